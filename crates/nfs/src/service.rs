@@ -118,6 +118,11 @@ impl ConnInfo {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the peer sends nothing more on it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn line(&self) -> Line {
         Line {
             port: self.peer.port(),
@@ -190,6 +195,10 @@ pub enum Handled {
     /// The call waits for the limits of its volume, likewise. The memory that it takes up meanwhile is accounted to the
     /// client's credit, so it should not count against what the connection may have under way.
     Held(Later),
+    /// The call waits on purpose, for what another client is asked to do. As [`Handled::Later`], but it should not count
+    /// against what the connection may have under way, since that client's part in it may come over the same connection.
+    /// The reply is for the case that it cannot be kept waiting.
+    Parked(Later, ReplyBuf),
     /// No reply at all: a retransmission of a call in progress, or a reply to a
     /// call of ours that was consumed.
     Drop,
@@ -360,6 +369,18 @@ impl Service {
         self.outbox.on_push(wake);
     }
 
+    /// Has `send` called with what clients are to be sent that they have not asked for: the number of the connection, and an RPC
+    /// call without record mark. False means that there is no room for it now. It must not block.
+    pub fn on_callback(&self, send: Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>) {
+        self.nfs4.callbacks.send_with(send);
+    }
+
+    /// The peer sends nothing more on this connection.
+    pub fn connection_ended(&self, conn: &ConnInfo) {
+        conn.end();
+        self.nfs4.connection_ended(conn.id);
+    }
+
     /// The outcome of a call taken from [`Service::next_outgoing`]: the RPC reply
     /// message without record mark, or `None` if there was none. Calls that
     /// matter are repeated by the service.
@@ -396,7 +417,10 @@ impl Service {
                 }
             },
             Message::Refuse(xid, why) => refuse(xid, why),
-            Message::Reply(..) => Handled::Drop,
+            Message::Reply(xid, body) => {
+                self.nfs4.replied(conn.id, xid, body);
+                Handled::Drop
+            }
             Message::Nonsense => Handled::Close("not an RPC message"),
         }
     }
@@ -534,12 +558,15 @@ impl Service {
     fn run(&self, conn: &ConnInfo, call: &Call<'_>, cx: &mut OpContext) -> Result<Run, Refusal> {
         let mut head = ReplyBuf::start(256);
         rpc::put_accepted(&mut head, call.xid);
-        match call.program {
+        let run = match call.program {
             NFS_PROGRAM => self.nfs(conn, call, cx, head),
             MOUNT_PROGRAM => self.mount(conn, call, cx, head),
             NLM_PROGRAM => self.nlm(conn, call, cx, head),
             _ => self.nsm(conn, call, head),
-        }
+        };
+        // It may concern what clients of NFSv4 have.
+        self.nfs4.poll_notices();
+        run
     }
 
     fn nfs(

@@ -605,3 +605,165 @@ fn a_link_has_every_permission_whatever_the_umask() {
         assert_eq!(r.attrs().u(), mode);
     }
 }
+
+/// Closes a file and ends the client.
+fn leave(c: &Client<'_>, file: &[u8], state: &[u8]) {
+    assert_eq!(c.status(&Ops::new().fh(file).close(state)), OK);
+    assert_eq!(c.alone(44, X::new().raw(&c.session)).status, OK);
+    assert_eq!(c.alone(57, X::new().h(c.id)).status, OK);
+}
+
+/// SEEK: data or hole from an offset on; the status, eof, and where.
+fn seek(c: &Client<'_>, file: &[u8], state: &[u8], from: u64, what: u32) -> (u32, bool, u64) {
+    let x = X::new().raw(state).h(from).u(what);
+    let mut r = c.run(&Ops::new().fh(file).op(69, x));
+    r.ok(22);
+    match r.next(69) {
+        OK => (OK, r.r.u() == 1, r.r.h()),
+        status => (status, false, 0),
+    }
+}
+
+#[test]
+fn data_and_holes_are_found() {
+    const DATA: u32 = 0;
+    const HOLE: u32 = 1;
+    const FAR: u64 = 300 << 20;
+    let mut s = Server::new();
+    let all = |s: &Server| {
+        let c = Client::new(s, HOST, b"client");
+        let (file, state) = c.open(b"f", b"o", BOTH);
+        let at = |from, what| seek(&c, &file, &state, from, what);
+        assert_eq!(at(0, DATA), (OK, false, 8192));
+        assert_eq!(at(9000, DATA), (OK, false, 9000));
+        assert_eq!(at(0, HOLE), (OK, false, 0));
+        assert_eq!(at(8192, HOLE), (OK, false, 16_384));
+        // The search for a hole takes several steps.
+        assert_eq!(at(16_384, DATA), (OK, false, FAR));
+        assert_eq!(at(FAR, HOLE), (OK, true, FAR + 5), "the end is a hole");
+        assert_eq!(at(FAR + 4, DATA), (OK, false, FAR + 4));
+        assert_eq!(at(FAR + 5, DATA).0, 6, "NXIO");
+        assert_eq!(at(FAR + 5, HOLE).0, 6);
+        assert_eq!(at(0, 2).0, 10_090, "UNION_NOTSUPP");
+        // READ_PLUS: a hole, data, the end.
+        let plus = |from: u64, count: u32| {
+            let x = X::new().raw(&state).h(from).u(count);
+            let mut r = c.run(&Ops::new().fh(&file).op(68, x));
+            r.ok(22);
+            let r = r.ok(68);
+            let (eof, segments) = (r.u() == 1, r.u());
+            (0..segments).fold((eof, Vec::new()), |mut all, _| {
+                let (kind, at) = (r.u(), r.h());
+                let len = match kind {
+                    0 => r.o().len() as u64,
+                    _ => r.h(),
+                };
+                all.1.push((kind, at, len));
+                all
+            })
+        };
+        assert_eq!(plus(0, 2000), (false, vec![(1, 0, 2000)]));
+        assert_eq!(plus(8192, 2000), (false, vec![(0, 8192, 2000)]));
+        assert_eq!(plus(FAR, 2000), (true, vec![(0, FAR, 5)]));
+        assert_eq!(plus(FAR + 5, 2000), (true, vec![]));
+        leave(&c, &file, &state);
+    };
+    {
+        let c = Client::new(&s, HOST, b"first");
+        let (file, state) = c.open(b"f", b"o", BOTH);
+        let fill = Ops::new().fh(&file).write(&state, 8192, &[7; 8192]);
+        assert_eq!(c.status(&fill.write(&state, FAR, b"12345")), OK);
+        leave(&c, &file, &state);
+    }
+    all(&s);
+    s.engine.cp_now().unwrap();
+    all(&s);
+    // What is in the tree and what is above it.
+    {
+        let c = Client::new(&s, HOST, b"second");
+        let (file, state) = c.open(b"f", b"o", BOTH);
+        let punch = X::new().raw(&state).h(8192).h(4096);
+        assert_eq!(c.status(&Ops::new().fh(&file).op(62, punch)), OK);
+        assert_eq!(seek(&c, &file, &state, 0, DATA), (OK, false, 12_288));
+        assert_eq!(seek(&c, &file, &state, 8192, HOLE), (OK, false, 8192));
+        let fill = Ops::new().fh(&file).write(&state, 8192, &[7; 4096]);
+        assert_eq!(c.status(&fill), OK);
+        leave(&c, &file, &state);
+    }
+    all(&s);
+    s.cold_start();
+    all(&s);
+}
+
+/// COPY: the status, and what was copied with the stability.
+fn copy(
+    c: &Client<'_>,
+    from: (&[u8], &[u8], u64),
+    to: (&[u8], &[u8], u64),
+    count: u64,
+) -> (u32, u64, u32) {
+    let x = X::new().raw(from.1).raw(to.1).h(from.2).h(to.2).h(count);
+    let ops = Ops::new().fh(from.0).save().fh(to.0);
+    let mut r = c.run(&ops.op(60, x.u(1).u(0).u(0)));
+    r.ok(22);
+    r.ok(32);
+    r.ok(22);
+    match r.next(60) {
+        OK => {
+            let r = &mut r.r;
+            assert_eq!(r.u(), 0, "no stateid");
+            let copied = (OK, r.h(), r.u());
+            r.raw(8);
+            assert_eq!((r.u(), r.u()), (1, 1), "in order, before the reply");
+            r.end();
+            copied
+        }
+        status => (status, 0, 0),
+    }
+}
+
+#[test]
+fn files_are_copied_within_the_server() {
+    let s = Server::new();
+    let c = Client::new(&s, HOST, b"client");
+    let (from, reads) = c.open(b"from", b"o", BOTH);
+    let (to, writes) = c.open(b"to", b"o", BOTH);
+    let pattern: Vec<u8> = (0..9000u32).map(|i| (i % 251) as u8).collect();
+    let fill = Ops::new().fh(&from).write(&reads, 0, &pattern);
+    assert_eq!(c.status(&fill), OK);
+    let run = |at, target, count| copy(&c, (&from, &reads, at), (&to, &writes, target), count);
+    // Whole blocks are shared, all else is read and written.
+    assert_eq!(run(0, 0, 8192), (OK, 8192, 2));
+    assert_eq!(run(1, 8192, 100), (OK, 100, 0));
+    assert_eq!(
+        s.read(&to, 0, 9000).0,
+        [&pattern[..8192], &pattern[1..101]].concat()
+    );
+    assert_eq!(run(0, 0, 0), (OK, 9000, 2), "to the end");
+    assert_eq!(s.read(&to, 0, 10_000).0, pattern);
+    assert_eq!(run(9000, 0, 0), (OK, 0, 2));
+    assert_eq!(run(9001, 0, 0).0, INVAL);
+    assert_eq!(run(8999, 0, 2).0, INVAL);
+    // Within one file, into what is read.
+    let own = (&from[..], &reads[..]);
+    assert_eq!(
+        copy(&c, (own.0, own.1, 0), (own.0, own.1, 9000), 500),
+        (OK, 500, 0)
+    );
+    assert_eq!(s.read(&from, 9000, 500).0, pattern[..500]);
+    // A long one is copied in part.
+    let set = X::new().o(&from).sattr(None, Some(20 << 20)).u(0);
+    assert_eq!(s.from(HOST).call(NFS, 2, &set).u(), OK);
+    assert_eq!(run(1, 0, 10 << 20), (OK, 4 << 20, 0));
+    assert_eq!(s.read(&to, 0, 8999).0, pattern[1..9000]);
+    // The stateids must allow it.
+    let read_only = c
+        .run(&Ops::new().fh(&to).open_fh(b"reader", (1, 0)))
+        .tail_open();
+    let denied = copy(&c, (&from, &reads, 0), (&to, &read_only, 0), 1);
+    assert_eq!(denied.0, OPENMODE);
+    let between = X::new().raw(&reads).raw(&writes).h(0).h(0).h(0).u(1).u(1);
+    let between = between.u(1).u(1).o(b"other");
+    let ops = Ops::new().fh(&from).save().fh(&to).op(60, between);
+    assert_eq!(c.status(&ops), 10_004, "NOTSUPP between servers");
+}

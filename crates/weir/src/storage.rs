@@ -143,6 +143,10 @@ impl Storage {
             grace: GRACE,
             name: os::host_name(),
         });
+        let mail = wakeups.clone();
+        service.on_callback(Arc::new(move |connection, message| {
+            mail.send(connection, message).is_ok()
+        }));
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let rpc = Rpc::new(
@@ -356,6 +360,9 @@ impl Backend for Rpc {
             weir_nfs::Handled::Reply(reply, after) => Handled::Reply(reply, after),
             weir_nfs::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
             weir_nfs::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
+            weir_nfs::Handled::Parked(work, refusal) => {
+                Handled::Parked(Box::pin(answer(work)), refusal)
+            }
             weir_nfs::Handled::Drop => Handled::Drop,
             weir_nfs::Handled::Close(why) => Handled::Close(why),
         }
@@ -401,6 +408,6 @@ impl Backend for Rpc {
     }
 
     fn ended(&self, conn: &ConnInfo) {
-        conn.end();
+        self.service.connection_ended(conn);
     }
 }

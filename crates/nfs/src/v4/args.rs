@@ -192,9 +192,20 @@ pub struct ExchangeId<'a> {
     pub protect: u32,
 }
 
+/// `callback_sec_parms4`, of those that a client takes callbacks with the one that is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security<'a> {
+    /// AUTH_NONE; also what a client gets that names nothing.
+    None,
+    /// AUTH_SYS, with the body of the credential. Linux takes nothing else.
+    Sys(&'a [u8]),
+    /// Only RPCSEC_GSS, which callbacks are not sent with.
+    Unusable,
+}
+
 /// Arguments of CREATE_SESSION (§18.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreateSession {
+pub struct CreateSession<'a> {
     /// The client id that the session is for.
     pub client: u64,
     /// The client's count of sessions.
@@ -207,6 +218,8 @@ pub struct CreateSession {
     pub back: Channel,
     /// Program number of callbacks.
     pub program: u32,
+    /// What callbacks are sent with.
+    pub security: Security<'a>,
 }
 
 /// Arguments of SEQUENCE (§18.46).
@@ -384,13 +397,13 @@ pub enum Args<'a> {
     SetAttr(StateId, Attrs<'a>),
     Verify(Attrs<'a>),
     Write(Write<'a>),
-    BackChannelCtl(u32),
+    BackChannelCtl(u32, Security<'a>),
     BindConn {
         session: SessionId,
         direction: u32,
     },
     ExchangeId(ExchangeId<'a>),
-    CreateSession(CreateSession),
+    CreateSession(CreateSession<'a>),
     DestroySession(SessionId),
     FreeStateId(StateId),
     SecInfoNoName(u32),
@@ -528,29 +541,22 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
                 data: r.string()?,
             })
         }
-        40 => {
-            let program = r.u32()?;
-            security(r)?;
-            Args::BackChannelCtl(program)
-        }
+        40 => Args::BackChannelCtl(r.u32()?, security(r)?),
         41 => {
             let (session, direction) = (r.fixed()?, r.u32()?);
             r.bool()?;
             Args::BindConn { session, direction }
         }
         42 => Args::ExchangeId(exchange_id(r)?),
-        43 => {
-            let args = CreateSession {
-                client: r.u64()?,
-                sequence: r.u32()?,
-                flags: r.u32()?,
-                fore: channel(r)?,
-                back: channel(r)?,
-                program: r.u32()?,
-            };
-            security(r)?;
-            Args::CreateSession(args)
-        }
+        43 => Args::CreateSession(CreateSession {
+            client: r.u64()?,
+            sequence: r.u32()?,
+            flags: r.u32()?,
+            fore: channel(r)?,
+            back: channel(r)?,
+            program: r.u32()?,
+            security: security(r)?,
+        }),
         44 => Args::DestroySession(r.fixed()?),
         45 => Args::FreeStateId(StateId::decode(r)?),
         52 => Args::SecInfoNoName(r.u32()?),
@@ -727,16 +733,22 @@ fn open<'a>(r: &mut Reader<'a>) -> xdr::Result<Open<'a>> {
     })
 }
 
-/// `callback_sec_parms4`, any number: callbacks are sent with AUTH_NONE.
-fn security(r: &mut Reader<'_>) -> xdr::Result<()> {
+/// `callback_sec_parms4`, any number.
+fn security<'a>(r: &mut Reader<'a>) -> xdr::Result<Security<'a>> {
     let count = r.u32()?;
     if count > MAX_LIST {
         return Err(XdrError::TooLong);
     }
+    let mut found = match count {
+        0 => Security::None,
+        _ => Security::Unusable,
+    };
     for _ in 0..count {
         match r.u32()? {
+            0 if found == Security::Unusable => found = Security::None,
             0 => {}
             1 => {
+                let body = r.rest();
                 r.u32()?;
                 r.opaque(255)?;
                 r.u32()?;
@@ -748,6 +760,8 @@ fn security(r: &mut Reader<'_>) -> xdr::Result<()> {
                 for _ in 0..groups {
                     r.u32()?;
                 }
+                let len = body.len() - r.rest().len();
+                found = Security::Sys(body.get(..len).unwrap_or_default());
             }
             6 => {
                 r.u32()?;
@@ -757,7 +771,7 @@ fn security(r: &mut Reader<'_>) -> xdr::Result<()> {
             _ => return Err(XdrError::BadValue),
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 fn exchange_id<'a>(r: &mut Reader<'a>) -> xdr::Result<ExchangeId<'a>> {

@@ -151,6 +151,9 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
     SPACE_TOTAL,
 ]);
 
+/// Those that change with the content.
+const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_METADATA, TIME_MODIFY]);
+
 /// All attributes of a minor version.
 pub fn supported(minor: u32) -> Bitmap {
     let mut all = OF_1;
@@ -163,6 +166,11 @@ pub fn supported(minor: u32) -> Bitmap {
 /// Whether the volume's space and inodes are asked for.
 pub fn wants_volume(mask: &Bitmap) -> bool {
     mask.any(&OF_VOLUME)
+}
+
+/// Whether something is asked for that the holder of a write delegation may know better.
+pub fn of_content(mask: &Bitmap) -> bool {
+    mask.any(&OF_CONTENT)
 }
 
 /// Whether some of `mask` can only be set.

@@ -16,19 +16,19 @@
 
 use super::args::{CreateSession, ExchangeId};
 use super::session::Session;
-use super::state::States;
+use super::state::{DELEGATIONS, States};
 use super::status::Status;
 use super::types::SessionId;
 use crate::service::ConnInfo;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Budget, Lsn, Reservation, Rng};
 use weir_vfs::Flavour;
-use weir_vfs::claims::{self, ServiceId};
+use weir_vfs::claims::{self, Owner, ServiceId};
 use weir_vfs::grace::{Claimant, LEASE, RecordId};
 
 /// Our clients' number among the services in the table of claims.
@@ -77,6 +77,12 @@ pub struct Client {
     pub address: IpAddr,
     /// What the table of claims knows it as.
     pub claims: claims::Client,
+    /// As which it holds its delegations there.
+    pub own: Owner,
+    /// What SEQUENCE says of it: bits of `sr_status_flags`.
+    pub status: AtomicU32,
+    /// Its sessions that have a back channel.
+    pub backs: Mutex<Vec<Weak<Session>>>,
     confirmed: AtomicBool,
     /// It lost what it had while its lease had run out.
     expired: AtomicBool,
@@ -187,6 +193,8 @@ pub struct Created {
     pub reply: Box<[u8]>,
     /// The client whose place this one takes.
     pub replaced: Option<Arc<Client>>,
+    /// The session, if it is new.
+    pub session: Option<Arc<Session>>,
 }
 
 /// All clients and sessions.
@@ -244,6 +252,11 @@ impl Registry {
     /// A client by its id.
     pub fn client(&self, id: u64) -> Option<Arc<Client>> {
         self.table.lock().clients.get(&id).cloned()
+    }
+
+    /// All clients.
+    pub fn clients(&self) -> Vec<Arc<Client>> {
+        self.table.lock().clients.values().cloned().collect()
     }
 
     /// EXCHANGE_ID (§18.35.4).
@@ -315,17 +328,26 @@ impl Registry {
         table.next += 1;
         let id = u64::from(self.start) << 32 | u64::from(table.next);
         let owner: Arc<[u8]> = args.owner.into();
+        let claims = claims::Client {
+            service: SERVICE,
+            address,
+            name: Arc::from(id.to_be_bytes()),
+        };
+        let own = Owner {
+            client: claims.clone(),
+            who: DELEGATIONS.clone(),
+            shown: Arc::default(),
+        };
         let client = Arc::new(Client {
             id,
             owner: Arc::clone(&owner),
             verifier: args.verifier,
             principal,
             address,
-            claims: claims::Client {
-                service: SERVICE,
-                address,
-                name: Arc::from(id.to_be_bytes()),
-            },
+            claims,
+            own,
+            status: AtomicU32::new(0),
+            backs: Mutex::default(),
             confirmed: AtomicBool::new(false),
             expired: AtomicBool::new(false),
             courteous: AtomicBool::new(false),
@@ -360,9 +382,9 @@ impl Registry {
     /// STALE_CLIENTID, SEQ_MISORDERED, CLID_INUSE, TOOSMALL, DELAY.
     pub fn create_session(
         &self,
-        args: &CreateSession,
+        args: &CreateSession<'_>,
         principal: Principal,
-        conn: &ConnInfo,
+        minor: u32,
         now: Duration,
         encode: impl FnOnce(&Session) -> Vec<u8>,
     ) -> Result<Created, Status> {
@@ -373,6 +395,7 @@ impl Registry {
             return Ok(Created {
                 reply,
                 replaced: None,
+                session: None,
             });
         }
         if args.sequence != creation.sequence.wrapping_add(1) {
@@ -388,7 +411,7 @@ impl Registry {
         let (left, right) = id.split_at_mut(8);
         left.copy_from_slice(&client.id.to_be_bytes());
         right.copy_from_slice(&self.rng.next_u64().to_be_bytes());
-        let session = Arc::new(Session::new(id, &client, args, conn, &self.budget)?);
+        let session = Arc::new(Session::new(id, &client, args, minor, &self.budget)?);
         let reply: Box<[u8]> = encode(&session).into();
         creation.sequence = args.sequence;
         creation.reply = Some(reply.clone());
@@ -412,8 +435,17 @@ impl Registry {
             self.end_sessions(old);
         }
         client.renew(now);
-        self.sessions.write().insert(id, session);
-        Ok(Created { reply, replaced })
+        if session.back.is_asked() {
+            let mut backs = client.backs.lock();
+            backs.retain(|s| s.strong_count() > 0);
+            backs.push(Arc::downgrade(&session));
+        }
+        self.sessions.write().insert(id, Arc::clone(&session));
+        Ok(Created {
+            reply,
+            replaced,
+            session: Some(session),
+        })
     }
 
     fn end_sessions(&self, client: &Client) {

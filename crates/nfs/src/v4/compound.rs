@@ -2,6 +2,7 @@
 
 use super::args::{self, Args, Head, OP_ILLEGAL};
 use super::client::Client;
+use super::copy_ops::Copying;
 use super::pseudo::{self, Pseudo};
 use super::serve::Nfs4;
 use super::session::Session;
@@ -32,9 +33,12 @@ const SMALL_RESULT: usize = 256;
 /// How contents are checked, and for which owner (see [`AccessModel`]).
 #[derive(Clone, Copy)]
 pub(super) enum Access<'o> {
-    /// By the mode: OPEN, on behalf of an open owner, and special stateids. A caller that may execute a file may read it,
-    /// since that is how it is executed.
+    /// By the mode: OPEN, on behalf of an open owner, and what no claim is concerned by. A caller that may execute a file may
+    /// read it, since that is how it is executed.
     Mode(Option<&'o Owner>),
+    /// By the mode as well: changes of names and attributes, special stateids. By the client, whose delegation
+    /// they do not break.
+    Client(&'o Owner),
     /// By what an open was granted.
     Open {
         owner: &'o Owner,
@@ -48,7 +52,9 @@ pub(super) enum Access<'o> {
 impl AccessModel for Access<'_> {
     fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Mode(_) => permits(attr, &who.unix, R) || permits(attr, &who.unix, X),
+            Access::Mode(_) | Access::Client(_) => {
+                permits(attr, &who.unix, R) || permits(attr, &who.unix, X)
+            }
             Access::Open { read, .. } => *read,
             Access::Free(_) => true,
         };
@@ -57,7 +63,7 @@ impl AccessModel for Access<'_> {
 
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Mode(_) => permits(attr, &who.unix, W),
+            Access::Mode(_) | Access::Client(_) => permits(attr, &who.unix, W),
             Access::Open { write, .. } => *write,
             Access::Free(_) => true,
         };
@@ -67,6 +73,7 @@ impl AccessModel for Access<'_> {
     fn actor(&self) -> Actor<'_> {
         match self {
             Access::Mode(None) => Actor::Stateless,
+            Access::Client(owner) => Actor::Client { owner },
             Access::Mode(Some(owner)) | Access::Open { owner, .. } | Access::Free(owner) => {
                 Actor::Advisory {
                     owner,
@@ -191,6 +198,7 @@ pub(super) struct Cursor {
     pub(super) hold: Option<Hold>,
     pub(super) client: Option<Arc<Client>>,
     pub(super) made: Option<Made>,
+    pub(super) copying: Option<Box<Copying>>,
     pub(super) cx: OpContext,
     /// The operation has used its context.
     used: bool,
@@ -243,6 +251,7 @@ impl Cursor {
             hold: None,
             client: None,
             made: None,
+            copying: None,
             cx: OpContext::new(now.time, flow, now.monotonic),
             used: false,
             now,
@@ -470,13 +479,19 @@ impl<'a> Run<'a> {
     /// The operation is over: the next one has a context of its own.
     fn finish(&mut self, operation: u32) {
         self.c.made = None;
+        self.c.copying = None;
         if !std::mem::take(&mut self.c.used) {
             return;
         }
-        self.c.cx.settle(&self.s.vfs.throttle);
         if let Fh::File(file) = self.c.current {
             self.count(file.volume, operation);
         }
+        self.renew_context();
+    }
+
+    /// What the operation has been charged so far is settled; what it goes on to do is charged anew.
+    pub(super) fn renew_context(&mut self) {
+        self.c.cx.settle(&self.s.vfs.throttle);
         let now = self.c.now;
         self.c.cx = OpContext::new(now.time, self.c.flow, now.monotonic);
     }
@@ -549,7 +564,7 @@ impl<'a> Run<'a> {
             Args::Close(state) => self.close_open(state),
             Args::Commit(offset, count) => self.commit(*offset, *count),
             Args::Create { make, name, attrs } => self.create(make, name, attrs),
-            Args::DelegReturn(_) => Err(Status::BadStateId.into()),
+            Args::DelegReturn(state) => self.delegreturn(state),
             Args::GetAttr(mask) => self.getattr(mask),
             Args::GetFh => self.getfh(),
             Args::Link(name) => self.link(name),
@@ -598,7 +613,7 @@ impl<'a> Run<'a> {
             Args::SecInfoNoName(style) => self.secinfo_no_name(*style),
             Args::SetAttr(state, attrs) => self.setattr(state, attrs),
             Args::Write(write) => self.write(write),
-            Args::BackChannelCtl(_) => Ok(Status::Ok),
+            Args::BackChannelCtl(program, security) => self.backchannel_ctl(*program, security),
             Args::BindConn { session, direction } => self.bind_conn(session, *direction),
             Args::ExchangeId(a) => self.exchange_id(a),
             Args::CreateSession(a) => self.create_session(a),
@@ -615,9 +630,13 @@ impl<'a> Run<'a> {
             Args::SetXattr { how, name, value } => self.setxattr(*how, name, value),
             Args::ListXattrs { cookie, maxcount } => self.listxattrs(*cookie, *maxcount),
             Args::RemoveXattr(name) => self.removexattr(name),
-            Args::Copy(_) | Args::Seek { .. } | Args::DelegPurge | Args::NotServed => {
-                Err(Status::NotSupp.into())
-            }
+            Args::Copy(copy) => self.copy(copy),
+            Args::Seek {
+                state,
+                offset,
+                what,
+            } => self.seek(state, *offset, *what),
+            Args::DelegPurge | Args::NotServed => Err(Status::NotSupp.into()),
             Args::Sequence(_) | Args::Illegal => unreachable!("served before"),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::args::{Attrs, Bytes, Cloning, Write};
 use super::attrs::{self, New, Object};
+use super::client::Client;
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::pseudo;
 use super::state::{State, WRITE};
@@ -9,8 +10,10 @@ use super::status::Status;
 use super::types::{Bitmap, StateId};
 use crate::reply::Payload;
 use crate::xdr::Put;
+use std::sync::Arc;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
-use weir_vfs::volume::{Attr, FileKind, SetAttr, Stability};
+use weir_vfs::claims::Actor;
+use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{
     BadHandle, Changes, Error, Exempt, FileId, Looks, Permitted, Reads, Unfinished, Writes,
 };
@@ -36,26 +39,33 @@ const READ_RESULT: usize = 64;
 /// The state under which a file is read or written.
 pub(super) enum Stated {
     /// Under a special stateid.
-    Special,
-    /// Under an open, or under locks under an open.
-    Open(State),
+    Special(Arc<Client>),
+    /// Under an open, under locks under an open, or under a delegation.
+    State(State),
 }
 
 impl Stated {
     /// How contents are checked.
-    fn access(&self) -> Access<'_> {
+    pub(super) fn access(&self) -> Access<'_> {
         match self {
-            Stated::Special => Access::Mode(None),
-            Stated::Open(state) => {
-                let open = state.open();
-                let (access, _) = open.shares();
+            Stated::Special(client) => Access::Client(&client.own),
+            Stated::State(state) => {
+                let access = state.access();
                 Access::Open {
-                    owner: &open.owner,
+                    owner: state.owner(),
                     // A client that writes part of a page reads the rest (§18.22.3).
                     read: access != 0,
                     write: access & WRITE != 0,
                 }
             }
+        }
+    }
+
+    /// OPENMODE for a state that nothing may be written under.
+    pub(super) fn may_write(&self) -> Result<(), Status> {
+        match self {
+            Stated::State(state) if state.access() & WRITE == 0 => Err(Status::OpenMode),
+            _ => Ok(()),
         }
     }
 }
@@ -136,13 +146,37 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The attributes of a file that another client may have written under a delegation: that client is asked, and what it has
+    /// changed counts from now on (§10.4.3).
+    #[cold]
+    fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Fail> {
+        let client = self.client();
+        let actor = Actor::Client { owner: &client.own };
+        let held = match operand.getattr_held(&mut self.c.cx, actor)? {
+            (_, Some(held)) if held.change > 0 => held,
+            _ => return Ok(attr),
+        };
+        let done = operand.note_held_change(&mut self.c.cx)?;
+        self.c.depends_on(done.lsn);
+        Ok(Attr {
+            size: held.size,
+            ..done.value.after
+        })
+    }
+
     /// Does something with the current object's attributes.
     fn with_object<T>(
         &mut self,
         mask: &Bitmap,
         each: impl FnOnce(&Object<'_>, &mut Vec<u8>) -> T,
     ) -> Result<T, Fail> {
-        let (attr, operand) = self.attributes()?;
+        let (mut attr, operand) = self.attributes()?;
+        if let Some(o) = &operand
+            && attrs::of_content(mask)
+            && o.may_be_held()
+        {
+            attr = self.held(o, attr)?;
+        }
         let handle = self.handle(self.c.current);
         let space = match &operand {
             Some(o) if attrs::wants_volume(mask) => Some(o.statfs()),
@@ -236,11 +270,11 @@ impl<'a> Run<'a> {
     pub(super) fn stated(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
         let id = self.resolved(id)?;
         if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
-            return Ok(Stated::Special);
+            return Ok(Stated::Special(self.client()));
         }
         let state = self.client_ref().states.read().find(&id)?;
-        match state.open().file == file {
-            true => Ok(Stated::Open(state)),
+        match state.file() == file {
+            true => Ok(Stated::State(state)),
             false => Err(Status::BadStateId),
         }
     }
@@ -256,7 +290,12 @@ impl<'a> Run<'a> {
     }
 
     /// Why reading or writing was refused, in this protocol's words.
-    fn io_failed(&mut self, why: Unfinished, operand: &Operand<'_, '_>, stated: &Stated) -> Fail {
+    pub(super) fn io_failed(
+        &mut self,
+        why: Unfinished,
+        operand: &Operand<'_, '_>,
+        stated: Option<&Stated>,
+    ) -> Fail {
         match why {
             Unfinished::Failed(Error::Invalid | Error::IsDir) => {
                 let attr = operand.attr_at_hand(&mut self.c.cx);
@@ -266,7 +305,7 @@ impl<'a> Run<'a> {
                     kind => wrong_kind(kind).into(),
                 }
             }
-            Unfinished::Failed(Error::Access) if matches!(stated, Stated::Open(_)) => {
+            Unfinished::Failed(Error::Access) if matches!(stated, Some(Stated::State(_))) => {
                 Status::OpenMode.into()
             }
             why => why.into(),
@@ -282,21 +321,52 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// READ_PLUS (RFC 7862 §15.10): always one segment of data, which is allowed for what has holes too.
+    /// READ_PLUS (RFC 7862 §15.10): one segment, of data or, if nothing else was asked for, of a hole. Data may have holes in
+    /// it: clients are better off with few long segments.
     pub(super) fn read_plus(&mut self, a: &Bytes) -> Outcome {
         const DATA: u32 = 0;
-        let out = self.read_data(a)?;
-        self.c.out.put_bool(out.eof);
-        match out.len {
-            0 => self.c.out.put_u32(0),
-            len => {
-                self.c.out.put_u32(1);
-                self.c.out.put_u32(DATA);
-                self.c.out.put_u64(a.offset);
-                self.c.out.put_u32(len as u32);
-                self.c.payload = Some(Box::new(Payload::new(out)));
+        const HOLE: u32 = 1;
+        let read = self.read_data(a)?;
+        let out = &mut self.c.out;
+        out.put_bool(read.eof);
+        if read.len == 0 {
+            out.put_u32(0);
+            return Ok(Status::Ok);
+        }
+        out.put_u32(1);
+        out.put_u32(if read.is_hole() { HOLE } else { DATA });
+        out.put_u64(a.offset);
+        match read.is_hole() {
+            true => out.put_u64(read.len as u64),
+            false => {
+                out.put_u32(read.len as u32);
+                self.c.payload = Some(Box::new(Payload::new(read)));
             }
         }
+        Ok(Status::Ok)
+    }
+
+    /// SEEK (RFC 7862 §15.11): where data or a hole begins.
+    pub(super) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> Outcome {
+        let what = match what {
+            0 => Seek::Data,
+            1 => Seek::Hole,
+            _ => return Err(Status::UnionNotSupp.into()),
+        };
+        let file = self.file(Status::WrongType)?;
+        let stated = self.stated(id, file)?;
+        let (operand, charged) = self.enter(file, stated.access(), Looks)?;
+        let sought = match operand.seek(&mut self.c.cx, charged, offset, what) {
+            Ok(sought) => sought,
+            Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
+        };
+        let (at, eof) = match sought {
+            Sought::At(at) | Sought::NotBefore(at) => (at, false),
+            Sought::End(size) if offset >= size => return Err(Status::NxIo.into()),
+            Sought::End(size) => (size, true),
+        };
+        self.c.out.put_bool(eof);
+        self.c.out.put_u64(at);
         Ok(Status::Ok)
     }
 
@@ -312,7 +382,7 @@ impl<'a> Run<'a> {
         let (operand, charged) = self.enter(file, stated.access(), Reads(len))?;
         match operand.read(&mut self.c.cx, charged, a.offset) {
             Ok(out) => Ok(out),
-            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+            Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),
         }
     }
 
@@ -335,7 +405,7 @@ impl<'a> Run<'a> {
                 self.c.out.put_fixed(&operand.write_verifier());
                 Ok(Status::Ok)
             }
-            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+            Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),
         }
     }
 
@@ -353,7 +423,7 @@ impl<'a> Run<'a> {
                 self.c.out.put_fixed(&operand.write_verifier());
                 Ok(Status::Ok)
             }
-            Err(why) => Err(self.io_failed(why, &operand, &Stated::Special)),
+            Err(why) => Err(self.io_failed(why, &operand, None)),
         }
     }
 
@@ -367,12 +437,10 @@ impl<'a> Run<'a> {
         // A stateid counts only for the size (§18.30.3).
         let stated = match new.set.size {
             Some(_) => self.stated(id, file)?,
-            None => Stated::Special,
+            None => Stated::Special(self.client()),
         };
-        if let (Some(_), Stated::Open(state)) = (new.set.size, &stated)
-            && state.open().shares().0 & WRITE == 0
-        {
-            return Err(Status::OpenMode.into());
+        if new.set.size.is_some() {
+            stated.may_write()?;
         }
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let mode = match new.needs_mode() {
@@ -386,7 +454,7 @@ impl<'a> Run<'a> {
                 new.mask.put(&mut self.c.out);
                 Ok(Status::Ok)
             }
-            Err(why) if set.size.is_some() => Err(self.io_failed(why, &operand, &Stated::Special)),
+            Err(why) if set.size.is_some() => Err(self.io_failed(why, &operand, None)),
             Err(why) => Err(why.into()),
         }
     }
@@ -395,11 +463,7 @@ impl<'a> Run<'a> {
     fn writable(&mut self, a: &Bytes) -> Result<(FileId, Stated), Fail> {
         let file = self.file(Status::WrongType)?;
         let stated = self.stated(&a.state, file)?;
-        if let Stated::Open(state) = &stated
-            && state.open().shares().0 & WRITE == 0
-        {
-            return Err(Status::OpenMode.into());
-        }
+        stated.may_write()?;
         let end = a.offset.checked_add(a.count);
         match end {
             None => Err(Status::Inval.into()),
@@ -418,7 +482,7 @@ impl<'a> Run<'a> {
                 self.c.wait_for(done.lsn);
                 Ok(Status::Ok)
             }
-            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+            Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),
         }
     }
 
@@ -447,7 +511,7 @@ impl<'a> Run<'a> {
                 self.c.wait_for(done.lsn);
                 Ok(Status::Ok)
             }
-            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+            Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),
         }
     }
 
@@ -460,11 +524,7 @@ impl<'a> Run<'a> {
             Fh::None => return Err(Status::NoFileHandle.into()),
         };
         let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
-        if let Stated::Open(state) = &writes
-            && state.open().shares().0 & WRITE == 0
-        {
-            return Err(Status::OpenMode.into());
-        }
+        writes.may_write()?;
         let source = self.admit(from, reads.access())?;
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
         let source = (&operand.beside(source), a.from_offset);

@@ -11,7 +11,7 @@ use crate::xdr::Put;
 use std::sync::Arc;
 use weir_vfs::claims::{Full, Lock, Owner, Range, Verdict};
 use weir_vfs::volume::FileKind;
-use weir_vfs::{Exempt, FileId};
+use weir_vfs::{Exempt, FileId, Suspend};
 
 /// `nfs_lock_type4`: READ_LT, WRITE_LT (§18.10.1).
 const READ_LT: u32 = 1;
@@ -131,7 +131,8 @@ impl Run<'_> {
             }
             Verdict::Granted => {}
             Verdict::Deadlock => return Err(Status::Deadlock.into()),
-            Verdict::Breaking(_) | Verdict::Full | Verdict::Queued => {
+            Verdict::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
+            Verdict::Full | Verdict::Queued => {
                 return Err(Status::Delay.into());
             }
         }

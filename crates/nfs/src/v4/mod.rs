@@ -22,14 +22,18 @@
 
 pub mod args;
 pub mod attrs;
+mod callback;
 mod client;
 mod compound;
+mod copy_ops;
+mod deleg_ops;
 mod dir_ops;
 mod file_ops;
 mod lock_ops;
 mod name_ops;
 mod numbers;
 mod open_ops;
+mod patience;
 mod pseudo;
 mod serve;
 mod session;

@@ -148,7 +148,8 @@ impl Run<'_> {
             // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is 0777 on every local file system.
             attrs.mode = None;
         }
-        let (operand, charged) = self.enter(dir, Access::Mode(None), Changes)?;
+        let client = self.client();
+        let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
         let cx = &mut self.c.cx;
         let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
         let done: Done<Created> = match *make {
@@ -179,7 +180,8 @@ impl Run<'_> {
         let Fh::File(dir) = here else {
             return Err(Status::RoFs.into());
         };
-        let (operand, charged) = self.enter(dir, Access::Mode(None), Changes)?;
+        let client = self.client();
+        let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
         // Which of both it is may change in between: then the second answer counts.
         let directory = match operand.listed(&mut self.c.cx, name) {
             Ok((found, _)) => found.attr.kind == FileKind::Directory,
@@ -210,8 +212,10 @@ impl Run<'_> {
         let (source, target) = self.both()?;
         check_name(from)?;
         check_name(to)?;
-        let admitted = self.admit(target, Access::Mode(None))?;
-        let (operand, charged) = self.enter(source, Access::Mode(None), Changes)?;
+        let client = self.client();
+        let access = Access::Client(&client.own);
+        let admitted = self.admit(target, access)?;
+        let (operand, charged) = self.enter(source, access, Changes)?;
         let target = operand.beside(admitted);
         let done = operand.rename(&mut self.c.cx, charged, from, &target, to)?;
         self.c.wait_for(done.lsn);
@@ -224,8 +228,10 @@ impl Run<'_> {
     pub(super) fn link(&mut self, name: &[u8]) -> Outcome {
         let (file, dir) = self.both()?;
         check_name(name)?;
-        let admitted = self.admit(dir, Access::Mode(None))?;
-        let (operand, charged) = self.enter(file, Access::Mode(None), Changes)?;
+        let client = self.client();
+        let access = Access::Client(&client.own);
+        let admitted = self.admit(dir, access)?;
+        let (operand, charged) = self.enter(file, access, Changes)?;
         let dir = operand.beside(admitted);
         let done = operand.link(&mut self.c.cx, charged, &dir, name)?;
         self.c.wait_for(done.lsn);

@@ -10,6 +10,7 @@ use super::args::{Attrs, Claim, How, Open as OpenArgs};
 use super::attrs::{New, SIZE};
 use super::client::Client;
 use super::compound::{Access, Fail, Fh, Made, Operand, Outcome, Run};
+use super::deleg_ops::Given;
 use super::name_ops::check_name;
 use super::state::{self, DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, State, WRITE, modes};
 use super::status::Status;
@@ -20,23 +21,12 @@ use std::sync::atomic::Ordering;
 use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
 use weir_vfs::grace::Refused;
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
 
 /// Bits of `share_access` that are wishes for delegations.
 const WISHES: u32 = 0x003f_ff00;
-/// Those that say which (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
-const WANTED: u32 = 0xff00;
-/// Bit of `share_access`: OPEN4_SHARE_ACCESS_WANT_NO_DELEG (§18.16.1).
-const WANT_NONE: u32 = 0x0400;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
 const RESULT: u32 = 0x04 | 0x08;
-/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, OPEN_DELEGATE_NONE_EXT.
-const NO_DELEGATION: u32 = 0;
-const NO_DELEGATION_EXT: u32 = 3;
-/// Values of `why_no_delegation4`: WND4_NOT_WANTED, WND4_NOT_SUPP_FTYPE.
-const NOT_WANTED: u32 = 0;
-const NOT_SUPPORTED: u32 = 3;
-
 /// Owners of opens and of locks are apart.
 #[derive(Clone, Copy)]
 pub(super) enum OwnerKind {
@@ -100,14 +90,17 @@ impl<'a> Run<'a> {
             Claim::Null(name) => (false, Some(name)),
             Claim::Fh => (false, None),
             Claim::Previous(_) => (true, None),
-            // There are no delegations.
-            Claim::DelegateCur(..) | Claim::DelegCurFh(_) => return Err(Status::BadStateId.into()),
+            Claim::DelegateCur(_, name) => (false, Some(name)),
+            Claim::DelegCurFh(_) => (false, None),
             Claim::DelegatePrev(_) | Claim::DelegPrevFh => return Err(Status::NotSupp.into()),
         };
         match name {
             Some(name) => check_name(name)?,
             None if !matches!(a.how, How::NoCreate) => return Err(Status::Inval.into()),
             None => {}
+        }
+        if matches!(a.claim, Claim::DelegateCur(..)) && !matches!(a.how, How::NoCreate) {
+            return Err(Status::Inval.into());
         }
         let Fh::File(base) = here else {
             // In the pseudo file system there are directories alone.
@@ -132,6 +125,9 @@ impl<'a> Run<'a> {
             (None, Some(name)) => self.find(&operand, charged, name, &a.how)?,
             (None, None) => (Made::found(base), Some(charged)),
         };
+        if let Claim::DelegateCur(id, _) | Claim::DelegCurFh(id) = &a.claim {
+            self.delegated(id, found.file)?;
+        }
         let operand = operand.at(FileRef {
             ino: found.file.ino,
             namespace: found.file.namespace,
@@ -164,7 +160,8 @@ impl<'a> Run<'a> {
                 Err(why) => return Err(why.into()),
             }
         }
-        self.put_opened(a, &found, state);
+        let given = self.delegate(&client, &operand, &found, a);
+        self.put_opened(a, &found, state, &given);
         self.goes_to(found.file);
         self.c.state = state;
         Ok(Status::Ok)
@@ -289,7 +286,8 @@ impl<'a> Run<'a> {
         match self.s.vfs.claims.open(file, &request) {
             Opened::Granted => {}
             Opened::Denied | Opened::DeletePending => return Err(Status::ShareDenied.into()),
-            Opened::Breaking(_) | Opened::Full => return Err(Status::Delay.into()),
+            Opened::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
+            Opened::Full => return Err(Status::Delay.into()),
         }
         if let Some(open) = known {
             return Ok(states.change_open(&open, all, Some((access, deny)))?);
@@ -302,23 +300,14 @@ impl<'a> Run<'a> {
         Ok(states.add_open(file, owner.clone(), all, pin))
     }
 
-    fn put_opened(&mut self, a: &OpenArgs<'_>, found: &Made, state: StateId) {
+    fn put_opened(&mut self, a: &OpenArgs<'_>, found: &Made, state: StateId, given: &Given) {
         let out = &mut self.c.out;
         state.put(out);
         let (before, after) = found.dir.unwrap_or_default();
         put_change(out, before, after);
         out.put_u32(RESULT);
         found.set.put(out);
-        match a.access & WANTED {
-            0 => out.put_u32(NO_DELEGATION),
-            wanted => {
-                out.put_u32(NO_DELEGATION_EXT);
-                out.put_u32(match wanted {
-                    WANT_NONE => NOT_WANTED,
-                    _ => NOT_SUPPORTED,
-                });
-            }
-        }
+        given.put(a.access, out);
     }
 
     /// The open of the current file that a stateid names.
@@ -391,13 +380,16 @@ impl<'a> Run<'a> {
         memory.shrink_to(left);
     }
 
-    /// FREE_STATEID (§18.38): frees a lock owner's state without locks.
+    /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or a delegation that was revoked.
     pub(super) fn free_stateid(&mut self, id: &StateId) -> Outcome {
         let id = self.resolved(id)?;
         let client = self.client();
+        if self.s.free_revoked(&client, &id) {
+            return Ok(Status::Ok);
+        }
         let mut states = client.states.write();
         match states.find(&id)? {
-            State::Open(_) => Err(Status::LocksHeld.into()),
+            State::Open(_) | State::Delegation(_) => Err(Status::LocksHeld.into()),
             State::Locks(locks) => {
                 if self.s.vfs.claims.has_in(locks.open.file, &locks.owner) {
                     return Err(Status::LocksHeld.into());

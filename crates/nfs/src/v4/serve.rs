@@ -1,8 +1,11 @@
 //! The service: calls in, replies out, what waits in between; clients that come, go and are recorded.
 
 use super::args::{self, Head};
+use super::callback::Callbacks;
 use super::client::{Client, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run};
+use super::deleg_ops::Recalled;
+use super::patience::Patience;
 use super::pseudo::Pseudo;
 use super::status::Status;
 use super::types::SessionId;
@@ -47,6 +50,9 @@ pub(crate) struct Nfs4 {
     pub(super) identity: Box<[u8]>,
     /// The pseudo file system of the newest table of exports, with the table's generation.
     pseudo: RwLock<(u64, Arc<Pseudo>)>,
+    pub(crate) callbacks: Callbacks,
+    pub(super) recalled: Recalled,
+    patience: Patience,
     notices: Mutex<Vec<Notice>>,
     any_notice: AtomicBool,
 }
@@ -95,6 +101,9 @@ impl Nfs4 {
                 owners,
                 identity: identity.into_bytes().into(),
                 pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), 0)))),
+                callbacks: Callbacks::default(),
+                recalled: Recalled::default(),
+                patience: Patience::default(),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
             }
@@ -166,14 +175,16 @@ impl Nfs4 {
                     self.vfs.throttle.hold(conn.peer.ip(), bytes)
                 });
                 let is_held = held.is_some();
+                let is_parked = matches!(wait, Suspend::Recall(_));
                 let waiting = Waiting {
                     service: Arc::clone(self),
                     cursor: Some(Box::new(cursor)),
                 };
                 let later = Box::pin(later(waiting, wait, held, conn.clone(), record.to_vec()));
-                match is_held {
-                    true => Handled::Held(later),
-                    false => Handled::Later(later),
+                match () {
+                    () if is_held => Handled::Held(later),
+                    () if is_parked => Handled::Parked(later, Nfs4::delayed(call)),
+                    () => Handled::Later(later),
                 }
             }
         }
@@ -198,10 +209,15 @@ impl Nfs4 {
             c: cursor,
         };
         let ran = run.run();
+        self.poll_notices();
+        Ok(ran)
+    }
+
+    /// Deals with what the table of claims has reported, if anything: one relaxed load. No state of a client may be locked.
+    pub(crate) fn poll_notices(&self) {
         if self.any_notice.load(Ordering::Relaxed) {
             self.take_notices();
         }
-        Ok(ran)
     }
 
     fn ended(&self, cursor: Cursor) -> Handled {
@@ -233,6 +249,8 @@ impl Nfs4 {
     /// Parks and forgets clients whose leases have run out; about once a second.
     pub(crate) fn tick(&self) {
         self.take_notices();
+        self.tick_callbacks();
+        self.patience.tick();
         let passed = self.registry.tick(self.monotonic());
         for client in passed.courteous {
             self.vfs.claims.park(&client.claims);
@@ -302,15 +320,36 @@ impl Nfs4 {
         }
         let notices = std::mem::take(&mut *self.notices.lock());
         for notice in notices {
-            let Notice::Dropped { owner, .. } = notice else {
-                // No delegations are granted, no lock is waited for, and there is nothing to return.
-                continue;
-            };
-            let id = owner.client.name.as_ref().try_into().ok();
-            let client = id.and_then(|id| self.registry.client(u64::from_be_bytes(id)));
-            if let Some(client) = client {
-                self.registry.remove(&client);
-                self.end(&client);
+            match notice {
+                Notice::Dropped { owner, .. } => {
+                    if let Some(client) = self.client_of(&owner) {
+                        self.registry.remove(&client);
+                        self.end(&client);
+                    }
+                }
+                Notice::Break {
+                    file,
+                    owner,
+                    answer: true,
+                    ..
+                } => {
+                    if let Some(client) = self.client_of(&owner) {
+                        self.recall(&client, file);
+                    }
+                }
+                Notice::Asked { file, owner } => {
+                    if let Some(client) = self.client_of(&owner) {
+                        self.ask(&client, file);
+                    }
+                }
+                Notice::Revoked { file, owner } => {
+                    if let Some(client) = self.client_of(&owner) {
+                        self.revoked(&client, file);
+                    }
+                }
+                Notice::Recall => self.recall_any(),
+                // No lock is waited for, and every break of a delegation is answered.
+                _ => {}
             }
         }
     }
@@ -318,10 +357,8 @@ impl Nfs4 {
 
 impl Sink for Nfs4 {
     fn notify(&self, notice: Notice) {
-        if matches!(notice, Notice::Dropped { .. }) {
-            self.notices.lock().push(notice);
-            self.any_notice.store(true, Ordering::Release);
-        }
+        self.notices.lock().push(notice);
+        self.any_notice.store(true, Ordering::Release);
     }
 }
 
@@ -368,6 +405,10 @@ async fn later(
                     false => Some(Status::Delay),
                 }
             }
+            Suspend::Recall(ticket) => match service.patience.wait(ticket.over()).await {
+                true => None,
+                false => Some(Status::Delay),
+            },
             suspend => {
                 let resumed = cursor.cx.resume(&service.vfs, suspend).await;
                 drop(held.take());

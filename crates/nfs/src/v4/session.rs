@@ -1,12 +1,11 @@
 //! Sessions (RFC 8881 §2.10): slots, limits of the channels, the connections that callbacks may take.
 
 use super::args::{Channel, CreateSession};
+use super::callback::BackChannel;
 use super::client::Client;
 use super::slot::Slots;
 use super::status::Status;
 use super::types::SessionId;
-use crate::service::ConnInfo;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_base::Budget;
@@ -20,8 +19,6 @@ pub const MAX_OPERATIONS: u32 = 64;
 const MAX_CACHED: u32 = 8192;
 /// Bytes below which a channel carries no SEQUENCE.
 const MIN_MESSAGE: u32 = 256;
-/// Slots of a back channel at most.
-const MAX_BACK_SLOTS: u32 = 16;
 
 /// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`: this connection takes callbacks, too (§18.36.3).
 pub const CONN_BACK_CHAN: u32 = 2;
@@ -36,17 +33,14 @@ pub struct Session {
     pub slots: Slots,
     /// The fore channel, as granted.
     pub fore: Channel,
-    /// The back channel, as granted.
-    pub back: Channel,
+    /// The back channel.
+    pub back: BackChannel,
+    /// The minor version under which it was created: that of callbacks.
+    pub minor: u32,
     /// Bits of `CREATE_SESSION4_FLAG_*`, as granted.
     pub flags: u32,
     dead: AtomicBool,
-    /// Connections that callbacks may take, by number.
-    backs: Mutex<Vec<u64>>,
 }
-
-/// Connections of a session that callbacks may take, at most.
-const MAX_BACKS: usize = 16;
 
 impl Session {
     /// A session as it is asked for, as far as it is granted.
@@ -56,8 +50,8 @@ impl Session {
     pub fn new(
         id: SessionId,
         client: &Arc<Client>,
-        asked: &CreateSession,
-        conn: &ConnInfo,
+        asked: &CreateSession<'_>,
+        minor: u32,
         budget: &Arc<Budget>,
     ) -> Result<Session, Status> {
         let small = |channel: &Channel| channel.max_request.min(channel.max_response) < MIN_MESSAGE;
@@ -81,15 +75,11 @@ impl Session {
             max_operations: asked.fore.max_operations.clamp(1, MAX_OPERATIONS),
             max_requests: slots.count(),
         };
-        let back = Channel {
-            header_pad: 0,
-            max_requests: asked.back.max_requests.min(MAX_BACK_SLOTS),
-            ..asked.back
-        };
-        let flags = asked.flags & CONN_BACK_CHAN;
-        let backs = match flags {
-            0 => Vec::new(),
-            _ => vec![conn.id],
+        let wanted = asked.flags & CONN_BACK_CHAN != 0;
+        let back = BackChannel::new(wanted, asked.back, asked.program, &asked.security);
+        let flags = match back.is_asked() {
+            true => CONN_BACK_CHAN,
+            false => 0,
         };
         Ok(Session {
             id,
@@ -97,9 +87,9 @@ impl Session {
             slots,
             fore,
             back,
+            minor,
             flags,
             dead: AtomicBool::new(false),
-            backs: Mutex::new(backs),
         })
     }
 
@@ -111,16 +101,5 @@ impl Session {
     /// Marks the session as destroyed.
     pub fn end(&self) {
         self.dead.store(true, Ordering::Release);
-    }
-
-    /// Callbacks may take this connection.
-    pub fn bind_back(&self, conn: &ConnInfo) {
-        let mut backs = self.backs.lock();
-        if !backs.contains(&conn.id) {
-            if backs.len() >= MAX_BACKS {
-                backs.remove(0);
-            }
-            backs.push(conn.id);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Operations on clients and sessions.
 
-use super::args::{CreateSession, ExchangeId, Sequence, StateIds};
+use super::args::{CreateSession, ExchangeId, Security, Sequence, StateIds};
 use super::client::Principal;
 use super::compound::{Fh, Hold, Outcome, Run};
 use super::session::Session;
@@ -85,7 +85,7 @@ impl Run<'_> {
         let highest = session.slots.count() - 1;
         out.put_u32(highest);
         out.put_u32(highest);
-        out.put_u32(0);
+        out.put_u32(session.back.status() | client.status.load(Ordering::Relaxed));
         self.c.client = Some(client);
         self.c.hold = Some(Hold {
             session,
@@ -127,13 +127,13 @@ impl Run<'_> {
     }
 
     /// CREATE_SESSION (§18.36): creates a session, which confirms its client.
-    pub(super) fn create_session(&mut self, a: &CreateSession) -> Outcome {
+    pub(super) fn create_session(&mut self, a: &CreateSession<'_>) -> Outcome {
         let encode = |session: &Session| {
             let mut out = Vec::with_capacity(96);
             out.put_fixed(&session.id);
             out.put_u32(a.sequence);
             out.put_u32(session.flags);
-            for channel in [&session.fore, &session.back] {
+            for channel in [&session.fore, &session.back.limits] {
                 for value in [
                     channel.header_pad,
                     channel.max_request,
@@ -150,10 +150,13 @@ impl Run<'_> {
             out
         };
         let now = self.s.monotonic();
-        let (principal, conn) = (self.principal(), self.conn);
+        let (principal, minor) = (self.principal(), self.c.minor);
         let registry = &self.s.registry;
-        let created = registry.create_session(a, principal, conn, now, encode)?;
+        let created = registry.create_session(a, principal, minor, now, encode)?;
         self.c.out.extend_from_slice(&created.reply);
+        if let Some(session) = &created.session {
+            self.s.bind_back(session, self.conn);
+        }
         if let Some(old) = created.replaced {
             self.s.end(&old);
         }
@@ -189,13 +192,25 @@ impl Run<'_> {
             _ => return Err(Status::Inval.into()),
         };
         if bound & direction::BACK != 0 {
-            session.bind_back(self.conn);
+            self.s.bind_back(&session, self.conn);
         }
         let out = &mut self.c.out;
         out.put_fixed(id);
         out.put_u32(bound);
         out.put_bool(false);
         Ok(Status::Ok)
+    }
+
+    /// BACKCHANNEL_CTL (§18.33): what callbacks of this session are sent with.
+    pub(super) fn backchannel_ctl(&mut self, program: u32, security: &Security<'_>) -> Outcome {
+        let Some(hold) = &self.c.hold else {
+            unreachable!("an operation of a session has a slot");
+        };
+        match hold.session.back.change(program, security) {
+            true => Ok(Status::Ok),
+            // NFS4ERR_NOENT: no context of RPCSEC_GSS that is known here (§18.33.3).
+            false => Err(Status::NoEnt.into()),
+        }
     }
 
     /// RECLAIM_COMPLETE (§18.51): the client has reclaimed all that it wants.

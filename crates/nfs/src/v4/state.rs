@@ -4,6 +4,9 @@
 //! there. An open owner and a lock owner are known there by a keyed hash of their bytes, so that no table of owners is
 //! needed; a lock owner's bytes are kept with its locks, for the clients that are denied one.
 //!
+//! A delegation is a grant there, held by the client under the key [`DELEGATIONS`]. One that was revoked has no grant any
+//! more; its stateid is kept until the client frees it (§10.2.1).
+//!
 //! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
 //! recognised. Its seqid begins at 1 and counts changes.
 //!
@@ -15,7 +18,7 @@ use super::types::StateId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_vfs::FileId;
 use weir_vfs::claims::{Modes, Owner, Who};
 use weir_vfs::volume::Pin;
@@ -25,6 +28,8 @@ pub static DELEGATIONS: Who = Who::key(0);
 
 /// What an open is charged here, beside its claim.
 pub const OPEN_BYTES: usize = 512;
+/// What a delegation is charged here, beside its grant.
+pub const DELEGATION_BYTES: usize = 384;
 /// What a lock owner's state in a file is charged here.
 pub const LOCK_BYTES: usize = 384;
 
@@ -108,9 +113,39 @@ pub struct Locks {
     seqid: AtomicU32,
 }
 
+/// A delegation of a file to the client (§10.4).
+pub struct Delegation {
+    /// The file that the client may open and cache by itself.
+    pub file: FileId,
+    /// The client as the holder of the grant.
+    own: Owner,
+    /// For writing, too.
+    pub write: bool,
+    /// Change and size at the time of the grant, as the client was sent them.
+    pub granted: (u64, u64),
+    /// The stateid.
+    pub id: StateId,
+    number: u32,
+    seqid: AtomicU32,
+    /// It was returned or revoked.
+    over: AtomicBool,
+    revoked: AtomicBool,
+    /// Keeps the file when it loses its last name.
+    _pin: Option<Pin>,
+}
+
+impl Delegation {
+    /// Whether it was returned or revoked.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
 /// What a stateid names.
 #[derive(Clone)]
 pub enum State {
+    /// A delegation.
+    Delegation(Arc<Delegation>),
     /// An open: its shares.
     Open(Arc<Open>),
     /// A lock owner's locks.
@@ -122,19 +157,48 @@ impl State {
         match self {
             State::Open(open) => &open.seqid,
             State::Locks(locks) => &locks.seqid,
+            State::Delegation(delegation) => &delegation.seqid,
         }
     }
 
-    /// The open that it is, or is under.
-    pub fn open(&self) -> &Arc<Open> {
+    /// The file that it is of.
+    pub fn file(&self) -> FileId {
         match self {
-            State::Open(open) => open,
-            State::Locks(locks) => &locks.open,
+            State::Open(open) => open.file,
+            State::Locks(locks) => locks.open.file,
+            State::Delegation(delegation) => delegation.file,
+        }
+    }
+
+    /// `share_access` under it.
+    pub fn access(&self) -> u32 {
+        match self {
+            State::Open(open) => open.shares().0,
+            State::Locks(locks) => locks.open.shares().0,
+            State::Delegation(delegation) if delegation.write => READ | WRITE,
+            State::Delegation(_) => READ,
+        }
+    }
+
+    /// As which owner the table of claims knows what is done under it.
+    pub fn owner(&self) -> &Owner {
+        match self {
+            State::Open(open) => &open.owner,
+            State::Locks(locks) => &locks.open.owner,
+            State::Delegation(delegation) => &delegation.own,
         }
     }
 }
 
-/// What a client has open and locked.
+fn stateid(start: u32, client: u32, number: u32, seqid: u32) -> StateId {
+    let mut other = [0; 12];
+    for (place, part) in other.chunks_exact_mut(4).zip([start, client, number]) {
+        place.copy_from_slice(&part.to_be_bytes());
+    }
+    StateId { seqid, other }
+}
+
+/// What a client has open, locked and delegated.
 pub struct States {
     start: u32,
     client: u32,
@@ -142,6 +206,9 @@ pub struct States {
     all: HashMap<u32, State>,
     opens: HashMap<(FileId, Who), u32>,
     locks: HashMap<(FileId, Who), u32>,
+    delegations: HashMap<FileId, u32>,
+    /// Those that the client has not freed yet.
+    revoked: usize,
 }
 
 impl States {
@@ -154,6 +221,8 @@ impl States {
             all: HashMap::new(),
             opens: HashMap::new(),
             locks: HashMap::new(),
+            delegations: HashMap::new(),
+            revoked: 0,
         }
     }
 
@@ -163,12 +232,7 @@ impl States {
     }
 
     fn stateid(&self, number: u32, seqid: u32) -> StateId {
-        let mut other = [0; 12];
-        let parts = [self.start, self.client, number];
-        for (place, part) in other.chunks_exact_mut(4).zip(parts) {
-            place.copy_from_slice(&part.to_be_bytes());
-        }
-        StateId { seqid, other }
+        stateid(self.start, self.client, number, seqid)
     }
 
     /// The number of the state that a stateid names, if it is one of this client.
@@ -182,10 +246,15 @@ impl States {
     /// What a stateid names.
     ///
     /// # Errors
-    /// BAD_STATEID, OLD_STATEID.
+    /// BAD_STATEID, OLD_STATEID, DELEG_REVOKED.
     pub fn find(&self, id: &StateId) -> Result<State, Status> {
         let number = self.number(id).ok_or(Status::BadStateId)?;
         let state = self.all.get(&number).ok_or(Status::BadStateId)?;
+        if let State::Delegation(delegation) = state
+            && delegation.revoked.load(Ordering::Acquire)
+        {
+            return Err(Status::DelegRevoked);
+        }
         match (id.seqid, state.seqid().load(Ordering::Relaxed)) {
             (0, _) => Ok(state.clone()),
             (asked, now) if asked == now => Ok(state.clone()),
@@ -200,16 +269,20 @@ impl States {
         let number = self.opens.get(&(file, owner.who.clone()))?;
         match self.all.get(number)? {
             State::Open(open) => Some(Arc::clone(open)),
-            State::Locks(_) => None,
+            _ => None,
         }
     }
 
     fn enter(&mut self, state: State) -> u32 {
+        self.enter_with(|_| state)
+    }
+
+    fn enter_with(&mut self, state: impl FnOnce(u32) -> State) -> u32 {
         // Wraps after four thousand million opens; numbers still in use are passed over.
         loop {
             self.next = self.next.wrapping_add(1);
             if let std::collections::hash_map::Entry::Vacant(place) = self.all.entry(self.next) {
-                place.insert(state);
+                place.insert(state(self.next));
                 return self.next;
             }
         }
@@ -287,7 +360,7 @@ impl States {
         let number = self.locks.get(&(file, owner.who.clone()))?;
         match self.all.get(number)? {
             State::Locks(locks) => Some(Arc::clone(locks)),
-            State::Open(_) => None,
+            _ => None,
         }
     }
 
@@ -319,5 +392,80 @@ impl States {
             self.all.remove(&number);
             locks.open.locks.lock().retain(|n| *n != number);
         }
+    }
+
+    /// The delegation of a file, unless it was revoked.
+    pub fn delegation_of(&self, file: FileId) -> Option<Arc<Delegation>> {
+        match self.all.get(self.delegations.get(&file)?)? {
+            State::Delegation(delegation) => Some(Arc::clone(delegation)),
+            _ => None,
+        }
+    }
+
+    /// How many delegations there are that were not revoked.
+    pub fn delegations(&self) -> usize {
+        self.delegations.len()
+    }
+
+    /// Adds a delegation of a file that there is none of; returns its stateid.
+    pub fn add_delegation(
+        &mut self,
+        file: FileId,
+        own: Owner,
+        write: bool,
+        granted: (u64, u64),
+        pin: Option<Pin>,
+    ) -> StateId {
+        let (start, client) = (self.start, self.client);
+        let number = self.enter_with(|number| {
+            State::Delegation(Arc::new(Delegation {
+                file,
+                own,
+                write,
+                granted,
+                id: stateid(start, client, number, 1),
+                number,
+                seqid: AtomicU32::new(1),
+                over: AtomicBool::new(false),
+                revoked: AtomicBool::new(false),
+                _pin: pin,
+            }))
+        });
+        self.delegations.insert(file, number);
+        self.stateid(number, 1)
+    }
+
+    /// Ends a delegation; false if it had ended.
+    pub fn end_delegation(&mut self, delegation: &Delegation) -> bool {
+        if delegation.over.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.delegations.remove(&delegation.file);
+        self.all.remove(&delegation.number);
+        true
+    }
+
+    /// Takes note that the delegation of a file was revoked; false if there is none.
+    pub fn revoke_delegation(&mut self, file: FileId) -> bool {
+        let Some(delegation) = self.delegation_of(file) else {
+            return false;
+        };
+        self.delegations.remove(&file);
+        delegation.over.store(true, Ordering::Release);
+        delegation.revoked.store(true, Ordering::Release);
+        self.revoked += 1;
+        true
+    }
+
+    /// Frees the stateid of a delegation that was revoked; `None` if it names no such. Returns whether others are left.
+    pub fn free_revoked(&mut self, id: &StateId) -> Option<bool> {
+        let number = self.number(id)?;
+        match self.all.get(&number)? {
+            State::Delegation(delegation) if delegation.revoked.load(Ordering::Acquire) => {}
+            _ => return None,
+        }
+        self.all.remove(&number);
+        self.revoked -= 1;
+        Some(self.revoked > 0)
     }
 }

@@ -70,7 +70,8 @@ impl Run<'_> {
     fn change_xattr(&mut self, name: &[u8], value: Option<&[u8]>, how: SetHow) -> Outcome {
         let file = self.attributed(Status::RoFs)?;
         check(name)?;
-        let (operand, charged) = self.enter(file, Access::Mode(None), Changes)?;
+        let client = self.client();
+        let (operand, charged) = self.enter(file, Access::Client(&client.own), Changes)?;
         let done = operand.set_xattr(&mut self.c.cx, charged, name, value, how);
         let done = done.map_err(failed)?;
         self.c.wait_for(done.lsn);

@@ -158,6 +158,11 @@ impl Results {
         assert_eq!(r.u(), 0, "a delegation");
         state
     }
+    /// The stateid of an OPEN behind a PUTFH.
+    pub fn tail_open(mut self) -> Vec<u8> {
+        self.ok(22);
+        self.opened()
+    }
     pub fn handle(&mut self) -> Vec<u8> {
         self.ok(10).o()
     }

@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test binary uses a part of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test helper fails loudly.
 
+pub mod callbacks;
 pub mod compound;
 pub mod locker;
 
@@ -297,7 +298,7 @@ impl Server {
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
         };
         match self.service.handle(&self.conn(), record, arrival) {
-            Handled::Later(f) | Handled::Held(f) => block_on(f),
+            Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
             now => now,
         }
     }

@@ -97,7 +97,9 @@ pub(super) fn service(input: &[u8]) {
                 );
                 assert_eq!(bytes[..4], input[..4], "the reply to another transaction");
             }
-            Handled::Later(_) | Handled::Held(_) => unreachable!("waited for"),
+            Handled::Later(_) | Handled::Held(_) | Handled::Parked(..) => {
+                unreachable!("waited for")
+            }
             Handled::Drop | Handled::Close(_) => {}
         }
         assert!(fixture.running.engine.poisoned().is_none());

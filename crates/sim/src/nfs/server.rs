@@ -90,7 +90,9 @@ impl Server {
     #[must_use]
     pub fn handle(&self, message: &[u8], now: Time) -> Handled {
         match self.service.handle(&self.conn, message, now) {
-            Handled::Later(future) | Handled::Held(future) => block_on(future),
+            Handled::Later(future) | Handled::Held(future) | Handled::Parked(future, _) => {
+                block_on(future)
+            }
             at_once => at_once,
         }
     }

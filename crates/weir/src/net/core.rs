@@ -96,10 +96,6 @@ impl Wakeups {
     ///
     /// # Errors
     /// [`Full`](super::mail::Full) if the mailbox has no room for `message`.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "no protocol served yet sends unasked")
-    )]
     pub fn send(&self, connection: u64, message: Message) -> Result<(), super::mail::Full> {
         // See `Core::connection_number`.
         let core = connection % self.wakeups.len() as u64;

@@ -92,10 +92,6 @@ pub enum Handled<R> {
     /// It waits on purpose, for what another client does: a blocking lock, a notice of change, the break of a grant. It
     /// does not count against what the connection may have under way. The reply is sent in its place if more wait so on the
     /// connection than may ([`limits::CONNECTION_PARKED`]).
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "NFSv3's own locks wait at the client")
-    )]
     Parked(Pending<R>, R),
     /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still
     /// running).

@@ -1,0 +1,640 @@
+//! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC 8881 §2.10.3.1, §20).
+//!
+//! **Where.** A session has a back channel: limits, slots, the program and credential that the client wants, and the
+//! connections that take calls. What is due to a client goes over the first of its sessions that has a connection. What
+//! is due while all are lost is kept until one is bound again.
+//!
+//! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call under way; a call whose
+//! connection is lost is sent again in the same slot, under the same number, over another. Replies are found by
+//! connection and transaction id.
+//!
+//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without connections and one whose calls
+//! are refused or not answered. A recall that comes to nothing ends by revocation
+//! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the reply that granted
+//! what is recalled; it then knows no such stateid, and is asked again some times, at each tick.
+//!
+//! **Bounds.** Calls under way are bounded by the slots granted, those that wait by [`MAX_QUEUED`] a session.
+
+use super::args::{Channel, Security};
+use super::client::Client;
+use super::serve::Nfs4;
+use super::session::Session;
+use super::state::Delegation;
+use super::types::Bitmap;
+use crate::rpc::{self, AUTH_NONE, AUTH_SYS, CALL, RPC_VERSION};
+use crate::service::ConnInfo;
+use crate::xdr::{Put, Reader};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use weir_vfs::FileId;
+use weir_vfs::claims::HolderAttr;
+
+/// Sends a message on a connection; false if there is no room for it now.
+pub(crate) type Sender = dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync;
+
+/// Version of the callback program (RFC 8881 §20).
+const VERSION: u32 = 1;
+/// Procedure CB_COMPOUND.
+const CB_COMPOUND: u32 = 1;
+/// Calls of a session at most that wait for a slot or a connection.
+const MAX_QUEUED: usize = 1024;
+/// Slots of a back channel at most.
+const MAX_SLOTS: u32 = 16;
+/// Connections of a back channel at most.
+const MAX_CONNECTIONS: usize = 16;
+/// Bytes below which a back channel carries no call.
+const MIN_REQUEST: u32 = 1024;
+/// Times that a call is made that its client refuses.
+const TRIES: u8 = 5;
+/// Time after which a call without reply shows that something is wrong with the channel.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Callback operations (RFC 8881 §20).
+mod op {
+    pub const GETATTR: u32 = 3;
+    pub const RECALL: u32 = 4;
+    pub const RECALL_ANY: u32 = 8;
+    pub const SEQUENCE: u32 = 11;
+}
+
+/// Statuses that clients reply to callbacks with.
+mod status {
+    pub const OK: u32 = 0;
+    pub const BADHANDLE: u32 = 10_001;
+    pub const DELAY: u32 = 10_008;
+    pub const BAD_STATEID: u32 = 10_025;
+    pub const BADSLOT: u32 = 10_053;
+    pub const SEQ_MISORDERED: u32 = 10_063;
+    pub const RETRY_UNCACHED_REP: u32 = 10_068;
+    pub const SEQ_FALSE_RETRY: u32 = 10_076;
+}
+
+/// Bits of `sr_status_flags` (§18.46.3).
+pub mod flag {
+    /// SEQ4_STATUS_CB_PATH_DOWN.
+    pub const CB_PATH_DOWN: u32 = 0x1;
+    /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
+    pub const RECALLABLE_REVOKED: u32 = 0x40;
+    /// SEQ4_STATUS_CB_PATH_DOWN_SESSION.
+    pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
+    /// SEQ4_STATUS_BACKCHANNEL_FAULT.
+    pub const BACKCHANNEL_FAULT: u32 = 0x400;
+}
+
+/// What a client is asked or notified of.
+#[derive(Clone)]
+pub enum Callback {
+    /// CB_RECALL (§20.2): to return a delegation.
+    Recall(Arc<Delegation>),
+    /// CB_GETATTR (§20.1): change and size of a file that it may have written.
+    GetAttr(Arc<Delegation>),
+    /// CB_RECALL_ANY (§20.6): to keep no more delegations than this.
+    RecallAny(u32),
+}
+
+impl Callback {
+    /// Whether nothing is to be asked any more.
+    fn is_over(&self) -> bool {
+        match self {
+            Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
+            Callback::RecallAny(_) => false,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>, handle: impl Fn(FileId) -> Vec<u8>) {
+        match self {
+            Callback::Recall(delegation) => {
+                out.put_u32(op::RECALL);
+                delegation.id.put(out);
+                out.put_bool(false);
+                out.put_opaque(&handle(delegation.file));
+            }
+            Callback::GetAttr(delegation) => {
+                out.put_u32(op::GETATTR);
+                out.put_opaque(&handle(delegation.file));
+                Bitmap::of(&[CHANGE, SIZE]).put(out);
+            }
+            Callback::RecallAny(keep) => {
+                out.put_u32(op::RECALL_ANY);
+                out.put_u32(*keep);
+                // RCA4_TYPE_MASK_RDATA_DLG, RCA4_TYPE_MASK_WDATA_DLG.
+                Bitmap::of(&[0, 1]).put(out);
+            }
+        }
+    }
+}
+
+const CHANGE: u32 = 3;
+const SIZE: u32 = 4;
+
+/// A call that waits for its turn.
+#[derive(Clone)]
+struct Entry {
+    what: Callback,
+    tries: u8,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// Of the last call.
+    sequence: u32,
+    busy: bool,
+}
+
+struct Inner {
+    program: u32,
+    /// Flavour and body of the credential, encoded.
+    credential: Box<[u8]>,
+    /// By number; the last one is used.
+    connections: Vec<u64>,
+    slots: Vec<Slot>,
+    queue: VecDeque<Entry>,
+    /// What is tried again at the next tick.
+    later: Vec<Entry>,
+}
+
+/// The back channel of a session.
+pub struct BackChannel {
+    /// Its limits, as granted.
+    pub limits: Channel,
+    /// The client asked for one, and calls fit into its limits.
+    asked: bool,
+    status: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+/// Flavour and body of a credential; `None` for one that callbacks are not sent with.
+fn credential(security: &Security<'_>) -> Option<Box<[u8]>> {
+    let mut out = Vec::new();
+    match security {
+        Security::None => [AUTH_NONE, 0]
+            .into_iter()
+            .for_each(|word| out.put_u32(word)),
+        Security::Sys(body) => {
+            out.put_u32(AUTH_SYS);
+            out.put_opaque(body);
+        }
+        Security::Unusable => return None,
+    }
+    Some(out.into())
+}
+
+impl BackChannel {
+    /// A back channel without connections, of a client that asked for one or not.
+    pub fn new(
+        asked: bool,
+        channel: Channel,
+        program: u32,
+        security: &Security<'_>,
+    ) -> BackChannel {
+        let limits = Channel {
+            header_pad: 0,
+            max_requests: channel.max_requests.min(MAX_SLOTS),
+            ..channel
+        };
+        let credential = credential(security);
+        let fits = limits.max_requests > 0
+            && limits.max_operations >= 2
+            && limits.max_request >= MIN_REQUEST;
+        BackChannel {
+            asked: asked && fits && credential.is_some(),
+            status: AtomicU32::new(0),
+            inner: Mutex::new(Inner {
+                program,
+                credential: credential.unwrap_or_default(),
+                connections: Vec::new(),
+                slots: vec![Slot::default(); limits.max_requests as usize],
+                queue: VecDeque::new(),
+                later: Vec::new(),
+            }),
+            limits,
+        }
+    }
+
+    /// Whether the client has one.
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// What SEQUENCE says of it.
+    pub fn status(&self) -> u32 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    /// Whether calls reach the client, as far as is known.
+    pub fn is_up(&self) -> bool {
+        self.asked && self.status() == 0
+    }
+
+    fn mark(&self, bits: u32, on: bool) {
+        match on {
+            true => self.status.fetch_or(bits, Ordering::Relaxed),
+            false => self.status.fetch_and(!bits, Ordering::Relaxed),
+        };
+    }
+
+    /// BACKCHANNEL_CTL (§18.33): another program and credential; false if that cannot be used.
+    pub fn change(&self, program: u32, security: &Security<'_>) -> bool {
+        let Some(credential) = credential(security) else {
+            return false;
+        };
+        let mut inner = self.inner.lock();
+        inner.program = program;
+        inner.credential = credential;
+        true
+    }
+
+    fn bind(&self, connection: u64) {
+        let mut inner = self.inner.lock();
+        inner.connections.retain(|c| *c != connection);
+        if inner.connections.len() >= MAX_CONNECTIONS {
+            inner.connections.remove(0);
+        }
+        inner.connections.push(connection);
+        self.mark(u32::MAX, false);
+    }
+
+    /// A connection is lost, and with it the calls in these slots.
+    fn lost(&self, connection: u64) {
+        let mut inner = self.inner.lock();
+        inner.connections.retain(|c| *c != connection);
+        if self.asked && inner.connections.is_empty() {
+            self.mark(flag::CB_PATH_DOWN | flag::CB_PATH_DOWN_SESSION, true);
+        }
+    }
+}
+
+/// A call that is under way.
+struct Call {
+    session: Arc<Session>,
+    slot: usize,
+    entry: Entry,
+    since: Duration,
+}
+
+#[derive(Default)]
+struct Calls {
+    next: u32,
+    /// By connection and transaction id.
+    under_way: HashMap<(u64, u32), Call>,
+    /// The sessions whose back channels have a connection.
+    bound: HashMap<u64, Vec<Weak<Session>>>,
+    /// Sessions with calls to be tried again.
+    again: Vec<Arc<Session>>,
+}
+
+/// All calls to clients.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    sender: OnceLock<Arc<Sender>>,
+    calls: Mutex<Calls>,
+}
+
+impl Callbacks {
+    /// Sends calls with `sender` from now on. Only the first counts.
+    pub(crate) fn send_with(&self, sender: Arc<Sender>) {
+        let _ = self.sender.set(sender);
+    }
+
+    /// Whether clients can be called at all.
+    pub(super) fn can_send(&self) -> bool {
+        self.sender.get().is_some()
+    }
+
+    fn try_again(&self, session: &Arc<Session>) {
+        let mut calls = self.calls.lock();
+        if !calls.again.iter().any(|s| Arc::ptr_eq(s, session)) {
+            calls.again.push(Arc::clone(session));
+        }
+    }
+}
+
+/// What a client replied.
+enum Reply<'r> {
+    /// The call was refused by RPC, or the reply makes no sense.
+    Refused,
+    /// CB_SEQUENCE failed.
+    Sequence(u32),
+    /// The operation's status and results.
+    Operation(u32, Reader<'r>),
+}
+
+fn parse(body: &[u8]) -> Option<Reply<'_>> {
+    let mut r = Reader::new(rpc::accepted_results(body)?);
+    let whole = r.u32().ok()?;
+    r.opaque(1024).ok()?;
+    if r.u32().ok()? == 0 {
+        return Some(Reply::Sequence(whole));
+    }
+    if r.u32().ok()? != op::SEQUENCE {
+        return None;
+    }
+    match r.u32().ok()? {
+        status::OK => {}
+        failed => return Some(Reply::Sequence(failed)),
+    }
+    r.fixed::<16>().ok()?;
+    r.fixed::<16>().ok()?;
+    let _operation = r.u32().ok()?;
+    let status = r.u32().ok()?;
+    Some(Reply::Operation(status, r))
+}
+
+/// Change and size of a `fattr4` that begins with them.
+fn attributes(mut r: Reader<'_>) -> Option<(u64, u64)> {
+    let mask = Bitmap::decode(&mut r).ok()?;
+    let mut values = Reader::new(r.string().ok()?);
+    if !mask.has(CHANGE) || !mask.has(SIZE) {
+        return None;
+    }
+    Some((values.u64().ok()?, values.u64().ok()?))
+}
+
+impl Nfs4 {
+    /// Callbacks of a session may take this connection.
+    pub(super) fn bind_back(&self, session: &Arc<Session>, conn: &ConnInfo) {
+        if !session.back.asked || conn.has_ended() {
+            return;
+        }
+        let connection = conn.id;
+        {
+            let mut calls = self.callbacks.calls.lock();
+            let bound = calls.bound.entry(connection).or_default();
+            bound.retain(|s| s.upgrade().is_some_and(|s| s.id != session.id));
+            bound.push(Arc::downgrade(session));
+        }
+        session.back.bind(connection);
+        self.pump(session);
+    }
+
+    /// A connection is over: its calls are made over another one.
+    pub(crate) fn connection_ended(&self, connection: u64) {
+        let (sessions, lost) = {
+            let mut calls = self.callbacks.calls.lock();
+            let Some(sessions) = calls.bound.remove(&connection) else {
+                return;
+            };
+            let under_way = &mut calls.under_way;
+            let lost: Vec<Call> = under_way
+                .extract_if(|(c, _), _| *c == connection)
+                .map(|(_, call)| call)
+                .collect();
+            (sessions, lost)
+        };
+        for call in lost {
+            let mut inner = call.session.back.inner.lock();
+            if let Some(slot) = inner.slots.get_mut(call.slot) {
+                // It may have been executed; then this is a retransmission.
+                slot.sequence = slot.sequence.wrapping_sub(1);
+                slot.busy = false;
+            }
+            inner.queue.push_front(call.entry);
+        }
+        for session in sessions.iter().filter_map(Weak::upgrade) {
+            session.back.lost(connection);
+            self.pump(&session);
+        }
+    }
+
+    /// Asks or notifies a client, over any of its sessions.
+    pub(super) fn call_back(&self, client: &Client, what: Callback) {
+        let entry = Entry { what, tries: 0 };
+        let sessions: Vec<Arc<Session>> = {
+            let mut backs = client.backs.lock();
+            backs.retain(|s| s.upgrade().is_some_and(|s| !s.is_dead()));
+            backs.iter().filter_map(Weak::upgrade).collect()
+        };
+        let up = sessions.iter().rev().find(|s| s.back.is_up());
+        let Some(session) = up.or(sessions.last()) else {
+            // It has no back channel: what it was granted is revoked if that is asked back.
+            return;
+        };
+        {
+            let mut inner = session.back.inner.lock();
+            if inner.queue.len() >= MAX_QUEUED {
+                return;
+            }
+            inner.queue.push_back(entry);
+        }
+        self.pump(session);
+    }
+
+    /// Makes the calls of a session that there are slots for.
+    fn pump(&self, session: &Arc<Session>) {
+        let Some(sender) = self.callbacks.sender.get() else {
+            return;
+        };
+        let mut inner = session.back.inner.lock();
+        let inner = &mut *inner;
+        while let Some(connection) = inner.connections.last().copied() {
+            let Some(slot) = inner.slots.iter().position(|slot| !slot.busy) else {
+                return;
+            };
+            let Some(entry) = inner.queue.pop_front() else {
+                return;
+            };
+            if entry.what.is_over() {
+                continue;
+            }
+            let sequence = inner.slots[slot].sequence.wrapping_add(1);
+            let highest = inner.slots.len() as u32 - 1;
+            let what = entry.what.clone();
+            let xid = {
+                let mut calls = self.callbacks.calls.lock();
+                calls.next = calls.next.wrapping_add(1);
+                let xid = calls.next;
+                let call = Call {
+                    session: Arc::clone(session),
+                    slot,
+                    entry,
+                    since: self.monotonic(),
+                };
+                calls.under_way.insert((connection, xid), call);
+                xid
+            };
+            let mut out = Vec::with_capacity(512);
+            for word in [xid, CALL, RPC_VERSION, inner.program, VERSION, CB_COMPOUND] {
+                out.put_u32(word);
+            }
+            out.extend_from_slice(&inner.credential);
+            for word in [AUTH_NONE, 0, 0, session.minor, 0, 2, op::SEQUENCE] {
+                out.put_u32(word);
+            }
+            out.put_fixed(&session.id);
+            // Not kept, no referring calls.
+            for word in [sequence, slot as u32, highest, 0, 0] {
+                out.put_u32(word);
+            }
+            what.encode(&mut out, |file| self.vfs.handle_of(file).to_vec());
+            inner.slots[slot] = Slot {
+                sequence,
+                busy: true,
+            };
+            if !sender(connection, out.into()) {
+                inner.slots[slot] = Slot {
+                    sequence: sequence.wrapping_sub(1),
+                    busy: false,
+                };
+                let call = self
+                    .callbacks
+                    .calls
+                    .lock()
+                    .under_way
+                    .remove(&(connection, xid));
+                inner.queue.extend(call.map(|call| call.entry));
+                self.callbacks.try_again(session);
+                return;
+            }
+        }
+    }
+
+    /// A reply to one of our calls has come over a connection.
+    pub(crate) fn replied(&self, connection: u64, xid: u32, body: &[u8]) {
+        let call = self
+            .callbacks
+            .calls
+            .lock()
+            .under_way
+            .remove(&(connection, xid));
+        let Some(Call {
+            session,
+            slot,
+            mut entry,
+            ..
+        }) = call
+        else {
+            // Of a call that was made again, or of none.
+            return;
+        };
+        entry.tries += 1;
+        let reply = parse(body).unwrap_or(Reply::Refused);
+        let refused = match &reply {
+            Reply::Operation(..) => false,
+            Reply::Sequence(s) => *s != status::DELAY && *s != status::RETRY_UNCACHED_REP,
+            Reply::Refused => true,
+        };
+        session.back.mark(flag::BACKCHANNEL_FAULT, refused);
+        {
+            let mut inner = session.back.inner.lock();
+            if let Some(slot) = inner.slots.get_mut(slot) {
+                slot.busy = false;
+                match reply {
+                    Reply::Sequence(status::SEQ_MISORDERED | status::SEQ_FALSE_RETRY) => {
+                        slot.sequence = 0;
+                    }
+                    Reply::Sequence(status::RETRY_UNCACHED_REP) | Reply::Operation(..) => {}
+                    Reply::Sequence(_) | Reply::Refused => {
+                        slot.sequence = slot.sequence.wrapping_sub(1);
+                    }
+                }
+            }
+            if matches!(reply, Reply::Sequence(status::BADSLOT)) && slot > 0 {
+                inner.slots.truncate(slot);
+            }
+        }
+        let again = match &reply {
+            Reply::Operation(status, r) => self.outcome(&session.client, &entry, *status, r),
+            Reply::Sequence(_) | Reply::Refused => true,
+        };
+        let again = again && entry.tries < TRIES;
+        if again {
+            session.back.inner.lock().later.push(entry);
+        }
+        if again {
+            self.callbacks.try_again(&session);
+        }
+        self.pump(&session);
+    }
+
+    /// Does what a client's reply calls for; whether the call is to be made again.
+    fn outcome(&self, client: &Client, entry: &Entry, status: u32, r: &Reader<'_>) -> bool {
+        let unknown = matches!(status, status::BADHANDLE | status::BAD_STATEID);
+        let last = entry.tries >= TRIES;
+        match &entry.what {
+            Callback::Recall(delegation) if unknown && last => {
+                // It is not there: as if it were returned.
+                self.end_delegation(client, delegation);
+                false
+            }
+            Callback::Recall(_) => unknown || status == status::DELAY,
+            Callback::GetAttr(delegation) => {
+                let held = match status {
+                    status::OK => attributes(r.clone()),
+                    _ if !last => return true,
+                    _ => None,
+                };
+                let (change, size) = held.unwrap_or(delegation.granted);
+                let modified = (change, size) != delegation.granted;
+                let answer = HolderAttr {
+                    size,
+                    change: modified.into(),
+                };
+                self.vfs.claims.reply(delegation.file, &client.own, answer);
+                false
+            }
+            Callback::RecallAny(_) => false,
+        }
+    }
+
+    /// Makes calls again, and notices those that are not answered; about once a second.
+    pub(super) fn tick_callbacks(&self) {
+        let now = self.monotonic();
+        let again = {
+            let mut calls = self.callbacks.calls.lock();
+            for call in calls.under_way.values() {
+                if now.saturating_sub(call.since) >= SILENCE {
+                    call.session.back.mark(flag::BACKCHANNEL_FAULT, true);
+                }
+            }
+            calls.under_way.retain(|_, call| !call.session.is_dead());
+            calls.bound.retain(|_, sessions| {
+                sessions.retain(|s| s.strong_count() > 0);
+                !sessions.is_empty()
+            });
+            std::mem::take(&mut calls.again)
+        };
+        for session in again {
+            {
+                let mut inner = session.back.inner.lock();
+                let later = std::mem::take(&mut inner.later);
+                inner.queue.extend(later);
+            }
+            self.pump(&session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_taken_apart() {
+        let accepted = |words: &[u32]| {
+            let mut out = Vec::new();
+            for word in [0, 0, 0, 0].iter().chain(words) {
+                out.put_u32(*word);
+            }
+            out
+        };
+        assert!(parse(&[]).is_none());
+        let failed = accepted(&[10_052, 0, 1, op::SEQUENCE, 10_052]);
+        assert!(matches!(parse(&failed), Some(Reply::Sequence(10_052))));
+        let mut words = vec![0, 0, 2, op::SEQUENCE, 0];
+        words.extend([7; 8]);
+        words.extend([op::GETATTR, 0, 1, 0x18, 16, 0, 5, 0, 9]);
+        let body = accepted(&words);
+        let Some(Reply::Operation(0, r)) = parse(&body) else {
+            panic!("a good reply");
+        };
+        assert_eq!(attributes(r), Some((5, 9)));
+        let short = accepted(&words[..words.len() - 2]);
+        let Some(Reply::Operation(0, r)) = parse(&short) else {
+            panic!("its head is good");
+        };
+        assert_eq!(attributes(r), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! COPY within the server (RFC 7862 §15.2), from any file to any other, also between volumes and out of snapshots.
+//!
+//! Ranges of one volume whose ends are those of blocks share the blocks ([`Operand::clone_range`](weir_vfs::Operand::clone_range)):
+//! at once, whatever their length. All else is read and written as the client would do it, under the limits of both
+//! volumes. It is copied in pieces, and no more than [`MOST`] bytes a request: a COPY may do less than is asked, and the client goes on where it ended.
+//! So none takes long, none is left to be done in the background, and none has to be looked after or cancelled.
+
+use super::args::Copy;
+use super::compound::{Fail, Fh, Outcome, Run};
+use super::file_ops::Stated;
+use super::status::Status;
+use crate::xdr::Put;
+use weir_base::limits::MAX_IO;
+use weir_vfs::volume::{FileKind, ReadOut, Stability};
+use weir_vfs::{Changes, Error, FileId, Reads, Unfinished, Writes};
+
+/// Bytes that a request copies at most, unless they are shared.
+const MOST: u64 = 4 << 20;
+
+/// How far a COPY has come.
+#[derive(Default)]
+pub(super) struct Copying {
+    /// The blocks cannot be shared.
+    piecewise: bool,
+    /// Bytes to be copied by this request.
+    count: u64,
+    done: u64,
+    /// What was read and is to be written.
+    read: Option<ReadOut>,
+}
+
+/// Bytes that were copied, and how durable they are.
+struct Copied {
+    count: u64,
+    stable: Stability,
+}
+
+impl Run<'_> {
+    /// COPY: from the saved file to the current one.
+    pub(super) fn copy(&mut self, a: &Copy) -> Outcome {
+        let to = self.file(Status::WrongType)?;
+        let from = match self.c.saved {
+            Fh::File(file) => file,
+            Fh::Pseudo(_) => return Err(Status::WrongType.into()),
+            Fh::None => return Err(Status::NoFileHandle.into()),
+        };
+        if a.between_servers {
+            return Err(Status::NotSupp.into());
+        }
+        let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
+        writes.may_write()?;
+        if self.c.copying.is_none() {
+            let count = self.wanted(a, (from, &reads))?;
+            self.renew_context();
+            self.c.copying = Some(Box::new(Copying {
+                count,
+                ..Copying::default()
+            }));
+        }
+        let copied = match self.shared(a, (from, &reads), (to, &writes))? {
+            Some(copied) => copied,
+            None => self.piecewise(a, (from, &reads), (to, &writes))?,
+        };
+        let verifier = {
+            let (operand, _) = self.enter(to, writes.access(), weir_vfs::Exempt)?;
+            operand.write_verifier()
+        };
+        let out = &mut self.c.out;
+        // `write_response4`: no stateid, since it is done.
+        out.put_u32(0);
+        out.put_u64(copied.count);
+        out.put_u32(match copied.stable {
+            Stability::Unstable => 0,
+            Stability::DataSync => 1,
+            Stability::FileSync => 2,
+        });
+        out.put_fixed(&verifier);
+        // `copy_requirements4`: in order, and before the reply.
+        out.put_bool(true);
+        out.put_bool(true);
+        Ok(Status::Ok)
+    }
+
+    /// How many bytes are to be copied, which the source must have (§15.2.3).
+    fn wanted(&mut self, a: &Copy, (from, reads): (FileId, &Stated)) -> Result<u64, Fail> {
+        let (operand, _) = self.enter(from, reads.access(), weir_vfs::Exempt)?;
+        let attr = operand.getattr(&mut self.c.cx)?;
+        match attr.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Status::IsDir.into()),
+            _ => return Err(Status::WrongType.into()),
+        }
+        let there = attr.size.checked_sub(a.from_offset);
+        match (there, a.count) {
+            (Some(there), 0) => Ok(there),
+            (Some(there), count) if count <= there => Ok(count),
+            _ => Err(Status::Inval.into()),
+        }
+    }
+
+    /// Shares the blocks, if that is possible.
+    fn shared(
+        &mut self,
+        a: &Copy,
+        (from, reads): (FileId, &Stated),
+        (to, writes): (FileId, &Stated),
+    ) -> Result<Option<Copied>, Fail> {
+        let Some(copying) = &self.c.copying else {
+            unreachable!("a COPY that has begun");
+        };
+        let count = copying.count;
+        if copying.piecewise || count == 0 {
+            return Ok((count == 0).then_some(Copied {
+                count,
+                stable: Stability::FileSync,
+            }));
+        }
+        let source = self.admit(from, reads.access())?;
+        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        let source = (&operand.beside(source), a.from_offset);
+        match operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, count) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                Ok(Some(Copied {
+                    count,
+                    stable: Stability::FileSync,
+                }))
+            }
+            Err(Unfinished::Failed(Error::Invalid | Error::CrossDevice)) => {
+                self.renew_context();
+                if let Some(copying) = &mut self.c.copying {
+                    copying.piecewise = true;
+                }
+                Ok(None)
+            }
+            Err(why) => Err(self.io_failed(why, &operand, Some(writes))),
+        }
+    }
+
+    /// Reads and writes piece by piece.
+    fn piecewise(
+        &mut self,
+        a: &Copy,
+        (from, reads): (FileId, &Stated),
+        (to, writes): (FileId, &Stated),
+    ) -> Result<Copied, Fail> {
+        let mut copying = self.c.copying.take().unwrap_or_default();
+        let outcome = self.pieces(&mut copying, a, (from, reads), (to, writes));
+        let count = copying.done;
+        self.c.copying = Some(copying);
+        match outcome {
+            // What was copied before it failed is reported, and the next request fails.
+            Err(Fail::Status(_)) if count > 0 => {}
+            outcome => outcome?,
+        }
+        Ok(Copied {
+            count,
+            stable: Stability::Unstable,
+        })
+    }
+
+    fn pieces(
+        &mut self,
+        c: &mut Copying,
+        a: &Copy,
+        (from, reads): (FileId, &Stated),
+        (to, writes): (FileId, &Stated),
+    ) -> Result<(), Fail> {
+        let count = c.count.min(MOST);
+        while c.done < count {
+            let Some(read) = &c.read else {
+                let len = (count - c.done).min(MAX_IO as u64) as usize;
+                let (operand, charged) = self.enter(from, reads.access(), Reads(len))?;
+                let at = a.from_offset + c.done;
+                match operand.read(&mut self.c.cx, charged, at) {
+                    // It was cut meanwhile.
+                    Ok(read) if read.len == 0 => return Ok(()),
+                    Ok(read) => c.read = Some(read),
+                    Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
+                }
+                self.renew_context();
+                continue;
+            };
+            let data = read.to_vec();
+            let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
+            let at = a.to_offset.checked_add(c.done).ok_or(Status::FBig)?;
+            let how = Stability::Unstable;
+            match operand.write(&mut self.c.cx, charged, at, &data, how) {
+                Ok(done) => {
+                    self.c.wait_for(done.lsn);
+                    c.done += done.value.len as u64;
+                }
+                Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),
+            }
+            c.read = None;
+            self.renew_context();
+        }
+        Ok(())
+    }
+}

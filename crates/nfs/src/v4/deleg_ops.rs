@@ -1,0 +1,294 @@
+//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, DELEGRETURN, what becomes of them otherwise.
+//!
+//! A delegation is given if the client can be called, nobody else has the file open in a way that excludes it (the table of
+//! claims decides that), and it was not recalled lately: a file that several clients use in turn is better off without.
+//! What an OPEN has just made is delegated if the client asks for it, since most files that are made are written once.
+//!
+//! The reply's size limit for a write delegation is 0: clients write what they have when they close the file, so that an
+//! error of space or quota reaches the program, and that clients of NFSv3 see what was closed.
+
+use super::args::{Claim, Open as OpenArgs};
+use super::callback::{Callback, flag};
+use super::client::Client;
+use super::compound::{Made, Operand, Outcome, Run};
+use super::serve::Nfs4;
+use super::state::{DELEGATION_BYTES, Delegation, State, WRITE};
+use super::status::Status;
+use super::types::StateId;
+use crate::xdr::Put;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_vfs::claims::{Caching, Kind, Owner};
+use weir_vfs::{FileId, Namespace};
+
+/// Bits of `share_access` that say which delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
+pub(super) const WANTED: u32 = 0xff00;
+/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_NO_DELEG, WANT_CANCEL (§18.16.1).
+const WANT_READ: u32 = 0x0100;
+const WANT_NONE: u32 = 0x0400;
+const WANT_CANCEL: u32 = 0x0500;
+/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT.
+const NONE: u32 = 0;
+const READ_DELEGATION: u32 = 1;
+const WRITE_DELEGATION: u32 = 2;
+const NONE_EXT: u32 = 3;
+/// Values of `why_no_delegation4`: WND4_NOT_WANTED, _CONTENTION, _RESOURCE, _NOT_SUPP_UPGRADE, _CANCELLED.
+const NOT_WANTED: u32 = 0;
+const CONTENTION: u32 = 1;
+const RESOURCE: u32 = 2;
+const NOT_SUPP_UPGRADE: u32 = 5;
+const CANCELLED: u32 = 7;
+/// `limit_by4` NFS_LIMIT_SIZE.
+const LIMIT_SIZE: u32 = 1;
+
+/// Seconds for which a file is not delegated after a delegation of it was recalled.
+const COOLING: u32 = 30;
+/// Buckets of files that were recalled lately.
+const BUCKETS: usize = 1024;
+
+/// When files were recalled last, by a hash: seconds on the monotonic clock, from 1.
+pub(super) struct Recalled(Box<[AtomicU32]>);
+
+impl Default for Recalled {
+    fn default() -> Recalled {
+        Recalled((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Recalled {
+    fn of(&self, file: FileId) -> &AtomicU32 {
+        let number = (file.ino.0 ^ file.volume.0 << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(number >> 32) as usize % BUCKETS]
+    }
+
+    fn note(&self, file: FileId, now: u64) {
+        self.of(file).store(now as u32 + 1, Ordering::Relaxed);
+    }
+
+    fn lately(&self, file: FileId, now: u64) -> bool {
+        match self.of(file).load(Ordering::Relaxed) {
+            0 => false,
+            then => (now as u32 + 1).wrapping_sub(then) < COOLING,
+        }
+    }
+}
+
+/// What an OPEN is given.
+pub(super) enum Given {
+    Delegation {
+        id: StateId,
+        write: bool,
+    },
+    /// None, for this reason.
+    Not(u32),
+}
+
+impl Given {
+    /// Appends an `open_delegation4`. A client that has no wish gets no reason.
+    pub(super) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
+        match self {
+            Given::Delegation { id, write } => {
+                out.put_u32(match write {
+                    true => WRITE_DELEGATION,
+                    false => READ_DELEGATION,
+                });
+                id.put(out);
+                // It is not being recalled.
+                out.put_bool(false);
+                if *write {
+                    out.put_u32(LIMIT_SIZE);
+                    out.put_u64(0);
+                }
+                // `nfsace4` that allows nobody anything: the client asks with ACCESS.
+                for word in [0, 0, 0, 0] {
+                    out.put_u32(word);
+                }
+            }
+            Given::Not(_) if wanted & WANTED == 0 => out.put_u32(NONE),
+            Given::Not(why) => {
+                out.put_u32(NONE_EXT);
+                out.put_u32(*why);
+                if matches!(*why, CONTENTION | RESOURCE) {
+                    // It will not be offered later.
+                    out.put_bool(false);
+                }
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    /// The delegation that goes with an OPEN, if any. It never waits, and never fails the OPEN.
+    pub(super) fn delegate(
+        &mut self,
+        client: &Client,
+        operand: &Operand<'_, '_>,
+        found: &Made,
+        a: &OpenArgs<'_>,
+    ) -> Given {
+        let file = found.file;
+        let reclaims = match a.claim {
+            Claim::Previous(kind) => Some(kind),
+            _ => None,
+        };
+        let wants_write = match (reclaims, a.access & WANTED) {
+            (Some(WRITE_DELEGATION), _) => true,
+            (Some(READ_DELEGATION), _) => false,
+            (Some(_), _) | (None, WANT_NONE) => return Given::Not(NOT_WANTED),
+            (None, WANT_CANCEL) => return Given::Not(CANCELLED),
+            (None, 0) if found.made => return Given::Not(NOT_WANTED),
+            (None, WANT_READ) => false,
+            (None, _) => a.access & WRITE != 0,
+        };
+        if matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_)) {
+            return Given::Not(NOT_WANTED);
+        }
+        let up = || {
+            let hold = self.c.hold.as_ref();
+            self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.back.is_up())
+        };
+        if file.namespace != Namespace::Live || (reclaims.is_none() && !up()) {
+            return Given::Not(RESOURCE);
+        }
+        let now = self.s.monotonic().as_secs();
+        if reclaims.is_none() && self.s.recalled.lately(file, now) {
+            return Given::Not(CONTENTION);
+        }
+        // Its holder opens it for reading too, without asking.
+        let cx = &mut self.c.cx;
+        let may_read =
+            found.made || reclaims.is_some() || operand.may_open(cx, true, false).is_ok();
+        let (Ok(attr), Ok(pin), true) = (operand.getattr(cx), operand.pin(cx), may_read) else {
+            return Given::Not(RESOURCE);
+        };
+        let wanted = match wants_write {
+            true => Caching::ALL,
+            false => Caching::READ_HANDLE,
+        };
+        // A break is dealt with after the states are free, so it finds the delegation.
+        let mut states = client.states.write();
+        if let Some(had) = states.delegation_of(file) {
+            return Given::Not(match wants_write && !had.write {
+                true => NOT_SUPP_UPGRADE,
+                false => NOT_WANTED,
+            });
+        }
+        if client.is_expired() || !client.memory.lock().grow(DELEGATION_BYTES) {
+            return Given::Not(RESOURCE);
+        }
+        let claims = &self.s.vfs.claims;
+        let given = claims.grant(file, &client.own, Kind::Delegation, wanted);
+        if given.is_none() {
+            release(client);
+            return Given::Not(CONTENTION);
+        }
+        let write = given.has(Caching::WRITE);
+        let granted = (attr.change, attr.size);
+        let id = states.add_delegation(file, client.own.clone(), write, granted, pin);
+        Given::Delegation { id, write }
+    }
+
+    /// DELEGRETURN (§18.6).
+    pub(super) fn delegreturn(&mut self, id: &StateId) -> Outcome {
+        let file = self.file(Status::BadStateId)?;
+        let id = self.resolved(id)?;
+        let client = self.client();
+        let found = client.states.read().find(&id)?;
+        match found {
+            State::Delegation(delegation) if delegation.file == file => {
+                self.s.end_delegation(&client, &delegation);
+                Ok(Status::Ok)
+            }
+            _ => Err(Status::BadStateId.into()),
+        }
+    }
+
+    /// Whether a stateid is that of a delegation of the file, under which it may be opened (CLAIM_DELEGATE_CUR).
+    pub(super) fn delegated(&self, id: &StateId, file: FileId) -> Result<(), Status> {
+        let id = self.resolved(id)?;
+        match self.client_ref().states.read().find(&id)? {
+            State::Delegation(delegation) if delegation.file == file => Ok(()),
+            _ => Err(Status::BadStateId),
+        }
+    }
+}
+
+/// The client has one delegation less.
+fn release(client: &Client) {
+    let mut memory = client.memory.lock();
+    let left = memory.bytes() - DELEGATION_BYTES;
+    memory.shrink_to(left);
+}
+
+impl Nfs4 {
+    /// The client has returned a delegation, or does not know it.
+    pub(super) fn end_delegation(&self, client: &Client, delegation: &Delegation) {
+        let mut states = client.states.write();
+        if !states.end_delegation(delegation) {
+            return;
+        }
+        let (file, none) = (delegation.file, Caching::NONE);
+        let kept = self.vfs.claims.acknowledge(file, &client.own, none);
+        assert!(kept, "a holder that keeps nothing keeps too much");
+        drop(states);
+        release(client);
+    }
+
+    /// A delegation is in the way of another client.
+    pub(super) fn recall(&self, client: &Client, file: FileId) {
+        self.recalled.note(file, self.monotonic().as_secs());
+        let delegation = client.states.read().delegation_of(file);
+        if let Some(delegation) = delegation {
+            self.call_back(client, Callback::Recall(delegation));
+        }
+    }
+
+    /// Another client wants to know what the holder of a write delegation has written.
+    pub(super) fn ask(&self, client: &Client, file: FileId) {
+        let delegation = client.states.read().delegation_of(file);
+        if let Some(delegation) = delegation {
+            self.call_back(client, Callback::GetAttr(delegation));
+        }
+    }
+
+    /// The client did not answer in time, and has lost the delegation.
+    pub(super) fn revoked(&self, client: &Client, file: FileId) {
+        if client.states.write().revoke_delegation(file) {
+            client
+                .status
+                .fetch_or(flag::RECALLABLE_REVOKED, Ordering::Relaxed);
+        }
+    }
+
+    /// FREE_STATEID of a delegation that was revoked; false if it is no such.
+    pub(super) fn free_revoked(&self, client: &Client, id: &StateId) -> bool {
+        let mut states = client.states.write();
+        let Some(others) = states.free_revoked(id) else {
+            return false;
+        };
+        if !others {
+            let status = &client.status;
+            status.fetch_and(!flag::RECALLABLE_REVOKED, Ordering::Relaxed);
+        }
+        drop(states);
+        release(client);
+        true
+    }
+
+    /// Memory is short: clients are to return half of their delegations.
+    pub(super) fn recall_any(&self) {
+        for client in self.registry.clients() {
+            let count = client.states.read().delegations();
+            if count > 0 {
+                let keep = u32::try_from(count / 2).unwrap_or(u32::MAX);
+                self.call_back(&client, Callback::RecallAny(keep));
+            }
+        }
+    }
+
+    /// The client that an owner in the table of claims belongs to.
+    pub(super) fn client_of(&self, owner: &Owner) -> Option<Arc<Client>> {
+        let id = owner.client.name.as_ref().try_into().ok()?;
+        self.registry.client(u64::from_be_bytes(id))
+    }
+}

@@ -1,0 +1,179 @@
+//! Callbacks to clients of NFSv4 as the tests' server makes them: taken apart, and replied to.
+
+use super::compound::{OK, Ops, Results};
+use super::{R, Server, X};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use weir_nfs::{Handled, Later};
+
+pub const RECALL: u32 = 4;
+pub const GETATTR: u32 = 3;
+
+/// A message with the number of its connection.
+type Sent = (u64, Vec<u8>);
+
+/// What was sent.
+#[derive(Clone, Default)]
+pub struct Callbacks(Arc<Mutex<Vec<Sent>>>);
+
+/// A call with its CB_SEQUENCE taken apart.
+pub struct Callback {
+    pub connection: u64,
+    pub xid: u32,
+    pub program: u32,
+    /// Flavour and body of the credential.
+    pub credential: (u32, Vec<u8>),
+    pub session: Vec<u8>,
+    pub sequence: u32,
+    pub slot: u32,
+    pub operation: u32,
+    /// The operation's arguments.
+    pub r: R,
+}
+
+impl Callbacks {
+    /// Has the server make calls, which delegations need.
+    pub fn of(s: &Server) -> Callbacks {
+        let calls = Callbacks::default();
+        let sent = calls.clone();
+        s.service.on_callback(Arc::new(move |connection, message| {
+            sent.0.lock().unwrap().push((connection, message.into()));
+            true
+        }));
+        calls
+    }
+
+    /// The only call since the last time, if there was one.
+    pub fn next(&self) -> Option<Callback> {
+        let mut all = std::mem::take(&mut *self.0.lock().unwrap());
+        assert!(all.len() <= 1, "{} calls", all.len());
+        let (connection, message) = all.pop()?;
+        let mut r = R(message, 0);
+        let xid = r.u();
+        assert_eq!((r.u(), r.u()), (0, 2), "a call");
+        let program = r.u();
+        assert_eq!((r.u(), r.u()), (1, 1), "CB_COMPOUND");
+        let credential = (r.u(), r.o());
+        assert_eq!((r.u(), r.u()), (0, 0), "no verifier");
+        assert_eq!((r.u(), r.u(), r.u(), r.u()), (0, 2, 0, 2), "two operations");
+        assert_eq!(r.u(), 11, "CB_SEQUENCE");
+        let session = r.raw(16);
+        let (sequence, slot) = (r.u(), r.u());
+        r.raw(12);
+        let operation = r.u();
+        Some(Callback {
+            connection,
+            xid,
+            program,
+            credential,
+            session,
+            sequence,
+            slot,
+            operation,
+            r,
+        })
+    }
+
+    /// Likewise, and there must be one of this operation.
+    pub fn expect(&self, operation: u32) -> Callback {
+        let call = self.next().expect("a call");
+        assert_eq!(call.operation, operation);
+        call
+    }
+}
+
+impl Callback {
+    fn send(&self, s: &Server, x: X) {
+        let message = X::new().u(self.xid).u(1).u(0).u(0).u(0).u(0).raw(&x.0);
+        let handled = s.service.handle(&s.conn(), &message.0, s.now());
+        assert!(matches!(handled, Handled::Drop));
+    }
+
+    /// The client's reply: the operation's status, and what follows.
+    pub fn reply(&self, s: &Server, status: u32, body: X) {
+        let x = X::new().u(status).o(b"").u(2).u(11).u(OK);
+        let x = x.raw(&self.session).u(self.sequence).u(self.slot);
+        let x = x.u(15).u(15).u(self.operation).u(status);
+        self.send(s, x.raw(&body.0));
+    }
+
+    /// A reply whose CB_SEQUENCE has failed.
+    pub fn refuse(&self, s: &Server, status: u32) {
+        self.send(s, X::new().u(status).o(b"").u(1).u(11).u(status));
+    }
+}
+
+/// What an OPEN gave besides the open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    None,
+    Read(Vec<u8>),
+    Write(Vec<u8>),
+    /// `why_no_delegation4`.
+    Not(u32),
+}
+
+impl Given {
+    pub fn id(self) -> Vec<u8> {
+        match self {
+            Given::Read(id) | Given::Write(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The stateid and the delegation of an OPEN.
+pub fn opened(results: &mut Results) -> (Vec<u8>, Given) {
+    let r = results.ok(18);
+    let state = r.raw(16);
+    r.raw(20);
+    let _flags = r.u();
+    let words = r.u() as usize;
+    r.raw(4 * words);
+    let given = match r.u() {
+        0 => Given::None,
+        kind @ (1 | 2) => {
+            let id = r.raw(16);
+            assert_eq!(r.u(), 0, "recalled");
+            if kind == 2 {
+                assert_eq!((r.u(), r.h()), (1, 0), "the limit");
+            }
+            assert_eq!((r.u(), r.u(), r.u(), r.o()), (0, 0, 0, Vec::new()));
+            match kind {
+                1 => Given::Read(id),
+                _ => Given::Write(id),
+            }
+        }
+        3 => {
+            let why = r.u();
+            if matches!(why, 1 | 2) {
+                assert_eq!(r.u(), 0);
+            }
+            Given::Not(why)
+        }
+        kind => panic!("delegation {kind}"),
+    };
+    (state, given)
+}
+
+/// DELEGRETURN.
+pub fn give_back(file: &[u8], state: &[u8]) -> Ops {
+    Ops::new().fh(file).op(8, X::new().raw(state))
+}
+
+/// What a request that waits for another client has come to, if it has.
+pub fn poll(waiting: &mut Later) -> Option<Results> {
+    let mut cx = Context::from_waker(Waker::noop());
+    match waiting.as_mut().poll(&mut cx) {
+        Poll::Pending => None,
+        Poll::Ready(Handled::Reply(reply, _)) => {
+            let mut r = R(reply.message(), 24);
+            let (status, _) = (r.u(), r.o());
+            let count = r.u();
+            let mut results = Results { status, count, r };
+            results.sequence();
+            Some(results)
+        }
+        Poll::Ready(_) => panic!("no reply"),
+    }
+}
