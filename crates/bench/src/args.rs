@@ -4,7 +4,7 @@ use crate::arrivals::Spacing;
 use crate::lab::cli::{CompareArgs, MatrixArgs, PresetsArgs, ReportArgs};
 use crate::nfs3::Stable;
 use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Load generators.
@@ -19,7 +19,9 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug, Clone)]
 pub enum BenchCommand {
     /// Load on an NFSv3 server.
-    Nfs3(Box<Nfs3Args>),
+    Nfs3(Box<NfsArgs>),
+    /// The same loads on an NFSv4.1 or 4.2 server.
+    Nfs4(Box<Nfs4Args>),
     /// What TCP over loopback carries on this machine: the ceiling of any server.
     Tcp(TcpArgs),
     /// Whether limits on throughput hold: starts a server of its own.
@@ -98,15 +100,105 @@ pub enum Pattern {
     Random,
 }
 
+/// The protocol that a load speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Version {
+    /// NFSv3.
+    #[default]
+    V3,
+    /// NFSv4.1 or 4.2.
+    V4(SessionArgs),
+}
+
+/// Sessions of NFSv4.
+#[derive(Args, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionArgs {
+    /// The minor version.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub minor: u32,
+    /// Slots that each client's session asks for: calls in flight of the client, over all its
+    /// connections [default: connections × depth, 1024 at most].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: Option<u32>,
+}
+
+impl Default for SessionArgs {
+    fn default() -> Self {
+        Self {
+            minor: 1,
+            slots: None,
+        }
+    }
+}
+
+impl Version {
+    /// Reads 3, 4, 4.1 or 4.2; 4 is 4.1.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let minor = match text {
+            "3" => return Ok(Self::V3),
+            "4" | "4.1" => 1,
+            "4.2" => 2,
+            _ => return Err(format!("version {text:?}: 3, 4.1 or 4.2")),
+        };
+        Ok(Self::V4(SessionArgs {
+            minor,
+            ..SessionArgs::default()
+        }))
+    }
+
+    /// The same with so many slots; NFSv3 has none.
+    pub fn with_slots(self, slots: Option<u32>) -> Self {
+        match (self, slots) {
+            (Self::V4(v4), Some(_)) => Self::V4(SessionArgs { slots, ..v4 }),
+            _ => self,
+        }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::V3 => write!(f, "NFSv3"),
+            Self::V4(v4) => write!(f, "NFSv4.{}", v4.minor),
+        }
+    }
+}
+
+/// Load on an NFSv4.1 or 4.2 server, with COMPOUNDs as the Linux client builds them. Each client
+/// has one session over its connections; in flight are at most its slots.
+#[derive(Args, Debug, Clone)]
+pub struct Nfs4Args {
+    /// The load.
+    #[command(flatten)]
+    pub load: NfsArgs,
+    /// The sessions.
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+impl Nfs4Args {
+    /// The load's settings with the sessions'.
+    pub fn settings(&self) -> NfsArgs {
+        NfsArgs {
+            version: Version::V4(self.session),
+            ..self.load.settled()
+        }
+    }
+}
+
 /// Load on an NFSv3 server. In flight are at most connections × depth calls.
 #[derive(Args, Debug, Clone, Serialize)]
-pub struct Nfs3Args {
+pub struct NfsArgs {
+    /// The protocol.
+    #[arg(skip)]
+    pub version: Version,
     /// The operation to repeat.
     pub load: LoadKind,
     /// Address of the server: HOST:PORT of its NFS service.
     #[arg(long, default_value = "127.0.0.1:2049")]
     pub server: String,
-    /// Port of the MOUNT service [default: the NFS port].
+    /// Port of the MOUNT service [default: the NFS port]. NFSv4 has none.
     #[arg(long)]
     pub mount_port: Option<u16>,
     /// Ask the server's rpcbind (port 111) for the MOUNT port.
@@ -118,9 +210,12 @@ pub struct Nfs3Args {
     /// Directory within the export that holds the working set.
     #[arg(long, default_value = "weir-bench")]
     pub dir: String,
-    /// TCP connections (what the Linux client calls nconnect).
+    /// TCP connections, of all clients.
     #[arg(long, short = 'c', default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
+    /// TCP connections of each client, in place of --connections.
+    #[arg(long, conflicts_with = "connections", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub nconnect: Option<u32>,
     /// Calls in flight on each connection.
     #[arg(long, short = 'd', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: u32,
@@ -218,7 +313,18 @@ pub struct Nfs3Args {
     pub label: String,
 }
 
-impl Nfs3Args {
+impl NfsArgs {
+    /// The settings with the number of connections that they come to.
+    pub fn settled(&self) -> Self {
+        let connections = self
+            .nconnect
+            .map_or(self.connections, |each| each * self.clients);
+        Self {
+            connections,
+            ..self.clone()
+        }
+    }
+
     /// Files of the working set.
     pub fn file_count(&self) -> u64 {
         self.files.unwrap_or(if self.load.is_data() {

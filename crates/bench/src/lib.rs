@@ -32,6 +32,7 @@ pub mod lab;
 pub mod load;
 pub mod machine;
 pub mod nfs3;
+pub mod nfs4;
 pub mod outbox;
 pub mod pattern;
 pub mod qos;
@@ -43,6 +44,7 @@ pub mod snapmirror;
 pub mod snapshots;
 pub mod tally;
 pub mod tcp;
+pub mod wire;
 pub mod xdr;
 
 pub use args::{BenchArgs, BenchCommand};
@@ -59,10 +61,8 @@ use std::process::ExitCode;
 pub fn run(args: &BenchArgs) -> ExitCode {
     let sound = |sound| if sound { Ending::Sound } else { Ending::Faulty };
     let result = match &args.command {
-        BenchCommand::Nfs3(a) => run::nfs3(a).and_then(|report| {
-            show(a.json.as_deref(), &report, &report.table())?;
-            Ok(sound(report.faults.is_empty()))
-        }),
+        BenchCommand::Nfs3(a) => load(&a.settled()),
+        BenchCommand::Nfs4(a) => load(&a.settings()),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
@@ -89,6 +89,15 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn load(args: &args::NfsArgs) -> Result<Ending, error::BenchError> {
+    let report = run::nfs(args)?;
+    show(args.json.as_deref(), &report, &report.table())?;
+    Ok(match report.faults.is_empty() {
+        true => Ending::Sound,
+        false => Ending::Faulty,
+    })
 }
 
 fn print(text: &str) -> Result<Ending, error::BenchError> {

@@ -2,16 +2,18 @@
 //!
 //! Each connection has one [`Load`] of its own, so deciding needs no lock; what
 //! connections share is two counters ([`Shared`]). A load names calls by small
-//! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX.
+//! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX. What they
+//! look like is the protocol's ([`Wire`]).
 
-use crate::args::{LoadKind, Nfs3Args, Pattern};
+use crate::args::{LoadKind, NfsArgs, Pattern};
 use crate::blend;
 use crate::error::BenchError;
-use crate::nfs3::{self, Calls, Handle, Name, Proc, Stable};
+use crate::nfs3::{Handle, Name, Proc, Stable};
 use crate::outbox::Outbox;
 use crate::pattern::{self, Rand};
 use crate::set::{CREATED, FILE, MADE_DIR, RENAMED, WorkingSet};
 use crate::tally::{Class, Tally};
+use crate::wire::{Id, Turn, Wire};
 use crate::xdr::{Reader, padding};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +76,8 @@ pub enum Call {
     WriteNew,
     /// COMMIT of the file this slot just made.
     CommitNew,
+    /// CLOSE of the file this slot just made, where making opened it.
+    CloseNew,
     /// MKDIR of a new directory.
     Mkdir {
         /// Number of the new directory.
@@ -132,12 +136,23 @@ pub struct Shared {
     pub next: AtomicU64,
 }
 
+/// What a connection has of its client.
+#[derive(Clone, Copy)]
+pub struct Seat<'a> {
+    /// The protocol.
+    pub wire: &'a dyn Wire,
+    /// The files of the working set, by number, opened where files are.
+    pub files: &'a [Handle],
+    /// The connection's first slot in its session.
+    pub first_slot: u32,
+}
+
 /// What one connection does.
 pub struct Load<'a> {
-    args: &'a Nfs3Args,
+    args: &'a NfsArgs,
     set: &'a WorkingSet,
     shared: &'a Shared,
-    calls: &'a Calls,
+    seat: Seat<'a>,
     region_len: u64,
     rand: Rand,
     /// This connection's number in the run.
@@ -168,7 +183,12 @@ struct Written {
 /// What a slot keeps between operations.
 #[derive(Clone, Copy, Default)]
 struct SlotState {
+    /// Calls that the server counts in the slot of the session, and the number of the call in flight.
+    counted: u32,
+    sent: u32,
     new_file: Option<Handle>,
+    /// The number that the load gave it.
+    new_number: u64,
     list: (u64, [u8; 8]),
     list_dir: u32,
     renames: u64,
@@ -182,10 +202,10 @@ pub fn region_len(block: u64) -> u64 {
 impl<'a> Load<'a> {
     /// The load of the connection numbered `index`.
     pub fn new(
-        args: &'a Nfs3Args,
+        args: &'a NfsArgs,
         set: &'a WorkingSet,
         shared: &'a Shared,
-        calls: &'a Calls,
+        seat: Seat<'a>,
         index: u32,
     ) -> Self {
         let index = u64::from(index);
@@ -203,7 +223,7 @@ impl<'a> Load<'a> {
             args,
             set,
             shared,
-            calls,
+            seat,
             region_len: region_len(args.block_size),
             rand: Rand::new(args.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             index,
@@ -405,19 +425,30 @@ impl<'a> Load<'a> {
     }
 
     fn file(&self, file: u32) -> Option<&Handle> {
-        self.set.files.get(file as usize)
+        self.seat.files.get(file as usize)
     }
 
     /// Encodes `call` for sending.
     pub fn encode(&mut self, slot: usize, call: &Call, xid: u32, out: &mut Outbox) {
-        let c = self.calls;
+        let c = self.seat.wire;
+        let Some(state) = self.slots.get_mut(slot) else {
+            return;
+        };
+        state.sent = state.counted + 1;
+        let id = Id {
+            xid,
+            turn: Turn {
+                slot: self.seat.first_slot + slot as u32,
+                sequence: state.sent,
+            },
+        };
         let set = self.set;
         let block = self.args.block_size as u32;
         match *call {
-            Call::Null => out.encode(|o| c.null(o, xid)),
+            Call::Null => out.encode(|o| c.null(o, id)),
             Call::Read { file, offset } => {
                 if let Some(fh) = self.file(file) {
-                    out.encode(|o| c.read(o, xid, fh, offset, block));
+                    out.encode(|o| c.read(o, id, fh, offset, block));
                 }
             }
             Call::Write {
@@ -430,7 +461,7 @@ impl<'a> Load<'a> {
                 let stability = self.args.stability;
                 let Some(fh) = self.file(file) else { return };
                 out.encode(|o| {
-                    c.write_head(o, xid, fh, offset, block, stability);
+                    c.write_head(o, id, fh, offset, block, stability);
                     if verify {
                         let start = o.len();
                         o.resize(start + block as usize, 0);
@@ -442,55 +473,62 @@ impl<'a> Load<'a> {
                 if !verify {
                     self.constant_payload(out);
                 }
+                out.encode(|o| c.write_tail(o));
             }
             Call::WriteNew => {
                 let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) else {
                     return;
                 };
                 let stability = self.args.stability;
-                out.encode(|o| c.write_head(o, xid, &fh, 0, block, stability));
+                out.encode(|o| c.write_head(o, id, &fh, 0, block, stability));
                 self.constant_payload(out);
+                out.encode(|o| c.write_tail(o));
             }
             Call::CommitNew => {
                 if let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) {
-                    out.encode(|o| c.commit(o, xid, &fh));
+                    out.encode(|o| c.commit(o, id, &fh));
+                }
+            }
+            Call::CloseNew => {
+                if let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) {
+                    out.encode(|o| c.close(o, id, &fh));
                 }
             }
             Call::Commit { file } => {
                 if let Some(fh) = self.file(file) {
-                    out.encode(|o| c.commit(o, xid, fh));
+                    out.encode(|o| c.commit(o, id, fh));
                 }
             }
             Call::Getattr { file } => {
                 if let Some(fh) = self.file(file) {
-                    out.encode(|o| c.of_handle(o, xid, Proc::Getattr, fh));
+                    out.encode(|o| c.of_handle(o, id, Proc::Getattr, fh));
                 }
             }
             Call::Access { file } => {
                 if let Some(fh) = self.file(file) {
-                    out.encode(|o| c.access(o, xid, fh, ACCESS_ALL));
+                    out.encode(|o| c.access(o, id, fh, ACCESS_ALL));
                 }
             }
             Call::Lookup { file } => {
                 let number = u64::from(file);
                 let name = named(FILE, number);
-                out.encode(|o| c.of_name(o, xid, Proc::Lookup, set.dir_of(number), &name));
+                out.encode(|o| c.of_name(o, id, Proc::Lookup, set.dir_of(number), &name));
             }
             Call::Create { number } => {
                 let name = named(CREATED, number);
-                out.encode(|o| c.create(o, xid, set.dir_of(number), &name));
+                out.encode(|o| c.create(o, id, set.dir_of(number), &name));
             }
             Call::Mkdir { number } => {
                 let name = named(MADE_DIR, number);
-                out.encode(|o| c.mkdir(o, xid, set.dir_of(number), &name));
+                out.encode(|o| c.mkdir(o, id, set.dir_of(number), &name));
             }
             Call::RemoveMade { number } => {
                 let name = named(CREATED, number);
-                out.encode(|o| c.of_name(o, xid, Proc::Remove, set.dir_of(number), &name));
+                out.encode(|o| c.of_name(o, id, Proc::Remove, set.dir_of(number), &name));
             }
             Call::Remove { number } => {
                 let name = named(FILE, number);
-                out.encode(|o| c.of_name(o, xid, Proc::Remove, set.dir_of(number), &name));
+                out.encode(|o| c.of_name(o, id, Proc::Remove, set.dir_of(number), &name));
             }
             Call::Rename { number, back } => {
                 let dir = set.dir_of(number);
@@ -500,12 +538,12 @@ impl<'a> Load<'a> {
                     (FILE, RENAMED)
                 };
                 let (from, to) = (named(from, number), named(to, number));
-                out.encode(|o| c.rename(o, xid, (dir, &from), (dir, &to)));
+                out.encode(|o| c.rename(o, id, (dir, &from), (dir, &to)));
             }
             Call::List { dir, position } => {
                 let plus = self.lists_attributes();
                 if let Some(fh) = set.dirs.get(dir as usize) {
-                    out.encode(|o| c.readdir(o, xid, fh, position, block, plus));
+                    out.encode(|o| c.readdir(o, id, fh, position, block, plus));
                 }
             }
         }
@@ -538,15 +576,29 @@ impl<'a> Load<'a> {
         if *call == Call::Null {
             return Ok(op);
         }
-        let status = match r.u32() {
-            Err(_) if missing > 0 => return Ok(Step::Incomplete),
-            other => other?,
+        let wire = self.seat.wire;
+        let status = {
+            let Some(state) = self.slots.get_mut(slot) else {
+                return Ok(Step::Failed);
+            };
+            let turn = Turn {
+                slot: self.seat.first_slot + slot as u32,
+                sequence: state.sent,
+            };
+            let head = match wire.head(r, turn) {
+                Err(_) if missing > 0 => return Ok(Step::Incomplete),
+                other => other?,
+            };
+            if head.sequenced {
+                state.counted = state.sent;
+            }
+            head.status
         };
         if status != 0 {
             if missing > 0 {
                 return Ok(Step::Incomplete);
             }
-            if status == nfs3::JUKEBOX {
+            if wire.again(status) {
                 return Ok(Step::Again);
             }
             tally.bad_status(status);
@@ -569,7 +621,7 @@ impl<'a> Load<'a> {
                 }
             }
             Call::Commit { .. } => {
-                let verifier = nfs3::committed(r)?;
+                let verifier = wire.committed(r)?;
                 self.see_verifier(verifier, tally);
                 Step::Done {
                     class: Class::Commit,
@@ -581,23 +633,24 @@ impl<'a> Load<'a> {
                 if self.args.stability == Stable::Unstable {
                     Step::Then(Call::CommitNew)
                 } else {
-                    op
+                    self.end_new(slot)
                 }
             }
             Call::CommitNew => {
-                let verifier = nfs3::committed(r)?;
+                let verifier = wire.committed(r)?;
                 self.see_verifier(verifier, tally);
-                Step::Done {
-                    class: Class::Op,
-                    bytes: self.args.block_size,
-                }
+                self.end_new(slot)
+            }
+            Call::CloseNew => {
+                wire.closed(r)?;
+                self.forget_new(slot)
             }
             Call::Getattr { .. } => {
-                nfs3::got_attributes(r)?;
+                wire.got_attributes(r)?;
                 op
             }
             Call::Access { .. } => {
-                let granted = nfs3::accessed(r)?;
+                let granted = wire.accessed(r)?;
                 if granted & !ACCESS_ALL != 0 {
                     return Err(BenchError::Protocol(format!(
                         "ACCESS granted {granted:#x}, which was not asked for"
@@ -606,42 +659,38 @@ impl<'a> Load<'a> {
                 op
             }
             Call::Lookup { .. } => {
-                nfs3::found(r)?;
+                wire.found(r)?;
                 op
             }
             Call::Create { number } => {
-                let fh = nfs3::created(r)?;
-                if self.args.load == LoadKind::Eda {
-                    self.made.push_back(number);
+                let fh = wire.created(r)?;
+                if let Some(s) = self.slots.get_mut(slot) {
+                    (s.new_file, s.new_number) = (fh, number);
                 }
-                if self.args.load == LoadKind::CreateWriteCommit {
-                    if fh.is_none() {
-                        return Err(BenchError::Protocol(
-                            "CREATE gave no handle, which this load needs".into(),
-                        ));
-                    }
-                    if let Some(s) = self.slots.get_mut(slot) {
-                        s.new_file = fh;
-                    }
+                if self.args.load != LoadKind::CreateWriteCommit {
+                    self.end_new(slot)
+                } else if fh.is_some() {
                     Step::Then(Call::WriteNew)
                 } else {
-                    op
+                    return Err(BenchError::Protocol(
+                        "CREATE gave no handle, which this load needs".into(),
+                    ));
                 }
             }
             Call::Mkdir { .. } => {
-                nfs3::created(r)?;
+                wire.made_directory(r)?;
                 op
             }
             Call::Remove { .. } | Call::RemoveMade { .. } => {
-                nfs3::removed(r)?;
+                wire.removed(r)?;
                 op
             }
             Call::Rename { .. } => {
-                nfs3::renamed(r)?;
+                wire.renamed(r)?;
                 op
             }
             Call::List { dir, .. } => {
-                let listed = nfs3::listed(r, self.lists_attributes())?;
+                let listed = wire.listed(r, self.lists_attributes())?;
                 tally.entries += u64::from(listed.entries);
                 if let Some(s) = self.slots.get_mut(slot) {
                     if listed.eof {
@@ -667,6 +716,30 @@ impl<'a> Load<'a> {
         Ok(step)
     }
 
+    /// What comes after the last call on a new file: its CLOSE, if it is open.
+    fn end_new(&mut self, slot: usize) -> Step {
+        let new = self.slots.get(slot).and_then(|s| s.new_file);
+        match new.is_some_and(|fh| fh.is_open()) {
+            true => Step::Then(Call::CloseNew),
+            false => self.forget_new(slot),
+        }
+    }
+
+    /// Ends the operation that made a file.
+    fn forget_new(&mut self, slot: usize) -> Step {
+        if let Some(s) = self.slots.get_mut(slot) {
+            s.new_file = None;
+            if self.args.load == LoadKind::Eda {
+                self.made.push_back(s.new_number);
+            }
+        }
+        let writes = self.args.load == LoadKind::CreateWriteCommit;
+        Step::Done {
+            class: Class::Op,
+            bytes: if writes { self.args.block_size } else { 0 },
+        }
+    }
+
     fn read_reply(
         &mut self,
         file: u32,
@@ -675,7 +748,7 @@ impl<'a> Load<'a> {
         missing: usize,
         tally: &mut Tally,
     ) -> Result<Step, BenchError> {
-        let head = match nfs3::read_head(r) {
+        let head = match self.seat.wire.read_head(r) {
             Err(_) if missing > 0 => return Ok(Step::Incomplete),
             other => other?,
         };
@@ -716,7 +789,7 @@ impl<'a> Load<'a> {
 
     /// Judges a WRITE's results; returns the bytes written.
     fn write_reply(&mut self, r: &mut Reader<'_>, tally: &mut Tally) -> Result<u64, BenchError> {
-        let w = nfs3::written(r)?;
+        let w = self.seat.wire.written(r)?;
         let asked = self.args.block_size;
         if u64::from(w.count) > asked {
             return Err(BenchError::Protocol(format!(

@@ -16,6 +16,8 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const VERSION: u32 = 3;
 /// Greatest file handle (RFC 1813 §2.4), in bytes.
 pub const MAX_HANDLE: usize = 64;
+/// Greatest file handle of any version (`NFS4_FHSIZE`, RFC 8881 §3.2), in bytes.
+const HANDLE_ROOM: usize = 128;
 /// NFS3ERR_JUKEBOX: come back later (RFC 1813 §2.6).
 pub const JUKEBOX: u32 = 10_008;
 /// NFS3ERR_EXIST: the name exists (RFC 1813 §2.6).
@@ -69,7 +71,8 @@ pub enum Stable {
 }
 
 impl Stable {
-    fn from_wire(v: u32) -> Option<Self> {
+    /// The value on the wire; `None` for one that no version knows.
+    pub fn from_wire(v: u32) -> Option<Self> {
         match v {
             0 => Some(Self::Unstable),
             1 => Some(Self::DataSync),
@@ -79,25 +82,29 @@ impl Stable {
     }
 }
 
-/// A file handle, kept in its XDR encoding so that a call is a copy away.
+/// A file as calls name it: its handle, kept in its XDR encoding so that a call is a copy away, and the stateid of an
+/// open of it, where there is one (NFSv4).
 #[derive(Clone, Copy)]
 pub struct Handle {
-    encoded: [u8; 4 + MAX_HANDLE],
+    encoded: [u8; 4 + HANDLE_ROOM],
     len: u8,
+    /// All zeros, the anonymous stateid: not open.
+    state: [u8; 16],
 }
 
 impl Handle {
-    /// The handle of no bytes, which no server gives out.
+    /// The handle of no bytes, which no server gives out. For NFSv4, the server's root.
     pub const fn empty() -> Self {
         Self {
-            encoded: [0; 4 + MAX_HANDLE],
+            encoded: [0; 4 + HANDLE_ROOM],
             len: 4,
+            state: [0; 16],
         }
     }
 
-    /// Keeps a handle; `None` when it is longer than 64 bytes.
+    /// Keeps a handle; `None` when it is longer than 128 bytes.
     pub fn new(opaque: &[u8]) -> Option<Self> {
-        let mut encoded = [0; 4 + MAX_HANDLE];
+        let mut encoded = [0; 4 + HANDLE_ROOM];
         let len = u8::try_from(opaque.len()).ok()?;
         encoded
             .get_mut(..4)?
@@ -108,10 +115,33 @@ impl Handle {
         Some(Self {
             encoded,
             len: u8::try_from(4 + opaque.len() + padding(opaque.len())).ok()?,
+            state: [0; 16],
         })
     }
 
-    fn xdr(&self) -> &[u8] {
+    /// The same file, open with this stateid.
+    #[must_use]
+    pub const fn opened(self, state: [u8; 16]) -> Self {
+        Self { state, ..self }
+    }
+
+    /// The stateid of its open; all zeros if it is not open.
+    pub const fn state(&self) -> &[u8; 16] {
+        &self.state
+    }
+
+    /// Whether the file is open.
+    pub fn is_open(&self) -> bool {
+        self.state != [0; 16]
+    }
+
+    /// Whether it is the handle of no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 4
+    }
+
+    /// The handle's XDR encoding.
+    pub fn xdr(&self) -> &[u8] {
         self.encoded
             .get(..usize::from(self.len))
             .unwrap_or(&self.encoded)
@@ -543,7 +573,7 @@ pub fn status_name(status: u32) -> &'static str {
         10_006 => "NFS3ERR_SERVERFAULT",
         10_007 => "NFS3ERR_BADTYPE",
         10_008 => "NFS3ERR_JUKEBOX",
-        _ => "unknown status",
+        other => crate::nfs4::results::status_name(other),
     }
 }
 
@@ -659,6 +689,6 @@ mod tests {
             number: 0xabc,
         };
         assert_eq!(&a.bytes(), b"f000000000000abc");
-        assert_eq!(Handle::new(&[0; 65]).map(|_| ()), None);
+        assert_eq!(Handle::new(&[0; 129]).map(|_| ()), None);
     }
 }

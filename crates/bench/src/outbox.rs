@@ -53,6 +53,9 @@ impl Outbox {
         let start = self.bytes.len();
         encode(&mut self.bytes);
         let added = self.bytes.len() - start;
+        if added == 0 {
+            return;
+        }
         let last_index = self.pieces.len().wrapping_sub(1);
         match self.pieces.last_mut() {
             // A piece that is being sent may grow too: what is sent of it is counted

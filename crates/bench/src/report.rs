@@ -1,6 +1,6 @@
 //! The result of a run: as JSON for machines, as a table for people.
 
-use crate::args::Nfs3Args;
+use crate::args::NfsArgs;
 use crate::machine::{MachineSample, ProcessSample};
 use crate::nfs3::Fsinfo;
 use crate::tally::{Class, ClassTally, Tally};
@@ -92,9 +92,11 @@ pub struct Report {
     /// Start, in seconds since 1970.
     pub unix_time: u64,
     /// All settings of the run.
-    pub settings: Nfs3Args,
+    pub settings: NfsArgs,
     /// What the server says about its limits.
     pub fsinfo: Fsinfo,
+    /// Slots of a client's session (NFSv4): the least that the server granted one.
+    pub slots: Option<u32>,
     /// The durability that the counted operations asked for.
     pub durability: String,
     /// Seconds from the measurement's start to its last reply.
@@ -122,7 +124,7 @@ pub struct Report {
     pub client: ClientReport,
     /// What else the machine did.
     pub machine: MachineReport,
-    /// Replies NFS3ERR_JUKEBOX, which were repeated.
+    /// Replies NFS3ERR_JUKEBOX or NFS4ERR_DELAY, which were repeated.
     pub jukebox: u64,
     /// What makes the run a failed one.
     pub faults: Vec<String>,
@@ -133,9 +135,11 @@ pub struct Report {
 /// What was measured, for [`Report::new`].
 pub struct Measured<'a> {
     /// The settings of the run.
-    pub args: &'a Nfs3Args,
+    pub args: &'a NfsArgs,
     /// The server's limits, from FSINFO.
     pub fsinfo: Fsinfo,
+    /// Slots of a client's session (NFSv4).
+    pub slots: Option<u32>,
     /// The sum of all threads' counts.
     pub tally: &'a Tally,
     /// Start, in seconds since 1970.
@@ -212,6 +216,7 @@ impl Report {
             unix_time: m.unix_time,
             settings: m.args.clone(),
             fsinfo: m.fsinfo,
+            slots: m.slots,
             durability: durability(m.args),
             elapsed_s: seconds,
             ops,
@@ -252,16 +257,19 @@ impl Report {
         out
     }
 
-    fn write_table(&self, out: &mut String, a: &Nfs3Args) -> std::fmt::Result {
+    fn write_table(&self, out: &mut String, a: &NfsArgs) -> std::fmt::Result {
         let mib = |b: u64| b as f64 / f64::from(1 << 20);
         writeln!(
             out,
-            "{:?} {:?}, {} B blocks, {} connections × {} deep, {} thread(s), {:.2} s; durability: {}",
+            "{}, {:?} {:?}, {} B blocks, {} connections × {} deep{}, {} thread(s), {:.2} s; durability: {}",
+            a.version,
             a.load,
             a.pattern,
             a.block_size,
             a.connections,
             a.depth,
+            self.slots
+                .map_or(String::new(), |n| format!(", {n} slots a client")),
             a.jobs,
             self.elapsed_s,
             self.durability
@@ -325,7 +333,11 @@ impl Report {
             )?;
         }
         if self.jukebox > 0 {
-            writeln!(out, "{} calls repeated after NFS3ERR_JUKEBOX", self.jukebox)?;
+            writeln!(
+                out,
+                "{} calls repeated after NFS3ERR_JUKEBOX or NFS4ERR_DELAY",
+                self.jukebox
+            )?;
         }
         for f in &self.faults {
             writeln!(out, "FAULT: {f}")?;
@@ -338,7 +350,7 @@ impl Report {
 }
 
 /// The durability that a load's operations ask the server for, in words.
-fn durability(a: &Nfs3Args) -> String {
+fn durability(a: &NfsArgs) -> String {
     use crate::args::LoadKind as K;
     use crate::nfs3::Stable;
     let writes = match a.stability {

@@ -1,22 +1,26 @@
-//! One run of the NFSv3 load: prepare, warm up, measure, clean up, report.
+//! One run of a load: prepare, warm up, measure, clean up, report.
 
-use crate::args::{LoadKind, Nfs3Args};
+use crate::args::{LoadKind, NfsArgs, Version};
 use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::control::{Control, rpcbind_port};
 use crate::engine::{self, Link, Options, Phase, Stage, ThreadResult};
 use crate::error::BenchError;
 use crate::interrupt;
-use crate::load::{Load, Shared, region_len};
+use crate::load::{Load, Seat, Shared, region_len};
 use crate::machine::{self, MachineSample, ProcessSample};
 use crate::nfs3::{Calls, Handle, MOUNT_PROGRAM};
+use crate::nfs4::client::{self, MAX_SLOTS};
+use crate::nfs4::{Client, Session};
 use crate::pattern;
 use crate::report::{Measured, Report};
 use crate::rpc::Credential;
 use crate::set::WorkingSet;
 use crate::tally::Tally;
+use crate::wire::Wire;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -96,7 +100,7 @@ pub struct Outcome {
 }
 
 /// Runs the load that `args` describes.
-pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
+pub fn nfs(args: &NfsArgs) -> Result<Report, BenchError> {
     let Some(path) = &args.samples else {
         return observed(args, &Unobserved).map(|o| o.report);
     };
@@ -110,16 +114,16 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
     Ok(outcome.report)
 }
 
-/// As [`nfs3`], followed by an observer; ends early when the user asks for it.
-pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, BenchError> {
+/// As [`nfs`], followed by an observer; ends early when the user asks for it.
+pub fn observed(args: &NfsArgs, observer: &dyn Observer) -> Result<Outcome, BenchError> {
     check(args)?;
     observer.see(Moment::Preparing);
-    let (addr, cred, mut control) = reach(args)?;
+    let mut reach = Reach::new(args)?;
     let set = if args.load == LoadKind::Null {
         WorkingSet::none()
     } else {
-        let root = mount(args, addr, &cred)?;
-        WorkingSet::prepare(&mut control, root, args)?
+        let root = reach.root(args)?;
+        WorkingSet::prepare(&mut reach.control, root, args)?
     };
     let limit = match args.load {
         LoadKind::Write => set.fsinfo.wtmax,
@@ -133,58 +137,104 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
         )));
     }
 
-    let calls = Calls::new(Some(&cred));
     let shared = Shared::default();
-    let mut outcome = drive(args, addr, &set, &calls, &shared, observer)?;
-    // Files that the load itself made are not reused.
-    if args.load == LoadKind::Eda || !args.keep {
-        let created = shared.next.load(Ordering::Relaxed);
-        // What was measured stands, whatever becomes of the cleaning up.
-        let cleaned = if args.keep {
-            set.remove_made(&mut control, args.load, created)
-        } else {
-            set.remove(&mut control, &args.dir, args.load, created)
-        };
-        if let Err(e) = cleaned {
-            outcome.report.notes.push(format!("cleaning up: {e}"));
-        }
+    let mut outcome = drive(args, &reach, &set, &shared, observer)?;
+    // What was measured stands, whatever becomes of the cleaning up.
+    if let Err(e) = clean(args, reach, &set, &shared) {
+        outcome.report.notes.push(format!("cleaning up: {e}"));
     }
     Ok(outcome)
 }
 
-/// The server's address, the identity of the calls, and a connection for what is not measured.
-fn reach(args: &Nfs3Args) -> Result<(SocketAddr, Credential, Control), BenchError> {
-    let timeout = Duration::from_secs_f64(args.timeout);
-    let addr = resolve(&args.server)?;
-    let cred = Credential {
-        uid: args.uid,
-        gid: args.gid,
-    };
-    // Different in each run, for the sake of duplicate-request caches.
-    let first_xid = (clock::now_ns() >> 8) as u32;
-    let control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
-    Ok((addr, cred, control))
+/// Removes what is not to be kept.
+fn clean(
+    args: &NfsArgs,
+    mut reach: Reach,
+    set: &WorkingSet,
+    shared: &Shared,
+) -> Result<(), BenchError> {
+    let created = shared.next.load(Ordering::Relaxed);
+    // Files that the load itself made are not reused.
+    if !args.keep {
+        set.remove(&mut reach.control, &args.dir, args.load, created)?;
+    } else if args.load == LoadKind::Eda {
+        set.remove_made(&mut reach.control, args.load, created)?;
+    }
+    reach.leave()
 }
 
-/// Makes the working set that a run with these settings finds with `reuse`.
-pub fn prepare(args: &Nfs3Args) -> Result<(), BenchError> {
-    check(args)?;
-    let (addr, cred, mut control) = reach(args)?;
-    let root = mount(args, addr, &cred)?;
-    WorkingSet::prepare(&mut control, root, args).map(|_| ())
+/// The way to a server for what is not measured.
+struct Reach {
+    addr: SocketAddr,
+    cred: Credential,
+    control: Control,
+    /// The client id of `control`'s calls (NFSv4).
+    client: Option<Client>,
 }
 
-/// Removes the working set that a run with these settings left with `keep`.
-pub fn discard(args: &Nfs3Args) -> Result<(), BenchError> {
-    let (addr, cred, mut control) = reach(args)?;
-    let root = mount(args, addr, &cred)?;
-    match WorkingSet::open(&mut control, root, args)? {
-        Some(set) => set.remove(&mut control, &args.dir, args.load, 0),
-        None => Ok(()),
+impl Reach {
+    fn new(args: &NfsArgs) -> Result<Self, BenchError> {
+        let timeout = Duration::from_secs_f64(args.timeout);
+        let addr = resolve(&args.server)?;
+        let cred = Credential {
+            uid: args.uid,
+            gid: args.gid,
+        };
+        // Different in each run, for the sake of duplicate-request caches.
+        let first_xid = (clock::now_ns() >> 8) as u32;
+        let mut control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
+        let client = match args.version {
+            Version::V3 => None,
+            Version::V4(v4) => {
+                let (minor, block) = (v4.minor, args.block_size);
+                Some(Client::begin(&mut control, &cred, minor, block, 0)?.0)
+            }
+        };
+        Ok(Self {
+            addr,
+            cred,
+            control,
+            client,
+        })
+    }
+
+    /// The export's root.
+    fn root(&mut self, args: &NfsArgs) -> Result<Handle, BenchError> {
+        match &self.client {
+            None => mount(args, self.addr, &self.cred),
+            Some(_) => client::walk(&mut self.control, &args.export),
+        }
+    }
+
+    /// Ends the client id.
+    fn leave(mut self) -> Result<(), BenchError> {
+        match self.client {
+            None => Ok(()),
+            Some(client) => client.end(&mut self.control),
+        }
     }
 }
 
-fn check(args: &Nfs3Args) -> Result<(), BenchError> {
+/// Makes the working set that a run with these settings finds with `reuse`.
+pub fn prepare(args: &NfsArgs) -> Result<(), BenchError> {
+    check(args)?;
+    let mut reach = Reach::new(args)?;
+    let root = reach.root(args)?;
+    WorkingSet::prepare(&mut reach.control, root, args)?;
+    reach.leave()
+}
+
+/// Removes the working set that a run with these settings left with `keep`.
+pub fn discard(args: &NfsArgs) -> Result<(), BenchError> {
+    let mut reach = Reach::new(args)?;
+    let root = reach.root(args)?;
+    if let Some(set) = WorkingSet::open(&mut reach.control, root, args)? {
+        set.remove(&mut reach.control, &args.dir, args.load, 0)?;
+    }
+    reach.leave()
+}
+
+fn check(args: &NfsArgs) -> Result<(), BenchError> {
     let block = args.block_size;
     if block == 0 || block % 4 != 0 || block > 4 << 20 {
         return Err(BenchError::Usage(
@@ -235,7 +285,7 @@ pub fn resolve(server: &str) -> Result<SocketAddr, BenchError> {
         .ok_or_else(|| BenchError::Usage(format!("{server:?} has no address")))
 }
 
-fn mount(args: &Nfs3Args, nfs: SocketAddr, cred: &Credential) -> Result<Handle, BenchError> {
+fn mount(args: &NfsArgs, nfs: SocketAddr, cred: &Credential) -> Result<Handle, BenchError> {
     let timeout = Duration::from_secs_f64(args.timeout);
     let mut addr = nfs;
     if args.rpcbind {
@@ -260,7 +310,7 @@ struct Start {
 
 impl Start {
     /// Samples, and lets the threads count from now on.
-    fn now(args: &Nfs3Args, stage: &Stage) -> Self {
+    fn now(args: &NfsArgs, stage: &Stage) -> Self {
         let start = Self {
             server: args.server_pid.and_then(machine::process),
             machine: machine::machine(),
@@ -274,12 +324,111 @@ impl Start {
     }
 }
 
+/// A client of the load, with the calls in flight on each of its connections.
+struct Guest {
+    wire: Arc<dyn Wire>,
+    /// The working set's files; open, where files are.
+    files: Vec<Handle>,
+    depths: Vec<usize>,
+    /// Its client id, and the connection for what is not measured (NFSv4).
+    behind: Option<(Client, Control, Arc<Session>)>,
+}
+
+impl Guest {
+    /// The guest numbered `number` of `args.clients`.
+    fn new(
+        args: &NfsArgs,
+        reach: &Reach,
+        set: &WorkingSet,
+        number: u32,
+    ) -> Result<Self, BenchError> {
+        let each = args.connections.div_ceil(args.clients);
+        let first = (number * each).min(args.connections);
+        let connections = first..(first + each).min(args.connections);
+        let depths: Vec<usize> = connections.map(|index| depth_of(args, index)).collect();
+        let Version::V4(v4) = args.version else {
+            return Ok(Self {
+                wire: Arc::new(Calls::new(Some(&reach.cred))),
+                files: set.files.clone(),
+                depths,
+                behind: None,
+            });
+        };
+        let stream = connect(reach.addr, number, args.clients)
+            .map_err(BenchError::io(format!("connection to {}", reach.addr)))?;
+        let timeout = Duration::from_secs_f64(args.timeout);
+        let xid = (clock::now_ns() >> 8) as u32;
+        let mut control = Control::over(stream, Some(&reach.cred), xid, timeout)?;
+        let (minor, block) = (v4.minor, args.block_size);
+        let (mut client, first) =
+            Client::begin(&mut control, &reach.cred, minor, block, number + 1)?;
+        let wanted: usize = depths.iter().sum();
+        let asked = v4.slots.unwrap_or(MAX_SLOTS).min(wanted as u32).max(1);
+        let load = client.session(&mut control, asked)?;
+        // Reads and writes go by the stateid of an open.
+        let files = match args.load.is_data() {
+            true => client::open_all(&mut control, &first, &set.files)?,
+            false => set.files.clone(),
+        };
+        Ok(Self {
+            files,
+            depths: dealt(&depths, load.slots() as usize),
+            wire: load.clone(),
+            behind: Some((client, control, load)),
+        })
+    }
+
+    /// Closes the files and ends the client.
+    fn leave(self) -> Result<(), BenchError> {
+        let Some((client, mut control, _)) = self.behind else {
+            return Ok(());
+        };
+        let open: Vec<Handle> = self.files.into_iter().filter(Handle::is_open).collect();
+        client::close_all(&mut control, &open)?;
+        client.end(&mut control)
+    }
+}
+
+/// Slots dealt out to connections that want these many each: all of it where there are enough, else as evenly as it goes.
+fn dealt(wanted: &[usize], slots: usize) -> Vec<usize> {
+    if wanted.iter().sum::<usize>() <= slots {
+        return wanted.to_vec();
+    }
+    let count = wanted.len();
+    let before = |i: usize| slots * i / count;
+    let even = wanted
+        .iter()
+        .enumerate()
+        .map(|(i, w)| (before(i + 1) - before(i)).min(*w));
+    even.collect()
+}
+
 /// Runs the threads through the phases.
 fn drive(
-    args: &Nfs3Args,
+    args: &NfsArgs,
+    reach: &Reach,
+    set: &WorkingSet,
+    shared: &Shared,
+    observer: &dyn Observer,
+) -> Result<Outcome, BenchError> {
+    let guests: Vec<Guest> = (0..args.clients)
+        .map(|number| Guest::new(args, reach, set, number))
+        .collect::<Result<_, _>>()?;
+    let mut outcome = drive_guests(args, reach.addr, set, &guests, shared, observer)?;
+    for guest in guests {
+        if let Err(e) = guest.leave() {
+            outcome.report.notes.push(format!("closing files: {e}"));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Runs the threads through the phases, for clients that are ready.
+fn drive_guests(
+    args: &NfsArgs,
     addr: SocketAddr,
     set: &WorkingSet,
-    calls: &Calls,
+    guests: &[Guest],
     shared: &Shared,
     observer: &dyn Observer,
 ) -> Result<Outcome, BenchError> {
@@ -297,29 +446,39 @@ fn drive(
     };
     let jobs = args.jobs.min(args.connections);
     let mut shares: Vec<Vec<Link<'_>>> = (0..jobs).map(|_| Vec::new()).collect();
-    for index in 0..args.connections {
-        let client = index / args.connections.div_ceil(args.clients);
-        let stream = connect(addr, client, args.clients)
-            .map_err(BenchError::io(format!("connection {index} to {addr}")))?;
-        stream
-            .set_nodelay(true)
-            .map_err(BenchError::io("socket options"))?;
-        let load = Load::new(args, set, shared, calls, index);
-        if let Some(share) = shares.get_mut((index % jobs) as usize) {
-            let arrivals = args.rate.map(|rate| {
-                Arrivals::new(
-                    args.arrivals,
-                    rate / f64::from(args.connections),
-                    clock::now_ns(),
-                    args.seed ^ u64::from(index).wrapping_mul(0xd134_2543_de82_ef95),
-                )
-            });
-            share.push(Link {
-                stream,
-                load,
-                depth: depth_of(args, index),
-                arrivals,
-            });
+    let mut index = 0;
+    for (client, guest) in guests.iter().enumerate() {
+        let mut first_slot = 0;
+        for &depth in &guest.depths {
+            let stream = connect(addr, client as u32, args.clients)
+                .map_err(BenchError::io(format!("connection {index} to {addr}")))?;
+            stream
+                .set_nodelay(true)
+                .map_err(BenchError::io("socket options"))?;
+            let seat = Seat {
+                wire: &*guest.wire,
+                files: &guest.files,
+                first_slot,
+            };
+            first_slot += depth as u32;
+            let load = Load::new(args, set, shared, seat, index);
+            if let Some(share) = shares.get_mut((index % jobs) as usize) {
+                let arrivals = args.rate.map(|rate| {
+                    Arrivals::new(
+                        args.arrivals,
+                        rate / f64::from(args.connections),
+                        clock::now_ns(),
+                        args.seed ^ u64::from(index).wrapping_mul(0xd134_2543_de82_ef95),
+                    )
+                });
+                share.push(Link {
+                    stream,
+                    load,
+                    depth,
+                    arrivals,
+                });
+            }
+            index += 1;
         }
     }
     let stage = Stage::new(args.ops);
@@ -387,6 +546,11 @@ fn drive(
     let report = Report::new(Measured {
         args,
         fsinfo: set.fsinfo,
+        slots: guests
+            .iter()
+            .filter_map(|g| g.behind.as_ref())
+            .map(|(_, _, session)| session.slots())
+            .min(),
         tally: &tally,
         unix_time: start.unix_time,
         elapsed_ns: end_ns - start.ns,
@@ -418,7 +582,7 @@ impl Drop for Fallen<'_> {
 
 /// Calls in flight on the connection numbered `index`: where the whole does not divide
 /// evenly, connections with one more are spread evenly among the others.
-fn depth_of(args: &Nfs3Args, index: u32) -> usize {
+fn depth_of(args: &NfsArgs, index: u32) -> usize {
     let Some(all) = args.in_flight else {
         return args.depth as usize;
     };
@@ -526,7 +690,7 @@ impl Sampler<'_> {
 /// Leads the threads through warm-up (unless `start` says that there is none),
 /// measurement and drain.
 fn conduct(
-    args: &Nfs3Args,
+    args: &NfsArgs,
     stage: &Stage,
     threads: u64,
     start: Option<Start>,

@@ -4,10 +4,10 @@
 //! use many small ones, spread over directories by their number, so that a name is
 //! known from its number and nothing needs to be listed.
 
-use crate::args::{LoadKind, Nfs3Args};
+use crate::args::{LoadKind, NfsArgs};
 use crate::control::{Control, Verdict};
 use crate::error::BenchError;
-use crate::nfs3::{self, Fsinfo, Handle, Name, Proc, Stable};
+use crate::nfs3::{EXIST, Fsinfo, Handle, NOENT, NOTEMPTY, Name, Proc, Stable};
 use crate::pattern;
 
 /// Calls in flight while the set is made or removed.
@@ -68,7 +68,7 @@ impl WorkingSet {
     pub fn prepare(
         control: &mut Control,
         root: Handle,
-        args: &Nfs3Args,
+        args: &NfsArgs,
     ) -> Result<Self, BenchError> {
         let fsinfo = control.fsinfo(&root)?;
         let top = control.directory(&root, args.dir.as_bytes())?;
@@ -118,7 +118,7 @@ impl WorkingSet {
     pub fn open(
         control: &mut Control,
         root: Handle,
-        args: &Nfs3Args,
+        args: &NfsArgs,
     ) -> Result<Option<Self>, BenchError> {
         let fsinfo = control.fsinfo(&root)?;
         let Some(top) = control.lookup(&root, args.dir.as_bytes())? else {
@@ -143,14 +143,15 @@ impl WorkingSet {
     fn create_files(&mut self, control: &mut Control) -> Result<(), BenchError> {
         let mut handles: Vec<Option<Handle>> = vec![None; self.file_count as usize];
         let mut missing = Vec::new();
+        let wire = control.wire();
         control.many(
             self.file_count,
             WINDOW,
-            |c, out, n, xid| c.create(out, xid, self.dir_of(n), &file_name(n)),
+            |c, out, n, id| c.make(out, id, self.dir_of(n), &file_name(n)),
             |n, status, r| {
                 let fh = match status {
-                    0 => nfs3::created(r)?,
-                    nfs3::EXIST => None,
+                    0 => wire.made(r)?,
+                    EXIST => None,
                     s => return Err(BenchError::Status("CREATE", s)),
                 };
                 match (fh, handles.get_mut(n as usize)) {
@@ -163,9 +164,9 @@ impl WorkingSet {
         control.many(
             missing.len() as u64,
             WINDOW,
-            |c, out, i, xid| {
+            |c, out, i, id| {
                 let n = missing.get(i as usize).copied().unwrap_or(0);
-                c.of_name(out, xid, Proc::Lookup, self.dir_of(n), &file_name(n));
+                c.of_name(out, id, Proc::Lookup, self.dir_of(n), &file_name(n));
             },
             |i, status, r| {
                 if status != 0 {
@@ -173,7 +174,7 @@ impl WorkingSet {
                 }
                 let n = missing.get(i as usize).copied().unwrap_or(0);
                 if let Some(slot) = handles.get_mut(n as usize) {
-                    *slot = Some(nfs3::found(r)?);
+                    *slot = Some(wire.found(r)?);
                 }
                 Ok(Verdict::Done)
             },
@@ -187,7 +188,7 @@ impl WorkingSet {
 
     /// Fills the files with the pattern, unless an earlier run did and it may be
     /// reused; then COMMITs them.
-    fn fill(&self, control: &mut Control, args: &Nfs3Args) -> Result<(), BenchError> {
+    fn fill(&self, control: &mut Control, args: &NfsArgs) -> Result<(), BenchError> {
         let chunk = u64::from(self.fsinfo.wtmax)
             .min(256 << 10)
             .max(pattern::BLOCK as u64)
@@ -195,12 +196,13 @@ impl WorkingSet {
             * pattern::BLOCK as u64;
         let window = (FILL_WINDOW_BYTES / chunk).clamp(2, 64) as usize;
         let mut data = Vec::new();
+        let wire = control.wire();
         for (file, fh) in self.files.iter().enumerate() {
             if args.reuse {
                 let (size, _) = control.one(
                     "GETATTR",
-                    |c, out, xid| c.of_handle(out, xid, Proc::Getattr, fh),
-                    nfs3::got_attributes,
+                    |c, out, id| c.of_handle(out, id, Proc::Getattr, fh),
+                    |r| wire.got_attributes(r),
                 )?;
                 if size == self.file_size {
                     continue;
@@ -209,20 +211,21 @@ impl WorkingSet {
             control.many(
                 self.file_size.div_ceil(chunk),
                 window,
-                |c, out, n, xid| {
+                |c, out, n, id| {
                     let offset = n * chunk;
                     let len = chunk.min(self.file_size - offset);
                     data.resize(len as usize, 0);
                     pattern::fill(&mut data, file as u64, offset, args.seed, 0);
-                    c.write_head(out, xid, fh, offset, len as u32, Stable::Unstable);
+                    c.write_head(out, id, fh, offset, len as u32, Stable::Unstable);
                     out.extend_from_slice(&data);
+                    c.write_tail(out);
                 },
                 |n, status, r| {
                     if status != 0 {
                         return Err(BenchError::Status("WRITE", status));
                     }
                     let len = chunk.min(self.file_size - n * chunk);
-                    let w = nfs3::written(r)?;
+                    let w = wire.written(r)?;
                     if u64::from(w.count) != len {
                         return Err(BenchError::Protocol(format!(
                             "{} bytes written instead of {len} while filling",
@@ -234,8 +237,8 @@ impl WorkingSet {
             )?;
             control.one(
                 "COMMIT",
-                |c, out, xid| c.commit(out, xid, fh),
-                nfs3::committed,
+                |c, out, id| c.commit(out, id, fh),
+                |r| wire.committed(r),
             )?;
         }
         Ok(())
@@ -244,16 +247,17 @@ impl WorkingSet {
     /// Reads everything once, so that what fits into the server's memory is there.
     fn read_once(&self, control: &mut Control) -> Result<(), BenchError> {
         let chunk = u64::from(self.fsinfo.rtmax).clamp(4096, 256 << 10);
+        let wire = control.wire();
         for fh in &self.files {
             control.many(
                 self.file_size.div_ceil(chunk),
                 8,
-                |c, out, n, xid| c.read(out, xid, fh, n * chunk, chunk as u32),
+                |c, out, n, id| c.read(out, id, fh, n * chunk, chunk as u32),
                 |_, status, r| {
                     if status != 0 {
                         return Err(BenchError::Status("READ", status));
                     }
-                    nfs3::read_head(r)?;
+                    wire.read_head(r)?;
                     Ok(Verdict::Done)
                 },
             )?;
@@ -311,12 +315,12 @@ impl WorkingSet {
         control.many(
             count,
             WINDOW,
-            |c, out, number, xid| {
+            |c, out, number, id| {
                 let name = Name { letter, number }.bytes();
-                c.of_name(out, xid, proc, self.dir_of(number), &name);
+                c.of_name(out, id, proc, self.dir_of(number), &name);
             },
             |_, status, _| match status {
-                0 | nfs3::NOENT => Ok(Verdict::Done),
+                0 | NOENT => Ok(Verdict::Done),
                 s => Err(BenchError::Status("REMOVE", s)),
             },
         )
@@ -325,13 +329,14 @@ impl WorkingSet {
 
 /// Removes a directory; one that holds what another run left behind stays.
 fn rmdir(control: &mut Control, dir: &Handle, name: &[u8]) -> Result<(), BenchError> {
+    let wire = control.wire();
     let removed = control.one(
         "RMDIR",
-        |c, out, xid| c.of_name(out, xid, Proc::Rmdir, dir, name),
-        nfs3::removed,
+        |c, out, id| c.of_name(out, id, Proc::Rmdir, dir, name),
+        |r| wire.removed(r),
     );
     match removed {
-        Err(BenchError::Status(_, nfs3::NOTEMPTY)) => Ok(()),
+        Err(BenchError::Status(_, NOTEMPTY)) => Ok(()),
         other => other,
     }
 }

@@ -21,6 +21,13 @@ pub enum XdrError {
     },
     /// A boolean that is neither 0 nor 1 (RFC 4506 §4.4).
     BadBool(u32),
+    /// A value that the call does not allow.
+    Unexpected {
+        /// What the value is.
+        what: &'static str,
+        /// The value.
+        found: u32,
+    },
 }
 
 impl fmt::Display for XdrError {
@@ -31,6 +38,7 @@ impl fmt::Display for XdrError {
                 write!(f, "item of {found} bytes where at most {limit} are allowed")
             }
             Self::BadBool(v) => write!(f, "boolean with the value {v}"),
+            Self::Unexpected { what, found } => write!(f, "{what}: {found}"),
         }
     }
 }

@@ -295,6 +295,43 @@ fn a_baseline_and_a_second_target() {
     );
 }
 
+/// One export over three versions of the protocol, in turn.
+#[test]
+fn targets_may_name_the_version_of_the_protocol() {
+    let fake = Fake::start(Mischief::None);
+    let s = Scratch::new("versions");
+    let (v3, v4) = (
+        format!("three={}?version=3", url(&fake)),
+        format!("four=nfs://{}/vol1?version=4.1&slots=3", fake.addr),
+    );
+    let out = s.bench(&[
+        "matrix",
+        "--definition",
+        "tiny.toml",
+        "--only",
+        "8 KiB random",
+        "-r",
+        "1",
+        "--nfs",
+        "4.2",
+        &v3,
+        &v4,
+        &format!("given={}", url(&fake)),
+        "-o",
+        "a",
+    ]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let run = s.run("a");
+    let named: Vec<&str> = array(&run, "targets")
+        .iter()
+        .map(|t| t["protocol"].as_str().unwrap())
+        .collect();
+    assert_eq!(named, ["NFSv3", "NFSv4.1", "NFSv4.2"]);
+    assert!(array(&run, "cells").len() == 9, "{run}");
+    assert_eq!(fake.nodes(), 1, "a working set was left behind");
+    assert_eq!(fake.sessions().0, 0, "a client was left behind");
+}
+
 #[test]
 fn what_is_no_server_or_no_definition_is_said() {
     let s = Scratch::new("bad");

@@ -1,16 +1,16 @@
 //! The whole generator against a small server of its own, over loopback.
 
 // Helpers of a test are test code too, which the lints' own exception does not see.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 mod fake;
 
 use clap::Parser;
 use fake::{Fake, Mischief};
-use weir_bench::args::{BenchArgs, BenchCommand, Nfs3Args};
+use weir_bench::args::{BenchArgs, BenchCommand, NfsArgs};
 use weir_bench::engine::{self, Link, Options, Phase, Stage};
 use weir_bench::error::BenchError;
-use weir_bench::load::{Load, Shared};
+use weir_bench::load::{Load, Seat, Shared};
 use weir_bench::nfs3::Calls;
 use weir_bench::report::Report;
 use weir_bench::rpc::Credential;
@@ -22,7 +22,7 @@ struct Cli {
     bench: BenchArgs,
 }
 
-fn parsed(fake: &Fake, arguments: &str) -> Nfs3Args {
+fn parsed(fake: &Fake, arguments: &str) -> NfsArgs {
     let server = fake.addr.to_string();
     let line = ["weir-bench", "nfs3", "--server", &server, "--timeout", "30"];
     let cli = Cli::parse_from(line.into_iter().chain(arguments.split_whitespace()));
@@ -34,7 +34,7 @@ fn parsed(fake: &Fake, arguments: &str) -> Nfs3Args {
 
 /// Runs the generator with these arguments against the server.
 fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
-    weir_bench::run::nfs3(&parsed(fake, arguments))
+    weir_bench::run::nfs(&parsed(fake, arguments))
 }
 
 /// A run may be interrupted, or over, before one of its threads has had the processor for the first time.
@@ -46,9 +46,14 @@ fn a_thread_that_starts_in_a_run_that_drains_ends() {
     let (set, shared) = (WorkingSet::none(), Shared::default());
     let stage = Stage::new(None);
     stage.enter(Phase::Drain);
+    let seat = Seat {
+        wire: &calls,
+        files: &[],
+        first_slot: 0,
+    };
     let link = Link {
         stream: std::net::TcpStream::connect(fake.addr).unwrap(),
-        load: Load::new(&args, &set, &shared, &calls, 0),
+        load: Load::new(&args, &set, &shared, seat, 0),
         depth: 2,
         arrivals: None,
     };

@@ -1,13 +1,13 @@
 //! The command line of the lab.
 
 use super::spec::{Cache, Durability};
-use crate::args::parse_size;
+use crate::args::{Version, parse_size};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// Measures block sizes × read/write mixes × access patterns against targets, as tables.
 ///
-/// A target is nfs://HOST[:PORT]/EXPORT (NFSv3, through the own generator), a directory
+/// A target is nfs://HOST[:PORT]/EXPORT[?version=4.1] (through the own generator), a directory
 /// (a mount of anything) or a block device (both through fio). NAME=TARGET names it in
 /// the results. Several targets are measured in alternation.
 #[derive(Args, Debug, Clone, Default)]
@@ -55,6 +55,12 @@ pub struct MatrixArgs {
     /// Connections of each client, likewise (own generator; for a path, mount it so).
     #[arg(long)]
     pub nconnect: Option<u32>,
+    /// Protocol version of nfs:// targets that name none: 3, 4.1 or 4.2 [default: 3].
+    #[arg(long, value_name = "VERSION", value_parser = Version::parse)]
+    pub nfs: Option<Version>,
+    /// Slots that each client's session asks for (NFSv4 targets that name none).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: Option<u32>,
     /// What a write asks for before it counts, likewise.
     #[arg(long, value_enum)]
     pub durability: Option<Durability>,

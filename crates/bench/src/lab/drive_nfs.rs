@@ -15,7 +15,7 @@ use super::target::Nfs;
 use super::trust::{self, Seen};
 use super::units::thousands;
 use super::{driver, facts};
-use crate::args::{self, LoadKind, Nfs3Args};
+use crate::args::{self, LoadKind, NfsArgs};
 use crate::arrivals::Spacing;
 use crate::error::BenchError;
 use crate::nfs3::Stable;
@@ -53,13 +53,7 @@ impl NfsDriver {
         }
     }
 
-    fn arguments(
-        &self,
-        context: &Context<'_>,
-        table: &Table,
-        point: &Point,
-        set: &Set,
-    ) -> Nfs3Args {
+    fn arguments(&self, context: &Context<'_>, table: &Table, point: &Point, set: &Set) -> NfsArgs {
         let load = match (table.kind, point.read_percent) {
             (Kind::Eda, _) => LoadKind::Eda,
             (Kind::Data, 100) => LoadKind::Read,
@@ -109,19 +103,21 @@ impl NfsDriver {
     }
 
     /// The settings that name a working set; the rest are defaults.
-    fn set_arguments(&self, set: &Set, duration: f64) -> Nfs3Args {
-        Nfs3Args {
+    fn set_arguments(&self, set: &Set, duration: f64) -> NfsArgs {
+        NfsArgs {
             load: if set.many_small {
                 LoadKind::Eda
             } else {
                 LoadKind::Read
             },
+            version: self.nfs.version,
             server: self.nfs.server.clone(),
             mount_port: Some(self.nfs.mount_port),
             rpcbind: false,
             export: self.nfs.export.clone(),
             dir: format!("weir-bench-{}", set.name()),
             connections: 1,
+            nconnect: None,
             depth: 1,
             in_flight: None,
             clients: 1,
@@ -231,7 +227,7 @@ fn repetition(
     context: &Context<'_>,
     table: &Table,
     point: &Point,
-    args: &Nfs3Args,
+    args: &NfsArgs,
     outcome: &Outcome,
     observer: &Live<'_>,
 ) -> Repetition {
@@ -243,7 +239,7 @@ fn repetition(
     let mut notes = report.notes.clone();
     if report.jukebox > 0 {
         notes.push(format!(
-            "{} calls repeated after NFS3ERR_JUKEBOX",
+            "{} calls repeated after NFS3ERR_JUKEBOX or NFS4ERR_DELAY",
             report.jukebox
         ));
     }

@@ -7,6 +7,7 @@
 use super::spec::{Definition, Unit};
 use super::stats::{Little, Spread, Steady};
 use super::units::{MIB, Size};
+use crate::args::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -58,6 +59,9 @@ pub struct Run {
 pub struct Settings {
     /// The targets as given.
     pub targets: Vec<String>,
+    /// The protocol of nfs:// targets that name none.
+    #[serde(default)]
+    pub nfs: Version,
     /// Hosts that run fio, in client/server mode.
     pub hosts: Vec<String>,
     /// The command that makes caches cold.

@@ -159,6 +159,7 @@ fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
         changes,
         settings: Settings {
             targets: args.targets.clone(),
+            nfs: args.nfs.unwrap_or_default().with_slots(args.slots),
             hosts: args.host.clone(),
             cold_command: args.cold_command.clone(),
             cap_mib_s: args.cap_mib_s,
@@ -215,7 +216,7 @@ fn command_line() -> String {
 fn find_targets(given: &[String], settings: &Settings) -> Result<Vec<Target>, BenchError> {
     let mut targets: Vec<Target> = Vec::new();
     for text in given {
-        let t = Target::find(text)?;
+        let t = Target::find(text, settings.nfs)?;
         if targets.iter().any(|o| o.label == t.label) {
             return Err(BenchError::Usage(format!(
                 "two targets are called {:?}; name them NAME=TARGET",

@@ -2,9 +2,11 @@
 //! device through fio.
 
 use super::units::Size;
+use crate::args::{SessionArgs, Version};
 use crate::control::{Control, rpcbind_port};
 use crate::error::BenchError;
 use crate::nfs3::{Fsinfo, MOUNT_PROGRAM};
+use crate::nfs4::{Client, client};
 use crate::rpc::Credential;
 use crate::run::resolve;
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ pub struct Target {
 /// What a target is.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// An export of an NFSv3 server.
+    /// An export of an NFS server.
     Nfs(Nfs),
     /// A directory, a mount of anything.
     Directory(PathBuf),
@@ -42,32 +44,34 @@ pub enum Place {
     Device(PathBuf),
 }
 
-/// An export of an NFSv3 server.
+/// An export of an NFS server.
 #[derive(Debug, Clone)]
 pub struct Nfs {
+    /// The protocol.
+    pub version: Version,
     /// HOST:PORT of the NFS service.
     pub server: String,
     /// The first address that the host resolves to.
     pub address: SocketAddr,
-    /// Port of the MOUNT service.
+    /// Port of the MOUNT service (NFSv3).
     pub mount_port: u16,
     /// Path of the export.
     pub export: String,
-    /// The server's limits, from FSINFO.
+    /// The server's limits.
     pub fsinfo: Fsinfo,
     /// Bytes free for us.
     pub free: Size,
 }
 
 impl Target {
-    /// Recognises a target, and asks it whether it is what it seems to be.
-    pub fn find(given: &str) -> Result<Self, BenchError> {
+    /// Recognises a target, and asks it whether it is what it seems to be. `version`: of an export that names none.
+    pub fn find(given: &str, version: Version) -> Result<Self, BenchError> {
         let (label, text) = match given.split_once('=') {
             Some((l, rest)) if !l.is_empty() && l.chars().all(is_label) => (l, rest),
             _ => (given, given),
         };
         let place = if let Some(rest) = text.strip_prefix("nfs://") {
-            Place::Nfs(Nfs::find(text, rest)?)
+            Place::Nfs(Nfs::find(text, rest, version)?)
         } else {
             let none = |e| BenchError::Usage(format!("target {text}: {e}"));
             let meta = fs::metadata(text).map_err(none)?;
@@ -111,7 +115,7 @@ impl Target {
     /// The protocol, or the file system.
     pub fn protocol(&self) -> String {
         match &self.place {
-            Place::Nfs(_) => "NFSv3".into(),
+            Place::Nfs(n) => n.version.to_string(),
             Place::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
             Place::Device(_) => "block device".into(),
         }
@@ -160,9 +164,9 @@ fn is_label(c: char) -> bool {
 }
 
 impl Nfs {
-    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N]` (libnfs's form), connects,
+    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N&version=V&slots=N]` (libnfs's form, and slots), connects,
     /// mounts, and asks for the limits.
-    fn find(url: &str, rest: &str) -> Result<Self, BenchError> {
+    fn find(url: &str, rest: &str, mut version: Version) -> Result<Self, BenchError> {
         let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, export) = place
@@ -181,6 +185,7 @@ impl Nfs {
             _ => (host, None),
         };
         let mut mount_port = None;
+        let mut slots = None;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let number = || {
@@ -191,12 +196,8 @@ impl Nfs {
             match key {
                 "nfsport" => port = Some(number()?),
                 "mountport" => mount_port = Some(number()?),
-                "version" if value == "3" => {}
-                "version" => {
-                    return Err(bad(
-                        "the generator speaks NFS version 3 only; mount it and give the path",
-                    ));
-                }
+                "version" => version = Version::parse(value).map_err(|e| bad(&e))?,
+                "slots" => slots = Some(u32::from(number()?).clamp(1, client::MAX_SLOTS)),
                 other => return Err(bad(&format!("unknown parameter {other:?}"))),
             }
         }
@@ -211,6 +212,19 @@ impl Nfs {
         let xid = (crate::clock::now_ns() >> 8) as u32;
         let mut control =
             Control::connect(address, Some(&cred), xid, PROBE_TIMEOUT).map_err(fails)?;
+        version = version.with_slots(slots);
+        if let Version::V4(v4) = version {
+            let (fsinfo, free) = limits_of(&mut control, &cred, v4, export).map_err(fails)?;
+            return Ok(Self {
+                version,
+                server,
+                address,
+                mount_port: address.port(),
+                export: export.to_owned(),
+                fsinfo,
+                free: Size(free),
+            });
+        }
         control.null().map_err(fails)?;
         let candidates: Vec<u16> = match mount_port {
             Some(p) => vec![p],
@@ -234,6 +248,7 @@ impl Nfs {
                     let fsinfo = control.fsinfo(&root).map_err(fails)?;
                     let free = control.fsstat(&root).map_err(fails)?;
                     return Ok(Self {
+                        version,
                         server,
                         address,
                         mount_port,
@@ -260,8 +275,26 @@ impl Nfs {
     pub fn answers(&self) -> Result<(), BenchError> {
         let cred = Credential { uid: 0, gid: 0 };
         let xid = (crate::clock::now_ns() >> 8) as u32;
-        Control::connect(self.address, Some(&cred), xid, PROBE_TIMEOUT)?.null()
+        let mut control = Control::connect(self.address, Some(&cred), xid, PROBE_TIMEOUT)?;
+        match self.version {
+            Version::V3 => control.null(),
+            Version::V4(_) => client::null(&mut control, &cred),
+        }
     }
+}
+
+/// The limits and the free bytes of an export over NFSv4.
+fn limits_of(
+    control: &mut Control,
+    cred: &Credential,
+    v4: SessionArgs,
+    export: &str,
+) -> Result<(Fsinfo, u64), BenchError> {
+    let (client, _) = Client::begin(control, cred, v4.minor, 4096, 0)?;
+    let root = client::walk(control, export)?;
+    let limits = (control.fsinfo(&root)?, control.fsstat(&root)?);
+    client.end(control)?;
+    Ok(limits)
 }
 
 /// A line of `/proc/self/mountinfo` (proc(5)).
@@ -375,7 +408,7 @@ mod tests {
             ("nfs://host", "nfs://HOST[:PORT]/EXPORT is expected"),
             ("nfs://host/", "is expected"),
             ("nfs://127.0.0.1:http/x", "no number"),
-            ("nfs://127.0.0.1/x?version=4", "version 3 only"),
+            ("nfs://127.0.0.1/x?version=5", "3, 4.1 or 4.2"),
             ("nfs://127.0.0.1/x?color=red", "unknown parameter \"color\""),
             (
                 "nfs://127.0.0.1/x?nfsport=1",
@@ -384,15 +417,15 @@ mod tests {
             ("/does/not/exist", "No such file"),
             ("NAME=/dev/null", "neither a directory"),
         ] {
-            let error = Target::find(given).unwrap_err().to_string();
+            let error = Target::find(given, Version::V3).unwrap_err().to_string();
             assert!(error.contains(expected), "{given}: {error}");
         }
-        let t = Target::find("Local disk=/").unwrap();
+        let t = Target::find("Local disk=/", Version::V3).unwrap();
         assert_eq!(t.label, "Local disk");
         assert!(matches!(t.place, Place::Directory(_)));
         assert!(t.free().unwrap() > Size(0));
         // Relative to where we are, not to where fio is started.
-        let here = Target::find("src").unwrap();
+        let here = Target::find("src", Version::V3).unwrap();
         assert!(matches!(here.place, Place::Directory(p) if p.is_absolute() && p.ends_with("src")));
     }
 }

@@ -4,6 +4,8 @@
 //! generator under test for primitives only. [`Mischief`] makes it break one rule at a time, to
 //! see that the generator notices.
 
+mod v4;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -49,6 +51,10 @@ pub enum Mischief {
     Stall(u64),
     /// WRITEs fail with NFS3ERR_NOSPC.
     Full,
+    /// Sessions get so many slots at most.
+    Slots(u32),
+    /// SEQUENCE's results in slot 3 are those of another call.
+    WrongTurn,
 }
 
 enum Node {
@@ -59,6 +65,7 @@ enum Node {
 struct State {
     nodes: HashMap<u64, Node>,
     next: u64,
+    v4: v4::V4,
 }
 
 /// The server; it lives as long as the test's process.
@@ -79,6 +86,7 @@ impl Fake {
         let state = Arc::new(Mutex::new(State {
             nodes: HashMap::from([(ROOT, Node::Dir(BTreeMap::new()))]),
             next: ROOT + 1,
+            v4: v4::V4::default(),
         }));
         let calls: Arc<[AtomicU64; 22]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
         let fake = Self {
@@ -107,6 +115,18 @@ impl Fake {
     /// Calls of one procedure so far.
     pub fn count(&self, procedure: usize) -> u64 {
         self.calls[procedure].load(Ordering::SeqCst)
+    }
+
+    /// Operations of one number so far, over NFSv4.
+    pub fn operations(&self, number: u32) -> u64 {
+        let state = self.state.lock().unwrap();
+        state.v4.operations.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Clients, sessions and opens that are left; most opens at once; highest slot used.
+    pub fn sessions(&self) -> (usize, usize, u32) {
+        let v4 = &self.state.lock().unwrap().v4;
+        (v4.left(), v4.most_open, v4.highest_slot)
     }
 
     /// Files and directories there are, the root included.
@@ -193,7 +213,7 @@ impl Connection {
         let xid = r.u32().unwrap();
         assert_eq!((r.u32(), r.u32()), (Ok(0), Ok(2)), "a call, RPC version 2");
         let program = r.u32().unwrap();
-        assert_eq!(r.u32(), Ok(3));
+        let version = r.u32().unwrap();
         let procedure = r.u32().unwrap() as usize;
         assert_eq!(r.u32(), Ok(1), "AUTH_SYS");
         r.opaque(400).unwrap();
@@ -212,6 +232,14 @@ impl Connection {
         for v in [1, 0, 0, 0, 0] {
             put_u32(&mut out, v);
         }
+        if version == 4 {
+            if procedure == 1 {
+                let state = &mut *self.state.lock().unwrap();
+                v4::compound(state, self.mischief, &mut r, &mut out);
+            }
+            return out;
+        }
+        assert_eq!(version, 3);
         if program == 100_005 {
             assert_eq!(procedure, 1);
             assert_eq!(r.opaque(1024), Ok(&b"/vol1"[..]));
