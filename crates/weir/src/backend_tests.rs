@@ -34,6 +34,7 @@ fn volume(node: &Node, key: &str) -> VolumeState {
         capacity: limited(1 << 30),
         root_mode: 0o750,
         clone_of: None,
+        protection: false,
     };
     node.create_volume(&spec).unwrap()
 }
@@ -275,6 +276,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
         capacity: limited(3 << 30),
         root_mode: 0o755,
         clone_of: Some((parent.to_owned(), snapshot.to_owned())),
+        protection: false,
     };
     volume(&node, "v-1");
     let parent = node.find("v-1").unwrap();
