@@ -52,6 +52,7 @@ async fn replications_over_the_same_relationships() {
     // The script knows its own volumes only, so the one that is to be made is in it already.
     let mut copy = n.script.state().volumes[0].clone();
     (copy.path, copy.location) = (path("p1:v2"), "us-central1".to_owned());
+    copy.protection = true;
     n.script.state().volumes[0].location = "us-central1".to_owned();
     n.script.state().volumes.push(copy);
     let all = format!("{PLACE}/volumes/v1/replications");
@@ -161,6 +162,7 @@ async fn replicating() -> (Node, String) {
         .await;
     let mut copy = n.script.state().volumes[0].clone();
     (copy.path, copy.location) = (path("p1:v2"), "us-central1".to_owned());
+    copy.protection = true;
     n.script.state().volumes[0].location = "us-central1".to_owned();
     n.script.state().volumes.push(copy);
     n.script.state().moves = false;

@@ -236,7 +236,7 @@ impl State {
             None => Err("it was not asked for".to_owned()),
         };
         let running = match verb {
-            Verb::Abort { destination, .. } => {
+            Verb::Abort { destination, .. } | Verb::Stop(destination) => {
                 let entry = self.rows.entry(destination);
                 entry.is_some_and(|entry| self.manager.runs(&entry.uuid))
             }
@@ -259,7 +259,7 @@ impl State {
         manager::change(&mut next, verb, &facts, NOW).map_err(refused)?;
         self.apply(next);
         // What transfers do waits for a step.
-        if matches!(verb, Verb::Break(_) | Verb::Abort { .. }) {
+        if matches!(verb, Verb::Break(_) | Verb::Stop(_) | Verb::Abort { .. }) {
             self.start();
         }
         Ok(())
