@@ -303,8 +303,6 @@ impl Receiver {
         self.progress.wire = mark.wire;
         self.progress.resumed = mark.logical;
         self.progress.resumed_wire = mark.wire;
-        self.progress.durable = receive.durable();
-        self.acked = self.progress.durable;
         self.state = State::Data(Box::new(receive));
         let resume = Resume {
             position: mark.position,
@@ -313,6 +311,8 @@ impl Receiver {
             wire: mark.wire,
         };
         resume.frame(out)?;
+        // Less may be durable than is there to go on from.
+        self.acknowledge(out)?;
         Ok(Received::Began {
             resumed: mark.logical,
         })

@@ -330,7 +330,6 @@ impl Sender {
                 self.progress.wire = resume.wire;
                 self.progress.resumed = resume.logical;
                 self.progress.resumed_wire = resume.wire;
-                self.progress.durable = resume.logical;
                 self.state = State::Data;
                 Ok(())
             }

@@ -172,7 +172,7 @@ fn an_update_costs_what_has_changed() {
 
 #[test]
 fn what_is_cut_short_goes_on_behind_its_checkpoint() {
-    let mut cuts = 0;
+    let (mut cuts, mut reports) = (0, 0);
     for seed in 0..12 {
         let rng = SeededRng::new(seed);
         let machine = Machine::new(seed);
@@ -184,14 +184,24 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
         let mut base: Option<&str> = None;
         let mut last = 0;
         for target in ["one", "two"] {
+            // What the destination has reported as durable: a crash takes nothing of it back.
+            let mut acked = 0;
             loop {
                 let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
                 let visible = base.map(|base| dump(&src.open_snapshot(base).unwrap()));
                 let mut pipe =
                     Pipe::new(&src, base, target, &dst, SendOptions::default(), 0).unwrap();
                 let frames = 2 + rng.below(24) as usize;
-                let done = pipe.run(frames, 0).unwrap();
+                let mut done = pipe.run(frames, 0).unwrap();
+                if done == Ran::More && rng.below(2) == 0 {
+                    engine.cp_now().unwrap();
+                    // Reported with what comes next.
+                    done = pipe.run(1 + rng.below(3) as usize, 0).unwrap();
+                }
                 let progress = pipe.receiver.progress();
+                assert!(progress.resumed >= acked, "{} of {acked}", progress.resumed);
+                acked = pipe.sender.progress().durable;
+                reports += usize::from(acked > progress.resumed);
                 assert!(progress.logical >= last);
                 last = progress.logical;
                 if done != Ran::More {
@@ -240,7 +250,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
         let report = machine.check();
         assert!(report.clean(), "{report}");
     }
-    assert!(cuts > 20, "{cuts}");
+    assert!(cuts > 20 && reports > 5, "{cuts}, {reports}");
 }
 
 #[test]
