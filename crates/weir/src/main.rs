@@ -14,7 +14,6 @@ mod exports;
 mod health;
 #[cfg(test)]
 mod held_back_tests;
-mod limits;
 mod logging;
 mod metrics;
 mod net;

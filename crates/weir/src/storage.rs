@@ -24,7 +24,6 @@ use weir_volume::{Engine, EngineOptions};
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
-use crate::limits::WithLimits;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
 use crate::room::Room;
@@ -166,12 +165,7 @@ impl Storage {
             Arc::clone(clock),
             Arc::clone(engine.aggregate().cache()),
         ));
-        let commands = WithLimits {
-            metrics: Arc::clone(&metrics),
-            vfs,
-            others: scrubber,
-        };
-        let control = Control::listen(&args.data, Arc::new(commands))?;
+        let control = Control::listen(&args.data, Arc::new(scrubber))?;
         Ok(Storage {
             control,
             protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc)),

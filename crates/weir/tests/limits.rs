@@ -17,8 +17,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -35,48 +34,43 @@ const MIB: f64 = 1048576.0;
 /// The burst of a limit, in seconds.
 const BURST: f64 = 0.01;
 
-/// Asks over the control socket; the notes of the answer.
-fn ask(data: &Path, request: &str) -> Vec<String> {
-    let stream = UnixStream::connect(data.join("control")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    writeln!(&stream, "{request}").unwrap();
-    let mut notes = Vec::new();
-    for line in BufReader::new(&stream).lines() {
-        let line = line.unwrap();
-        match line.split_once(' ').unwrap_or((&line, "")) {
-            ("note", text) => notes.push(text.to_owned()),
-            ("done", _) => return notes,
-            _ => panic!("{request}: {line}"),
-        }
-    }
-    panic!("{request}: no answer");
+/// A server with the volume `v` in a pool whose volumes are given throughput by hand, so far more than a load moves.
+fn limited(data: &Path) -> (Server, Api) {
+    let server = Server::start(data, &[]);
+    let api = Api(server.api.unwrap());
+    let body = json!({"capacityGib": "204800", "serviceLevel": "PREMIUM", "network": "default", "qosType": "MANUAL"});
+    let path = format!("{PLACE}/storagePools?storagePoolId=m");
+    api.must("POST", &path, &body);
+    let mut body = Api::volume_body("m", "v");
+    body["throughputMibps"] = json!(4096);
+    api.must("POST", &format!("{PLACE}/volumes?volumeId=v"), &body);
+    (server, api)
 }
 
-fn limits(data: &Path, plan: &str) {
-    let file = data.join("../limits.json");
-    std::fs::write(&file, plan).unwrap();
-    ask(data, &format!("limits {}", file.display()));
+/// Limits the volume `v`.
+fn limit(api: Api, bytes: f64) {
+    let path = format!("{}?updateMask=throughputMibps", Api::volume("v"));
+    api.must("PATCH", &path, &json!({"throughputMibps": bytes / MIB}));
 }
 
 /// The sum of a metric's samples, of those whose labels contain `label`.
-fn metric_of(data: &Path, family: &str, label: &str) -> f64 {
-    let value = |line: &String| {
+fn metric_of(api: Api, family: &str, label: &str) -> f64 {
+    let value = |line: &str| {
         let rest = line.strip_prefix(family)?;
         let (labels, value) = rest.rsplit_once(' ')?;
         (rest.starts_with([' ', '{']) && labels.contains(label))
             .then(|| value.parse::<f64>().ok())?
     };
-    ask(data, "metrics").iter().filter_map(value).sum()
+    api.text("/metrics").lines().filter_map(value).sum()
 }
 
-fn metric(data: &Path, family: &str) -> f64 {
-    metric_of(data, family, "")
+fn metric(api: Api, family: &str) -> f64 {
+    metric_of(api, family, "")
 }
 
 /// Waits until nothing of what was held is left.
-fn nothing_left(data: &Path) {
-    while metric(data, "weir_held_bytes") > 0.0 || metric(data, "weir_throttle_queue_length") > 0.0
-    {
+fn nothing_left(api: Api) {
+    while metric(api, "weir_held_bytes") > 0.0 || metric(api, "weir_throttle_queue_length") > 0.0 {
         std::thread::yield_now();
     }
 }
@@ -184,7 +178,7 @@ fn provisioned_limits_hold_for_each_volume_and_are_shared_by_its_clients() {
     // Raised while they wait: what comes now is more than the old limit could let through.
     let begun = Instant::now();
     let running = load::start(server.address, &flows[..1]).unwrap();
-    while metric_of(&data, "weir_throttle_queue_length", "volumes/a\"") == 0.0 {
+    while metric_of(api, "weir_throttle_queue_length", "volumes/a\"") == 0.0 {
         std::thread::yield_now();
     }
     api.must(
@@ -192,10 +186,10 @@ fn provisioned_limits_hold_for_each_volume_and_are_shared_by_its_clients() {
         &format!("{}?updateMask=capacityGib", Api::volume("a")),
         &json!({"capacityGib": "2000"}),
     );
-    let before = metric_of(&data, "weir_throttled_client_bytes_total", "volumes/a\"");
+    let before = metric_of(api, "weir_throttled_client_bytes_total", "volumes/a\"");
     let raised = Instant::now();
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let now = metric_of(&data, "weir_throttled_client_bytes_total", "volumes/a\"");
+    let now = metric_of(api, "weir_throttled_client_bytes_total", "volumes/a\"");
     let (since, whole) = (
         raised.elapsed().as_secs_f64(),
         begun.elapsed().as_secs_f64(),
@@ -203,20 +197,33 @@ fn provisioned_limits_hold_for_each_volume_and_are_shared_by_its_clients() {
     running.finish().unwrap();
     assert!(now - before > most(12.5 * MIB, since, 65536.0) * 2.0);
     assert!(now - before <= most(125.0 * MIB, whole, 65536.0));
-    nothing_left(&data);
+    nothing_left(api);
 }
 
 #[test]
 fn limits_of_operations_and_of_each_way_hold() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let server = Server::start(&data, &[]);
-    let file = volume(&server, "/vol1");
-    limits(
-        &data,
-        r#"{"volumes": [{"name": "vol1", "read": {"ops": 200}, "write": {"bytes": 2097152},
-            "client": {"read": {"ops": 50}}}]}"#,
+    let levels = folder.path().join("levels.toml");
+    let tier = "[[tier]]\nname = \"SMALL\"\ncapacity-gb = { min = 1, max = 2 }\nstep-gb = 1\nshrinks = true\nbands = [\n\
+        { from-gb = 1, limits = { read-iops = 100000, write-iops = 100000, read-bps = 1000000000, write-bps = 1000000000 } },\n\
+        { from-gb = 2, limits = { read-iops = 200, write-iops = 100000, read-bps = 1000000000, write-bps = 2097152 } },\n]\n\
+        client = { read-iops = 50, write-iops = 100000, read-bps = 1000000000, write-bps = 1000000000 }\n";
+    std::fs::write(&levels, tier).unwrap();
+    let server = Server::start(&data, &["--service-levels", levels.to_str().unwrap()]);
+    let api = Api(server.api.unwrap());
+    let instance =
+        |gb: u32| json!({"fileShares": [{"name": "data", "capacityGb": gb.to_string()}]});
+    let mut small = instance(1);
+    small["tier"] = json!("SMALL");
+    api.must(
+        "POST",
+        &format!("{PLACE}/instances?instanceId=small"),
+        &small,
     );
+    let file = volume(&server, "/data");
+    let path = format!("{PLACE}/instances/small?updateMask=fileShares");
+    api.must("PATCH", &path, &instance(2));
     let flows = [
         flow(file, 2, Kind::Read, 4096, 2),
         flow(file, 3, Kind::Read, 4096, 2),
@@ -271,8 +278,8 @@ fn nfs_cp_takes_as_long_as_the_limit_says() {
         std::fs::read(back).unwrap() == content,
         "other content came back"
     );
-    assert!(metric_of(&data, "weir_throttled_operations_total", "volumes/slow\"") > 0.0);
-    nothing_left(&data);
+    assert!(metric_of(api, "weir_throttled_operations_total", "volumes/slow\"") > 0.0);
+    nothing_left(api);
 }
 
 #[test]
@@ -280,20 +287,17 @@ fn large_writes_over_many_connections_share_what_memory_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     // Room for three requests of a client, and for fourteen in all.
-    let server = Server::start(&data, &[]);
-    let file = volume(&server, "/vol1");
-    limits(
-        &data,
-        r#"{"volumes": [{"name": "vol1", "total": {"bytes": 16777216}}]}"#,
-    );
-    let most_held = metric(&data, "weir_held_bytes_limit");
+    let (server, api) = limited(&data);
+    let file = volume(&server, "/v");
+    limit(api, 16.0 * MIB);
+    let most_held = metric(api, "weir_held_bytes_limit");
     let flows: Vec<Flow> = (0..5)
         .map(|n| flow(file, 2 + n, Kind::Write, 1 << 20, 12))
         .collect();
     let begun = Instant::now();
     let running = load::start(server.address, &flows).unwrap();
     for _ in 0..20 {
-        let held = metric(&data, "weir_held_bytes");
+        let held = metric(api, "weir_held_bytes");
         assert!(held <= most_held, "{held} > {most_held}");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
@@ -306,21 +310,18 @@ fn large_writes_over_many_connections_share_what_memory_there_is() {
         done.iter().all(|flow| !flow.is_empty()),
         "a client was forgotten"
     );
-    nothing_left(&data);
+    nothing_left(api);
 }
 
 #[test]
 fn what_waits_goes_with_its_connection_and_holds_up_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let server = Server::start(&data, &[]);
-    let mut client = Client::mount(&server);
+    let (server, api) = limited(&data);
+    let mut client = Client::mount_at(&server, "/v");
     let file = client.file("f", &[7; 65536]);
     // A byte a second: what waits here waits for ever.
-    limits(
-        &data,
-        r#"{"volumes": [{"name": "vol1", "total": {"bytes": 1}}]}"#,
-    );
+    limit(api, 1.0);
     client.read(&file, 0, 4096).unwrap();
 
     let calls = Calls::new(Some(&root()));
@@ -338,25 +339,25 @@ fn what_waits_goes_with_its_connection_and_holds_up_nobody() {
             calls.read(&mut out, round << 16 | (n as u32) << 8, &file, 0, 4096);
             stream.write_all(&out).unwrap();
         }
-        while metric(&data, "weir_throttle_queue_length") < 160.0 {
+        while metric(api, "weir_throttle_queue_length") < 160.0 {
             std::thread::yield_now();
         }
-        assert_eq!(metric(&data, "weir_throttle_queue_length"), 160.0);
+        assert_eq!(metric(api, "weir_throttle_queue_length"), 160.0);
         // Another connection's metadata, and this volume's, go on.
         client.lookup("f");
         drop(streams);
-        nothing_left(&data);
+        nothing_left(api);
     }
 
-    // What waits is served as soon as the limit is gone.
+    // What waits is served as soon as the limit allows it.
     let mut stream = server.connect();
     let mut out = Vec::new();
     calls.read(&mut out, 99, &file, 0, 4);
     stream.write_all(&out).unwrap();
-    while metric(&data, "weir_throttle_queue_length") < 1.0 {
+    while metric(api, "weir_throttle_queue_length") < 1.0 {
         std::thread::yield_now();
     }
-    limits(&data, r#"{"volumes": [{"name": "vol1"}]}"#);
+    limit(api, 4096.0 * MIB);
     assert_eq!(common::reply(&mut stream)[0], 99);
     assert_eq!(client.read(&file, 0, 4).unwrap(), [7; 4]);
 }
@@ -365,13 +366,11 @@ fn what_waits_goes_with_its_connection_and_holds_up_nobody() {
 fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let server = Server::start(&data, &[]);
-    let file = volume(&server, "/vol1");
+    let (server, api) = limited(&data);
+    let file = volume(&server, "/v");
     let begun = Instant::now();
-    limits(
-        &data,
-        r#"{"volumes": [{"name": "vol1", "total": {"bytes": 4194304}}]}"#,
-    );
+    limit(api, 4.0 * MIB);
+    let before = metric(api, "weir_throttled_client_bytes_total");
     // An honest client of the same volume all the while.
     let honest = load::start(server.address, &[flow(file, 9, Kind::Read, 65536, 1)]).unwrap();
     let calls = Calls::new(Some(&root()));
@@ -400,9 +399,9 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
             .read(&mut some[..if round % 2 == 0 { 10_000 } else { 1 }])
             .unwrap();
     }
-    let through = metric(&data, "weir_throttled_client_bytes_total");
-    let limit = metric(&data, "weir_held_bytes_limit");
-    assert!(metric(&data, "weir_held_bytes") <= limit);
+    let through = metric(api, "weir_throttled_client_bytes_total") - before;
+    let most_held = metric(api, "weir_held_bytes_limit");
+    assert!(metric(api, "weir_held_bytes") <= most_held);
     let took = begun.elapsed().as_secs_f64();
     assert!(
         through <= most(4.0 * MIB, took, MIB),
@@ -416,7 +415,7 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
         "{fair} of {through}"
     );
     drop(deaf);
-    nothing_left(&data);
+    nothing_left(api);
 }
 
 /// Runs a command on a pseudo-terminal of 120 × 40 until it ends; what it drew. `q` is sent as soon as `until` was seen.
@@ -504,12 +503,9 @@ fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
 fn top_shows_who_is_held_back_by_what() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let server = Server::start(&data, &[]);
-    let file = volume(&server, "/vol1");
-    limits(
-        &data,
-        r#"{"pools": [{"id": 1}], "volumes": [{"name": "vol1", "pool": 1, "total": {"bytes": 4194304}}]}"#,
-    );
+    let (server, api) = limited(&data);
+    let file = volume(&server, "/v");
+    limit(api, 4.0 * MIB);
     let api = format!("http://{}", server.api.unwrap());
     let top = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -533,20 +529,20 @@ fn top_shows_who_is_held_back_by_what() {
         found.unwrap_or_else(|| panic!("no {kind} in\n{said}"))
     };
     assert!(
-        line("volume").contains("pool1/vol1") && line("volume").contains("volume bytes"),
+        line("volume").contains("m/v") && line("volume").contains("volume bytes"),
         "{said}"
     );
     assert!(
-        line("client").contains("127.0.0.2") && line("client").contains("vol1: volume bytes"),
+        line("client").contains("127.0.0.2") && line("client").contains("v: volume bytes"),
         "{said}"
     );
-    assert!(line("pool").contains("pool1"), "{said}");
+    assert!(line("pool").contains("m"), "{said}");
     // Live, on a terminal: it draws the same, and `q` ends it and restores the terminal.
     let parts = [
         "Pools",
         "Volumes",
         "Clients",
-        "pool1/vol1",
+        "m/v",
         "volume bytes",
         "127.0.0.2",
     ];

@@ -4,11 +4,11 @@ use super::grid::{self, size};
 use super::load::{self, Done, Flow, Kind};
 use super::measure::{SECOND, Unit, densest, latency, median, merged, rate, windows, within};
 use super::plot::Line;
-use super::server::Volume;
+use super::server::{Limit, Volume};
 use super::{Row, Run, Verdict, neighbour, overhead};
 use crate::clock::{self, sleep};
 use crate::error::BenchError;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub(super) const MIB: f64 = 1_048_576.0;
 /// The burst of a limit in seconds (crates/qos/src/limits.rs).
@@ -100,27 +100,11 @@ impl Measured {
     }
 }
 
-/// Limits of volumes as the control socket takes them.
-pub(super) fn volume_limits(limits: &[(&str, Value)]) -> Value {
-    let volumes = limits.iter().map(|(name, limits)| {
-        let mut volume = limits.clone();
-        if let Some(object) = volume.as_object_mut() {
-            object.insert("name".into(), json!(name));
-            object.insert("pool".into(), json!(1));
-        }
-        volume
-    });
-    json!({"pools": [{"id": 1}], "volumes": volumes.collect::<Vec<_>>()})
-}
-
 /// All cases of this module.
 pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
-    // Manual limits up to 12,800 MiB/s in all; thinly provisioned.
-    run.server
-        .pool("extreme", "EXTREME", 102_400, json!({"qosType": "MANUAL"}))?;
+    run.server.pools()?;
     for id in ["a", "b"] {
-        run.server
-            .make_volume(id, "extreme", 1024, json!({"throughputMibps": 4096}))?;
+        run.server.make_free(id, 1024)?;
     }
     let a = run.server.volume("a", 64 << 20)?;
     let b = run.server.volume("b", 64 << 20)?;
@@ -144,7 +128,7 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     if run.wants("overhead") && !run.timing.quick {
         overhead::all(run, &a)?;
     }
-    run.server.limits(&volume_limits(&[]))
+    Ok(())
 }
 
 /// When a limit was requested, and when it was effective.
@@ -159,13 +143,9 @@ struct Step {
 /// to the moment at which the next one is requested.
 fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     let set = |run: &Run, mibps: u32| -> Result<Step, BenchError> {
-        let body = json!({"throughputMibps": mibps});
         let asked = clock::now_ns();
-        run.server.change(
-            "PATCH",
-            &format!("volumes/{}?updateMask=throughputMibps", a.name),
-            &body,
-        )?;
+        run.server
+            .limit(&a.name, Limit::Bytes(u64::from(mibps) << 20))?;
         Ok(Step {
             asked,
             done: clock::now_ns(),
@@ -183,7 +163,6 @@ fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     sleep(2.0);
     let end = clock::now_ns();
     let done = merged(&running.finish()?);
-    set(run, 4096)?;
     let tenth = SECOND / 10;
     for (n, step) in steps.iter().enumerate().skip(1) {
         let to = steps.get(n + 1).map_or(end, |next| next.asked);
@@ -279,10 +258,7 @@ fn weights(run: &mut Run) -> Result<(), BenchError> {
 /// Sixteen connections against one.
 fn clients(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     for (block, depth) in [(4096, 8), (65536, 4)] {
-        run.server.limits(&volume_limits(&[(
-            &a.name,
-            json!({"total": {"bytes": 32u64 << 20}}),
-        )]))?;
+        run.server.limit(&a.name, Limit::Bytes(32 << 20))?;
         let flows = [
             flow(a, 2, Kind::Read, block, 16, depth),
             flow(a, 3, Kind::Read, block, 1, depth * 4),
@@ -345,10 +321,7 @@ fn compared(
 /// carries besides takes its time on the wire and in the client whatever limits do, so it is held against the same load over two connections: the
 /// difference is what requests that wait hold up.
 fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
-    run.server.limits(&volume_limits(&[(
-        &a.name,
-        json!({"total": {"bytes": 16u64 << 20}}),
-    )]))?;
+    run.server.limit(&a.name, Limit::Bytes(16 << 20))?;
     let victim = flow(b, 3, Kind::Read, 4096, 1, 1);
     for kind in [Kind::Write, Kind::Read] {
         let apart = flow(a, 3, kind, 65536, 1, 32);
@@ -373,10 +346,7 @@ fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<
 
 /// Metadata beside a saturated data limit of the same volume and client.
 fn metadata(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
-    run.server.limits(&volume_limits(&[(
-        &a.name,
-        json!({"total": {"bytes": 16u64 << 20}}),
-    )]))?;
+    run.server.limit(&a.name, Limit::Bytes(16 << 20))?;
     for kind in [Kind::Getattr, Kind::Create] {
         let quick = Flow {
             thread: 1,

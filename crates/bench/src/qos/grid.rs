@@ -8,13 +8,14 @@
 //! 99th percentile of latencies was 13 ms, more than the burst makes good, and a volume at 256 MiB/s by 4 KiB lost a fifth
 //! of its limit; alone it came within 0.1 %. How busy the machine was is reported with each case.
 
-use super::cases::{BURST, MIB, WARM, flow, measure, volume_limits};
+use super::cases::{BURST, MIB, WARM, flow, measure};
 use super::load::{Flow, Kind};
 use super::measure::{SECOND, Unit, variation, windows};
 use super::plot::Line;
+use super::server::Limit;
 use super::{Row, Run, Verdict};
 use crate::error::BenchError;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashMap;
 
 /// The part of what the machine moves that cases may take up side by side.
@@ -27,7 +28,7 @@ const FILE: u64 = 16 << 20;
 /// One case of the grid.
 struct Cell {
     name: String,
-    limits: Value,
+    given: Limit,
     unit: Unit,
     limit: f64,
     kind: Kind,
@@ -86,7 +87,7 @@ fn cells(run: &Run) -> Vec<Cell> {
                 let bytes = u64::from(*rate) << 20;
                 cells.push(Cell {
                     name: format!("rate: {rate} MiB/s, {} {name}", size(*block)),
-                    limits: json!({"total": {"bytes": bytes}}),
+                    given: Limit::Bytes(bytes),
                     unit: Unit::Bytes,
                     limit: bytes as f64,
                     kind: *kind,
@@ -99,7 +100,7 @@ fn cells(run: &Run) -> Vec<Cell> {
         for kind in [Kind::Read, Kind::Write] {
             cells.push(Cell {
                 name: format!("operations: {rate} {}s/s of 4 KiB", kind.name()),
-                limits: json!({"total": {"ops": rate}}),
+                given: Limit::Ops(u64::from(*rate)),
                 unit: Unit::Ops,
                 limit: f64::from(*rate),
                 kind,
@@ -129,8 +130,7 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     let mut volumes = Vec::new();
     for n in 0..cells.len().min(ABREAST) {
         let name = format!("grid{n:02}");
-        run.server
-            .make_volume(&name, "extreme", 100, json!({"throughputMibps": 16}))?;
+        run.server.make_free(&name, 100)?;
         volumes.push(run.server.volume(&name, FILE)?);
     }
     let loaded = |volume: usize, cell: &Cell| -> Option<Flow> {
@@ -151,7 +151,6 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
         let requests = match offers.get(&(cell.block, cell.kind.name())) {
             Some(offer) => *offer,
             None => {
-                run.server.limits(&volume_limits(&[]))?;
                 let flows: Vec<Flow> = loaded(0, &cell).into_iter().collect();
                 let offer = measure(run, &flows, 0.3, 0.7)?.rate(0, Unit::Ops);
                 offers.insert((cell.block, cell.kind.name()), offer);
@@ -182,12 +181,9 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
         }
     }
     for (_, group) in groups {
-        let limits: Vec<(&str, Value)> = volumes
-            .iter()
-            .zip(&group)
-            .map(|(volume, cell)| (volume.name.as_str(), cell.limits.clone()))
-            .collect();
-        run.server.limits(&volume_limits(&limits))?;
+        for (volume, cell) in volumes.iter().zip(&group) {
+            run.server.limit(&volume.name, cell.given)?;
+        }
         let flows: Vec<Flow> = group
             .iter()
             .enumerate()

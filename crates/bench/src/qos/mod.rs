@@ -2,8 +2,7 @@
 //!
 //! Each case sets limits, starts a load that offers more, and reports what was admitted: the target, the achieved
 //! rate, the verdict. The load is this crate's own client ([`load`]); clients are distinguished by address, so each
-//! has one of its own on the loopback network. Limits are set by the product's API where it can express them (the
-//! changes under load, the shares of a Flex pool), and by the server's control socket elsewhere.
+//! has one of its own on the loopback network. Limits are set by the product's API.
 //!
 //! **How long.** No shaper that does not split requests can be more exact over a time T than (burst + one request) /
 //! (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until there are requests enough to make a rate;

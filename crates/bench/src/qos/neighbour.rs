@@ -15,10 +15,10 @@
 //! the admitted requests: p99 was 1.10 times that alone (1.06 to 1.15) beside such writes, and 1.17 (1.12 to 1.22) beside
 //! those that a limit delayed, in the same minutes on two cores that the load's own threads shared.
 
-use super::cases::{WARM, flow, volume_limits};
+use super::cases::{WARM, flow};
 use super::load::{self, Done, Flow, Kind};
 use super::measure::{SECOND, latency, within};
-use super::server::Volume;
+use super::server::{Limit, Volume};
 use super::turns::{self, Plan, Turn};
 use super::{Row, Run, Timing, Verdict};
 use crate::clock::{self, sleep};
@@ -125,20 +125,18 @@ impl std::fmt::Display for Quantile {
 
 /// Beside writes, beside the same without a limit, and beside reads.
 pub(super) fn all(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
-    let limited = volume_limits(&[(&a.name, json!({"total": {"bytes": LIMIT}}))]);
     let neighbour = flow(b, 3, Kind::Read, 4096, 2, 1);
-    let none = volume_limits(&[]);
     let plan = plan(&run.timing);
     for (kind, paced) in [
         (Kind::Write, false),
         (Kind::Write, true),
         (Kind::Read, false),
     ] {
-        let (limits, every) = match paced {
-            false => (&limited, None),
-            true => (&none, Some(EVERY)),
+        let (limit, every) = match paced {
+            false => (Limit::Bytes(LIMIT), None),
+            true => (Limit::None, Some(EVERY)),
         };
-        run.server.limits(limits)?;
+        run.server.limit(&a.name, limit)?;
         let throttled = [Flow {
             every,
             ..flow(a, 2, kind, BLOCK, 4, 8)

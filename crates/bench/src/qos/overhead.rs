@@ -3,16 +3,16 @@
 //! **Problem.** The bound is one part in fifty, and fifteen pairs of turns of a second distinguished 2 % from nothing no
 //! better than a coin.
 //!
-//! **Method.** One stretch of load, in which limits come and go ([`turns`]). The result is the median of the pairs'
+//! **Method.** One stretch of load, in which the limits of the volume and of its pool come and go ([`turns`]), by the API. The result is the median of the pairs'
 //! ratios, which a few disturbed pairs do not move, with the interval from order statistics ([`middle`]), which presumes no
 //! distribution. On a calm machine with two cores the interval of 107 pairs reached 1.0 to 1.5 % to either side, in which one
 //! and the same server came out as 0.974 to 0.995; that of 428 pairs reached 0.6 %. The processor time that the server takes for a
 //! request is stated beside it, which says nothing of waiting.
 
-use super::cases::{WARM, flow, volume_limits};
+use super::cases::{WARM, flow};
 use super::load::{self, Done, Kind};
 use super::measure::{Unit, median, merged, middle, rate, within};
-use super::server::Volume;
+use super::server::{Limit, Volume};
 use super::turns::{self, Plan, Turn};
 use super::{Row, Run, Verdict};
 use crate::clock::sleep;
@@ -61,9 +61,8 @@ impl std::fmt::Display for Ratio {
 
 /// Limits that do not bind against none.
 pub(super) fn all(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
-    let huge = json!({"bytes": 1u64 << 40, "ops": 1u64 << 30});
-    let on = json!({"pools": [{"id": 1, "total": huge}], "volumes": [{"name": a.name, "pool": 1, "total": huge, "client": {"total": huge}}]});
-    let off = volume_limits(&[]);
+    // As much as a volume of its level can be given.
+    let huge = Limit::Bytes(4608 << 20);
     for (block, unit, name) in [
         (4096, Unit::Ops, "operations of 4 KiB"),
         (65536, Unit::Bytes, "throughput of 64 KiB"),
@@ -71,7 +70,10 @@ pub(super) fn all(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
         let flow = flow(a, 2, Kind::Read, block, 4, 16);
         let running = load::start(run.server.nfs, std::slice::from_ref(&flow))?;
         sleep(WARM);
-        let switch = |limited| run.server.limits(if limited { &on } else { &off });
+        let switch = |limited| {
+            let limit = if limited { huge } else { Limit::None };
+            run.server.limit(&a.name, limit)
+        };
         let taken = turns::take(PLAN, switch, || run.server.processor_ns())?;
         let done = merged(&running.finish()?);
         let pace = |(from, to), cpu| Pace {

@@ -1,8 +1,9 @@
 //! The cases of many: ten thousand volumes, a thousand writers.
 
-use super::cases::{MIB, flow, measure, volume_limits};
+use super::cases::{MIB, flow, measure};
 use super::load::{self, Flow, Kind};
 use super::measure::{SECOND, Unit, latency, rate, within};
+use super::server::Limit;
 use super::{Row, Run, Verdict};
 use crate::clock;
 use crate::error::BenchError;
@@ -23,18 +24,14 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
 /// A thousand throttled writers of 1 MiB, from ten addresses.
 fn writers(run: &mut Run) -> Result<(), BenchError> {
     let (connections, clients) = if run.timing.quick { (10, 4) } else { (100, 10) };
-    run.server
-        .make_volume("w", "extreme", 1024, json!({"throughputMibps": 16}))?;
-    run.server
-        .make_volume("beside", "extreme", 1024, json!({"throughputMibps": 16}))?;
+    for id in ["w", "beside"] {
+        run.server.make_free(id, 1024)?;
+    }
     let (w, beside) = (
         run.server.volume("w", 16 << 20)?,
         run.server.volume("beside", 16 << 20)?,
     );
-    run.server.limits(&volume_limits(&[(
-        "w",
-        json!({"total": {"bytes": 16u64 << 20}}),
-    )]))?;
+    run.server.limit("w", Limit::Bytes(16 << 20))?;
     let mut flows: Vec<Flow> = (0..clients)
         .map(|n| flow(&w, 10 + n, Kind::Write, 1 << 20, connections, 1))
         .collect();

@@ -1,4 +1,4 @@
-//! The server under test: started for the run with a folder of its own, asked over its API and its control socket.
+//! The server under test: started for the run with a folder of its own, asked over its API.
 
 use crate::clock;
 use crate::control::Control;
@@ -7,9 +7,7 @@ use crate::machine;
 use crate::nfs3::{self, Handle, Stable};
 use crate::rpc::Credential;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -34,6 +32,21 @@ pub struct Volume {
     /// The file's size in bytes.
     pub size: u64,
 }
+
+/// What a volume may do a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Whatever the machine can.
+    None,
+    /// So many bytes.
+    Bytes(u64),
+    /// So many operations.
+    Ops(u64),
+}
+
+/// The pool of volumes without a limit, and that of volumes with throughput given by hand.
+const FREE: &str = "free";
+const MANUAL: &str = "extreme";
 
 /// A running server. Dropping it ends it and removes its folder.
 pub struct Server {
@@ -272,27 +285,50 @@ impl Server {
         })
     }
 
-    fn ask(&self, request: &str) -> Result<Vec<String>, BenchError> {
-        let failed = || BenchError::io("ask over the control socket");
-        let stream = UnixStream::connect(self.folder.join("data/control")).map_err(failed())?;
-        writeln!(&stream, "{request}").map_err(failed())?;
-        let mut lines = Vec::new();
-        for line in BufReader::new(&stream).lines() {
-            let line = line.map_err(failed())?;
-            match line.split_once(' ').unwrap_or((&line, "")) {
-                ("note", text) => lines.push(text.to_owned()),
-                ("done", _) => return Ok(lines),
-                (_, text) => return Err(BenchError::Usage(format!("{request}: {text}"))),
-            }
-        }
-        Err(BenchError::Usage(format!("{request}: no answer")))
+    /// Makes the pools between which [`Server::limit`] moves volumes. The manual one gives up to 12,800 MiB/s; both are
+    /// thinly provisioned.
+    pub fn pools(&self) -> Result<(), BenchError> {
+        self.pool(FREE, "UNLIMITED", 1 << 20, json!({}))?;
+        self.pool(MANUAL, "EXTREME", 102_400, json!({"qosType": "MANUAL"}))
     }
 
-    /// Makes these limits effective, instead of all others. See crates/weir/src/limits.rs.
-    pub fn limits(&self, plan: &Value) -> Result<(), BenchError> {
-        let path = self.folder.join("limits.json");
-        std::fs::write(&path, plan.to_string()).map_err(BenchError::io("write limits"))?;
-        self.ask(&format!("limits {}", path.display())).map(drop)
+    /// Limits a volume, online: by its pool's kind and, of bytes, by throughput given to it. Operations are limited by a pool
+    /// with custom performance, which the volume has to itself.
+    pub fn limit(&self, volume: &str, limit: Limit) -> Result<(), BenchError> {
+        let (pool, given) = match limit {
+            Limit::None => (FREE.to_owned(), json!({})),
+            Limit::Bytes(bytes) => {
+                let mibps = bytes as f64 / f64::from(1u32 << 20);
+                (MANUAL.to_owned(), json!({"throughputMibps": mibps}))
+            }
+            Limit::Ops(ops) => {
+                let pool = format!("ops-{ops}-{volume}");
+                let path = format!("{PLACE}/storagePools/{pool}");
+                if self.http("GET", &path, None)?.0 != 200 {
+                    let performance = json!({
+                        "customPerformanceEnabled": true, "totalThroughputMibps": 5120, "totalIops": ops.to_string(),
+                    });
+                    self.pool(&pool, "FLEX", 2048, performance)?;
+                }
+                (pool, json!({}))
+            }
+        };
+        let mask = match limit {
+            Limit::Bytes(_) => "storagePool,throughputMibps",
+            _ => "storagePool",
+        };
+        let mut body = json!({"storagePool": pool});
+        merge(&mut body, given);
+        self.change(
+            "PATCH",
+            &format!("volumes/{volume}?updateMask={mask}"),
+            &body,
+        )
+    }
+
+    /// Makes a volume that nothing limits, without a file.
+    pub fn make_free(&self, id: &str, gib: u64) -> Result<(), BenchError> {
+        self.make_volume(id, FREE, gib, json!({}))
     }
 
     /// The sum of the samples of a metric.
