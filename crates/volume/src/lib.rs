@@ -13,6 +13,8 @@ mod format;
 mod lifecycle;
 mod ops;
 mod overlay;
+#[cfg(test)]
+mod testing;
 mod types;
 
 pub use format::calls::{CallKey, DoneCall, KEPT as KEPT_CALLS};

@@ -52,6 +52,12 @@ pub const MEMORY_WAITS: u8 = 4;
 /// Times that an operation waits for space before it fails for want of it.
 pub const SPACE_WAITS: u8 = 2;
 
+/// Pages that a clone of a range copies, and ranges that it logs, at most: 256 KiB in one record of the log.
+pub const CLONE_PIECES: usize = 64;
+
+/// Records of shared blocks that are kept in memory although they were not changed.
+pub const SHARED_RUNS_KEPT: usize = 8192;
+
 /// Directories between a directory and the root, at most; more is a cycle.
 pub const MAX_DEPTH: usize = 1 << 20;
 

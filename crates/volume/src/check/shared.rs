@@ -61,51 +61,19 @@ impl References {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-
-    use weir_base::{ManualClock, Rng, SeededRng, Time};
-    use weir_store::aggregate::{Aggregate, Env};
-    use weir_store::{Device, FramePool, MemDevice};
-
-    use crate::check::{CheckOptions, Report, check_on, repair_on};
-    use crate::lifecycle::engine::{Engine, EngineOptions};
-    use crate::overlay::cx::Cx;
-    use crate::types::{CreateHow, SetAttr, SetIds, Stability};
+    use crate::testing::{create, machine, run, write};
+    use crate::types::SetIds;
 
     /// A volume with a file, the clone of its second half, and a count of references in each state that is wrong.
     #[test]
     fn wrong_counts_are_found_and_made_right() {
         for wrong in [0, 3, 100] {
-            let rng = Arc::new(SeededRng::new(5));
-            let env = Env {
-                pool: FramePool::new(4096).unwrap(),
-                clock: Arc::new(ManualClock::default()),
-                rng: Arc::clone(&rng) as Arc<dyn Rng>,
-            };
-            let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 8));
-            let log: Arc<dyn Device> = Arc::new(MemDevice::new(4 << 8));
-            let (agg, replay) =
-                Aggregate::create_on(Arc::clone(&device), Arc::clone(&log), env.clone()).unwrap();
-            let options = EngineOptions {
-                background: false,
-                ..EngineOptions::default()
-            };
-            let engine = Engine::open(agg, replay, &*rng, options).unwrap();
-            let vol = engine
-                .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
-                .unwrap();
-            let cx = || Cx::new(Time::EPOCH);
-            let [a, b] = [&b"a"[..], b"b"].map(|name| {
-                let set = SetAttr::default();
-                let make = |cx: &mut Cx| vol.create(cx, vol.root(), name, CreateHow::Guarded, &set);
-                vol.drive_blocking(&mut cx(), make).unwrap().value.ino
-            });
-            let data = [7; 80 * 4096];
-            let write = |cx: &mut Cx| vol.write(cx, a, 0, &data, Stability::Unstable);
-            vol.drive_blocking(&mut cx(), write).unwrap();
+            let (machine, engine, vol) = machine(5);
+            let [a, b] = [&b"a"[..], b"b"].map(|name| create(&vol, name));
+            write(&vol, a, 0, &[7; 80 * 4096]);
             engine.cp_now().unwrap();
-            let clone = |cx: &mut Cx| vol.clone_range(SetIds::Keep, cx, (a, 40 * 4096), (b, 0), 0);
-            vol.drive_blocking(&mut cx(), clone).unwrap();
+            let clone = |cx: &mut _| vol.clone_range(SetIds::Keep, cx, (a, 40 * 4096), (b, 0), 0);
+            run(&vol, clone);
             engine.cp_now().unwrap();
 
             let root = vol.root.load().root;
@@ -124,16 +92,7 @@ mod tests {
             engine.cp_now().unwrap();
             drop((vol, engine));
 
-            let check = || -> Report {
-                check_on(
-                    Arc::clone(&device),
-                    Arc::clone(&log),
-                    &env.pool,
-                    CheckOptions::default(),
-                )
-                .unwrap()
-            };
-            let report = check();
+            let report = machine.check();
             if wrong == 0 {
                 // Without a count the two are two owners, and nothing shows which is the right one.
                 assert!(matches!(
@@ -151,16 +110,10 @@ mod tests {
                 found: 2,
             };
             assert_eq!(report.faults, [fault]);
-            let again = repair_on(
-                Arc::clone(&device),
-                Arc::clone(&log),
-                &env,
-                CheckOptions::default(),
-            );
-            let again = again.unwrap();
+            let again = machine.repair();
             assert!(again.clean(), "{again}");
             assert_eq!(again.repaired.len(), 1);
-            assert!(check().clean());
+            assert!(machine.check().clean());
         }
     }
 }

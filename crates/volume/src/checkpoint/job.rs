@@ -590,56 +590,19 @@ fn forget_sums(
 
 #[cfg(test)]
 mod tests {
-    use weir_base::{ManualClock, Rng, SeededRng, Time};
-    use weir_store::aggregate::{Aggregate, Env};
-    use weir_store::{Device, FramePool, MemDevice};
+    use weir_base::Time;
 
-    use crate::check::{CheckOptions, check_on};
-    use crate::lifecycle::engine::{Engine, EngineOptions};
-    use crate::overlay::cx::Cx;
-    use crate::types::{CreateHow, SetAttr, Stability};
-    use std::sync::Arc;
+    use crate::testing::{create, machine, run, write};
+    use crate::types::SetAttr;
 
     /// A volume is deleted while a consistency point is made that began before, and the rest of a revert is still to be done.
     /// The job was taken for done, and the blocks that the revert had brought back were freed twice: once as the volume's and
     /// once as dead ones, which failed that consistency point and every one after each restart.
     #[test]
     fn a_job_outlives_a_consistency_point_that_does_not_find_its_volume() {
-        let rng = Arc::new(SeededRng::new(3));
-        let pool = FramePool::new(4096).unwrap();
-        let env = Env {
-            pool: Arc::clone(&pool),
-            clock: Arc::new(ManualClock::default()),
-            rng: Arc::clone(&rng) as Arc<dyn Rng>,
-        };
-        let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 8));
-        let log: Arc<dyn Device> = Arc::new(MemDevice::new(4 << 8));
-        let (agg, replay) =
-            Aggregate::create_on(Arc::clone(&device), Arc::clone(&log), env).unwrap();
-        let options = EngineOptions {
-            background: false,
-            ..EngineOptions::default()
-        };
-        let engine = Engine::open(agg, replay, &*rng, options).unwrap();
-        let vol = engine
-            .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
-            .unwrap();
-        let cx = || Cx::new(Time::EPOCH);
-        let file = vol.drive_blocking(&mut cx(), |cx| {
-            vol.create(
-                cx,
-                vol.root(),
-                b"file",
-                CreateHow::Guarded,
-                &SetAttr::default(),
-            )
-        });
-        let file = file.unwrap().value.ino;
-        let write = |block: u64| {
-            let put =
-                |cx: &mut Cx| vol.write(cx, file, block * 4096, &[7; 4096], Stability::Unstable);
-            vol.drive_blocking(&mut cx(), put).unwrap();
-        };
+        let (machine, engine, vol) = machine(3);
+        let file = create(&vol, b"file");
+        let write = |block: u64| write(&vol, file, block, &[7; 4096]);
         // Blocks of several ages die under the oldest snapshot and are freed with it, in more pieces than one step
         // does.
         (0..12).for_each(write);
@@ -658,10 +621,7 @@ mod tests {
 
         let held = jobs.lock();
         let before = core.epoch_lock().epoch();
-        vol.drive_blocking(&mut cx(), |cx| {
-            vol.setattr(cx, file, &SetAttr::default(), None)
-        })
-        .unwrap();
+        run(&vol, |cx| vol.setattr(cx, file, &SetAttr::default(), None));
         std::thread::scope(|s| {
             let point = s.spawn(|| engine.cp_now());
             while core.epoch_lock().epoch() == before {
@@ -677,7 +637,6 @@ mod tests {
         assert!(jobs.lock().is_empty());
         engine.shutdown().unwrap();
         drop((vol, engine));
-        let report = check_on(device, log, &pool, CheckOptions::default()).unwrap();
-        assert_eq!(report.faults, []);
+        assert_eq!(machine.check().faults, []);
     }
 }

@@ -260,55 +260,27 @@ fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Co
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use weir_base::{Ino, Time};
 
-    use weir_base::{Ino, ManualClock, Rng, SeededRng, Time};
-    use weir_store::aggregate::{Aggregate, Env};
-    use weir_store::{Device, FramePool, MemDevice};
-
-    use crate::check::{CheckOptions, check_on};
-    use crate::lifecycle::engine::{Engine, EngineOptions};
-    use crate::overlay::cx::Cx;
     use crate::overlay::volume::Volume;
-    use crate::types::{CreateHow, SetAttr, SetIds, Stability};
+    use crate::testing::{create, machine, run, write};
+    use crate::types::SetIds;
 
     /// What is cloned behind the walk's back from what it has not reached yet is still copied: with the walk at its end nothing of the
     /// origin is referred to, and the origin can go.
     #[test]
     fn ranges_cloned_meanwhile_are_copied_too() {
-        let rng = Arc::new(SeededRng::new(6));
-        let pool = FramePool::new(4096).unwrap();
-        let env = Env {
-            pool: Arc::clone(&pool),
-            clock: Arc::new(ManualClock::default()),
-            rng: Arc::clone(&rng) as Arc<dyn Rng>,
-        };
-        let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 8));
-        let log: Arc<dyn Device> = Arc::new(MemDevice::new(4 << 8));
-        let (agg, replay) =
-            Aggregate::create_on(Arc::clone(&device), Arc::clone(&log), env).unwrap();
-        let options = EngineOptions {
-            background: false,
-            ..EngineOptions::default()
-        };
-        let engine = Engine::open(agg, replay, &*rng, options).unwrap();
-        let vol = engine
-            .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
-            .unwrap();
-        let cx = || Cx::new(Time::EPOCH);
+        let (machine, engine, vol) = machine(6);
         let make = |name: &[u8], byte: u8| -> Ino {
-            let (how, set) = (CreateHow::Guarded, SetAttr::default());
-            let make = |cx: &mut Cx| vol.create(cx, vol.root(), name, how, &set);
-            let file = vol.drive_blocking(&mut cx(), make).unwrap().value.ino;
-            let data = vec![byte; 100 * 4096];
-            let write = |cx: &mut Cx| vol.write(cx, file, 0, &data, Stability::Unstable);
-            vol.drive_blocking(&mut cx(), write).unwrap();
+            let file = create(&vol, name);
+            write(&vol, file, 0, &vec![byte; 100 * 4096]);
             file
         };
         let clone = |vol: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64| {
             let [from, to] = [from, to].map(|(ino, block)| (ino, block * 4096));
-            let clone = |cx: &mut Cx| vol.clone_range(SetIds::Keep, cx, from, to, blocks * 4096);
-            vol.drive_blocking(&mut cx(), clone).unwrap();
+            run(vol, |cx| {
+                vol.clone_range(SetIds::Keep, cx, from, to, blocks * 4096)
+            });
         };
         let (a, z) = (make(b"a", 1), make(b"z", 2));
         engine.cp_now().unwrap();
@@ -334,12 +306,10 @@ mod tests {
         while engine.reclaiming() {
             engine.cp_now().unwrap();
         }
-        let read = |cx: &mut Cx| copy.read(cx, a, 0, 100 * 4096);
-        let got = copy.drive_blocking(&mut cx(), read).unwrap().to_vec();
+        let got = run(&copy, |cx| copy.read(cx, a, 0, 100 * 4096)).to_vec();
         assert!(got == [vec![2; 30 * 4096], vec![1; 70 * 4096]].concat());
         engine.shutdown().unwrap();
         drop((vol, copy, engine));
-        let report = check_on(device, log, &pool, CheckOptions::default()).unwrap();
-        assert_eq!(report.faults, []);
+        assert_eq!(machine.check().faults, []);
     }
 }

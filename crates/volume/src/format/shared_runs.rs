@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
+use weir_base::limits::engine::SHARED_RUNS_KEPT as KEPT;
 use weir_base::{BlockAddr, Generation};
 use weir_store::StoreError;
 use weir_store::cp::Run;
@@ -39,9 +40,6 @@ pub(crate) const GROUP: u64 = 32;
 
 /// In the place of an inode number in the keys: behind all of them.
 pub(crate) const INO: u64 = u64::MAX;
-
-/// Records that are kept in memory although they were not changed.
-const KEPT: usize = 8192;
 
 /// A block of the device, as counts know it.
 pub(crate) type Counted = (BlockAddr, Generation);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use weir_base::limits::MAX_FILE_SIZE;
+use weir_base::limits::engine::CLONE_PIECES as MOST;
 use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::node::Key;
 use weir_store::tree::{self, NodeSource};
@@ -37,9 +38,6 @@ use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop, without_set_ids};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// Pages that a clone copies, and ranges that it logs, at most: 256 KiB in one record of the log.
-const MOST: usize = 64;
 
 /// What has the contents of a range, by its own blocks. What is missing is a hole.
 #[derive(Default)]
