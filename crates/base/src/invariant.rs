@@ -135,9 +135,9 @@ fn fail(why: &str) -> ! {
 /// ```
 /// use weir_base::{Poison, invariant};
 /// let aggregate = Poison::default();
-/// let (links, promised) = (1, 8);
+/// let (links, reserved) = (1, 8);
 /// invariant!(aggregate => links > 0, "inode {} has no link left", 7);
-/// if !invariant!(promised >= 8, "{promised} blocks promised, 8 taken") {
+/// if !invariant!(reserved >= 8, "{reserved} blocks reserved, 8 taken") {
 ///     return;
 /// }
 /// ```

@@ -13,7 +13,7 @@
 //! kilobytes from a stranger would use up all that connections may hold. So a small record's buffer is at most
 //! [`RECORD_GROWTH`] times as large as what has arrived, and beyond [`SMALL_RECORD`] nothing is taken but the head of the
 //! message until the [`Receiver`] has seen that and agreed; if it does not, the record is read past, so that
-//! the stream can be followed on. What it agrees to is counted ([`Inbox::promised`]) apart from what has arrived
+//! the stream can be followed on. What it agrees to is counted ([`Inbox::announced`]) apart from what has arrived
 //! ([`Inbox::held`]). The buffer then has the record's size at once: growing with what arrives would cost 40 of the 240 µs of
 //! processor time that a WRITE of 1 MiB takes.
 //!
@@ -211,7 +211,7 @@ impl<F: Framing> Inbox<F> {
     }
 
     /// Bytes beyond [`Inbox::held`] that the receiver has agreed to for the record under assembly.
-    pub fn promised(&self) -> usize {
+    pub fn announced(&self) -> usize {
         self.admitted().saturating_sub(self.held.len())
     }
 
@@ -587,7 +587,7 @@ mod tests {
                 if cut == usize::MAX && step < LARGE {
                     assert_eq!(kept.asked, [[LARGE + 5; 3], [2 * LARGE; 3]].concat());
                 }
-                assert_eq!((inbox.held(), inbox.promised()), (0, 0));
+                assert_eq!((inbox.held(), inbox.announced()), (0, 0));
             }
         }
     }
@@ -607,7 +607,7 @@ mod tests {
                     } else {
                         SMALL_RECORD
                     };
-                    assert!(inbox.held() <= most && inbox.promised() == 0);
+                    assert!(inbox.held() <= most && inbox.announced() == 0);
                 }
                 assert_eq!(kept.records, [&records[0][..], &records[2][..]]);
                 assert_eq!(kept.skipped, 1, "cut {cut} step {step}");
@@ -640,10 +640,10 @@ mod tests {
         for chunk in bytes.chunks(1500) {
             read(&mut inbox, chunk, &mut kept).unwrap();
             if !kept.asked.is_empty() && inbox.partial() {
-                assert_eq!(inbox.held() + inbox.promised(), LARGE);
+                assert_eq!(inbox.held() + inbox.announced(), LARGE);
             }
         }
-        assert_eq!((inbox.held(), inbox.promised()), (0, 0));
+        assert_eq!((inbox.held(), inbox.announced()), (0, 0));
         assert_eq!(kept.records.len(), 1);
     }
 

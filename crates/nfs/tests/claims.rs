@@ -130,7 +130,6 @@ fn denials_and_ranges_of_others_stop_reads_and_writes() {
     assert_eq!((read(&s, &file, 0, 9), write(&s, &file, 0)), (ACCES, OK));
     s.vfs.claims.close(other.file, &other.owner);
 
-    // Ranges.
     let lock = |exclusive| Lock {
         owner: other.owner.clone(),
         range: Range::exact(10, 10).unwrap(),

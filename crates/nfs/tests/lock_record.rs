@@ -134,7 +134,6 @@ fn after_a_kill_only_the_recorded_host_gets_its_lock() {
     let s = Server::new();
     let file = s.create(&s.root(), b"file", 0o644);
     assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 1), GRANTED);
-    // From the log.
     let s = killed(s);
     {
         let [a, _, c] = lockers(&s, &file);

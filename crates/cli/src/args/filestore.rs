@@ -185,7 +185,7 @@ pub struct InstanceCreate {
     /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
     #[arg(long, value_name = "SHARE", value_parser = file_share)]
     pub file_share: Dict,
-    /// name=NETWORK[,reserved-ip-range=RANGE][,connect-mode=MODE]; kept for clients that look at it
+    /// name=NETWORK[,reserved-ip-range=RANGE][,connect-mode=MODE]; kept for clients that read it
     #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
     pub network: Dict,
     /// max-iops=N or max-iops-per-tb=N

@@ -66,7 +66,7 @@ pub struct PoolCreate {
     /// auto: a volume's throughput follows its capacity; manual: it is set for each volume
     #[arg(long, value_name = "QOS_TYPE", value_parser = values::enumerator)]
     pub qos_type: Option<String>,
-    /// name=NETWORK[,psa-range=RANGE]; kept for clients that look at it
+    /// name=NETWORK[,psa-range=RANGE]; kept for clients that read it
     #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
     pub network: Dict,
     /// A description

@@ -43,7 +43,7 @@ pub enum Peers {
     Create(PeerCreate),
     /// List the nodes that this one is paired with
     List(PeerList),
-    /// Show one of them; without a name, what a peer has to be told of this node: its address and fingerprint
+    /// Show one of them; without a name, what a peer needs to know of this node: its address and fingerprint
     Show(PeerShow),
     /// Forget one of them
     Delete(PeerNamed),

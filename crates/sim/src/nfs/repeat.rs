@@ -73,7 +73,7 @@ fn random(choices: &Choices, xid: u32, root: &[u8], target: &[u8]) -> Vec<u8> {
     match choices.below(9) {
         0 => {
             let mut out = at(proc3::CREATE);
-            // Guarded.
+            // GUARDED: a second execution would fail.
             attributes(out.u32(1), mode);
             out.0
         }

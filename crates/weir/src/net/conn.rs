@@ -245,7 +245,7 @@ struct Serving<'a, 'c, B: Backend> {
     /// Bytes that may be under way.
     most: usize,
     /// Bytes reserved for the request under assembly.
-    promised: usize,
+    announced: usize,
 }
 
 impl<B: Backend> Serving<'_, '_, B> {
@@ -268,7 +268,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
             }
             Begin::Close(why) => return Admit::Close(why),
         };
-        let more = bytes.saturating_sub(head.len() + self.promised);
+        let more = bytes.saturating_sub(head.len() + self.announced);
         if !self.holding.promise(more) {
             // Asked a second time: memory that was freed in between wakes no task.
             self.core.wait_for_memory(self.watch);
@@ -277,7 +277,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
             }
         }
         self.holding.waits_no_more();
-        self.promised += more;
+        self.announced += more;
         *self.credit = credit;
         Admit::Take
     }
@@ -387,15 +387,9 @@ impl<B: Backend> Conn<B> {
                 Poll::Pending => return Ok(()),
             }
             let (pieces, total) = self.traffic.outbox.gather();
-            let fd = self.stream.as_raw_fd();
             let mut written = 0;
             let done = self.stream.try_io(Interest::WRITABLE, || {
-                // The count is at most 1024 (see `Outbox::gather`).
-                let count = pieces.len() as libc::c_int;
-                // SAFETY: `IoSlice` has the layout of `iovec`; the pieces borrow live memory;
-                // `fd` is open as long as `self.stream`.
-                let n = unsafe { libc::writev(fd, pieces.as_ptr().cast(), count) };
-                written = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+                written = rustix::io::writev(&self.stream, &pieces)?;
                 // A short write means a full socket buffer: report it as such, which spares the
                 // next call that would only say so.
                 if written < total {
@@ -512,7 +506,7 @@ impl<B: Backend> Conn<B> {
     /// Runs the whole records in `input`; what is left of it may not be run yet.
     fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
         let backend = &*self.backend;
-        let promised = self.inbox.promised();
+        let announced = self.inbox.announced();
         let mut serving = Serving {
             core: &self.core,
             backend,
@@ -529,7 +523,7 @@ impl<B: Backend> Conn<B> {
             },
             durable: self.core.log.durable(),
             most: in_flight(room),
-            promised,
+            announced,
         };
         match backend.together(|| self.inbox.accept(input, &mut serving)) {
             Ok(used) => used,
@@ -650,7 +644,7 @@ impl<B: Backend> Conn<B> {
     /// Brings the ledger in line with what is held.
     fn settle(&mut self) {
         let used = self.traffic.memory() + self.inbox.held() + self.backlog.capacity();
-        if self.holding.set(used, self.inbox.promised()) {
+        if self.holding.set(used, self.inbox.announced()) {
             self.core.wakeups.memory_released();
         }
         self.watch

@@ -35,7 +35,7 @@ fn address_of(peer: IpAddr) -> Address {
 #[derive(Default)]
 pub struct Account {
     used: AtomicUsize,
-    promised: AtomicUsize,
+    announced: AtomicUsize,
     /// Bytes that its connections wait for because of its part of the budget.
     waiting: AtomicUsize,
 }
@@ -75,7 +75,7 @@ pub struct Ledger {
     total: usize,
     most_connections: usize,
     used: AtomicUsize,
-    promised: AtomicUsize,
+    announced: AtomicUsize,
     /// Bytes that connections wait for because of the whole budget.
     waiting: AtomicUsize,
     /// Addresses that have connections.
@@ -105,7 +105,7 @@ impl Ledger {
             total,
             most_connections,
             used: AtomicUsize::new(0),
-            promised: AtomicUsize::new(0),
+            announced: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             addresses: AtomicUsize::new(0),
             connections: Mutex::default(),
@@ -167,7 +167,7 @@ impl Ledger {
             closed,
             stranger: true,
             used: 0,
-            promised: 0,
+            announced: 0,
             waiting: Waiting::default(),
         })
     }
@@ -228,7 +228,7 @@ impl Account {
 
     /// Whether it holds more than it could if all addresses held the same.
     pub fn is_greedy(&self, ledger: &Ledger) -> bool {
-        self.used.load(RELAXED) + self.promised.load(RELAXED) > ledger.equal_part()
+        self.used.load(RELAXED) + self.announced.load(RELAXED) > ledger.equal_part()
     }
 }
 
@@ -250,7 +250,7 @@ pub struct Holding {
     closed: Arc<AtomicBool>,
     stranger: bool,
     used: usize,
-    promised: usize,
+    announced: usize,
     waiting: Waiting,
 }
 
@@ -285,20 +285,20 @@ impl Holding {
 
     /// Bytes of memory used and reserved.
     pub fn bytes(&self) -> usize {
-        self.used + self.promised
+        self.used + self.announced
     }
 
     /// Sets what is held. Returns whether it became less.
-    pub fn set(&mut self, used: usize, promised: usize) -> bool {
+    pub fn set(&mut self, used: usize, announced: usize) -> bool {
         let Holding {
             ledger, account, ..
         } = self;
         let less = shift(&ledger.used, &account.used, &mut self.used, used);
         let kept = shift(
-            &ledger.promised,
-            &account.promised,
-            &mut self.promised,
-            promised,
+            &ledger.announced,
+            &account.announced,
+            &mut self.announced,
+            announced,
         );
         less | kept
     }
@@ -306,18 +306,18 @@ impl Holding {
     /// Adds `bytes` to the reservation if there is room for them. If not, the connection counts as waiting for them
     /// until [`Holding::waits_no_more`].
     pub fn promise(&mut self, bytes: usize) -> bool {
-        let promised = self.promised;
-        self.set(self.used, promised + bytes);
-        let sum = |used: &AtomicUsize, promised: &AtomicUsize| {
-            used.load(RELAXED) + promised.load(RELAXED)
+        let announced = self.announced;
+        self.set(self.used, announced + bytes);
+        let sum = |used: &AtomicUsize, announced: &AtomicUsize| {
+            used.load(RELAXED) + announced.load(RELAXED)
         };
         let (ledger, account) = (&*self.ledger, &*self.account);
-        let all = sum(&ledger.used, &ledger.promised) + ledger.reserve() <= ledger.total;
-        let own = sum(&account.used, &account.promised) <= ledger.per_address();
+        let all = sum(&ledger.used, &ledger.announced) + ledger.reserve() <= ledger.total;
+        let own = sum(&account.used, &account.announced) <= ledger.per_address();
         if all && own {
             return true;
         }
-        self.set(self.used, promised);
+        self.set(self.used, announced);
         self.wait(bytes, !own);
         false
     }
@@ -423,7 +423,7 @@ mod tests {
         b.waits_no_more();
         assert!(!ledger.is_short());
         drop((again, b));
-        let left = (&ledger.used, &ledger.promised, &ledger.waiting);
+        let left = (&ledger.used, &ledger.announced, &ledger.waiting);
         assert_eq!(
             (
                 left.0.load(RELAXED),

@@ -29,7 +29,7 @@ use weir_replica::transfer::{Difference, Phase, TransferError};
 use weir_replica::wire::{self, Pace};
 use weir_volume::{FsError, SnapshotIdentity};
 
-use super::gate::{Bound, Pass};
+use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::{Moved, Replication, peers, serve};
 
@@ -488,19 +488,19 @@ impl Transfer<'_> {
         let receiver = Receiver::new(&volume, wanted, service.nanos());
         let mut receiver = receiver.map_err(of_transfer)?;
         let mut report = Report::new(self, before);
-        let pass = service.incoming.join(None);
+        let flow = service.incoming.join(None);
         let mut abort = self.abort.clone();
         let outcome = tokio::select! {
             biased;
             _ = abort.wait_for(|abort| *abort) => Err(Failure::Aborted),
-            outcome = receive(service, link, &mut receiver, &pass, &mut report) => {
+            outcome = receive(service, link, &mut receiver, &flow, &mut report) => {
                 outcome.map_err(|why| match why {
                     Ended::Different(found) => self.different(&found),
                     Ended::Failed(failure) => failure,
                 })
             }
         };
-        report.now(&receiver, &pass, true);
+        report.now(&receiver, &flow, true);
         if outcome == Err(Failure::Aborted) {
             receiver.abort(&mut link.out);
             let _ = tokio::time::timeout(FAREWELL / 2, link.flush()).await;
@@ -542,7 +542,7 @@ async fn receive(
     service: &Replication,
     link: &mut Link,
     receiver: &mut Receiver,
-    pass: &Pass,
+    flow: &Flow,
     report: &mut Report<'_>,
 ) -> Result<(), Ended> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
@@ -561,7 +561,7 @@ async fn receive(
             };
             let mut received = receiver.frame(&frame, &mut link.out, service.nanos());
             while received == Ok(Received::Proving) {
-                report.now(receiver, pass, false);
+                report.now(receiver, flow, false);
                 // An abort gets its turn.
                 tokio::task::yield_now().await;
                 received = receiver.prove(&mut link.out, service.nanos());
@@ -569,7 +569,7 @@ async fn receive(
             match received {
                 Ok(Received::Data(bytes)) => {
                     report.count(receiver);
-                    let mut taken = pin!(pass.take(bytes));
+                    let mut taken = pin!(flow.take(bytes));
                     // Under a tight throttle this is where a transfer drains credit its time.
                     loop {
                         tokio::select! {
@@ -577,7 +577,7 @@ async fn receive(
                             () = &mut taken => break,
                             _ = ticks.tick() => {
                                 receiver.tick(&mut link.out, service.nanos());
-                                report.now(receiver, pass, false);
+                                report.now(receiver, flow, false);
                             }
                         }
                     }
@@ -594,7 +594,7 @@ async fn receive(
                     });
                 }
             }
-            report.now(receiver, pass, false);
+            report.now(receiver, flow, false);
         }
         if !link.out.is_empty() {
             link.flush().await?;
@@ -604,7 +604,7 @@ async fn receive(
             filled = link.fill() => filled?,
             _ = ticks.tick() => {
                 receiver.tick(&mut link.out, service.nanos());
-                report.now(receiver, pass, false);
+                report.now(receiver, flow, false);
             }
         }
     }
@@ -654,7 +654,7 @@ impl<'t> Report<'t> {
     }
 
     /// `last`: it has ended, one way or the other.
-    fn now(&mut self, receiver: &Receiver, pass: &Pass, last: bool) {
+    fn now(&mut self, receiver: &Receiver, flow: &Flow, last: bool) {
         let (service, job) = (self.transfer.service, self.transfer.job);
         let now = service.now();
         let progress = receiver.progress();
@@ -697,7 +697,7 @@ impl<'t> Report<'t> {
             checkpoint: self.before.logical + progress.durable,
             moved: self.before.moved + moved,
             rate,
-            bound_by: bound_by(pass, receiver),
+            bound_by: bound_by(flow, receiver),
             total: progress.total.map(|total| self.before.total + total),
         };
         service.event_at(job.id, Event::Progress(progress), now);
@@ -705,8 +705,8 @@ impl<'t> Report<'t> {
 }
 
 /// The limit here, or what the source says that it waits for.
-fn bound_by(pass: &Pass, receiver: &Receiver) -> Option<String> {
-    let limit = match (pass.bound(), receiver.pace()) {
+fn bound_by(flow: &Flow, receiver: &Receiver) -> Option<String> {
+    let limit = match (flow.bound(), receiver.pace()) {
         (Bound::Global, _) => "incoming",
         (_, Pace::Outgoing) => "outgoing",
         (_, Pace::Relationship) => "relationship",

@@ -5,13 +5,13 @@
 //! manager's orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
 //! source for its snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is a
 //! thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with
-//! the same frames ([`link`]) and under the same throttles ([`gate`]). Threads, because both sides wait for disks.
+//! the same frames ([`link`]) and under the same throttles ([`limiter`]). Threads, because both sides wait for disks.
 //!
 //! No lock is held while the catalog, a volume or a peer is waited for.
 
 mod cluster;
-mod gate;
 mod job;
+mod limiter;
 mod link;
 mod listen;
 mod metrics;
@@ -45,7 +45,7 @@ use weir_volume::Engine;
 
 use crate::state;
 pub use cluster::AsUser;
-use gate::Gate;
+use limiter::Limiter;
 use peers::Peers;
 
 /// Where versions before the first release kept relationships and peers, in the data folder.
@@ -92,8 +92,8 @@ pub struct Replication {
     runtime: Handle,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    incoming: Arc<Gate>,
-    outgoing: Arc<Gate>,
+    incoming: Arc<Limiter>,
+    outgoing: Arc<Limiter>,
     jobs: Mutex<HashMap<u64, watch::Sender<bool>>>,
     peers: Peers,
     name: String,
@@ -166,8 +166,8 @@ impl Replication {
             changed: Condvar::new(),
             inbox: Mutex::default(),
             wakeup: Condvar::new(),
-            incoming: Gate::new(Arc::clone(&parts.clock)),
-            outgoing: Gate::new(Arc::clone(&parts.clock)),
+            incoming: Limiter::new(Arc::clone(&parts.clock)),
+            outgoing: Limiter::new(Arc::clone(&parts.clock)),
             engine: parts.engine,
             control: parts.control,
             runtime: parts.runtime,

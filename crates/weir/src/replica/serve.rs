@@ -20,7 +20,7 @@ use weir_replica::wire::{Message, Pace};
 use weir_volume::{FsError, SnapshotIdentity};
 
 use super::Replication;
-use super::gate::{Bound, Pass};
+use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 
@@ -216,8 +216,8 @@ async fn answer(
                 Err(error) => return link.tell(&Told::Later(error.to_string())).await,
             };
             link.tell(&Told::Sending).await?;
-            let pass = service.outgoing.join(throttle);
-            send(service, peer, &pass, link, sender).await?;
+            let flow = service.outgoing.join(throttle);
+            send(service, peer, &flow, link, sender).await?;
             keep(service, peer, relationship, &volume, &destination, target);
             Ok(())
         }
@@ -279,7 +279,7 @@ fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
 async fn send(
     service: &Replication,
     peer: Option<&Peer>,
-    pass: &Pass,
+    flow: &Flow,
     link: &mut Link,
     mut sender: Sender,
 ) -> Result<(), LinkError> {
@@ -306,7 +306,7 @@ async fn send(
         };
         match step {
             SendStep::Data(bytes) => {
-                pass.take(bytes).await;
+                flow.take(bytes).await;
                 link.flush().await?;
             }
             SendStep::Control => link.flush().await?,
@@ -320,7 +320,7 @@ async fn send(
         let now = service.nanos();
         if sender.progress().phase == Phase::Data && now.saturating_sub(looked) >= LOOK {
             looked = now;
-            let pace = match pass.bound() {
+            let pace = match flow.bound() {
                 Bound::Free => Pace::Free,
                 Bound::Own => Pace::Relationship,
                 Bound::Global => Pace::Outgoing,

@@ -1,7 +1,7 @@
 //! Where transfers wait for their throttles.
 //!
-//! One [`Gate`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is
-//! held for the length of a calculation. Each transfer has a [`Pass`]. A transfer that has to wait sleeps until the
+//! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is
+//! held for the length of a calculation. Each transfer has a [`Flow`]. A transfer that has to wait sleeps until the
 //! next release of any transfer, and then lets through all that are due: so there is no thread whose job it were, and a
 //! waiter that goes away strands no other. When limits change, all are woken and check again: that is why a change acts
 //! at once.
@@ -20,7 +20,7 @@ use weir_replica::throttle::{Asked, PIECE, Place, Throttle};
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// See the module's head.
-pub struct Gate {
+pub struct Limiter {
     inner: Mutex<Inner>,
     clock: Arc<dyn Clock>,
 }
@@ -42,19 +42,19 @@ pub enum Bound {
     Global,
 }
 
-/// A transfer's way through a gate.
-pub struct Pass {
-    gate: Arc<Gate>,
+/// A transfer's way through a limiter.
+pub struct Flow {
+    limiter: Arc<Limiter>,
     /// `None`: there are more transfers than the tree has places, so this one is not limited by it.
     place: Option<Place>,
     bound: AtomicU8,
     waiting: AtomicBool,
 }
 
-impl Gate {
-    /// A gate that limits nothing until limits are set.
-    pub fn new(clock: Arc<dyn Clock>) -> Arc<Gate> {
-        Arc::new(Gate {
+impl Limiter {
+    /// A limiter that limits nothing until limits are set.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Limiter> {
+        Arc::new(Limiter {
             inner: Mutex::new(Inner {
                 throttle: Throttle::new(None),
                 waiting: HashMap::new(),
@@ -81,10 +81,10 @@ impl Gate {
     }
 
     /// A transfer begins, with a limit of its own in KB/s.
-    pub fn join(self: &Arc<Self>, kbs: Option<u64>) -> Pass {
-        Pass {
+    pub fn join(self: &Arc<Self>, kbs: Option<u64>) -> Flow {
+        Flow {
             place: self.inner.lock().throttle.join(kbs),
-            gate: Arc::clone(self),
+            limiter: Arc::clone(self),
             bound: AtomicU8::new(0),
             waiting: AtomicBool::new(false),
         }
@@ -104,20 +104,20 @@ impl Inner {
 
 /// Takes a waiter off the list, however its wait ends.
 struct Waiting<'p> {
-    pass: &'p Pass,
+    flow: &'p Flow,
     place: Place,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.pass.waiting.store(false, Ordering::Relaxed);
-        let mut inner = self.pass.gate.inner.lock();
+        self.flow.waiting.store(false, Ordering::Relaxed);
+        let mut inner = self.flow.limiter.inner.lock();
         inner.waiting.remove(&self.place);
         inner.released.remove(&self.place);
     }
 }
 
-impl Pass {
+impl Flow {
     /// Waits until so many bytes may move. A caller that goes away while it waits must not ask again.
     pub async fn take(&self, bytes: u64) {
         let Some(place) = self.place else {
@@ -134,8 +134,8 @@ impl Pass {
     async fn wait(&self, place: Place, bytes: u64) {
         let notify = Arc::new(Notify::new());
         {
-            let now = self.gate.now();
-            let mut inner = self.gate.inner.lock();
+            let now = self.limiter.now();
+            let mut inner = self.limiter.inner.lock();
             // Transfers that are due by now have priority over this one.
             inner.let_through(now);
             if inner.throttle.ask(place, bytes, now) != Asked::Wait {
@@ -149,11 +149,11 @@ impl Pass {
             self.bound.store(bound, Ordering::Relaxed);
             self.waiting.store(true, Ordering::Relaxed);
         }
-        let _off_the_list = Waiting { pass: self, place };
+        let _off_the_list = Waiting { flow: self, place };
         loop {
             let sleep = {
-                let now = self.gate.now();
-                let mut inner = self.gate.inner.lock();
+                let now = self.limiter.now();
+                let mut inner = self.limiter.inner.lock();
                 inner.let_through(now);
                 if inner.released.contains(&place) {
                     return;
@@ -182,11 +182,11 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for Flow {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let now = self.gate.now();
-            let mut inner = self.gate.inner.lock();
+            let now = self.limiter.now();
+            let mut inner = self.limiter.inner.lock();
             inner.throttle.leave(place, now);
             inner.let_through(now);
         }
@@ -200,19 +200,19 @@ mod tests {
 
     #[tokio::test]
     async fn limits_that_change_let_waiters_go() {
-        let gate = Gate::new(Arc::new(SystemClock::new()));
-        gate.set_global(Some(4));
-        let (pass, other) = (gate.join(None), gate.join(Some(4)));
+        let limiter = Limiter::new(Arc::new(SystemClock::new()));
+        limiter.set_global(Some(4));
+        let (flow, other) = (limiter.join(None), limiter.join(Some(4)));
         // The first piece goes at once, the second would take a quarter of a minute.
-        pass.take(PIECE).await;
-        let mut second = Box::pin(pass.take(PIECE));
+        flow.take(PIECE).await;
+        let mut second = Box::pin(flow.take(PIECE));
         tokio::select! {
             () = &mut second => panic!("it was to wait"),
             () = tokio::task::yield_now() => {}
         }
-        assert_eq!(pass.bound(), Bound::Global);
-        assert_eq!(pass.bound(), Bound::Global, "it still waits");
-        gate.set_global(None);
+        assert_eq!(flow.bound(), Bound::Global);
+        assert_eq!(flow.bound(), Bound::Global, "it still waits");
+        limiter.set_global(None);
         second.await;
         // One that goes away while it waits leaves nothing behind.
         other.take(PIECE).await;
@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(other.bound(), Bound::Own);
         }
         drop(other);
-        assert!(gate.inner.lock().waiting.is_empty());
-        assert_eq!(gate.inner.lock().throttle.next_release(), None);
+        assert!(limiter.inner.lock().waiting.is_empty());
+        assert_eq!(limiter.inner.lock().throttle.next_release(), None);
     }
 }
