@@ -115,16 +115,20 @@ impl Claims {
             self.leave(&mut shard, file, &holder);
             return None;
         }
-        let held = Held {
-            holder: holder.clone(),
-            kind,
-            caching: may,
-            breaking: None,
-            asked: None,
-        };
-        let new = shard
-            .get_mut(&file)
-            .is_some_and(|f| f.more_mut().grants.put(held));
+        let new = shard.get_mut(&file).is_some_and(|f| {
+            let grants = &mut f.more_mut().grants;
+            let before = grants.remove(holder.id);
+            let new = before.is_none();
+            grants.put(Held {
+                holder: holder.clone(),
+                kind,
+                caching: may,
+                breaking: None,
+                // What it was asked it still has to answer.
+                asked: before.and_then(|held| held.asked),
+            });
+            new
+        });
         match new {
             true => {
                 holder.count(false, 1);

@@ -96,6 +96,7 @@ fn reclaim(model: &mut Model, cast: &[Part]) -> (Claims, Arc<Notices>) {
     model.grants.clear();
     model.queue.clear();
     model.parked.clear();
+    model.marks.clear();
     for o in &model.opens {
         let request = OpenRequest {
             owner: &o.owner,
@@ -197,6 +198,11 @@ fn compare(t: &Claims, model: &Model, at: &str) {
         now.sort();
         want.sort();
         assert_eq!(now, want, "{at}: parked in {f}");
+        drop(shard);
+        let (pending, want) = (t.delete_pending(file(f)), model.delete_pending(f));
+        assert_eq!(pending, want, "{at}: deletion of {f}");
+        let shard = t.shard(file(f));
+        let more = shard.get(&file(f)).and_then(|f| f.more());
         assert_eq!(
             more.map_or(0, |m| m.opens.len()),
             model.opens.iter().filter(|o| o.file == f).count(),
@@ -232,6 +238,7 @@ fn run(seed: u64) {
     let mut sink = Notices::attached(&t);
     let mut model = Model::default();
     let mut now = Duration::ZERO;
+    let mut questions: Vec<(usize, Question)> = Vec::new();
     // Some runs use one file and few parts, so that they meet more often.
     let (files, few) = (1 + rng.below(FILES), 3 + rng.below(8));
     let first = rng.below(cast.len() as u64);
@@ -241,7 +248,7 @@ fn run(seed: u64) {
         let p = &cast[who];
         let by = (rng.below(3) > 0).then_some(p);
         let smb = p.protocol == Protocol::Smb;
-        let choice = rng.below(100);
+        let choice = rng.below(112);
         let at = format!(
             "seed {seed}, step {step}, {choice}: {:?} {:?} on {f}",
             p.protocol, p.owner.who
@@ -333,7 +340,8 @@ fn run(seed: u64) {
                     Opened::Granted => Outcome::Granted,
                     Opened::Denied => Outcome::Denied,
                     Opened::Breaking(_) => Outcome::Breaking,
-                    Opened::Full | Opened::DeletePending => panic!("{at}"),
+                    Opened::DeletePending => Outcome::DeletePending,
+                    Opened::Full => panic!("{at}"),
                 };
                 assert_eq!(
                     got,
@@ -342,11 +350,7 @@ fn run(seed: u64) {
                 );
             }
             48..=52 => {
-                let had = model
-                    .opens
-                    .iter()
-                    .any(|o| o.file == f && o.owner == p.owner);
-                model.opens.retain(|o| o.file != f || o.owner != p.owner);
+                let had = model.close(f, &p.owner);
                 model.forget_idle();
                 let last = had && !model.opens.iter().any(|o| o.file == f);
                 assert_eq!(t.close(file(f), &p.owner), last, "{at}");
@@ -476,10 +480,59 @@ fn run(seed: u64) {
                 }
                 model.tick(long);
             }
+            100..=103 => {
+                let removal = Removal {
+                    dir: weir_base::Ino(1),
+                    name: Arc::from(step.to_string().as_bytes()),
+                };
+                let now = rng.below(2) == 0;
+                let when = match now {
+                    true => When::Now,
+                    false => When::OnClose,
+                };
+                let marked = match model.mark(f, &p.owner, now, &removal) {
+                    true => Marked::Yes,
+                    false => Marked::NotOpen,
+                };
+                assert_eq!(t.mark(file(f), &p.owner, when, &removal), marked, "{at}");
+            }
+            104 => {
+                let none = model.unmark(f, &p.owner);
+                assert_eq!(t.unmark(file(f), &p.owner), none, "{at}");
+            }
+            105 => {
+                // Only what was asked for is reported.
+                if model.marks.iter().any(|m| m.file == f && m.noticed) {
+                    t.deleted(file(f));
+                    model.marks.retain(|m| m.file != f);
+                }
+            }
+            106..=108 => {
+                let got = t.ask(file(f), actor(by));
+                let want = model.ask(f, by);
+                assert_eq!(got.is_some(), want.is_some(), "{at}: {by:?}");
+                questions.extend(want.zip(got));
+            }
+            109..=111 => {
+                if !model.grants.is_empty() {
+                    let g = model.grants[rng.below(model.grants.len() as u64) as usize].clone();
+                    let answer = HolderAttr {
+                        size: rng.below(100),
+                        change: step,
+                    };
+                    let asked = model.reply(g.file, &g.owner);
+                    assert_eq!(t.reply(file(g.file), &g.owner, answer), asked, "{at}");
+                    let of = |q: &&(usize, Question)| g.asked.is_some_and(|a| a.0 == q.0);
+                    for (_, question) in questions.iter().filter(of) {
+                        assert_eq!(question.answer(), Some(answer), "{at}");
+                    }
+                }
+            }
             _ => {
                 model.notices.clear();
                 sink.take();
                 (t, sink) = reclaim(&mut model, &cast);
+                questions.clear();
             }
         }
         model.wake();
@@ -489,10 +542,21 @@ fn run(seed: u64) {
             "{at}"
         );
         compare(&t, &model, &at);
+        // Whoever asked waits as long as an answer may come, and no longer.
+        for (number, question) in &questions {
+            let mut asked = model.grants.iter().filter_map(|g| g.asked);
+            let open = asked.any(|a| a.0 == *number);
+            assert_eq!(
+                question.ticket().is_over(),
+                !open,
+                "{at}: question {number}"
+            );
+        }
     }
     for p in &cast {
         t.release(std::slice::from_ref(&p.owner.client));
     }
+    (0..FILES).for_each(|f| t.deleted(file(f)));
     assert_eq!(t.totals(), Totals::default(), "seed {seed}");
     assert!(t.graph.lock().is_empty(), "seed {seed}");
     assert!((0..FILES).all(|f| t.heard(file(f)).none()) && t.heard_in(VolumeId(1)).none());

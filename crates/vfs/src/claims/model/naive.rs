@@ -64,6 +64,19 @@ pub(super) struct MGrant {
     pub(super) caching: Caching,
     /// To what, and the number of the tick that saw it first.
     pub(super) breaking: Option<(Caching, Option<u64>)>,
+    /// Number of the question that its holder is asked, and that of the tick that saw it first.
+    pub(super) asked: Option<(usize, Option<u64>)>,
+}
+
+/// A mark for deletion.
+#[derive(Clone, Debug)]
+pub(super) struct MMark {
+    pub(super) file: u64,
+    pub(super) by: Owner,
+    pub(super) removal: Removal,
+    pub(super) pending: bool,
+    /// The name is being removed.
+    pub(super) noticed: bool,
 }
 
 /// The bytes of an advisory range.
@@ -93,6 +106,7 @@ pub(super) enum Outcome {
     Queued,
     Deadlock,
     Breaking,
+    DeletePending,
 }
 
 #[derive(Clone, Default)]
@@ -104,8 +118,11 @@ pub(super) struct Model {
     pub(super) queue: Vec<(u64, Lock)>,
     pub(super) grants: Vec<MGrant>,
     pub(super) parked: Vec<(u64, Owner)>,
+    pub(super) marks: Vec<MMark>,
     pub(super) notices: Vec<Notice>,
     pub(super) ticks: u64,
+    /// Questions so far.
+    pub(super) questions: usize,
 }
 
 impl Model {
@@ -194,12 +211,99 @@ impl Model {
 
     /// Removes all that an owner has in a file.
     pub(super) fn strip(&mut self, f: u64, owner: &Owner) {
-        self.opens.retain(|o| o.file != f || o.owner != *owner);
+        self.close(f, owner);
         self.advisory.retain(|l| l.0 != f || l.2 != *owner);
         self.mandatory.retain(|l| l.0 != f || l.1.owner != *owner);
         self.queue.retain(|l| l.0 != f || l.1.owner != *owner);
         self.grants.retain(|g| g.file != f || g.owner != *owner);
         self.parked.retain(|p| p.0 != f || p.1 != *owner);
+    }
+
+    /// Ends an open, and the file with it if that was the last one of a file that is to go; whether there was one.
+    pub(super) fn close(&mut self, f: u64, owner: &Owner) -> bool {
+        let before = self.opens.len();
+        self.opens.retain(|o| o.file != f || o.owner != *owner);
+        if self.opens.len() == before {
+            return false;
+        }
+        let last = !self.opens.iter().any(|o| o.file == f);
+        if let Some(mark) = self.marks.iter_mut().find(|m| m.file == f) {
+            mark.pending |= mark.by == *owner;
+            if last && mark.pending && !mark.noticed {
+                mark.noticed = true;
+                self.notices.push(Notice::Delete {
+                    file: file(f),
+                    owner: mark.by.clone(),
+                    removal: mark.removal.clone(),
+                });
+            }
+        }
+        true
+    }
+
+    /// Whether an owner has an open that uses deletion.
+    fn may_delete(&self, f: u64, owner: &Owner) -> bool {
+        let mut opens = self.opens.iter();
+        opens.any(|o| o.file == f && o.owner == *owner && o.access.has(Modes::DELETE))
+    }
+
+    /// Marks a file, if the owner may; the first mark counts.
+    pub(super) fn mark(&mut self, f: u64, owner: &Owner, now: bool, removal: &Removal) -> bool {
+        if !self.may_delete(f, owner) {
+            return false;
+        }
+        if !self.marks.iter().any(|m| m.file == f) {
+            self.marks.push(MMark {
+                file: f,
+                by: owner.clone(),
+                removal: removal.clone(),
+                pending: now,
+                noticed: false,
+            });
+        }
+        true
+    }
+
+    /// Takes a mark back, if the owner may; whether there is none.
+    pub(super) fn unmark(&mut self, f: u64, owner: &Owner) -> bool {
+        if self.may_delete(f, owner) {
+            self.marks.retain(|m| m.file != f);
+        }
+        !self.marks.iter().any(|m| m.file == f)
+    }
+
+    pub(super) fn delete_pending(&self, f: u64) -> bool {
+        self.marks.iter().any(|m| m.file == f && m.pending)
+    }
+
+    /// Asks the one other holder that may have unsent writes and is not to give them up anyway; the number of the question.
+    pub(super) fn ask(&mut self, f: u64, by: Option<&Part>) -> Option<usize> {
+        let exempt = by.map(|p| (p.owner.client.clone(), p.key.clone()));
+        let writes = |g: &&mut MGrant| {
+            let own = exempt == Some((g.owner.client.clone(), g.owner.who.clone()));
+            g.file == f && !own && g.caching.has(Caching::WRITE) && g.breaking.is_none()
+        };
+        let owner = self.grants.iter_mut().find(writes)?.owner.clone();
+        if self.is_parked(f, &owner) {
+            self.drop_parked(f, &owner);
+            return None;
+        }
+        let held = self.grants.iter_mut().find(writes)?;
+        if let Some((number, _)) = held.asked {
+            return Some(number);
+        }
+        self.questions += 1;
+        held.asked = Some((self.questions, None));
+        let file = file(f);
+        self.notices.push(Notice::Asked { file, owner });
+        Some(self.questions)
+    }
+
+    /// The holder's answer; whether it was asked.
+    pub(super) fn reply(&mut self, f: u64, owner: &Owner) -> bool {
+        let mut grants = self.grants.iter_mut();
+        let held = grants.find(|g| g.file == f && g.owner == *owner);
+        held.is_some_and(|held| held.asked.take().is_some())
     }
 
     pub(super) fn drop_parked(&mut self, f: u64, owner: &Owner) {
@@ -396,6 +500,10 @@ impl Model {
         deny: Modes,
         overwrite: bool,
     ) -> Outcome {
+        let own = |o: &MOpen| o.file == f && o.owner == p.owner;
+        if self.delete_pending(f) && !self.opens.iter().any(own) {
+            return Outcome::DeletePending;
+        }
         let clashes = |o: &MOpen| {
             o.file == f && o.owner != p.owner && (o.access.any(deny) || o.deny.any(access))
         };
@@ -562,6 +670,7 @@ impl Model {
                 kind,
                 caching: may,
                 breaking: None,
+                asked: had.and_then(|had| had.asked),
             });
         }
         may
@@ -577,7 +686,7 @@ impl Model {
             return false;
         }
         if keeps.has(Caching::READ) {
-            (g.caching, g.breaking) = (keeps, None);
+            (g.caching, g.breaking, g.asked) = (keeps, None, None);
         } else {
             self.grants.retain(|g| g.file != f || g.owner != *owner);
             self.forget_idle();
@@ -611,13 +720,21 @@ impl Model {
             if let Some((_, since @ None)) = &mut g.breaking {
                 *since = Some(self.ticks);
             }
+            if let Some((_, since @ None)) = &mut g.asked {
+                *since = Some(self.ticks);
+            }
         }
         if long {
             self.ticks += 1;
         }
         for g in self.grants.clone() {
-            if let Some((_, Some(since))) = g.breaking
-                && since < self.ticks
+            let since = [g.breaking.map(|b| b.1), g.asked.map(|a| a.1)];
+            let late = |since: &u64| *since < self.ticks;
+            if since
+                .into_iter()
+                .flatten()
+                .flatten()
+                .any(|since| late(&since))
             {
                 self.grants
                     .retain(|h| h.file != g.file || h.owner != g.owner);
