@@ -212,7 +212,7 @@ class Docs(unittest.TestCase):
             there = masked(said)
             pattern = re.escape(wanted)
             # Counts of what was stored follow from timing: a number for a number.
-            if "consistency point" in wanted:
+            if "checkpoint" in wanted:
                 pattern = re.sub(r"\d+", r"\\d+", pattern)
             self.assertTrue(any(re.fullmatch(pattern, one) for one in there),
                             f"{block.document}:{command.line}: {line!r} is not what is printed:\n{said}")

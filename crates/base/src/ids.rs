@@ -24,8 +24,8 @@ id! {
     BlockAddr(u64)
 }
 id! {
-    /// Number of a consistency point. A block's generation is the consistency
-    /// point that wrote it: its birth number.
+    /// Number of a checkpoint. A block's generation is the checkpoint
+    /// that wrote it: its birth number.
     Generation(u64)
 }
 id! {
@@ -63,7 +63,7 @@ impl Lsn {
 }
 
 impl Generation {
-    /// The consistency point after this one.
+    /// The checkpoint after this one.
     #[must_use]
     pub fn next(self) -> Generation {
         Generation(self.0.wrapping_add(1))

@@ -88,7 +88,7 @@ pub fn short_slice() {
 /// Gives the disk writes of the calling thread, and of those that it will start, priority over the writes of
 /// others: for writes of a few blocks that a client waits for. Linux's mq-deadline, which most distributions choose
 /// for SATA and virtual disks, serves requests in the order of their places; a log's block behind which a
-/// consistency point writes in long runs waited up to 20 ms in its queue, and less than 1.5 ms in the device.
+/// checkpoint writes in long runs waited up to 20 ms in its queue, and less than 1.5 ms in the device.
 /// Between classes it keeps them apart.
 ///
 /// The class is the realtime one (ioprio_set(2)), for which a process that is not root's needs CAP_SYS_NICE; without it,

@@ -25,7 +25,7 @@
 //! longer of the two and not for their sum. If only the snapshot survives a crash, the next start adopts it (see
 //! `adopt`), as one whose request was done and not acknowledged; if the transaction fails, it is deleted again.
 //!
-//! The engine's deletions are durable only with its next consistency point, which no job waits for: forcing one for
+//! The engine's deletions are durable only with its next checkpoint, which no job waits for: forcing one for
 //! each deletion would slow down writers. What has a tombstone in the catalog is deleted again after a crash; the tombstone
 //! goes when the node has reached the point behind the deletion ([`Works::delete_deferred`], [`Works::settle`]).
 

@@ -3,7 +3,7 @@
 //! The catalog alone knows what a volume is called and where it is exported; the engine's volumes have keys. So the data
 //! path's publications carry a record of each volume, which the engine stores with it as an opaque annotation, and from
 //! which `weir catalog rebuild` makes the rows anew ([`crate::rebuild`]). A record holds what identifies a volume and
-//! sizes it. It does not hold which clients may use it: a record is written with the next consistency point, so it may
+//! sizes it. It does not hold which clients may use it: a record is written with the next checkpoint, so it may
 //! be older than the last change, and an export rule that is out of date might admit a client that was shut out since.
 
 use crate::model::{Pooled, Presentation, Tiered, Volume};

@@ -197,7 +197,7 @@ impl SimBackend {
     }
 
     /// Makes everything durable that was done so far.
-    pub fn consistency_point(&self) {
+    pub fn checkpoint(&self) {
         let mut state = self.lock();
         state.passing.clear();
         state.point += 1;

@@ -21,7 +21,7 @@
 //! bounded in bytes and in age, oldest out first; what is running is bounded by
 //! the connections.
 //!
-//! **Restarts.** The key is part of the log record of what the call did, and is kept over consistency points
+//! **Restarts.** The key is part of the log record of what the call did, and is kept over checkpoints
 //! (`weir_volume::DoneCall`), so that after a crash the cache knows exactly the calls that were done. Of their
 //! replies it knows what a client cannot do without: the success, and the handle of what was made. Attributes are
 //! optional in NFSv3 (RFC 1813 §2.6), and those of then are gone. The secret of the hash is derived from that of file handles, which outlives

@@ -151,7 +151,7 @@ fn after_a_kill_only_the_recorded_host_gets_its_lock() {
         s.service.tick();
         assert_eq!(c.lock(false, true, 0, 1), DENIED, "it was claimed again");
     }
-    // From a consistency point, and once more in vain: nobody claims it.
+    // From a checkpoint, and once more in vain: nobody claims it.
     s.engine.cp_now().unwrap();
     let s = killed(s);
     {

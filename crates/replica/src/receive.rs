@@ -72,7 +72,7 @@ struct Proof {
 /// The destination's side of one transfer.
 ///
 /// Hand in the frames that come and send what it appends to `out`, until it returns [`Received::Done`]. It blocks while
-/// the destination's engine is behind, at the end for a consistency point, so it wants a thread. Dropping it ends the
+/// the destination's engine is behind, at the end for a checkpoint, so it wants a thread. Dropping it ends the
 /// transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
 pub struct Receiver {
     volume: Arc<Volume>,
@@ -133,7 +133,7 @@ impl Receiver {
     }
 
     /// Goes on comparing what has come with what the source has; appends replies to `out`. Blocks the thread for some
-    /// milliseconds, at the end for a consistency point.
+    /// milliseconds, at the end for a checkpoint.
     ///
     /// # Errors
     /// The transfer is over, as in [`Receiver::frame`]; `Different` if the proof has failed: what came is discarded.

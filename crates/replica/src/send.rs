@@ -99,7 +99,7 @@ pub struct Sender {
 
 impl Sender {
     /// Sends `target` as its difference to `base`, both snapshots of `volume`; without a base, all of it.
-    /// Both are held: they cannot be deleted meanwhile. Blocks, if they are very new until a consistency point has made
+    /// Both are held: they cannot be deleted meanwhile. Blocks, if they are very new until a checkpoint has made
     /// them; and for as long as hashing the whole base takes if its hash is not known
     /// ([`weir_volume::Volume::content_walk`]).
     ///

@@ -218,7 +218,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
                 match rng.below(3) {
                     // In the same process nothing is lost.
                     0 => {}
-                    // A consistency point, then a crash: nothing is lost either.
+                    // A checkpoint, then a crash: nothing is lost either.
                     1 => {
                         engine.cp_now().unwrap();
                         drop((src, dst, engine));

@@ -2,7 +2,7 @@
 //!
 //! One thread drives everything, and the log's disk is held, so that the seed decides which operations are durable when
 //! the power fails. A story is a few lives of the machine; each ends with a power failure (between operations, at some
-//! write, in the middle of a consistency point), the next begins with verification, sometimes with further failures
+//! write, in the middle of a checkpoint), the next begins with verification, sometimes with further failures
 //! during recovery, and with the comparison of what was recovered.
 
 use std::sync::Arc;
@@ -175,8 +175,8 @@ impl Life<'_> {
                 break;
             }
             match choices.below(40) {
-                0 => self.consistency_point(),
-                1 => self.consistency_point_beside_operations()?,
+                0 => self.checkpoint(),
+                1 => self.checkpoint_beside_operations()?,
                 2..=9 => self.release_log(),
                 10 => self.release_all_log(),
                 _ => self.operate()?,
@@ -265,15 +265,15 @@ impl Life<'_> {
         }
     }
 
-    fn consistency_point(&mut self) {
+    fn checkpoint(&mut self) {
         self.world.release_all(LOG);
         let result = self.running.engine.cp_now();
-        self.diary.note(format!("consistency point: {result:?}"));
+        self.diary.note(format!("checkpoint: {result:?}"));
         self.world.hold(LOG, true);
     }
 
-    /// A consistency point stands still at some of its writes while operations go on, and the power may fail there.
-    fn consistency_point_beside_operations(&mut self) -> Checked {
+    /// A checkpoint stands still at some of its writes while operations go on, and the power may fail there.
+    fn checkpoint_beside_operations(&mut self) -> Checked {
         let world = Arc::clone(&self.world);
         let engine = &self.running.engine;
         world.release_all(LOG);
@@ -282,7 +282,7 @@ impl Life<'_> {
             engine.durable().0 >= last || engine.poisoned().is_some() || world.crashed()
         });
         world.hold(DATA, true);
-        self.diary.note("a consistency point begins".into());
+        self.diary.note("a checkpoint begins".into());
         let mut outcome = Ok(());
         std::thread::scope(|scope| {
             let cp = scope.spawn(|| engine.cp_now());
@@ -299,7 +299,7 @@ impl Life<'_> {
                 }
                 if self.choices.chance(1, 8) {
                     self.diary
-                        .note("the power fails during the consistency point".into());
+                        .note("the power fails during the checkpoint".into());
                     world.crash();
                 }
                 let held: Vec<_> = world
@@ -316,8 +316,7 @@ impl Life<'_> {
             world.release_all(DATA);
             world.release_all(LOG);
             let result = cp.join();
-            self.diary
-                .note(format!("the consistency point ended: {result:?}"));
+            self.diary.note(format!("the checkpoint ended: {result:?}"));
         });
         world.hold(DATA, false);
         world.hold(LOG, true);

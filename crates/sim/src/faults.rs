@@ -101,7 +101,7 @@ pub fn failed_write(seed: u64) -> Checked {
         running
             .engine
             .cp_now()
-            .map_err(|e| format!("consistency point: {e}"))?;
+            .map_err(|e| format!("checkpoint: {e}"))?;
         scene.operate(&running, count / 2)?;
     }
     let verifier = running.volume.write_verifier();
@@ -187,7 +187,7 @@ pub fn failed_reads(seed: u64) -> Checked {
     }
     scene.machine.world.heal();
     if running.engine.poisoned().is_some() {
-        // A consistency point that was needed in between could not read a node: allowed.
+        // A checkpoint that was needed in between could not read a node: allowed.
         return Ok(());
     }
     scene.runner.tolerate = Errors::NONE;
@@ -268,13 +268,13 @@ pub fn superblock(seed: u64) -> Checked {
         running
             .engine
             .cp_now()
-            .map_err(|e| format!("consistency point: {e}"))?;
+            .map_err(|e| format!("checkpoint: {e}"))?;
         scene.operate(&running, count)?;
     }
     running
         .engine
         .cp_now()
-        .map_err(|e| format!("consistency point: {e}"))?;
+        .map_err(|e| format!("checkpoint: {e}"))?;
     let generation = running.engine.aggregate().generation();
     let last = scene.runner.last_lsn();
     running
@@ -311,7 +311,7 @@ pub fn superblock(seed: u64) -> Checked {
     Ok(())
 }
 
-/// The disk fills up: errors are "no space", consistency points never fail, deletion works, and space comes back.
+/// The disk fills up: errors are "no space", checkpoints never fail, deletion works, and space comes back.
 ///
 /// # Errors
 /// What was wrong.
@@ -372,7 +372,7 @@ pub fn full(seed: u64) -> Checked {
 fn point(running: &Running) -> Checked {
     running.engine.cp_now().map_err(|e| {
         format!(
-            "a consistency point failed on a full disk: {e}; {:?}",
+            "a checkpoint failed on a full disk: {e}; {:?}",
             running.engine.poisoned()
         )
     })

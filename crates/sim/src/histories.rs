@@ -302,7 +302,7 @@ impl Steps<'_> {
             }
             _ => {
                 let result = self.engine.cp_now();
-                ("consistency point".into(), self.judge(result, None, after))
+                ("checkpoint".into(), self.judge(result, None, after))
             }
         }
     }

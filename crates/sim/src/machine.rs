@@ -22,7 +22,7 @@ pub const VOLUME: &str = "vol1";
 /// Blocks of an allocation chunk: the unit in which the data device grows.
 pub const CHUNK: u64 = 32_768;
 
-/// Page frames that checks of consistency points take.
+/// Page frames that checks of checkpoints take.
 const WATCH_FRAMES: usize = 4096;
 
 /// Sizes of a machine.
@@ -36,7 +36,7 @@ pub struct Sizes {
     pub log_blocks: u64,
     /// Inodes kept in memory.
     pub inodes: usize,
-    /// The engine has its own thread for consistency points.
+    /// The engine has its own thread for checkpoints.
     pub background: bool,
     /// Bytes that the log may be behind before large data goes to its place.
     pub behind: u64,
@@ -192,7 +192,7 @@ impl Machine {
         }
     }
 
-    /// Has every consistency point checked when it becomes durable: trees, allocation map, sums, link counts.
+    /// Has every checkpoint checked when it becomes durable: trees, allocation map, sums, link counts.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -208,8 +208,8 @@ impl Machine {
             );
             match report {
                 Ok(report) if report.clean() => {}
-                Ok(report) => panic!("a consistency point is not sound:\n{report}"),
-                Err(error) => panic!("a consistency point cannot be checked: {error}"),
+                Ok(report) => panic!("a checkpoint is not sound:\n{report}"),
+                Err(error) => panic!("a checkpoint cannot be checked: {error}"),
             }
         };
         self.world.watch(DATA, slots.into(), Arc::new(look));

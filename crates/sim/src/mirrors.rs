@@ -645,7 +645,7 @@ impl Story<'_> {
                 match self.dst.engine()?.cp_now() {
                     Ok(()) => self.durable.1 = durable,
                     Err(e) if refused(e) => return Ok(Err(e.into())),
-                    Err(e) => return Err(format!("consistency point: {e}")),
+                    Err(e) => return Err(format!("checkpoint: {e}")),
                 }
             }
         }

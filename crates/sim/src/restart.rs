@@ -1,4 +1,4 @@
-//! Random operations against the engine with consistency points and clean restarts between them, compared with the
+//! Random operations against the engine with checkpoints and clean restarts between them, compared with the
 //! model after every operation, and in whole after every restart. A failing sequence is made short before it is
 //! reported.
 
@@ -20,7 +20,7 @@ type Checked<T = ()> = Result<T, String>;
 pub enum Step {
     /// An operation, with its slot.
     Operate(Slot, Op),
-    /// A consistency point, made and awaited.
+    /// A checkpoint, made and awaited.
     Point,
     /// A clean stop, offline verification, a start, and a comparison of the whole state.
     Restart,
@@ -45,7 +45,7 @@ fn perform(seed: u64, sizes: Sizes, mut next: impl FnMut(&mut Runner) -> Option<
             Step::Point => running
                 .engine
                 .cp_now()
-                .map_err(|e| format!("consistency point: {e}"))?,
+                .map_err(|e| format!("checkpoint: {e}"))?,
             Step::Verify => with(&running, |subject| runner.verify(subject, &choices))?,
             Step::Restart => {
                 running

@@ -486,7 +486,7 @@ impl Runner {
         }
     }
 
-    /// Everything performed so far is durable (a consistency point or a clean stop).
+    /// Everything performed so far is durable (a checkpoint or a clean stop).
     pub fn acknowledge_all(&mut self) {
         self.acknowledge(u64::MAX);
     }

@@ -6,7 +6,7 @@ use crate::suite::Suite;
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "restart",
-        about: "random operations against the engine, with consistency points and clean restarts",
+        about: "random operations against the engine, with checkpoints and clean restarts",
         run: crate::restart::story,
     },
     Suite {
@@ -61,7 +61,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "full",
-        about: "a full disk: no space, removal works, consistency points never fail",
+        about: "a full disk: no space, removal works, checkpoints never fail",
         run: crate::faults::full,
     },
     Suite {

@@ -118,7 +118,7 @@ impl Tester {
         self.settle();
     }
 
-    /// As a consistency point: everything so far is elsewhere.
+    /// As a checkpoint: everything so far is elsewhere.
     fn free(&mut self) {
         let cut = self.log.cut();
         while self.log.durable() < cut.last() {

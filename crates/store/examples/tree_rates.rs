@@ -1,6 +1,6 @@
 //! Rates of the tree, without a device: everything is in memory, and writes are
 //! dropped. What is measured is the processor time of lookups, of merging batches
-//! and of writing consistency points.
+//! and of writing checkpoints.
 //!
 //! `cargo run --release -p weir-store --example tree_rates [records]`
 //!

@@ -1,9 +1,9 @@
 //! The aggregate: device, intent log, cache and allocator under one superblock.
 //!
-//! **What makes a consistency point durable**, in this order:
+//! **What makes a checkpoint durable**, in this order:
 //!
 //! 1. all its data, nodes and map pages are written, to blocks and slots that
-//!    the consistency point before it does not refer to;
+//!    the checkpoint before it does not refer to;
 //! 2. the log is durable up to the cut, so that the older superblock, too, would
 //!    find an unbroken log;
 //! 3. the device is flushed;
@@ -11,7 +11,7 @@
 //!    the device is flushed: *this is the moment*;
 //! 5. the superblock's mirror is written and flushed.
 //!
-//! A crash before the end of step 4 leaves the consistency point before, and the
+//! A crash before the end of step 4 leaves the checkpoint before, and the
 //! log from *its* cut on; a crash after it leaves this one. Log space and blocks
 //! that it released are handed out only after step 4, the blocks only when in
 //! addition no reader uses an older root ([`RootPin`]).
@@ -58,7 +58,7 @@ pub use open::{Finding, Inspection, Replay};
 /// What an aggregate needs from its surroundings.
 #[derive(Clone)]
 pub struct Env {
-    /// The pool that cache, log and consistency points take page frames from.
+    /// The pool that cache, log and checkpoints take page frames from.
     pub pool: Arc<FramePool>,
     /// The source of time; a simulated one in tests.
     pub clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ struct Current {
     root: TreeRoot,
     cut: LogCut,
     life: Arc<RootPin>,
-    /// The number of the next consistency point.
+    /// The number of the next checkpoint.
     next: Generation,
 }
 
@@ -85,7 +85,7 @@ pub struct Aggregate {
     space: Arc<Space>,
     env: Env,
     current: Mutex<Current>,
-    /// A consistency point is being written.
+    /// A checkpoint is being written.
     writing: AtomicBool,
     /// Keeps others out, if the aggregate is in a folder.
     folder: Option<Folder>,
@@ -132,56 +132,54 @@ impl Aggregate {
         &self.env.rng
     }
 
-    /// The newest durable consistency point.
+    /// The newest durable checkpoint.
     pub fn generation(&self) -> Generation {
         self.current.lock().generation
     }
 
-    /// The aggregate's own tree in the newest durable consistency point.
+    /// The aggregate's own tree in the newest durable checkpoint.
     pub fn root(&self) -> TreeRoot {
         self.current.lock().root
     }
 
-    /// Where the log begins that the newest durable consistency point does not
+    /// Where the log begins that the newest durable checkpoint does not
     /// contain.
     pub fn cut(&self) -> LogCut {
         self.current.lock().cut
     }
 
-    /// What a reader of the newest durable consistency point's roots has to hold
+    /// What a reader of the newest durable checkpoint's roots has to hold
     /// for as long as it reads.
     pub fn life(&self) -> Arc<RootPin> {
         Arc::clone(&self.current.lock().life)
     }
 
-    /// A source of nodes that waits for the device: for consistency points and
+    /// A source of nodes that waits for the device: for checkpoints and
     /// tools.
     pub fn source(&self) -> Blocking<'_> {
         Blocking(&self.cache)
     }
 
-    /// Begins a consistency point. There is one at a time.
+    /// Begins a checkpoint. There is one at a time.
     ///
     /// # Errors
     /// [`StoreError::Poisoned`]; [`StoreError::Format`] if one is being written.
     pub fn begin(self: &Arc<Self>) -> Result<CpWriter, StoreError> {
         self.sound()?;
         if self.writing.swap(true, Ordering::AcqRel) {
-            return Err(StoreError::Format(
-                "a consistency point is being written".into(),
-            ));
+            return Err(StoreError::Format("a checkpoint is being written".into()));
         }
         self.space.reclaim();
         let generation = self.current.lock().next;
         Ok(CpWriter::new(Arc::clone(self), generation))
     }
 
-    /// Makes a consistency point durable: `root` is the aggregate's tree, and the
+    /// Makes a checkpoint durable: `root` is the aggregate's tree, and the
     /// log's records before `cut` are contained in it. Blocks until it is done,
     /// and returns what readers of the new roots have to hold.
     ///
     /// # Errors
-    /// Any failure poisons the aggregate. The consistency point may or may not be
+    /// Any failure poisons the aggregate. The checkpoint may or may not be
     /// durable then; the next start finds out.
     pub fn commit(
         &self,
@@ -193,10 +191,7 @@ impl Aggregate {
             .sound()
             .and_then(|()| self.write_superblock(&mut cp, root, cut));
         if let Err(error) = &result {
-            self.poison(&format!(
-                "consistency point {} failed: {error}",
-                cp.generation()
-            ));
+            self.poison(&format!("checkpoint {} failed: {error}", cp.generation()));
         }
         cp.done();
         self.writing.store(false, Ordering::Release);
@@ -272,15 +267,14 @@ impl Aggregate {
 
     fn prepare_space(&self) {
         let host_free = self.folder.as_ref().and_then(Folder::host_free);
-        // What all of memory can hold: more is not reserved before the next consistency
-        // point.
+        // What all of memory can hold: more is not reserved before the next checkpoint.
         self.space.prepare(host_free, self.env.pool.total() as u64);
     }
 
-    /// A consistency point was begun and dropped.
+    /// A checkpoint was begun and dropped.
     pub(crate) fn abandoned(&self, touched: bool) {
         if touched {
-            self.poison("a consistency point was given up");
+            self.poison("a checkpoint was given up");
         }
         self.writing.store(false, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! The pointer to a block: where it is, which consistency point wrote it, and
+//! The pointer to a block: where it is, which checkpoint wrote it, and
 //! what its contents must add up to.
 //!
 //! The checksum is stored in the pointer, not in the block, so a block that was written to
@@ -16,7 +16,7 @@ pub const PTR_SIZE: usize = 20;
 pub struct BlockPtr {
     /// Where the block is on the aggregate's device.
     pub addr: BlockAddr,
-    /// The consistency point that wrote it.
+    /// The checkpoint that wrote it.
     pub birth: Generation,
     /// CRC32C (Castagnoli, RFC 3720 appendix B.4) of its 4096 bytes.
     pub crc: u32,

@@ -164,8 +164,8 @@ impl Cache {
     }
 
     /// A frame to write to; clean pages are evicted if there is no other. `None`
-    /// if every page is dirty or in use: the caller must wait for a consistency
-    /// point or for requests to end.
+    /// if every page is dirty or in use: the caller must wait for a checkpoint
+    /// or for requests to end.
     pub fn alloc(&self, class: Class) -> Option<FrameMut> {
         loop {
             if let Some(frame) = self.pool.alloc(class) {

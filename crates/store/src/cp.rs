@@ -1,15 +1,15 @@
-//! Writing a consistency point.
+//! Writing a checkpoint.
 //!
-//! A [`CpWriter`] is where everything goes that a consistency point writes: file
+//! A [`CpWriter`] is where everything goes that a checkpoint writes: file
 //! data, tree nodes, at last the allocation map. It allocates from the share of
-//! memory and blocks that is kept for consistency points, collects tree nodes
+//! memory and blocks that is kept for checkpoints, collects tree nodes
 //! into long writes, keeps a bounded amount in flight, and gathers what becomes
 //! free. Nothing that it writes is referred to by anything durable before
 //! [`Aggregate::commit`](crate::Aggregate::commit) has written the superblock,
-//! and it writes to no block that the last durable consistency point refers to.
+//! and it writes to no block that the last durable checkpoint refers to.
 //! So at any moment a crash leaves that one intact.
 //!
-//! A consistency point that fails cannot be undone: the allocator already counts it as written. It
+//! A checkpoint that fails cannot be undone: the allocator already counts it as written. It
 //! poisons the aggregate, and the next start begins at the last durable one.
 
 use std::collections::VecDeque;
@@ -36,11 +36,11 @@ pub struct Run {
     pub addr: BlockAddr,
     /// Number of consecutive blocks, all with this birth.
     pub count: u32,
-    /// The consistency point that wrote them.
+    /// The checkpoint that wrote them.
     pub birth: Generation,
 }
 
-/// A consistency point being written.
+/// A checkpoint being written.
 pub struct CpWriter {
     agg: Arc<Aggregate>,
     generation: Generation,
@@ -91,12 +91,12 @@ impl CpWriter {
         }
     }
 
-    /// The consistency point's number: the birth of all that it writes.
+    /// The checkpoint's number: the birth of all that it writes.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Ends a part of the consistency point whose roots are to be distinguished from what follows
+    /// Ends a part of the checkpoint whose roots are to be distinguished from what follows
     /// by the birth of their blocks: a snapshot was made here. What is written from now on has a
     /// later birth. The parity stays: it chooses the superblock's slot.
     ///
@@ -123,7 +123,7 @@ impl CpWriter {
     }
 
     /// Allocates up to `want` blocks for file data, from `near` on if that is
-    /// free. They are part of this consistency point.
+    /// free. They are part of this checkpoint.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`].
@@ -139,7 +139,7 @@ impl CpWriter {
         Ok((addr, count))
     }
 
-    /// Takes blocks into this consistency point that were allocated and written
+    /// Takes blocks into this checkpoint that were allocated and written
     /// before, in the foreground.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl CpWriter {
 
     /// Takes allocated blocks of which nothing came: a record of the log before the cut
     /// refers to them, but what it says has been overwritten since. They can be allocated
-    /// again when the consistency point is durable, and not before: until then a crash
+    /// again when the checkpoint is durable, and not before: until then a crash
     /// would have that record applied.
     pub fn unused(&mut self, addr: BlockAddr, count: u32) {
         self.unused.push((addr, count));
@@ -159,10 +159,10 @@ impl CpWriter {
 
     /// Queues `frames` for blocks that [`CpWriter::alloc`] returned: consecutive blocks
     /// are written together. Waits while too much is in flight; the data is durable when
-    /// the consistency point is.
+    /// the checkpoint is.
     ///
     /// # Errors
-    /// That of an earlier write; the consistency point has failed then.
+    /// That of an earlier write; the checkpoint has failed then.
     pub fn write(&mut self, addr: BlockAddr, mut frames: Vec<Frame>) -> Result<(), StoreError> {
         let most = RUN.min(self.limit);
         if let Some((at, run)) = &mut self.data_run
@@ -215,7 +215,7 @@ impl CpWriter {
 
     /// Notes that the live tree no longer refers to these blocks.
     pub fn freed_run(&mut self, run: Run) {
-        invariant!(self.agg.guard() => run.birth <= self.generation, "block {} of consistency point {} is freed by {}", run.addr, run.birth, self.generation);
+        invariant!(self.agg.guard() => run.birth <= self.generation, "block {} of checkpoint {} is freed by {}", run.addr, run.birth, self.generation);
         if run.birth <= self.origin_generation {
             return;
         }
@@ -302,7 +302,7 @@ impl NodeSink for CpWriter {
             if let Some(frame) = self.agg.cache().alloc(Class::Cp) {
                 return Ok(frame);
             }
-            // What this consistency point has in flight is pinned by it.
+            // What this checkpoint has in flight is pinned by it.
             self.flush_nodes()?;
             self.flush_data()?;
             if self.flight.is_empty() {

@@ -15,7 +15,7 @@
 //! and Vmem", USENIX 2001): a thread takes and returns frames in two short lists of
 //! its own, and exchanges a whole list at a time with a depot. That matters here
 //! because the threads that take frames (requests) are not those that return most
-//! of them (the log, consistency points): with lists that only their own threads
+//! of them (the log, checkpoints): with lists that only their own threads
 //! use, the former touched ever more fresh memory while the latter hoarded what was
 //! free. Fresh frames are touched only when the depot has no used ones, and the
 //! used ones come back last in, first out, so that the working set stays as small
@@ -24,7 +24,7 @@
 //!
 //! A count of all free frames is kept beside the lists, decremented *before* a list
 //! is searched and incremented *after* a frame was pushed: a thread that the count admits is
-//! certain to find a frame, and the share kept back for consistency points is exact.
+//! certain to find a frame, and the share kept back for checkpoints is exact.
 //!
 //! **Lifetime.** A [`Frame`] is two words: its page and its pool. It holds no
 //! counted reference to the pool (that would be one more contended atomic for
@@ -55,7 +55,7 @@ type Page = [u8; BLOCK_SIZE];
 pub enum Class {
     /// Requests: refused when only the reserve is left.
     Foreground,
-    /// Consistency points, which free memory in the end: may use all.
+    /// Checkpoints, which free memory in the end: may use all.
     Cp,
 }
 

@@ -1,11 +1,11 @@
 //! How long freed blocks must wait.
 //!
-//! A consistency point frees blocks that the roots before it still refer to. It may be durable
-//! while a reader still uses one of those roots. So each consistency point has a [`RootPin`],
+//! A checkpoint frees blocks that the roots before it still refer to. It may be durable
+//! while a reader still uses one of those roots. So each checkpoint has a [`RootPin`],
 //! which every reader of its roots holds, and the blocks that the *next* one frees belong to it:
 //! they are freed when the last holder drops it.
 //!
-//! A block that consistency point 7 frees can be reached from the roots of 6, and
+//! A block that checkpoint 7 frees can be reached from the roots of 6, and
 //! if it is older, of 5 and 4. So a life also keeps its successor alive: the
 //! lives of 4 and 5 keep that of 6 and with it the block.
 
@@ -15,7 +15,7 @@ use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::space::Space;
 
-/// The time in which the roots of a consistency point may be read. Holding it keeps every block
+/// The time in which the roots of a checkpoint may be read. Holding it keeps every block
 /// that they refer to from being allocated again.
 pub struct RootPin {
     generation: Generation,
@@ -36,7 +36,7 @@ impl RootPin {
         })
     }
 
-    /// The consistency point whose roots may be read.
+    /// The checkpoint whose roots may be read.
     pub fn generation(&self) -> Generation {
         self.generation
     }
@@ -48,11 +48,11 @@ impl RootPin {
         freed: Vec<(BlockAddr, u32)>,
         space: Arc<Space>,
     ) {
-        // There is one successor: consistency points come one after the other.
+        // There is one successor: checkpoints come one after the other.
         let (own, next) = (self.generation, life.generation);
         let guard = Arc::clone(space.guard());
         let first = self.next.set(Successor { life, freed, space }).is_ok();
-        invariant!(guard => first && own < next, "consistency point {next} comes after {own}");
+        invariant!(guard => first && own < next, "checkpoint {next} comes after {own}");
     }
 }
 

@@ -6,7 +6,7 @@
 //! begins while this one runs. The thread does this and nothing else, so that no flush waits for an
 //! event loop to come round: under load that takes milliseconds.
 //!
-//! What is in flight is bounded as for a consistency point: the device moves no more with
+//! What is in flight is bounded as for a checkpoint: the device moves no more with
 //! more of it, and writes of the intent log, for which clients wait, queue up behind.
 
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
 //! Allocation of blocks.
 //!
-//! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the consistency
-//! point being built will write, so exactly what its trees reach; `busy` is what
+//! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the checkpoint
+//! being built will write, so exactly what its trees reach; `busy` is what
 //! must not be handed out. They differ by what is allocated but not yet part of a
-//! consistency point (only in `busy`; after a crash it is free again, but for what
+//! checkpoint (only in `busy`; after a crash it is free again, but for what
 //! the log refers to, which is marked anew) and by what was freed but may still be
 //! read through an older root (also only in `busy`). So a block goes
 //!
@@ -22,17 +22,17 @@
 //! **Where to allocate** follows WAFL ("File System Design for an NFS File
 //! Server Appliance", 1994, and "Algorithms and Data Structures for Efficient
 //! Free Space Reclamation in WAFL", 2017): a cursor runs through the emptiest
-//! chunk and takes what is free in order, so that a consistency point's writes
+//! chunk and takes what is free in order, so that a checkpoint's writes
 //! are long and sequential; at the end it goes to the chunk that is emptiest
 //! then. Data and tree nodes have a cursor each, so that they do not alternate
 //! on the device.
 //!
-//! **Admission.** Blocks are allocated when a consistency point is written, long
+//! **Admission.** Blocks are allocated when a checkpoint is written, long
 //! after the write was accepted. So the overlay allocates what it is going to need, as a number of
 //! blocks without addresses (a *reservation*); foreground reservations and allocated blocks leave a floor of
-//! free blocks, which consistency points (deletions, above all, need blocks to free blocks) may
+//! free blocks, which checkpoints (deletions, above all, need blocks to free blocks) may
 //! use. All of this counts provisioned blocks only: the host's disk being full shows as "no space"
-//! at admission, not as a failed consistency point.
+//! at admission, not as a failed checkpoint.
 
 mod bitmap;
 mod check;
@@ -85,7 +85,7 @@ pub struct Stats {
     pub free: u64,
     /// Reserved for the overlay, without addresses: [`Space::reserve`].
     pub reserved: u64,
-    /// Kept for consistency points.
+    /// Kept for checkpoints.
     pub floor: u64,
     /// What the host could still provision, as far as is known.
     pub growth: u64,
@@ -185,15 +185,15 @@ struct Group {
 pub struct Space {
     device: Arc<dyn Device>,
     guard: Arc<Poison>,
-    /// Frames to read the map into: its own, because a consistency point may have
+    /// Frames to read the map into: its own, because a checkpoint may have
     /// all others in flight when it needs one. One is in use at a time.
     scratch: Arc<FramePool>,
     state: Mutex<State>,
     /// Held while the device grows, so that it grows once at a time; never taken
     /// with `state` held.
     growing: Mutex<()>,
-    /// The device could not grow; not tried again before the next consistency
-    /// point, because each attempt costs system calls.
+    /// The device could not grow; not tried again before the next checkpoint,
+    /// because each attempt costs system calls.
     exhausted: AtomicBool,
     /// Freed, and referred to by no root any more, but still busy.
     reclaimable: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
@@ -486,7 +486,7 @@ impl Space {
         &self.guard
     }
 
-    /// Makes allocated blocks part of the consistency point being built.
+    /// Makes allocated blocks part of the checkpoint being built.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if they are not allocated or are part of it
@@ -501,12 +501,12 @@ impl Space {
         })
     }
 
-    /// Releases allocated blocks that have not become part of a consistency point.
+    /// Releases allocated blocks that have not become part of a checkpoint.
     pub fn abandon(&self, addr: BlockAddr, count: u32) {
         self.give_back(addr, count, "abandon");
     }
 
-    /// Takes blocks out of the consistency point being built. They stay busy:
+    /// Takes blocks out of the checkpoint being built. They stay busy:
     /// older roots may refer to them.
     ///
     /// # Errors
@@ -521,7 +521,7 @@ impl Space {
         })
     }
 
-    /// Makes freed blocks available: the consistency point that freed them is
+    /// Makes freed blocks available: the checkpoint that freed them is
     /// durable, and no reader uses older roots.
     pub fn reuse(&self, addr: BlockAddr, count: u32) {
         self.give_back(addr, count, "reuse");

@@ -1,8 +1,8 @@
 //! The superblock: the one place that is written over, and so what decides
-//! which consistency point is the current one.
+//! which checkpoint is the current one.
 //!
 //! It is written to two slots alternately, after everything that it refers to is durable. A crash
-//! while it is written leaves the other slot. The consistency point of that one is intact, because
+//! while it is written leaves the other slot. The checkpoint of that one is intact, because
 //! nothing that it refers to has been written over.
 //!
 //! Each slot also has a mirror elsewhere on the device. The two slots protect
@@ -53,7 +53,7 @@ impl fmt::Display for AggregateId {
 /// A reference to an index block of the allocation map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexRef {
-    /// The consistency point that wrote it; 0 if it was never written.
+    /// The checkpoint that wrote it; 0 if it was never written.
     pub generation: Generation,
     /// CRC32C of the block.
     pub crc: u32,
@@ -66,7 +66,7 @@ pub struct IndexRef {
 pub struct Superblock {
     /// Identity of the aggregate, in every copy.
     pub id: AggregateId,
-    /// The consistency point that it completes.
+    /// The checkpoint that it completes.
     pub generation: Generation,
     /// Identity of the intent log. Random and never disclosed, so that a client cannot forge a part
     /// of the log in file data.
@@ -115,7 +115,7 @@ impl fmt::Display for Invalid {
 }
 
 impl Superblock {
-    /// The slot that this consistency point's superblock goes to.
+    /// The slot that this checkpoint's superblock goes to.
     pub fn slot(generation: Generation) -> Slot {
         Slot::from_bit((generation.0 & 1) as u32)
     }

@@ -11,7 +11,7 @@
 //! flight, while the thread that walks the tree collects the next batch (OpenZFS's sorted scan,
 //! `dsl_scan.c`, does the same with more memory).
 //!
-//! Only blocks of a durable consistency point may be verified, and only while its
+//! Only blocks of a durable checkpoint may be verified, and only while its
 //! [`RootPin`](crate::RootPin) is held: others may still be on their way to the
 //! device, or have been allocated again. A scrub that is to take hours therefore goes in slices:
 //! hold the life, [walk](crate::tree::walk_from) on from the key where the last slice ended until

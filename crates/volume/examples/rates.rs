@@ -101,7 +101,7 @@ fn main() {
     }
     let start = Instant::now();
     engine.cp_now().unwrap();
-    println!("an empty consistency point {:?}", start.elapsed());
+    println!("an empty checkpoint {:?}", start.elapsed());
     measure("rename", 50_000, |i| {
         let to = format!("moved{i}");
         run(&vol, now, |cx| {
@@ -114,8 +114,5 @@ fn main() {
     });
     let start = Instant::now();
     engine.cp_now().unwrap();
-    println!(
-        "a consistency point with 100,000 changes {:?}",
-        start.elapsed()
-    );
+    println!("a checkpoint with 100,000 changes {:?}", start.elapsed());
 }

@@ -66,7 +66,7 @@ pub struct Attr {
     pub gid: u32,
     /// Size of the content in bytes.
     pub size: u64,
-    /// Bytes of storage used: exact at each consistency point, an upper
+    /// Bytes of storage used: exact at each checkpoint, an upper
     /// estimate for what was written since.
     pub used: u64,
     /// Device numbers (major, minor) of block and character devices.
@@ -455,9 +455,9 @@ pub enum Backpressure {
     Log,
     /// Provisioned space on the device.
     Space,
-    /// The consistency point of this number has to complete.
+    /// The checkpoint of this number has to complete.
     Epoch(u64),
-    /// The consistency point that is being written has to get further than this
+    /// The checkpoint that is being written has to get further than this
     /// many bytes.
     Pace(u64),
 }

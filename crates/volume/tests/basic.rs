@@ -1,4 +1,4 @@
-//! Each operation's plain behaviour, before and after consistency points and
+//! Each operation's plain behaviour, before and after checkpoints and
 //! restarts.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
@@ -10,7 +10,7 @@ use weir_base::{Ino, Rng, Time};
 use weir_volume::{CreateHow, FileKind, FsError, SetAttr, SetTime, Stability, Volume};
 
 #[test]
-fn a_file_survives_consistency_points_and_restarts() {
+fn a_file_survives_checkpoints_and_restarts() {
     let m = Machine::new(1);
     let (engine, vol) = m.format();
     let root = vol.root();

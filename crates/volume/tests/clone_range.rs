@@ -89,7 +89,7 @@ fn a_clone_takes_no_space_and_each_side_is_its_own() {
     assert_eq!((change.before.size, change.after.size), (0, 1000 * BLOCK));
     assert!(change.after.change > change.before.change);
     assert!(change.after.ctime > change.before.ctime);
-    assert!(read_all(&vol, b) == data, "before the consistency point");
+    assert!(read_all(&vol, b) == data, "before the checkpoint");
     engine.cp_now().unwrap();
     assert_eq!(used(&vol), before);
     assert!(read_all(&vol, b) == data);
@@ -167,7 +167,7 @@ fn what_cannot_be_cloned_is_refused() {
     drop((vol, engine));
 }
 
-/// Source and target change in every way between the clone and the consistency point that has it, and after it; then once more
+/// Source and target change in every way between the clone and the checkpoint that has it, and after it; then once more
 /// with a crash in between.
 #[test]
 fn a_clone_outlives_what_happens_to_its_source() {

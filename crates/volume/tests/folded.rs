@@ -1,4 +1,4 @@
-//! Names looked up in any case, against plain maps: random changes with consistency points and restarts between. A failure prints
+//! Names looked up in any case, against plain maps: random changes with checkpoints and restarts between. A failure prints
 //! its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.

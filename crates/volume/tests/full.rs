@@ -120,7 +120,7 @@ fn many_small_files_on_a_full_device_can_all_be_removed() {
 }
 
 #[test]
-fn a_large_file_is_deleted_over_several_consistency_points() {
+fn a_large_file_is_deleted_over_several_checkpoints() {
     let mut m = Machine::new(6);
     m.device = std::sync::Arc::new(weir_store::MemDevice::new(50_000));
     m.frames = 20_000;
@@ -128,7 +128,7 @@ fn a_large_file_is_deleted_over_several_consistency_points() {
     let free = |engine: &weir_volume::Engine| engine.aggregate().space().stats().free;
     let before = free(&engine);
     let f = create(&vol, vol.root(), "f");
-    // A block in each window: more than one consistency point deletes.
+    // A block in each window: more than one checkpoint deletes.
     for i in 0..34_000u64 {
         write(&vol, f, i * 131_072, b"x", Stability::Unstable);
     }

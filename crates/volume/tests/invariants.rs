@@ -18,7 +18,7 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
         let done = run(&vol, |cx| vol.write(cx, ino, 0, data, how))?;
         engine.wait_durable(done.lsn)
     };
-    write(old, b"in a consistency point", Stability::FileSync).unwrap();
+    write(old, b"in a checkpoint", Stability::FileSync).unwrap();
     engine.cp_now().unwrap();
     let new = create(&vol, root, "new");
     write(new, b"in the log", Stability::FileSync).unwrap();
@@ -48,7 +48,7 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
     assert_eq!(engine.cp_now(), Err(refused));
     assert_ne!(vol.write_verifier(), verifier, "clients have to notice");
     let read = |vol: &weir_volume::Volume, ino| run(vol, |cx| vol.read(cx, ino, 0, 100)).unwrap();
-    assert_eq!(read(&vol, old).to_vec(), b"in a consistency point");
+    assert_eq!(read(&vol, old).to_vec(), b"in a checkpoint");
     assert_eq!(read(&vol, new).to_vec(), b"in the log");
     assert_eq!(
         run(&vol, |cx| vol.lookup(cx, root, b"new")).unwrap().ino,
@@ -59,7 +59,7 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
     drop((vol, engine));
     let (engine, vol) = m.open();
     assert_eq!(engine.poisoned(), None);
-    assert_eq!(read(&vol, old).to_vec(), b"in a consistency point");
+    assert_eq!(read(&vol, old).to_vec(), b"in a checkpoint");
     assert_eq!(read(&vol, new).to_vec(), b"in the log");
     let mode = run(&vol, |cx| vol.getattr(cx, old)).unwrap().mode;
     assert_ne!(mode, 0o600);

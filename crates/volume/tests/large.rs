@@ -41,7 +41,7 @@ fn copies(m: &Machine, page: &[u8]) -> Vec<BlockAddr> {
     found
 }
 
-/// Blocks that could be reserved after a consistency point.
+/// Blocks that could be reserved after a checkpoint.
 fn free(engine: &Engine) -> u64 {
     for _ in 0..2 {
         engine.cp_now().unwrap();
@@ -179,7 +179,7 @@ fn its_edges_go_through_the_log() {
 }
 
 /// While the log refers to blocks, no other page gets them, whatever became of the page; a
-/// consistency point later all but the last contents' are free.
+/// checkpoint later all but the last contents' are free.
 #[test]
 fn blocks_are_free_again_when_the_log_refers_to_them_no_more() {
     let (m, engine, vol, file) = quiet(3);
@@ -302,7 +302,7 @@ fn damage_in_the_log_s_data_costs_what_it_covers() {
     assert!(m.check().clean());
 }
 
-/// A log that holds more than memory is applied in parts, with consistency points in
+/// A log that holds more than memory is applied in parts, with checkpoints in
 /// between: those must not take blocks that the rest of the log refers to.
 #[test]
 fn recovery_in_parts_takes_nothing_from_the_rest_of_the_log() {
@@ -311,7 +311,7 @@ fn recovery_in_parts_takes_nothing_from_the_rest_of_the_log() {
     engine.cp_now().unwrap();
     // More than the frames of the next run hold.
     const SMALL: u64 = 120;
-    // Data is stored where a consistency point of the next run begins to allocate; most of what
+    // Data is stored where a checkpoint of the next run begins to allocate; most of what
     // that has to write comes before it in the log.
     let large = |i: u64| contents(i * 64..i * 64 + 64, 1);
     for i in 0..SMALL {

@@ -51,7 +51,7 @@ fn a_deleted_volume_gives_everything_back() {
         }
     }
     let id = vol.id();
-    // Changes that no consistency point has seen yet go with it.
+    // Changes that no checkpoint has seen yet go with it.
     write(&vol, f, 0, &[9; 100_000], Stability::Unstable);
     engine.delete_volume("second").unwrap();
     engine.delete_volume("second").unwrap();
@@ -145,7 +145,7 @@ fn a_revert_is_the_past_again() {
 }
 
 #[test]
-fn a_snapshot_is_durable_before_a_consistency_point() {
+fn a_snapshot_is_durable_before_a_checkpoint() {
     let m = Machine::new(33);
     let (engine, vol) = m.format();
     let root = vol.root();
@@ -212,7 +212,7 @@ fn what_a_snapshot_holds_is_known() {
 }
 
 #[test]
-fn a_new_volume_is_in_the_log_before_any_consistency_point() {
+fn a_new_volume_is_in_the_log_before_any_checkpoint() {
     let m = Machine {
         background: false,
         ..Machine::new(41)
@@ -558,7 +558,7 @@ fn history(seed: u64) {
             }
             18 => {
                 engine.cp_now().unwrap();
-                context += "consistency point";
+                context += "checkpoint";
             }
             _ => {
                 drop(vol);
@@ -578,7 +578,7 @@ fn history(seed: u64) {
             let listed: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
             let wanted: Vec<&str> = branch.snapshots.iter().map(|(s, _)| s.as_str()).collect();
             assert_eq!(listed, wanted, "{context}, of {name}");
-            // Looking into a snapshot makes a consistency point if it is new, which
+            // Looking into a snapshot makes a checkpoint if it is new, which
             // would leave nothing to find between two; so not each time.
             if rng.below(4) == 0 {
                 for (snap, model) in &branch.snapshots {

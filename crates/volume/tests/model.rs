@@ -1,4 +1,4 @@
-//! The engine against plain maps: random operations with consistency points and
+//! The engine against plain maps: random operations with checkpoints and
 //! restarts between. A failure prints its seed; `WEIR_SEED` runs that one alone.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.

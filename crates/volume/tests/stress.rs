@@ -1,4 +1,4 @@
-//! Many threads at once, with consistency points, shortage of memory and eviction beside them; it
+//! Many threads at once, with checkpoints, shortage of memory and eviction beside them; it
 //! ends in a check of everything.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 

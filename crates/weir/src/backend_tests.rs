@@ -244,7 +244,7 @@ fn a_publication_of_differences_leaves_the_rest_as_it_is() {
 }
 
 #[test]
-fn what_is_deleted_is_withdrawn_at_once_and_gone_for_good_with_a_consistency_point() {
+fn what_is_deleted_is_withdrawn_at_once_and_gone_for_good_with_a_checkpoint() {
     let node = node();
     volume(&node, "v-1");
     volume(&node, "v-2");
@@ -259,7 +259,7 @@ fn what_is_deleted_is_withdrawn_at_once_and_gone_for_good_with_a_consistency_poi
     assert_eq!(
         (node.point(), node.engine.aggregate().generation()),
         (before, generation),
-        "no consistency point was made for it"
+        "no checkpoint was made for it"
     );
     assert!(!node.reached(before));
     // A second time there is nothing to do.

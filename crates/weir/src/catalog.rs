@@ -61,7 +61,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     });
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
-    ended.map_err(|error| anyhow!("the last consistency point failed: {error}"))?;
+    ended.map_err(|error| anyhow!("the last checkpoint failed: {error}"))?;
     report(&rebuilt)
 }
 

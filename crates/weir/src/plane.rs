@@ -25,7 +25,7 @@ use crate::cli::Serve;
 use crate::os;
 use crate::replica::{self, AsUser, Replication};
 
-/// Threads for what waits for the disk: as many volumes are created or deleted at once. They share consistency points and
+/// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
 const WAITING: usize = 16;
 

@@ -3,7 +3,7 @@
 //! The order of starting is: the listening socket (an address in use must not touch the data),
 //! the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
 //! exported), the event loops, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
-//! from there, and ends with a consistency point, so that the next start has no log to replay.
+//! from there, and ends with a checkpoint, so that the next start has no log to replay.
 
 use std::fs::Permissions;
 use std::io::Write;

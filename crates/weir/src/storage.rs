@@ -218,7 +218,7 @@ impl Storage {
         Arc::clone(&self.node)
     }
 
-    /// Takes a last consistency point and ends the engine.
+    /// Takes a last checkpoint and ends the engine.
     pub fn close(self) -> Result<()> {
         drop(self.control);
         self.engine.shutdown().map_err(|error| {
@@ -226,7 +226,7 @@ impl Storage {
                 .engine
                 .poisoned()
                 .unwrap_or_else(|| format!("{error:?}"));
-            anyhow!("no last consistency point ({why}); the next start replays the log")
+            anyhow!("no last checkpoint ({why}); the next start replays the log")
         })
     }
 }

@@ -46,7 +46,7 @@ fn a_lost_catalog_is_made_anew_from_the_engines_records() {
     caller.mkdir(&root, "rows").unwrap();
     let snapshots = format!("{}/snapshots?snapshotId=before", Api::volume("db"));
     api(&server).must("POST", &snapshots, &json!({}));
-    // After a crash the log has what the last consistency point has not.
+    // After a crash the log has what the last checkpoint has not.
     server.stop();
     assert!(
         said(&["check", dir], true).contains("catalog: 2 volumes, 0 instances, 1 snapshots: clean")

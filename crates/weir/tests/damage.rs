@@ -175,7 +175,7 @@ fn a_full_aggregate_says_so_and_deletion_makes_room() {
     for i in 0..files {
         client.remove(&format!("file{i}")).unwrap();
     }
-    // Freed blocks come back with the next consistency points.
+    // Freed blocks come back with the next checkpoints.
     let again = loop {
         match client.create("again") {
             Ok(file) => break file,

@@ -170,7 +170,7 @@ fn every_call_is_carried_out_once() {
         }
         client
     };
-    // From the log; then from the consistency point with which the server stopped; then from that one after a crash.
+    // From the log; then from the checkpoint with which the server stopped; then from that one after a crash.
     server.kill();
     let server = Server::start(data.path(), &[]);
     again(&server, "after a crash");

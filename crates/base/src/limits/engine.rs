@@ -19,7 +19,7 @@ pub const DIRECT_LEAST: u64 = 16;
 /// Where free space is more scattered it goes another way.
 pub const DIRECT_RUN: usize = 8;
 
-/// How long a consistency point that is not in a hurry waits for the log's share
+/// How long a checkpoint that is not in a hurry waits for the log's share
 /// of the device, for each write of [`CHECKPOINT_WRITE`] blocks: so often.
 /// Each time for [`CHECKPOINT_YIELD`].
 pub const CHECKPOINT_YIELDS: u32 = 4;
@@ -27,7 +27,7 @@ pub const CHECKPOINT_YIELDS: u32 = 4;
 /// How long it waits each time, at most.
 pub const CHECKPOINT_YIELD: Duration = Duration::from_micros(250);
 
-/// Bytes that a consistency point may be ahead of the log's share.
+/// Bytes that a checkpoint may be ahead of the log's share.
 pub const CHECKPOINT_LEAD: u64 = 4 << 20;
 
 /// Most blocks that are read ahead of a stream: 4 MiB, what a device of 4 GB/s transfers in a millisecond, which is
@@ -72,7 +72,7 @@ pub const COMMIT_IDLE_LOG_PAGES: usize = 256;
 /// Most pages that a commit sends to their places, all in one round: 8 MiB.
 pub const COMMIT_ROUND: usize = 2048;
 
-/// Rounds of a commit after which the rest is left to a consistency point.
+/// Rounds of a commit after which the rest is left to a checkpoint.
 pub const COMMIT_ROUNDS: u16 = 4;
 
 /// Longest record of a client in bytes: with its version it fits into a value of the tree.
@@ -84,11 +84,11 @@ pub const MAX_CLIENT_RECORDS: usize = 16_384;
 /// Calls that were carried out and are remembered, of one of eight shards.
 pub const CALLS_PER_SHARD: usize = 2048;
 
-/// Times that a consistency point tries to read a node. Giving up poisons the
+/// Times that a checkpoint tries to read a node. Giving up poisons the
 /// aggregate, so an error that passes should not be enough for it.
 pub const CHECKPOINT_READ_TRIES: usize = 5;
 
-/// Blocks that one consistency point copies: 32 MiB, which a device takes in some tens
+/// Blocks that one checkpoint copies: 32 MiB, which a device takes in some tens
 /// of milliseconds.
 pub const SPLIT_BLOCKS: usize = 8192;
 
@@ -101,7 +101,7 @@ pub const SPLIT_WRITE: usize = 256;
 /// Bytes of edits that are collected before they are applied.
 pub const MERGE_EDITS: usize = 8 << 20;
 
-/// Windows that one consistency point frees for removed files: 4 GiB of data.
+/// Windows that one checkpoint frees for removed files: 4 GiB of data.
 /// Eyeballed: well below a second of work.
 pub const REAP_WINDOWS: u64 = 32_768;
 
@@ -111,7 +111,7 @@ pub const SCAN_WINDOWS: usize = 512;
 /// Steps in which progress is reported.
 pub const MERGE_REPORT: u64 = 1 << 20;
 
-/// Blocks that one consistency point frees for jobs: 512 MiB.
+/// Blocks that one checkpoint frees for jobs: 512 MiB.
 pub const JOB_BLOCKS: u64 = 131_072;
 
 /// Pieces of dead lists looked at in one scan.
@@ -120,14 +120,14 @@ pub const SCAN_PIECES: usize = 256;
 /// The least rest of work in the background between two pieces.
 pub const JOB_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes of what a transfer has brought at which a consistency point is asked for. At the rates of fast disks that is some ten a second, of
+/// Bytes of what a transfer has brought at which a checkpoint is asked for. At the rates of fast disks that is some ten a second, of
 /// which each costs two flushes.
 pub const RECEIVE_SOON: u64 = 32 << 20;
 
 /// Bytes of a transfer that are received and not durable, at most.
 pub const RECEIVE_MOST: u64 = 64 << 20;
 
-/// Segments of a volume's history after which a consistency point is asked for.
+/// Segments of a volume's history after which a checkpoint is asked for.
 pub const SEALED_SOON: usize = 4;
 
 /// Segments after which a snapshot waits for it.
@@ -172,16 +172,16 @@ pub const NODE_WRITE: usize = 64;
 /// Blocks taken from the allocator at a time for tree nodes.
 pub const NODE_RESERVE: u32 = 256;
 
-/// Most blocks of a consistency point in flight: 2 MiB, a millisecond of a fast disk. More does not make it any
+/// Most blocks of a checkpoint in flight: 2 MiB, a millisecond of a fast disk. More does not make it any
 /// faster, and writes of the intent log, for which clients wait, queue up behind it.
 pub const CHECKPOINT_IN_FLIGHT: usize = 512;
 
 /// One part of memory in this many may be nodes that wait to be written, and as
 /// much again nodes in flight. Together that is half of what is kept back for
-/// consistency points; the other half is for the nodes that have to be read.
+/// checkpoints; the other half is for the nodes that have to be read.
 pub const CHECKPOINT_MEMORY_SHARE: usize = 64;
 
-/// Most blocks in flight on the way to their places outside of consistency points: 2 MiB.
+/// Most blocks in flight on the way to their places outside of checkpoints: 2 MiB.
 pub const SETTLE_IN_FLIGHT: usize = 512;
 
 /// Most pages evicted at a time: the next allocations then need no search.

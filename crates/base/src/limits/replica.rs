@@ -26,7 +26,7 @@ pub const MAX_COMMENT: usize = 4096;
 /// Most bytes of what client programs want kept with a relationship.
 pub const MAX_CLIENT_ANNOTATION: usize = 32 << 10;
 
-/// What was received waits no longer for a consistency point, whatever the rate.
+/// What was received waits no longer for a checkpoint, whatever the rate.
 pub const BATCH_AGE: Duration = Duration::from_secs(3);
 
 /// A failed transfer is tried again after this, then after twice as long, and so on.
@@ -76,7 +76,7 @@ pub const LINK_CHUNK: usize = 64 << 10;
 pub const LINK_AHEAD: usize = 1 << 20;
 
 /// An answer to a question has to come within this, or the word that it is being worked on. Taking a snapshot waits for a
-/// consistency point at worst.
+/// checkpoint at worst.
 pub const LINK_REPLY: Duration = Duration::from_secs(60);
 
 /// The pipe within a node: as much as a TCP connection holds without being asked.

@@ -480,7 +480,7 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
     assert_eq!(catalog.audit(None, 100).await.unwrap().len(), 18);
 }
 
-/// A deletion is durable only with the node's next consistency point; until then the catalog remembers it.
+/// A deletion is durable only with the node's next checkpoint; until then the catalog remembers it.
 #[tokio::test]
 async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     let mut bench = with_volume().await;
@@ -493,7 +493,7 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     bench.done(delete("v")).await;
     bench.control.works.store.drained().await;
     assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 1);
-    // The node comes back with the volume, for there was no consistency point.
+    // The node comes back with the volume, for there was no checkpoint.
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "deleted again");
     crate::recover::tidy(&bench.control.works).await;
@@ -503,7 +503,7 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
         1,
         "still not durable"
     );
-    bench.node.consistency_point();
+    bench.node.checkpoint();
     bench.done(delete("w")).await;
     bench.control.works.store.drained().await;
     crate::recover::tidy(&bench.control.works).await;
@@ -513,7 +513,7 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
         1,
         "one of the two is durable"
     );
-    bench.node.consistency_point();
+    bench.node.checkpoint();
     crate::recover::tidy(&bench.control.works).await;
     bench.control.works.store.drained().await;
     assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 0);

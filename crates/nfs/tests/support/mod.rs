@@ -232,7 +232,7 @@ impl Server {
         self.crash();
     }
 
-    /// As [`Server::cold_start`], without a last consistency point.
+    /// As [`Server::cold_start`], without a last checkpoint.
     pub fn crash(&mut self) {
         let rules = {
             let table = self.vfs.exports();

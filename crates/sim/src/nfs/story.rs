@@ -31,7 +31,7 @@ fn operate(
         .map_err(|e| format!("{id:?} {op:?}: {e}"))
 }
 
-/// Random calls with consistency points and clean restarts.
+/// Random calls with checkpoints and clean restarts.
 ///
 /// # Errors
 /// The first difference.
@@ -75,7 +75,7 @@ fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
                 running
                     .engine
                     .cp_now()
-                    .map_err(|e| format!("consistency point: {e}"))?;
+                    .map_err(|e| format!("checkpoint: {e}"))?;
             }
         }
         runner

@@ -20,12 +20,12 @@ use crate::space::Space;
 use crate::superblock::{AggregateId, Invalid, Superblock};
 use crate::tree::TreeRoot;
 
-/// The first consistency point of every aggregate: the empty one.
+/// The first checkpoint of every aggregate: the empty one.
 const FIRST: Generation = Generation(1);
 
 /// What has to be applied after opening.
 pub struct Replay {
-    /// The log's records behind the consistency point, in order.
+    /// The log's records behind the checkpoint, in order.
     pub records: log::Replay,
     /// What was found wrong with the superblocks.
     pub findings: Vec<Finding>,
@@ -39,16 +39,16 @@ pub enum Finding {
     CopyDamaged {
         /// The block where the damaged copy begins.
         at: u64,
-        /// The consistency point whose superblock it is.
+        /// The checkpoint whose superblock it is.
         generation: Generation,
     },
     /// Both copies of a slot are damaged. A crash does not do that. If they held
-    /// the newest consistency point, its changes are in the log only, and
+    /// the newest checkpoint, its changes are in the log only, and
     /// unstable writes since the one that served are gone.
     SlotDamaged {
         /// The slot of the two damaged copies.
         slot: Slot,
-        /// The consistency point that served instead.
+        /// The checkpoint that served instead.
         serving: Generation,
     },
 }
@@ -59,12 +59,12 @@ impl fmt::Display for Finding {
             Finding::CopyDamaged { at, generation } => {
                 write!(
                     f,
-                    "superblock copy at block {at} is damaged; consistency point {generation} was read from the other copy"
+                    "superblock copy at block {at} is damaged; checkpoint {generation} was read from the other copy"
                 )
             }
             Finding::SlotDamaged { slot, serving } => write!(
                 f,
-                "both copies of superblock slot {slot:?} are damaged; going on from consistency point \
+                "both copies of superblock slot {slot:?} are damaged; going on from checkpoint \
                  {serving} and the log: changes that were neither in it nor in the log are lost"
             ),
         }
@@ -141,9 +141,9 @@ impl Aggregate {
         Ok(())
     }
 
-    /// Opens the aggregate on these devices at its newest durable consistency
-    /// point. The caller applies the log's records and then takes a consistency
-    /// point; blocks that the records refer to have to be
+    /// Opens the aggregate on these devices at its newest durable checkpoint.
+    /// The caller applies the log's records and then takes a checkpoint;
+    /// blocks that the records refer to have to be
     /// [marked](Space::mark_recovered) before anything is allocated.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl Aggregate {
                 .wait()?;
             device.flush().wait()?;
         }
-        // If a later consistency point may have existed, its numbers are not used
+        // If a later checkpoint may have existed, its numbers are not used
         // again: a number is written once. The slot must stay the other one.
         let fell_back = findings
             .iter()
@@ -327,7 +327,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
         let current = matches!(copy, Copy::Whole(s) if s.generation == superblock.generation);
         if *slot == serving && !current {
             heal.push(*at);
-            // A mirror that is one consistency point behind was not written yet: a crash.
+            // A mirror that is one checkpoint behind was not written yet: a crash.
             if !matches!(copy, Copy::Whole(_) | Copy::Blank) {
                 let generation = superblock.generation;
                 findings.push(Finding::CopyDamaged {
@@ -337,7 +337,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
             }
         }
     }
-    // The other slot. It is blank before the second consistency point; and a
+    // The other slot. It is blank before the second checkpoint; and a
     // crash may tear one of its copies, but not both.
     let other = copies.iter().filter(|(slot, ..)| *slot != serving);
     let usable = |copy: &Copy| match copy {

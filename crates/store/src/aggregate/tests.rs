@@ -1,5 +1,5 @@
 //! Aggregates over a device that forgets what was not flushed: whatever the
-//! moment of the crash, the newest consistency point that was acknowledged is
+//! moment of the crash, the newest checkpoint that was acknowledged is
 //! there, whole, and nothing else is.
 
 use std::collections::{BTreeMap, HashMap};
@@ -111,7 +111,7 @@ impl Device for Volatile {
         for (at, frame) in (addr.0..).zip(&from) {
             assert!(
                 !self.strict.load(Ordering::SeqCst) || !guarded.contains(&at),
-                "block {at} of the durable consistency point was written over"
+                "block {at} of the durable checkpoint was written over"
             );
             self.pending.lock().push((at, Box::new(**frame)));
         }
@@ -152,7 +152,7 @@ struct Harness {
     env: Env,
     agg: Arc<Aggregate>,
     rng: SeededRng,
-    /// The tree of each consistency point that might be found after a crash.
+    /// The tree of each checkpoint that might be found after a crash.
     possible: Vec<(Generation, Model)>,
     model: Model,
     held: Vec<(Arc<RootPin>, TreeRoot, Model)>,
@@ -199,9 +199,9 @@ impl Harness {
         edits.into_values().collect()
     }
 
-    /// A consistency point with random edits. What is reachable before it is
+    /// A checkpoint with random edits. What is reachable before it is
     /// guarded against being written over.
-    fn consistency_point(&mut self) -> Result<(), StoreError> {
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.guard();
         let edits = self.edits();
         let mut next = self.model.clone();
@@ -329,7 +329,7 @@ impl Harness {
             .possible
             .iter()
             .find(|(generation, _)| *generation == found)
-            .unwrap_or_else(|| panic!("found {found}, a consistency point from the past"));
+            .unwrap_or_else(|| panic!("found {found}, a checkpoint from the past"));
         self.model = model.clone();
         self.possible = vec![(found, self.model.clone())];
         self.check();
@@ -345,7 +345,7 @@ impl Harness {
 }
 
 #[test]
-fn consistency_points_survive_crashes_at_any_call() {
+fn checkpoints_survive_crashes_at_any_call() {
     for seed in 0..30 {
         println!("seed {seed}");
         let mut h = Harness::new(seed, 4096 + seed * 400, 40_000);
@@ -354,7 +354,7 @@ fn consistency_points_survive_crashes_at_any_call() {
                 0 => {
                     // Power fails, or writes do, at some call of this one.
                     h.device.fuse.store(h.below(20), Ordering::SeqCst);
-                    let result = h.consistency_point();
+                    let result = h.checkpoint();
                     if result.is_err() {
                         assert!(h.agg.poisoned().is_some());
                         assert!(matches!(h.agg.begin(), Err(StoreError::Poisoned(_))));
@@ -366,15 +366,15 @@ fn consistency_points_survive_crashes_at_any_call() {
                     assert_eq!(findings, []);
                 }
                 _ => {
-                    h.consistency_point().unwrap();
+                    h.checkpoint().unwrap();
                     h.check();
                 }
             }
         }
         // Everything that was freed on the way is free again.
         h.held.clear();
-        h.consistency_point().unwrap();
-        h.consistency_point().unwrap();
+        h.checkpoint().unwrap();
+        h.checkpoint().unwrap();
         h.held.clear();
         h.agg.space().reclaim();
         let free = h.agg.space().stats().free;
@@ -384,7 +384,7 @@ fn consistency_points_survive_crashes_at_any_call() {
 }
 
 #[test]
-fn a_consistency_point_may_be_larger_than_memory() {
+fn a_checkpoint_may_be_larger_than_memory() {
     let device = Arc::new(MemDevice::growable(8192, 100_000));
     let log = Arc::new(MemDevice::new(256));
     let env = Env {
@@ -429,7 +429,7 @@ fn a_consistency_point_may_be_larger_than_memory() {
 fn one_damaged_copy_costs_nothing_and_two_are_reported() {
     let mut h = Harness::new(1, 8192, 8192);
     for _ in 0..5 {
-        h.consistency_point().unwrap();
+        h.checkpoint().unwrap();
     }
     let generation = h.agg.generation();
     let serving = Superblock::slot(generation);
@@ -458,7 +458,7 @@ fn one_damaged_copy_costs_nothing_and_two_are_reported() {
             serving: before
         }]
     );
-    // The numbers of the lost consistency points are not used again.
+    // The numbers of the lost checkpoints are not used again.
     let cp = agg.begin().unwrap();
     assert_eq!(cp.generation(), Generation(before.0 + 3));
     assert_eq!(Superblock::slot(cp.generation()), serving);
@@ -502,11 +502,11 @@ fn wrong_devices_are_refused() {
 #[test]
 fn blocks_wait_for_readers_of_all_older_roots() {
     let mut h = Harness::new(4, 8192, 8192);
-    h.consistency_point().unwrap();
+    h.checkpoint().unwrap();
     let oldest = (h.agg.life(), h.agg.root(), h.model.clone());
     h.held.clear();
     for _ in 0..30 {
-        h.consistency_point().unwrap();
+        h.checkpoint().unwrap();
         h.held.clear();
     }
     h.held.push(oldest);
@@ -598,7 +598,7 @@ fn data_runs_are_freed_retained_and_released() {
     assert!(h.agg.poisoned().unwrap().contains("given up"));
 }
 
-/// A consistency point that was all but done when something was found wrong is not made: before its superblock is written, or while
+/// A checkpoint that was all but done when something was found wrong is not made: before its superblock is written, or while
 /// the blocks are that it refers to.
 #[test]
 fn no_superblock_is_written_once_an_invariant_is_violated() {
@@ -609,7 +609,7 @@ fn no_superblock_is_written_once_an_invariant_is_violated() {
 
 fn found_wrong(late: bool) {
     let mut h = Harness::new(11, 4096, 4096);
-    h.consistency_point().unwrap();
+    h.checkpoint().unwrap();
     let (generation, root) = (h.agg.generation(), h.agg.root());
     let mut cp = h.agg.begin().unwrap();
     let edits = vec![Edit::Put(Key::new(9000, 1, 0), vec![1])];

@@ -192,7 +192,7 @@ impl Cache {
     }
 
     /// As [`Cache::fetch`] for threads that may block; uses the frames that are
-    /// kept back for consistency points.
+    /// kept back for checkpoints.
     ///
     /// # Errors
     /// As [`Cache::fetch`].

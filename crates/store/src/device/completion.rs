@@ -1,7 +1,7 @@
 //! The handle to an operation in flight.
 //!
 //! Both kinds of waiters exist: connection tasks `.await` (on whatever runtime:
-//! only the standard waker is used), the log and consistency point threads
+//! only the standard waker is used), the log and checkpoint threads
 //! block. One small shared cell serves both. Its lock is held for a few
 //! instructions and never contended by more than the two sides.
 

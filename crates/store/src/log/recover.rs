@@ -359,7 +359,7 @@ impl Replay {
     }
 
     /// Where the log would have to be read from if all that was handed out so far is
-    /// in a consistency point; `None` within a batch.
+    /// in a checkpoint; `None` within a batch.
     pub fn boundary(&self) -> Option<LogCut> {
         match &self.current {
             Some(current) if !current.records.is_empty() => None,

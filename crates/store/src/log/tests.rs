@@ -205,7 +205,7 @@ fn lives(seed: u64, blocks: u64, lives: u64) {
             }
             if rng.below(8) == 0 || log.fill().0 > log.fill().1 / 2 {
                 let cut = log.cut();
-                // A consistency point: it needs the log up to the cut.
+                // A checkpoint: it needs the log up to the cut.
                 if log.wait_blocking(cut.last()).is_err() {
                     break;
                 }

@@ -154,7 +154,7 @@ impl Space {
     }
 
     /// Makes the map say exactly what is in use; damaged parts of it are built
-    /// anew. For repair, with nothing allocated and no consistency point running;
+    /// anew. For repair, with nothing allocated and no checkpoint running;
     /// the next one writes the map.
     pub fn rebuild(&self, usage: &Usage) {
         let state = &mut *self.state.lock();

@@ -21,7 +21,7 @@ const _: () = assert!(HEADER + GROUP_CHUNKS as usize * ENTRY == BLOCK_SIZE);
 /// What the index says of a chunk's map page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Entry {
-    /// The consistency point that wrote the page; 0 if none did, and only the
+    /// The checkpoint that wrote the page; 0 if none did, and only the
     /// fixed structures are allocated.
     pub(super) generation: Generation,
     /// CRC32C of the page.

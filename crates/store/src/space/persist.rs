@@ -137,7 +137,7 @@ impl Space {
             .resize(chunks.div_ceil(GROUP_CHUNKS) as usize, Group::default());
         self.free.fetch_add(added, Ordering::Relaxed);
         self.total.store(length, Ordering::Relaxed);
-        // One part in 32, from 1 MiB to 256 MiB. Estimated: a consistency point rewrites a few
+        // One part in 32, from 1 MiB to 256 MiB. Estimated: a checkpoint rewrites a few
         // thousand nodes unless it is large, and the blocks of a large one are allocated in advance.
         self.floor
             .store((length / 32).clamp(256, 65_536), Ordering::Relaxed);
@@ -286,7 +286,7 @@ impl Space {
     /// Hands the changed pages of map and index to `write`, each for the slot
     /// that the newest superblock does not refer to, and returns what the next one has to.
     ///
-    /// From here on the pages count as written: a consistency point that fails
+    /// From here on the pages count as written: a checkpoint that fails
     /// afterwards must not be followed by another before a restart.
     ///
     /// # Errors
@@ -298,7 +298,7 @@ impl Space {
         write: &mut dyn FnMut(BlockAddr, Frame) -> Result<(), StoreError>,
     ) -> Result<MapRoot, StoreError> {
         self.drop_idle_maps();
-        // What changes here changes only while a consistency point is written, so
+        // What changes here changes only while a checkpoint is written, so
         // the lock can be released between pages.
         let (length, chunks, groups) = {
             let state = self.state.lock();

@@ -1,5 +1,5 @@
 //! The allocator against a model of every block's state, with restarts and
-//! consistency points that do not become durable.
+//! checkpoints that do not become durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::layout;
 enum Block {
     Reserved,
     Allocated,
-    /// Freed by a consistency point that is not durable yet.
+    /// Freed by a checkpoint that is not durable yet.
     Freed,
     /// Freed by a durable one, but not reusable yet.
     Waiting,
@@ -85,8 +85,8 @@ impl Harness {
             .unwrap()
     }
 
-    /// A consistency point that becomes durable.
-    fn consistency_point(&mut self) {
+    /// A checkpoint that becomes durable.
+    fn checkpoint(&mut self) {
         self.root = self.write_out().index;
         for state in self.blocks.values_mut() {
             if *state == Block::Freed {
@@ -185,11 +185,11 @@ fn run(seed: u64) {
                     h.mark(addr, count, Some(Block::Waiting), None);
                 }
             }
-            14 => h.consistency_point(),
+            14 => h.checkpoint(),
             _ if !rng.next_u64().is_multiple_of(8) => {}
             _ if rng.next_u64().is_multiple_of(2) => h.restart(),
             _ => {
-                // A consistency point whose pages are torn or lost: the newest
+                // A checkpoint whose pages are torn or lost: the newest
                 // superblock must lead to the same map as before.
                 h.write_out();
                 for addr in h.written.clone() {
@@ -208,7 +208,7 @@ fn run(seed: u64) {
         }
     }
     h.check();
-    h.consistency_point();
+    h.checkpoint();
     h.restart();
 }
 
@@ -245,7 +245,7 @@ fn who_must_not_wait_gets_blocks_without_reading_the_map() {
     };
     h.space.commit(addr, 100).unwrap();
     h.mark(addr, 100, None, Some(Block::Allocated));
-    h.consistency_point();
+    h.checkpoint();
     h.reopen();
     // The map of the first chunk has been written; those of the others never were.
     let [(next, 64)] = reserve(&h, 64, 1).unwrap()[..] else {
@@ -280,7 +280,7 @@ fn the_map_is_read_ahead_of_need() {
             h.mark(addr, count, None, Some(Block::Allocated));
         }
     }
-    h.consistency_point();
+    h.checkpoint();
     h.reopen();
     assert!(h.space.reserve(10));
     assert_eq!(h.space.allocate_reserved(10, 1), None, "no map is there");
@@ -301,7 +301,7 @@ fn foreground_leaves_promises_and_the_floor_alone() {
     }
     assert_eq!(taken, stats.free - 1000 - stats.floor);
     assert!(!h.space.reserve(1));
-    // Consistency points get the rest, to the last block.
+    // Checkpoints get the rest, to the last block.
     while let Ok((_, count)) = h.space.allocate(100, None, Stream::Meta, Class::Cp) {
         taken += u64::from(count);
     }
@@ -356,11 +356,11 @@ fn the_device_grows_and_the_map_with_it() {
         h.mark(addr, n, None, Some(Block::Allocated));
         count += u64::from(n);
         if count % 7 == 0 {
-            h.consistency_point();
+            h.checkpoint();
         }
     }
     assert!(h.device.length() > 299_000, "grew to {}", h.device.length());
-    h.consistency_point();
+    h.checkpoint();
     h.restart();
     assert!(
         h.space
@@ -383,7 +383,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
         h.mark(addr, n, None, Some(Block::Allocated));
         runs.push((addr, n));
     }
-    h.consistency_point();
+    h.checkpoint();
     let page = *h
         .written
         .iter()
@@ -406,7 +406,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     assert_eq!(usage.claim(runs[0].0, 2), 2);
     assert_eq!(h.space.compare(&usage).unwrap(), []);
     h.space.rebuild(&usage);
-    h.consistency_point();
+    h.checkpoint();
     h.restart();
 
     // The index instead: nothing is known of the whole group.
@@ -417,7 +417,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     assert!(h.space.allocate(1, None, Stream::Data, Class::Cp).is_err());
     assert_eq!(h.space.stats().free, 0);
     h.space.rebuild(&usage);
-    h.consistency_point();
+    h.checkpoint();
     h.restart();
 }
 
@@ -460,9 +460,9 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
     }
     assert_eq!(loaded(&h), 40);
     // Written by this one, idle at the next, dropped by the one after.
-    h.consistency_point();
+    h.checkpoint();
     assert_eq!(loaded(&h), 40);
-    h.consistency_point();
+    h.checkpoint();
     assert_eq!(loaded(&h), 0);
 
     // What is freed and not yet reusable is known to the map alone.
@@ -470,14 +470,14 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
     h.space.free(addr, n).unwrap();
     h.mark(addr, n, Some(Block::Allocated), Some(Block::Freed));
     for _ in 0..3 {
-        h.consistency_point();
+        h.checkpoint();
         assert_eq!(loaded(&h), 1);
         assert!(h.space.allocate(1, None, Stream::Data, Class::Cp).is_err());
     }
     h.space.reuse(addr, n);
     h.mark(addr, n, Some(Block::Waiting), None);
     for _ in 0..2 {
-        h.consistency_point();
+        h.checkpoint();
     }
     assert_eq!(loaded(&h), 0);
     let again = h.space.allocate(n, None, Stream::Data, Class::Cp).unwrap();
@@ -485,7 +485,7 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
     h.mark(addr, n, None, Some(Block::Reserved));
     h.check();
     // A allocation lives in the map alone, too.
-    h.consistency_point();
-    h.consistency_point();
+    h.checkpoint();
+    h.checkpoint();
     assert_eq!(loaded(&h), 1);
 }

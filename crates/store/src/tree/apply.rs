@@ -68,7 +68,7 @@ impl Edit {
     }
 }
 
-/// Where new nodes go: a consistency point being written.
+/// Where new nodes go: a checkpoint being written.
 pub trait NodeSink {
     /// The generation being written.
     fn generation(&self) -> Generation;
@@ -76,7 +76,7 @@ pub trait NodeSink {
     /// A frame for a node, contents unspecified.
     ///
     /// # Errors
-    /// If there is no memory even for a consistency point.
+    /// If there is no memory even for a checkpoint.
     fn frame(&mut self) -> Result<FrameMut, StoreError>;
 
     /// Allocates a block for a node and queues its writing. From now on the
@@ -464,7 +464,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
     }
 }
 
-/// A consistency point cannot come back later.
+/// A checkpoint cannot come back later.
 fn blocking<T>(result: Result<T, Stop>) -> Result<T, StoreError> {
     result.map_err(|stop| match stop {
         Stop::Fail(e) => e,

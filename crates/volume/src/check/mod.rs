@@ -6,7 +6,7 @@
 //! stored: which blocks are in use (the allocation map), how many names an inode has (link counts, entry counts,
 //! parents), and how many blocks it has.
 //!
-//! The trees are consistent at every consistency point by construction, so a
+//! The trees are consistent at every checkpoint by construction, so a
 //! fault is damage or a defect, never the trace of a crash.
 //!
 //! **Repair** does only what loses nothing: a damaged copy of the superblock is
@@ -101,7 +101,7 @@ pub enum Fault {
         live: bool,
         /// The shared block's address on the device.
         addr: BlockAddr,
-        /// The consistency point that wrote it.
+        /// The checkpoint that wrote it.
         birth: Generation,
         /// References according to the record.
         recorded: u64,
@@ -197,7 +197,7 @@ impl fmt::Display for Fault {
 pub struct Report {
     /// The aggregate's identity, from its superblock.
     pub aggregate: String,
-    /// The newest consistency point.
+    /// The newest checkpoint.
     pub generation: u64,
     /// Number of volumes checked.
     pub volumes: u64,
@@ -238,7 +238,7 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "consistency point {}: {} volumes, {} snapshots, {} inodes, {} entries, {} tree nodes, \
+            "checkpoint {}: {} volumes, {} snapshots, {} inodes, {} entries, {} tree nodes, \
              {} data blocks, {} log records: ",
             self.generation,
             self.volumes,

@@ -35,7 +35,7 @@ pub(super) fn possible(report: &Report) -> bool {
     report.faults.iter().any(mendable) && !report.faults.iter().any(unsafe_to_write)
 }
 
-/// Rebuilds the map, takes in the log, and makes the consistency point that
+/// Rebuilds the map, takes in the log, and makes the checkpoint that
 /// writes everything anew. Opening has already healed the superblock's copies.
 pub(super) fn run(
     opened: (Arc<Aggregate>, Replay),
@@ -66,7 +66,7 @@ pub(super) fn run(
         background: false,
         ..EngineOptions::default()
     };
-    // Before the log is applied: a consistency point on the way may drop references.
+    // Before the log is applied: a checkpoint on the way may drop references.
     let engine = Engine::open_prepared(agg, replay, &*env.rng, options, |cp| {
         if correct(cp, report) {
             done.push("counts of references made anew from the trees".to_owned());
@@ -84,7 +84,7 @@ pub(super) fn run(
     Ok(done)
 }
 
-/// Has the next consistency point set the counts that are wrong; whether there are any.
+/// Has the next checkpoint set the counts that are wrong; whether there are any.
 fn correct(cp: &Checkpointer, report: &Report) -> bool {
     let mut any = false;
     for fault in &report.faults {

@@ -1,4 +1,4 @@
-//! What a consistency point makes of one volume: it takes what has changed, and merges it, segment by segment, into the next tree.
+//! What a checkpoint makes of one volume: it takes what has changed, and merges it, segment by segment, into the next tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl NodeSource for Patient<'_> {
         for _ in 1..READ_TRIES {
             match &result {
                 Err(Stop::Fail(StoreError::Io(error))) => {
-                    tracing::warn!(%error, "reading again for a consistency point");
+                    tracing::warn!(%error, "reading again for a checkpoint");
                     result = self.0.node(ptr);
                 }
                 _ => break,

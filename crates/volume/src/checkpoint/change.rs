@@ -12,16 +12,16 @@
 //! reply. (Raising the counters of changed inodes alone would spare the caches of all the others. But after a crash it is
 //! unknown which inodes had changed, and those that fell back would show smaller values than before.)
 //!
-//! **How far it rises.** Of each volume the *top* is known: no inode that it has or had counts further. Consistency points
+//! **How far it rises.** Of each volume the *top* is known: no inode that it has or had counts further. Checkpoints
 //! take it from the inodes that they merge and store it with the volume; replay takes it from the records. So the
-//! greatest value shown is base + top, plus what a crash has lost that was in no consistency point and no
-//! record: [`LOST`] is far more than one inode can change between two consistency points.
+//! greatest value shown is base + top, plus what a crash has lost that was in no checkpoint and no
+//! record: [`LOST`] is far more than one inode can change between two checkpoints.
 //!
-//! **Durable before it is shown.** A revert or a transfer is carried out by a consistency point, which stores the base with
-//! it. At a start, the base rises unless the aggregate was closed cleanly: its record says so, the last consistency point
+//! **Durable before it is shown.** A revert or a transfer is carried out by a checkpoint, which stores the base with
+//! it. At a start, the base rises unless the aggregate was closed cleanly: its record says so, the last checkpoint
 //! of [`Engine::shutdown`](crate::Engine::shutdown) having written that, after which nothing is changed any more. Each start
 //! writes a record to the log ([`Edit::Opened`](crate::format::edit::Edit::Opened)) before anything is served. From it a next start
-//! knows that this one has been, though it may not have come to a consistency point, and raises the bases once for it,
+//! knows that this one has been, though it may not have come to a checkpoint, and raises the bases once for it,
 //! as this one did, and then once for itself.
 //!
 //! A snapshot never changes and has an identity of its own for clients, so its base is 0; but the one that a destination
@@ -40,7 +40,7 @@ impl Volume {
         base.wrapping_add(top).wrapping_add(1)
     }
 
-    /// What was shown since the last consistency point may be lost. No client is served yet.
+    /// What was shown since the last checkpoint may be lost. No client is served yet.
     fn raise_after_crash(&self) {
         let top = self.counters.top();
         let next = self.next_change_base(top.wrapping_add(LOST));

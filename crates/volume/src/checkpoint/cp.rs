@@ -1,10 +1,10 @@
-//! Consistency points: from frozen overlays to the next durable trees.
+//! Checkpoints: from frozen overlays to the next durable trees.
 //!
 //! 1. The epoch lock is held exclusively for an instant: the epoch advances, the log is cut, the
 //!    lists of changed inodes are taken. What follows runs beside operations.
 //! 2. The overlays of the ended segments are frozen and merged into new trees. A
 //!    volume has one segment, and one more for each snapshot that was made since the
-//!    last consistency point: its end is what the snapshot is of ([`crate::lifecycle::snapshot`]).
+//!    last checkpoint: its end is what the snapshot is of ([`crate::lifecycle::snapshot`]).
 //! 3. Work in the background gets its share ([`crate::checkpoint::job`]).
 //! 4. When everything is durable, the superblock makes it current, and the log is
 //!    released up to the cut.
@@ -38,32 +38,32 @@ use crate::overlay::role::Ancestry;
 use crate::overlay::root::RootState;
 use crate::overlay::schedule::MakeCheckpoint;
 
-/// An aggregate's volumes, and what makes its consistency points.
+/// An aggregate's volumes, and what makes its checkpoints.
 pub(crate) struct Checkpointer {
     core: Arc<Core>,
     table: VolumeTable,
-    /// Held while a consistency point is made: there is one at a time.
+    /// Held while a checkpoint is made: there is one at a time.
     running: Mutex<()>,
-    /// Work in the background; consistency points alone change it.
+    /// Work in the background; checkpoints alone change it.
     jobs: Mutex<Jobs>,
     /// `jobs` is not empty; read without its lock.
     backlog: AtomicBool,
-    /// Microseconds that the last consistency point took.
+    /// Microseconds that the last checkpoint took.
     micros: AtomicU64,
     /// What the tree says of the aggregate as a whole.
     stored: RwLock<AggregateRec>,
-    /// The next consistency point is the last one: nothing is changed after it.
+    /// The next checkpoint is the last one: nothing is changed after it.
     closing: AtomicBool,
 }
 
-/// A panic ends a consistency point, and perhaps its thread, but leaves no thread waiting for
+/// A panic ends a checkpoint, and perhaps its thread, but leaves no thread waiting for
 /// either.
 struct Ended<'a>(&'a Core);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.agg.poison("a consistency point ended in a panic");
+            self.0.agg.poison("a checkpoint ended in a panic");
             self.0.schedule.set_active(false);
         }
     }
@@ -120,17 +120,17 @@ impl Checkpointer {
         self.backlog.load(Ordering::Acquire)
     }
 
-    /// How long the last consistency point took.
+    /// How long the last checkpoint took.
     pub(crate) fn took(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
-    /// The next consistency point is the last one: nothing is changed after it.
+    /// The next checkpoint is the last one: nothing is changed after it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Makes one consistency point. Waits while another is being made.
+    /// Makes one checkpoint. Waits while another is being made.
     pub(crate) fn run(&self) {
         let core = &*self.core;
         let _one = self.running.lock();
@@ -148,7 +148,7 @@ impl Checkpointer {
             ?took,
             log_before = log,
             log_after = core.agg.log().fill().0,
-            "consistency point"
+            "checkpoint"
         );
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.store(micros, Ordering::Relaxed);
@@ -156,8 +156,7 @@ impl Checkpointer {
         match result {
             Ok(epoch) => core.schedule.complete(epoch),
             Err(error) => {
-                core.agg
-                    .poison(&format!("a consistency point failed: {error}"));
+                core.agg.poison(&format!("a checkpoint failed: {error}"));
                 core.schedule.notify();
             }
         }
@@ -169,7 +168,7 @@ impl Checkpointer {
         let _one = self.running.lock();
         let epoch = self.attempt(Some(cut))?;
         self.core.schedule.complete(epoch);
-        tracing::info!(position = %cut.pos, "a part of the intent log is in a consistency point");
+        tracing::info!(position = %cut.pos, "a part of the intent log is in a checkpoint");
         Ok(())
     }
 

@@ -170,7 +170,7 @@ impl Catalog {
         };
         let blocks: u64 = group.iter().map(|r| u64::from(r.count)).sum();
         sum.blocks += blocks;
-        // The last piece is filled up, so that many small consistency points do not
+        // The last piece is filled up, so that many small checkpoints do not
         // leave as many small pieces.
         let mut runs = Vec::new();
         if let Some(last) = sum.pieces.checked_sub(1) {

@@ -1,4 +1,4 @@
-//! What a consistency point changes in the aggregate's own tree.
+//! What a checkpoint changes in the aggregate's own tree.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,13 @@
 //! Work that is done in the background: freeing the blocks of deleted volumes and snapshots and of what a revert has
 //! left, and splitting clones.
 //!
-//! A job is a record in the aggregate's tree. Each consistency point does a bounded
+//! A job is a record in the aggregate's tree. Each checkpoint does a bounded
 //! piece of it and writes down what remains, both or neither; so a job goes on after a
 //! restart where it was, and nothing is ever freed twice. Jobs of one volume run in the
 //! order in which they were made.
 //!
 //! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of milliseconds of work. What requests
-//! feel is not the piece but the consistency point that it is a part of: flushes that their log records wait behind,
+//! feel is not the piece but the checkpoint that it is a part of: flushes that their log records wait behind,
 //! and data written that would have been overwritten in memory. So the thread waits nine times as long as the whole of
 //! it took before it begins the next one. Beside a load that is seconds, near to when it would have begun one anyway;
 //! with nothing else to do it is a tenth of a second. An operation that waits for space does not wait for this.
@@ -71,7 +71,7 @@ pub(crate) struct Volumes<'a> {
     pub(crate) table: &'a VolumeTable,
 }
 
-/// All jobs. Consistency points alone change them.
+/// All jobs. Checkpoints alone change them.
 #[derive(Default)]
 pub(crate) struct Jobs {
     list: BTreeMap<(VolumeId, u64), Job>,
@@ -304,7 +304,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// Does what one consistency point does of all jobs.
+    /// Does what one checkpoint does of all jobs.
     pub(crate) fn step(
         &mut self,
         of: Volumes<'_>,
@@ -496,7 +496,7 @@ fn sweep(
     allowance: &mut Allowance,
 ) -> Result<bool, StoreError> {
     let Some(vol) = of.table.get(id) else {
-        // Deleted since this consistency point began. The next one queues the volume's blocks for freeing, and has to
+        // Deleted since this checkpoint began. The next one queues the volume's blocks for freeing, and has to
         // include this job: what is to be forgotten the volume refers to again, and is not freed twice.
         return Ok(true);
     };
@@ -595,11 +595,11 @@ mod tests {
     use crate::testing::{create, machine, run, write};
     use crate::types::SetAttr;
 
-    /// A volume is deleted while a consistency point is made that began before, and the rest of a revert is still to be done.
+    /// A volume is deleted while a checkpoint is made that began before, and the rest of a revert is still to be done.
     /// The job was taken for done, and the blocks that the revert had brought back were freed twice: once as the volume's and
-    /// once as dead ones, which failed that consistency point and every one after each restart.
+    /// once as dead ones, which failed that checkpoint and every one after each restart.
     #[test]
-    fn a_job_outlives_a_consistency_point_that_does_not_find_its_volume() {
+    fn a_job_outlives_a_checkpoint_that_does_not_find_its_volume() {
         let (machine, engine, vol) = machine(3);
         let file = create(&vol, b"file");
         let write = |block: u64| write(&vol, file, block, &[7; 4096]);

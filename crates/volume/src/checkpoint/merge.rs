@@ -7,9 +7,9 @@
 //! in batches, so that memory is bounded however large the overlays were.
 //!
 //! Deleting a file frees its blocks window by window. For a large file that takes
-//! long, so a consistency point deletes a bounded number of windows only: the
+//! long, so a checkpoint deletes a bounded number of windows only: the
 //! inode disappears at once, an orphan record remembers the rest, and the next
-//! consistency points go on with it.
+//! checkpoints go on with it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -686,7 +686,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(placed)
     }
 
-    /// Takes blocks into the consistency point that have been written already.
+    /// Takes blocks into the checkpoint that have been written already.
     fn adopt(&mut self, (addr, count): (BlockAddr, u32)) -> Result<(), StoreError> {
         if count > 0 {
             self.cp.commit(addr, count)?;

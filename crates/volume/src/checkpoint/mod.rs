@@ -1,4 +1,4 @@
-//! From overlays to the next durable trees, and the work that consistency points do in the background.
+//! From overlays to the next durable trees, and the work that checkpoints do in the background.
 
 pub(crate) mod build;
 pub(crate) mod change;

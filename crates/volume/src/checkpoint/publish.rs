@@ -1,4 +1,4 @@
-//! Publishing what a consistency point has made of a volume.
+//! Publishing what a checkpoint has made of a volume.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! What a consistency point does of a transfer: it takes the batch, and when that is durable clients see what has arrived.
+//! What a checkpoint does of a transfer: it takes the batch, and when that is durable clients see what has arrived.
 
 use crate::format::catalog::MirrorRec;
 use crate::overlay::receiving::{Batch, Receiving, TakenBatch};
 use crate::overlay::volume::LiveVolume;
 
 impl LiveVolume {
-    /// Gives up what was received and is in no consistency point.
+    /// Gives up what was received and is in no checkpoint.
     pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
         let batch = receiving.drop_batch();
         self.discharge_batch(&batch);
@@ -42,13 +42,13 @@ impl LiveVolume {
         }
     }
 
-    /// A consistency point has what was taken: it is published already.
+    /// A checkpoint has what was taken: it is published already.
     fn batch_is_durable(&self, taken: &TakenBatch) {
         self.discharge_batch(&taken.batch);
         self.live().receiving.lock().merged(taken);
     }
 
-    /// A consistency point has been published in which the volume is this.
+    /// A checkpoint has been published in which the volume is this.
     pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
         self.batch_is_durable(taken);
         if !self.protected() {

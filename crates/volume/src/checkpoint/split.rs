@@ -1,6 +1,6 @@
 //! Splitting a clone from its origin: everything that it shares is copied.
 //!
-//! A piece of it is done by each consistency point, before the volume's own changes are merged: the next leaves of the
+//! A piece of it is done by each checkpoint, before the volume's own changes are merged: the next leaves of the
 //! clone's tree are read, blocks of file data that belong to the origin are copied to blocks of the clone's own, and of
 //! each leaf that belongs to the origin a record is written again, which makes the leaf and the nodes above it the
 //! clone's own. Behind the last leaf nothing is shared any more, because whatever the clone has changed meanwhile is its
@@ -29,7 +29,7 @@ use crate::overlay::volume::Volume;
 /// Tests do not finish in one step.
 const STEP_BLOCKS: usize = if cfg!(test) { 64 } else { SPLIT_BLOCKS };
 
-/// Progress of a clone's splitting after a consistency point.
+/// Progress of a clone's splitting after a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Split {
     /// It is not over.

@@ -1,4 +1,4 @@
-//! The volumes of an aggregate, by number and by name, and what the next consistency point is to do about whole ones.
+//! The volumes of an aggregate, by number and by name, and what the next checkpoint is to do about whole ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(crate) struct VolumeTable {
     making: Mutex<()>,
     /// The number that the next volume gets.
     next: AtomicU64,
-    /// Volumes that the next consistency point deletes.
+    /// Volumes that the next checkpoint deletes.
     doomed: Mutex<Vec<LiveVolume>>,
-    /// Clones that the next consistency point begins to split.
+    /// Clones that the next checkpoint begins to split.
     new_splits: Mutex<Vec<VolumeId>>,
 }
 
@@ -123,7 +123,7 @@ impl VolumeTable {
         vol
     }
 
-    /// The next consistency point deletes this volume; lookups no longer find it.
+    /// The next checkpoint deletes this volume; lookups no longer find it.
     pub(crate) fn doom(&self, vol: &LiveVolume) {
         let mut listed = self.listed.write();
         if listed.by_id.remove(&vol.id).is_some() {
@@ -137,7 +137,7 @@ impl VolumeTable {
         std::mem::take(&mut *self.doomed.lock())
     }
 
-    /// The next consistency point begins to split this clone from its origin.
+    /// The next checkpoint begins to split this clone from its origin.
     pub(crate) fn split(&self, id: VolumeId) {
         self.new_splits.lock().push(id);
     }

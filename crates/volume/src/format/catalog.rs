@@ -404,7 +404,7 @@ impl Places {
     }
 }
 
-/// Work that consistency points do in bounded steps. A step and what remains after it
+/// Work that checkpoints do in bounded steps. A step and what remains after it
 /// become durable together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
@@ -589,9 +589,9 @@ impl AggregateRec {
     }
 }
 
-/// The state of a volume that consistency points keep. No other thread waits for its lock.
+/// The state of a volume that checkpoints keep. No other thread waits for its lock.
 pub(crate) struct Catalog {
-    /// The volume's record as the last consistency point stored it.
+    /// The volume's record as the last checkpoint stored it.
     pub(crate) rec: VolumeRec,
     /// It has been stored at all.
     pub(crate) stored: bool,
@@ -601,7 +601,7 @@ pub(crate) struct Catalog {
     pub(crate) orphans: Vec<Ino>,
     /// The volume's annotation as stored last; empty: none is.
     pub(crate) annotation: Arc<str>,
-    /// Counts of references that a repair sets with the next consistency point.
+    /// Counts of references that a repair sets with the next checkpoint.
     pub(crate) corrections: Vec<(Counted, u64)>,
 }
 

@@ -5,7 +5,7 @@
 //! wholly or not at all. Edits are *after-images*: they say what a record is to
 //! be, not what was done to it. Applying them in order to any state that already
 //! contains some of them ends in the same state, so recovery needs no notion of
-//! which of them a consistency point has already taken in, and may itself be
+//! which of them a checkpoint has already taken in, and may itself be
 //! interrupted and started again.
 //!
 //! Two edits compute. [`Edit::Cut`], truncation, zeroes the rest of

@@ -1,4 +1,4 @@
-//! Reading a tree with a source that blocks: for consistency points, the start, and tools.
+//! Reading a tree with a source that blocks: for checkpoints, the start, and tools.
 
 use std::ops::ControlFlow;
 

@@ -87,7 +87,7 @@ pub(crate) struct InodeRec {
     pub(crate) gid: u32,
     /// Bytes of a file or link target; 0 for a directory.
     pub(crate) size: u64,
-    /// Data blocks as of the last consistency point. Only consistency points
+    /// Data blocks as of the last checkpoint. Only checkpoints
     /// change it; in the log it is meaningless.
     pub(crate) blocks: u64,
     pub(crate) rdev: (u32, u32),
@@ -337,7 +337,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// As a reader names it. It is born when a consistency point takes it.
+    /// As a reader names it. It is born when a checkpoint takes it.
     pub(crate) fn ptr(&self) -> BlockPtr {
         BlockPtr {
             addr: self.addr,

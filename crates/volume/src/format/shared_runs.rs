@@ -12,11 +12,11 @@
 //! nothing changes: what counts there is when the *volume* referred to a block first and last, and between the two some
 //! file did without a gap, because a clone is made of what is there.
 //!
-//! **The order within a consistency point**: all references that clones add are counted before any is dropped
+//! **The order within a checkpoint**: all references that clones add are counted before any is dropped
 //! ([`crate::checkpoint::merge`]), or a file that is cloned and then deleted would take the blocks with it.
 //!
 //! **The keys come after those of all inodes.** A tree that is dropped is freed from its first key to its last, over many
-//! consistency points ([`crate::checkpoint::job`]). Its extents, which come first, leave alone what has a count; the
+//! checkpoints ([`crate::checkpoint::job`]). Its extents, which come first, leave alone what has a count; the
 //! records of the counts themselves, which come last, free each such block once. Until then they can be read: what leads
 //! to them is freed after them.
 

@@ -120,7 +120,7 @@ impl Volume {
     }
 
     /// Computes the hash of a snapshot's contents, from the nearest older snapshot whose hash is known. Both are held
-    /// meanwhile. Blocks, if the snapshot is very new, for the consistency point that makes it.
+    /// meanwhile. Blocks, if the snapshot is very new, for the checkpoint that makes it.
     ///
     /// # Errors
     /// `NotFound`, `ReadOnly`.
@@ -148,7 +148,7 @@ impl Volume {
 }
 
 impl Receive {
-    /// Computes the hash of what has arrived, from this volume's own tree: as of the last consistency point, from the
+    /// Computes the hash of what has arrived, from this volume's own tree: as of the last checkpoint, from the
     /// snapshot that clients see.
     ///
     /// # Errors

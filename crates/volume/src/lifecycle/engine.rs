@@ -1,5 +1,5 @@
 //! The engine: an aggregate with its volumes, and the thread that makes
-//! consistency points.
+//! checkpoints.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,15 +30,15 @@ use crate::types::{FileKind, FsError, Stop};
 /// How an engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
-    /// A thread makes consistency points when they are due. Without it, the thread that has to wait for one makes it:
+    /// A thread makes checkpoints when they are due. Without it, the thread that has to wait for one makes it:
     /// for simulations that must be reproducible.
     pub background: bool,
-    /// A change is in a consistency point after this time at the latest.
+    /// A change is in a checkpoint after this time at the latest.
     pub flush_interval: Duration,
     /// Inodes that are kept in memory, of all volumes together, besides changed ones.
     pub inodes: usize,
     /// Bytes of memory, besides page frames, that changes may take before they are
-    /// in a consistency point; `None`: an eighth of the page frames.
+    /// in a checkpoint; `None`: an eighth of the page frames.
     pub heap: Option<u64>,
     /// Bytes that the log may be behind before large stable data goes to its place at once
     /// instead of through the log; 0: it always does.
@@ -63,7 +63,7 @@ impl Default for EngineOptions {
 }
 
 /// An open aggregate with its volumes. Dropping it stops its thread without a
-/// last consistency point: what was acknowledged is in the log.
+/// last checkpoint: what was acknowledged is in the log.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) cp: Arc<Checkpointer>,
@@ -197,7 +197,7 @@ impl Engine {
         self.core.schedule.admit_blocking(1024)?;
         let mut reservation = Reservation::if_possible(&self.core.agg, 8);
         let (vol, lsn) = {
-            // With the epoch lock held, so that a consistency point has the volume with its root directory, or neither.
+            // With the epoch lock held, so that a checkpoint has the volume with its root directory, or neither.
             let pass = self.core.epoch_lock().enter();
             let table = self.cp.table();
             let making = table.begin_making();
@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Limits a volume's capacity to `bytes` (0: no limit), at once. What is stored
-    /// already stays. Durable with the next consistency point.
+    /// already stays. Durable with the next checkpoint.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) {
         vol.space.set_limit(bytes);
         self.core.schedule.note_changed(vol.id);
@@ -241,7 +241,7 @@ impl Engine {
     }
 
     /// Stores a text with a volume that means nothing to the engine, in place of the one before; empty: none. Clones
-    /// do not inherit it. Durable with the next consistency point.
+    /// do not inherit it. Durable with the next checkpoint.
     ///
     /// # Errors
     /// `Invalid` if it is longer than [`MAX_ANNOTATION`] bytes.
@@ -258,7 +258,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a consistency point that contains everything done until now, and
+    /// Makes a checkpoint that contains everything done until now, and
     /// waits for it.
     ///
     /// # Errors
@@ -312,7 +312,7 @@ impl Engine {
         self.core.agg.poisoned().map(|why| why.to_string())
     }
 
-    /// Ends with a consistency point, so that there is no log to replay. Nothing can be changed any more (`Delay`).
+    /// Ends with a checkpoint, so that there is no log to replay. Nothing can be changed any more (`Delay`).
     ///
     /// # Errors
     /// `ReadOnly` if that was not possible; the log has all that was acknowledged.
@@ -351,7 +351,7 @@ fn note_opened(core: &Core) -> Result<(), StoreError> {
     noted.map_err(|e| StoreError::Format(format!("cannot note the start in the log: {e}").into()))
 }
 
-/// How long work in the background rests: nine times as long as the consistency point
+/// How long work in the background rests: nine times as long as the checkpoint
 /// took that did a piece of it.
 fn pause(cp: &Checkpointer) -> Duration {
     // Saturates: times.

@@ -77,7 +77,7 @@ pub struct Outgoing {
     _holds: SmallVec<[SnapshotHold; 2]>,
 }
 
-/// Nodes, read for a caller that can wait; not from the memory that is kept back for consistency points.
+/// Nodes, read for a caller that can wait; not from the memory that is kept back for checkpoints.
 pub(crate) struct Source<'a>(pub(crate) &'a Volume);
 
 impl Source<'_> {
@@ -122,7 +122,7 @@ fn at(key: Key) -> Position {
 
 impl Outgoing {
     /// What `target` has that `base` has not, both snapshots of `volume`; without a base, all of it. Blocks the
-    /// thread, if the snapshots are very new until a consistency point has made them: from then on their
+    /// thread, if the snapshots are very new until a checkpoint has made them: from then on their
     /// content is fixed.
     ///
     /// # Errors

@@ -6,12 +6,12 @@
 //! nothing is put into overlays: no client sees this tree before it is complete ([`crate::lifecycle::mirror`]).
 //!
 //! **Durability.** Nothing goes to the intent log. Records and pages are collected in a *batch*, which the next
-//! consistency point merges into the tree; the same consistency point writes, into the volume's own record, up to which
+//! checkpoint merges into the tree; the same checkpoint writes, into the volume's own record, up to which
 //! key the tree is the newer root. Nothing can come between the two, so a transfer that is cut short, by whatever, goes
-//! on exactly where its last consistency point was. It also goes on where another sender in the same process left
+//! on exactly where its last checkpoint was. It also goes on where another sender in the same process left
 //! off: what is in the batch counts.
 //!
-//! **Bounds.** A consistency point is requested when a batch has [`SOON`] bytes, and received is no more while [`MOST`]
+//! **Bounds.** A checkpoint is requested when a batch has [`SOON`] bytes, and received is no more while [`MOST`]
 //! are on their way to the disk: that is how much a crash costs, and how much memory a transfer takes. So that the
 //! network does not idle while the disk works, the next batch fills while one is written.
 //!
@@ -364,7 +364,7 @@ impl Receive {
         Ok(())
     }
 
-    /// Requests a consistency point if something has waited for one for longer than `age`.
+    /// Requests a checkpoint if something has waited for one for longer than `age`.
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
         let since = self.vol.live().receiving.lock().since();

@@ -1,13 +1,13 @@
 //! Recovery: applying the log's records to the last durable trees.
 //!
 //! The edits go into the overlays, as if the operations had just run, and the
-//! next consistency point merges them as it merges others.
+//! next checkpoint merges them as it merges others.
 //!
 //! Recovery can itself be interrupted anywhere. As long as memory suffices nothing is
 //! written. A log that holds more than memory does (it was filled by a server that had
-//! more) is applied in parts: between two batches of the log, a consistency point takes
+//! more) is applied in parts: between two batches of the log, a checkpoint takes
 //! in what has been applied so far, and its superblock says that the log begins behind
-//! that. After a crash the next recovery goes on from there. Such a consistency point
+//! that. After a crash the next recovery goes on from there. Such a checkpoint
 //! is as any other: the records before its cut are in its trees, and no others are.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Recovered {
     pub records: u64,
     /// Edits in those records.
     pub edits: u64,
-    /// Consistency points that were taken on the way, for want of memory.
+    /// Checkpoints that were taken on the way, for want of memory.
     pub points: u64,
     /// The aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
     pub unclean: bool,
@@ -54,7 +54,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         unclean: cp.stored().in_use,
         ..Recovered::default()
     };
-    // Frames that consistency points on the way leave in the cache are evicted.
+    // Frames that checkpoints on the way leave in the cache are evicted.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
     loop {
         if core.schedule.overlays_fill()
@@ -96,7 +96,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
             vol = Some(table.add_empty(core, id, *key, name));
         }
         let Some(vol) = vol else {
-            // Deleted after the log was cut for the consistency point that did it.
+            // Deleted after the log was cut for the checkpoint that did it.
             tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
             for (addr, count) in edits.iter().filter_map(Edit::place) {
                 core.agg.space().mark_recovered(addr, count)?;
@@ -129,7 +129,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
 }
 
 /// Reserves the blocks to which the records refer that have not been applied yet: a
-/// consistency point is about to allocate some.
+/// checkpoint is about to allocate some.
 fn allocate_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
     let mut marked = Ok(());
     records.peek(&mut |meta, pages| {

@@ -1,19 +1,19 @@
 //! Snapshots, as users make, see and remove them.
 //!
-//! **Making one** must not wait for a consistency point, which takes as long as there is data to write.
+//! **Making one** must not wait for a checkpoint, which takes as long as there is data to write.
 //! So it ends the volume's *segment*: with the epoch lock held exclusively, which takes microseconds, a
 //! record goes into the intent log, the list of changed inodes is put aside, and the segment's number
 //! advances. What is changed from then on goes to new overlays above the old ones, which are not
 //! changed any more. The snapshot is durable when its record is: replay ends the segment at the same
-//! place. The next consistency point merges the segments one after the other, and the root that it has
+//! place. The next checkpoint merges the segments one after the other, and the root that it has
 //! between two of them is the snapshot's. The cost is the same however large the volume is, and in
 //! space it is one record.
 //!
 //! What was written without stability and not committed is in the snapshot, too, but as
-//! in the volume itself a crash before the next consistency point loses it.
+//! in the volume itself a crash before the next checkpoint loses it.
 //!
 //! Each segment makes readers of what it has changed search one layer more. So after some of them a
-//! consistency point is requested, and after many it is waited for. The record itself is small, and
+//! checkpoint is requested, and after many it is waited for. The record itself is small, and
 //! does not queue behind writers that are being paced.
 //!
 //! **Deleting one** is a record in the log and a removal from the list here. What only
@@ -48,7 +48,7 @@ impl Volume {
     }
 
     /// Makes a snapshot of every operation that has returned until now, and returns its identity. It is
-    /// durable when this returns. Waits for the log, and for a consistency point only if very many have
+    /// durable when this returns. Waits for the log, and for a checkpoint only if very many have
     /// just been made.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Volume {
                 name,
                 label,
             } => {
-                // One that is there, or was, has been made by a consistency point.
+                // One that is there, or was, has been made by a checkpoint.
                 let old = live.snaps.lock().knows(id);
                 if !old {
                     let made = Made {
@@ -271,7 +271,7 @@ impl Volume {
     /// The snapshot with this identity as a volume that cannot be changed.
     ///
     /// # Errors
-    /// `Stale` if there is none; a wait for the consistency point that makes it.
+    /// `Stale` if there is none; a wait for the checkpoint that makes it.
     pub fn view(&self, id: u32) -> Result<Arc<Volume>, Stop> {
         self.view_as(id, false)
     }
@@ -318,7 +318,7 @@ impl Volume {
     }
 
     /// Bytes that snapshots hold and the volume itself does not refer to any more, as
-    /// of the last consistency point.
+    /// of the last checkpoint.
     pub fn snapshot_used(&self) -> u64 {
         self.space.dead() * BLOCK_SIZE as u64
     }

@@ -1,6 +1,6 @@
 //! What happens to volumes as a whole: deletion, revert, cloning and splitting.
 //!
-//! All are carried out by the next consistency point, which makes them atomic and
+//! All are carried out by the next checkpoint, which makes them atomic and
 //! durable, and they only exchange roots: what nothing leads to any more is freed in
 //! the background ([`crate::checkpoint::job`]).
 
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::delete_volume`], but durable only with the next consistency point, which this does not wait for
+    /// As [`Engine::delete_volume`], but durable only with the next checkpoint, which this does not wait for
     /// ([`Engine::epoch`], [`Engine::is_durable`]): until then a crash brings the volume back. Its name must not be
     /// given to another volume until it is. Returns whether there was such a volume.
     ///
@@ -251,10 +251,10 @@ mod tests {
     use crate::lifecycle::engine::EngineOptions;
     use crate::overlay::role::Writers;
 
-    /// The last consistency point may carry out a revert. What was reverted opened again then: clients could change it after
+    /// The last checkpoint may carry out a revert. What was reverted opened again then: clients could change it after
     /// the engine had been shut down, and the next start took counters for certain that had gone on.
     #[test]
-    fn what_the_last_consistency_point_reverts_is_closed_as_well() {
+    fn what_the_last_checkpoint_reverts_is_closed_as_well() {
         let rng = Arc::new(SeededRng::new(5));
         let env = Env {
             pool: FramePool::new(4096).unwrap(),

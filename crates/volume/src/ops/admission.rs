@@ -1,13 +1,13 @@
 //! Admission: an operation is accepted only if what it needs later is certain.
 //!
-//! Blocks are allocated when a consistency point is written, memory and log fill up meanwhile. So
-//! an operation first has the allocator *reserve* the blocks that its consistency point may need.
+//! Blocks are allocated when a checkpoint is written, memory and log fill up meanwhile. So
+//! an operation first has the allocator *reserve* the blocks that its checkpoint may need.
 //! The estimate is generous (a leaf for every scattered change), so a refusal near the end of the
 //! space is not final: what the overlays were charged too much is released with the next
-//! consistency point, and the operation waits for it, at most twice. Only then is there no space.
+//! checkpoint, and the operation waits for it, at most twice. Only then is there no space.
 //!
 //! Operations that free space must work when there is none. They draw on the
-//! floor that the allocator keeps for consistency points, a part of it at a time.
+//! floor that the allocator keeps for checkpoints, a part of it at a time.
 
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::SPACE_WAITS;
@@ -66,7 +66,7 @@ impl Volume {
             return Ok(reservation);
         }
         // A quarter of the floor for each of the two epochs that can be in
-        // memory at once; the rest is for what consistency points need besides.
+        // memory at once; the rest is for what checkpoints need besides.
         let taken = self.core.totals().unreserved();
         if taken + blocks > agg.space().stats().floor / 2 {
             if cx.space_waits < SPACE_WAITS {

@@ -238,7 +238,7 @@ impl Volume {
         }
     }
 
-    /// Bytes of data in the last consistency point: at most seconds old, and read without any lock.
+    /// Bytes of data in the last checkpoint: at most seconds old, and read without any lock.
     pub fn used(&self) -> u64 {
         self.space.used() * BLOCK_SIZE as u64
     }

@@ -2,13 +2,13 @@
 //! 2.3.8).
 //!
 //! The target gets the very blocks of the source, and each is copied when one of the two is written: nothing is read or
-//! written but what leads to them. How often a block is referred to is counted from the next consistency point on
+//! written but what leads to them. How often a block is referred to is counted from the next checkpoint on
 //! ([`crate::format::shared_runs`]). Until then the overlay of the target says which range it has the blocks of ([`crate::overlay::shares`]),
 //! a few dozen bytes however long it is.
 //!
 //! **What the committed tree does not have.** Pages of the source that only its overlay has have no block yet that could be
 //! shared. A few of them are copied, by reference in memory and as pages in the log; if there are more, the clone waits
-//! for the consistency point that gives them blocks.
+//! for the checkpoint that gives them blocks.
 //!
 //! **The log** has the clone as what was requested, range by range, and not as a list of blocks. Replayed, it finds the
 //! same blocks: a range that is logged this way was one that no overlay mentioned, so the tree had its contents at that
@@ -61,7 +61,7 @@ impl Volume {
     /// no bytes at all means everything up to the source's end. The file grows if need be. It happens wholly or not at
     /// all, costs as much as what leads to the blocks, and is durable once the log has reached `Done::lsn`.
     ///
-    /// What the target had there is freed as by a write. The space that the clone counts for until the next consistency point is that of
+    /// What the target had there is freed as by a write. The space that the clone counts for until the next checkpoint is that of
     /// the tree's nodes, afterwards none: [`crate::StatFs`] and the capacity count a shared block once. An inode's `used` counts it
     /// for each file.
     ///
@@ -160,7 +160,7 @@ impl Volume {
         })
     }
 
-    /// Nodes that a clone's consistency point may come to write: those of the target's windows, and of the counts.
+    /// Nodes that a clone's checkpoint may come to write: those of the target's windows, and of the counts.
     fn nodes_for(&self, source: &Inode, from: u64, len: u64) -> u64 {
         let st = source.state.read();
         // Saturates: numbers of a client.

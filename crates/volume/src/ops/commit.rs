@@ -3,7 +3,7 @@
 //! A few pages go into the log, with the attributes. Up to [`ROUND`] are sent to their places
 //! ([`crate::overlay::direct`]): they have to be written there anyway, and writing them to the log first
 //! would do it twice. More than that, what cannot be sent, and what is still not durable after
-//! some rounds because clients go on writing, is left to a consistency point, which writes all of
+//! some rounds because clients go on writing, is left to a checkpoint, which writes all of
 //! it in long runs: sending 40 MiB a commit in rounds took a sequential writer from 3,400 to
 //! 620 MiB/s.
 //!
@@ -31,7 +31,7 @@ use crate::types::{Backpressure, Change, Done, FileKind, FsError, Stop};
 
 impl Volume {
     /// Makes the data written so far to `len` bytes at `off` durable (0: to the
-    /// end of the file). May need a consistency point, which it waits for.
+    /// end of the file). May need a checkpoint, which it waits for.
     ///
     /// # Errors
     /// `IsDir`, `Invalid`, `ReadOnly` if the aggregate is poisoned, `Stale`, `Io`.
@@ -58,7 +58,7 @@ impl Volume {
             before: attr,
             after: attr,
         };
-        // It has waited for the consistency point after what it has to commit.
+        // It has waited for the checkpoint after what it has to commit.
         if cx
             .commit_epoch
             .is_some_and(|e| self.core.schedule.is_durable(e))
@@ -164,7 +164,7 @@ impl Volume {
             match st.active.as_deref_mut().filter(|_| takes) {
                 Some(active) => active.file().set_placed(block, placed),
                 None => {
-                    // A consistency point is writing it, or it is out of date.
+                    // A checkpoint is writing it, or it is out of date.
                     let same = visible(st, block)
                         .filter(|(_, page)| page.is(&sent.frame))
                         .map(|(depth, _)| depth);

@@ -61,7 +61,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Changed pages occupy what a read needs: a consistency point makes them clean. If that does not help,
+    /// Changed pages occupy what a read needs: a checkpoint makes them clean. If that does not help,
     /// others hold the memory, and the client gets `Delay`: it is to try again.
     async fn wait_for_memory(&self, cx: &mut Cx) -> Result<(), FsError> {
         cx.memory_waits += 1;

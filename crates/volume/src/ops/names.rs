@@ -20,7 +20,7 @@ use crate::types::{
     Stop,
 };
 
-/// Blocks that an operation on a few names may make a consistency point write:
+/// Blocks that an operation on a few names may make a checkpoint write:
 /// a leaf for each of up to three inodes and entries, and their shares above.
 pub(crate) const NAME_BLOCKS: u64 = 12;
 

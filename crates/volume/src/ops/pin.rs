@@ -8,7 +8,7 @@
 //!
 //! **The end.** Pins are in memory only. After a start it is not known which inodes clients still have open until they have
 //! reclaimed their opens: so nothing is deleted before the grace period is over ([`ClientRecords::end_grace`](crate::ClientRecords::end_grace)). There is none if
-//! nothing was recorded of any client. From then on, each consistency point deletes what has no name and no
+//! nothing was recorded of any client. From then on, each checkpoint deletes what has no name and no
 //! pin. It does so between two operations, and writes nothing to the log for it: after a crash before it is durable, a
 //! later one does it again.
 //!

@@ -1,6 +1,6 @@
 //! Making holes in files (NFSv4.2 DEALLOCATE, RFC 7862 section 15.4; SMB's FSCTL_SET_ZERO_DATA).
 //!
-//! Whole blocks become holes: the overlay hides what is below it, the next consistency point frees what was stored, and what
+//! Whole blocks become holes: the overlay hides what is below it, the next checkpoint frees what was stored, and what
 //! a snapshot still refers to stays as with any other change. At the edges, within a block, zeroes are written, unless
 //! there is a hole already. The record in the log has the range and the two pages, so replaying it computes nothing.
 

@@ -1,7 +1,7 @@
 //! Where a file has data and where it has holes (NFSv4.2 SEEK, RFC 7862 section 15.11; `lseek` with SEEK_DATA and SEEK_HOLE).
 //!
 //! A block that is stored, or is in memory to be stored, is data, whatever is in it; so is one that shares another's block
-//! until the consistency point that finds out what that is. All else is hole. Data is found by passing over the file's
+//! until the checkpoint that finds out what that is. All else is hole. Data is found by passing over the file's
 //! records, of which holes have none. A hole is searched for in steps of bounded length, since a file without any has
 //! to be passed over to its end.
 

@@ -3,7 +3,7 @@
 //!
 //! The protocol above knows a call by a key. A call that changes something hands it down with its context ([`Cx::call`]),
 //! and it becomes part of the operation's log record: the call is known to have been carried out exactly if it was. Recovery finds
-//! the keys of what it replays. But the log is cut at every consistency point, perhaps a moment before the crash, so the
+//! the keys of what it replays. But the log is cut at every checkpoint, perhaps a moment before the crash, so the
 //! newest keys are written with it too, into the aggregate's tree. Those before the cut come from there and those behind it
 //! from the log, none twice and none missing.
 //!
@@ -11,7 +11,7 @@
 //! waiting for replies (a Linux client has 128 at most on a connection), and a crash loses no more than the replies
 //! that were on their way. What the log has in addition is found as long as memory for replies allows.
 //!
-//! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something; at a consistency point, a copy
+//! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something; at a checkpoint, a copy
 //! of what was pushed since the last one, and the tree records with it.
 //!
 //! [`Cx::call`]: crate::Cx::call
@@ -28,7 +28,7 @@ struct Shard {
     ring: Vec<DoneCall>,
     /// The number of the next call.
     next: u64,
-    /// The number of the first that is in no consistency point.
+    /// The number of the first that is in no checkpoint.
     fresh: u64,
 }
 
@@ -45,7 +45,7 @@ impl Shard {
         self.next += 1;
     }
 
-    /// The records that hold calls which are in no consistency point.
+    /// The records that hold calls which are in no checkpoint.
     fn changed(&self) -> impl Iterator<Item = usize> + use<> {
         let count = (self.next - self.fresh).min(PER_SHARD as u64);
         let first = (self.next - count) / PER_RECORD as u64;
@@ -66,7 +66,7 @@ pub(crate) struct Calls {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// What a consistency point writes of the calls.
+/// What a checkpoint writes of the calls.
 pub(crate) struct FreshCalls(Vec<(usize, Shard)>);
 
 impl Calls {
@@ -76,12 +76,12 @@ impl Calls {
         &self.shards[usize::from(last) % SHARDS]
     }
 
-    /// A call was carried out: its log record has been appended, and no consistency point has begun since.
+    /// A call was carried out: its log record has been appended, and no checkpoint has begun since.
     pub(crate) fn push(&self, call: DoneCall) {
         self.shard(&call.key).lock().push(call);
     }
 
-    /// Takes what has come since the last consistency point. No call is pushed meanwhile.
+    /// Takes what has come since the last checkpoint. No call is pushed meanwhile.
     pub(crate) fn take_fresh(&self) -> FreshCalls {
         let mut fresh = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
@@ -163,10 +163,10 @@ mod tests {
         list
     }
 
-    /// Whenever consistency points are made, the tree has the newest calls before the last one, also when the ring has
+    /// Whenever checkpoints are made, the tree has the newest calls before the last one, also when the ring has
     /// gone round, and after restarts in between.
     #[test]
-    fn the_tree_has_the_newest_calls_of_each_consistency_point() {
+    fn the_tree_has_the_newest_calls_of_each_checkpoint() {
         let (mut calls, mut tree) = (Calls::default(), BTreeMap::new());
         let mut made = 0;
         for (round, count) in [1u64, 15, 17, 0, 500, 3 * PER_SHARD as u64, 1, 40_000, 7, 2]

@@ -2,8 +2,8 @@
 //! state.
 //!
 //! Records are opaque, known by a number that the protocol chooses, and belong to the aggregate: they move with it. They are
-//! logged as any change is, so that a reply that depends on one waits for its LSN and for nothing else; consistency
-//! points write those that have changed into the aggregate's tree. All of them are in memory: there are [`MAX_CLIENTS`] at most.
+//! logged as any change is, so that a reply that depends on one waits for its LSN and for nothing else; checkpoints
+//! write those that have changed into the aggregate's tree. All of them are in memory: there are [`MAX_CLIENTS`] at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ impl Clients {
         self.0.lock().records.extend(read);
     }
 
-    /// What the next consistency point has to write. Called while the epoch lock is held exclusively.
+    /// What the next checkpoint has to write. Called while the epoch lock is held exclusively.
     pub(crate) fn take_changed(&self) -> Vec<(Key, Option<Vec<u8>>)> {
         let mut inner = self.0.lock();
         let changed = std::mem::take(&mut inner.changed);

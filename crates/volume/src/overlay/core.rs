@@ -25,7 +25,7 @@ pub(crate) struct Core {
     pub(crate) agg: Arc<Aggregate>,
     pub(crate) log: LogFront,
     pub(crate) schedule: Schedule,
-    /// Data that is written to its place outside of consistency points.
+    /// Data that is written to its place outside of checkpoints.
     pub(crate) placements: Arc<Placements>,
     /// The inodes in memory.
     pub(crate) inodes: Arc<Table>,
@@ -45,7 +45,7 @@ pub(crate) struct Core {
 
 /// How the parts are made.
 pub(crate) struct CoreOptions {
-    /// A thread makes consistency points.
+    /// A thread makes checkpoints.
     pub(crate) background: bool,
     /// Inodes that are kept in memory besides changed ones.
     pub(crate) inodes: usize,
@@ -78,7 +78,7 @@ impl Core {
         }))
     }
 
-    /// The lock between operations and consistency points.
+    /// The lock between operations and checkpoints.
     pub(crate) fn epoch_lock(&self) -> &EpochLock {
         self.schedule.epoch_lock()
     }
@@ -148,8 +148,8 @@ impl Core {
             .store(self.epoch_lock().epoch(), Ordering::Release);
     }
 
-    /// A deleted volume counts as a clone of its origin's snapshot until the consistency point that makes its deletion
-    /// durable. If there is such a volume, makes that consistency point and returns true: what was refused as busy may
+    /// A deleted volume counts as a clone of its origin's snapshot until the checkpoint that makes its deletion
+    /// durable. If there is such a volume, makes that checkpoint and returns true: what was refused as busy may
     /// be tried once more.
     ///
     /// # Errors

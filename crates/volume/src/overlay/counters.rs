@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     /// Added to each inode's change counter.
     base: AtomicU64,
-    /// No counter has been higher, as of the last consistency point and of what was replayed.
+    /// No counter has been higher, as of the last checkpoint and of what was replayed.
     top: AtomicU64,
     /// The number that the next inode gets.
     next_ino: AtomicU64,
@@ -30,7 +30,7 @@ impl Counters {
         self.base.store(base, Ordering::Release);
     }
 
-    /// No inode's change counter is higher, but for what was changed since the last consistency point.
+    /// No inode's change counter is higher, but for what was changed since the last checkpoint.
     pub(crate) fn top(&self) -> u64 {
         self.top.load(Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ pub struct Cx {
     pub(crate) space_waits: u8,
     /// How often it has waited for memory to read into.
     pub(crate) memory_waits: u8,
-    /// The consistency point that a commit waits for.
+    /// The checkpoint that a commit waits for.
     pub(crate) commit_epoch: Option<u64>,
     /// How often a commit has sent pages to their places.
     pub(crate) commit_rounds: u16,

@@ -1,9 +1,9 @@
-//! The overlay of one inode: what changed since a consistency point.
+//! The overlay of one inode: what changed since a checkpoint.
 //!
 //! A delta is a layer over the tree: a key that it mentions hides the tree's record, a tombstone hides it with nothing.
 //! An inode has one *active* delta, which operations write, and *frozen* ones of segments that have ended: a segment
-//! ends when a consistency point begins or a snapshot is made. Readers search active, frozen from the newest to the
-//! oldest, tree, in that order. A frozen delta is never changed again, so a consistency point reads it without a lock.
+//! ends when a checkpoint begins or a snapshot is made. Readers search active, frozen from the newest to the
+//! oldest, tree, in that order. A frozen delta is never changed again, so a checkpoint reads it without a lock.
 //!
 //! File data is a map from block number to page. A truncation is one number, the first block from which on everything
 //! *below* this layer is hidden, and what was punched out before it are ranges in which it is; what is written there
@@ -181,9 +181,9 @@ pub(crate) struct FileDelta {
 pub(crate) enum Put {
     /// The layer had no page for the block.
     New,
-    /// A page that a consistency point would have had to write.
+    /// A page that a checkpoint would have had to write.
     Over,
-    /// A page with a place of its own, which is not free before the consistency point is
+    /// A page with a place of its own, which is not free before the checkpoint is
     /// durable.
     OverPlaced,
 }
@@ -362,7 +362,7 @@ impl FileDelta {
     }
 
     /// Reserved blocks of pages that were replaced or cut off: the log may refer to them
-    /// until it is cut for the layer's consistency point.
+    /// until it is cut for the layer's checkpoint.
     pub(crate) fn unused(&self) -> &[(BlockAddr, u32)] {
         &self.unused
     }
@@ -481,7 +481,7 @@ pub(crate) struct Delta {
     pub(crate) charge: Charge,
 }
 
-/// What overlays count for: blocks that their consistency point may have to
+/// What overlays count for: blocks that their checkpoint may have to
 /// allocate, and bytes of memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Charge {

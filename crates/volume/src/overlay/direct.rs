@@ -1,12 +1,12 @@
 //! Large data that has to be stable goes to its place at once.
 //!
-//! Through the log such data is written twice, there and to its place. Left to a consistency point
+//! Through the log such data is written twice, there and to its place. Left to a checkpoint
 //! it is written once, but a request that waits for it waits for everything else that the
-//! consistency point writes, and the device rests until enough wait. So, as ZFS does with its
+//! checkpoint writes, and the device rests until enough wait. So, as ZFS does with its
 //! indirect log blocks, the data is written to blocks that are allocated for it, several requests
 //! at a time; one flush covers all whose data has arrived ([`weir_store::Settler`]); and only then
-//! a record goes to the log that says where the data is, with its checksums. The next consistency
-//! point takes the blocks into the tree instead of writing them again.
+//! a record goes to the log that says where the data is, with its checksums. The next checkpoint
+//! takes the blocks into the tree instead of writing them again.
 //!
 //! A WRITE goes that way when the log has fallen behind or others go that way already: one that is
 //! alone has its reply in a third of the time through the log, which takes one write that is
@@ -17,22 +17,22 @@
 //! is damage, and is treated as damage in a tree is. And small operations, which share
 //! batches of the log with the record, never wait for data.
 //!
-//! **Ownership of the blocks.** They are allocated until a consistency point takes them: in no map,
+//! **Ownership of the blocks.** They are allocated until a checkpoint takes them: in no map,
 //! so that a crash frees them by itself.
 //!
 //! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped (the client is
 //!    gone) they are free at once, or, if data may still be on its way to them, when the
-//!    next consistency point has waited for it ([`Stray`]).
+//!    next checkpoint has waited for it ([`Stray`]).
 //! 2. Then pages of the overlay own them ([`Placed`]). A page that is overwritten, cut off or
-//!    removed before the consistency point leaves them to its delta: the log still
+//!    removed before the checkpoint leaves them to its delta: the log still
 //!    refers to them, so they must not be allocated again until the log is cut behind
-//!    the record. That is when the consistency point is durable to which the delta
+//!    the record. That is when the checkpoint is durable to which the delta
 //!    belongs ([`CpWriter::unused`](weir_store::CpWriter::unused)), for the record was
 //!    appended in the same epoch.
 //! 3. Recovery marks what the log refers to as allocated before anything is allocated. Its pages
 //!    are on the device only. A reader of one holds the volume's root of that moment, as for a
-//!    block of the tree; and blocks that become unused wait with those that the same consistency
-//!    point frees until no reader holds it ([`weir_store::RootPin`]).
+//!    block of the tree; and blocks that become unused wait with those that the same checkpoint
+//!    frees until no reader holds it ([`weir_store::RootPin`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Placements {
         self.sending.load(Ordering::Relaxed) > 0 || self.agg.log().queued() >= self.behind
     }
 
-    /// Takes the blocks whose owning requests are gone. Called by consistency points.
+    /// Takes the blocks whose owning requests are gone. Called by checkpoints.
     pub(crate) fn take_strays(&self) -> Vec<Stray> {
         std::mem::take(&mut *self.strays.lock())
     }
@@ -102,7 +102,7 @@ impl Placements {
         self.unused.lock().extend(blocks);
     }
 
-    /// Takes them. Called by consistency points while the epoch lock is held exclusively.
+    /// Takes them. Called by checkpoints while the epoch lock is held exclusively.
     pub(crate) fn take_unused(&self) -> Vec<(BlockAddr, u32)> {
         std::mem::take(&mut *self.unused.lock())
     }

@@ -1,9 +1,9 @@
-//! The lock between operations and consistency points.
+//! The lock between operations and checkpoints.
 //!
-//! A consistency point must contain every operation wholly or not at all,
+//! A checkpoint must contain every operation wholly or not at all,
 //! although operations touch several inodes and append to the log. So each
 //! mutation holds the epoch lock from its first change until its log record is queued,
-//! and a consistency point takes it exclusively for the instant in which it advances
+//! and a checkpoint takes it exclusively for the instant in which it advances
 //! the epoch and marks its place in the log. Operations never wait for I/O while
 //! they hold it, so the instant is microseconds.
 //!
@@ -13,7 +13,7 @@
 //!
 //! What panics while it holds the lock has changed something by half. The process ends then; where the panic
 //! is caught instead, the aggregate is poisoned before the lock can be taken exclusively, so that no
-//! consistency point makes the half durable.
+//! checkpoint makes the half durable.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //!
 //! **Loading races.** A record read from the tree may be outdated when it is put
 //! into the table: meanwhile another thread may have loaded the inode, changed
-//! it, and a consistency point published and evicted it. An inode with an overlay
+//! it, and a checkpoint published and evicted it. An inode with an overlay
 //! is always in the table, and roots are published before overlays are dropped;
 //! so if, under the shard's lock, the table does not have the inode and the root
 //! is still the one that was read, the record is current. Otherwise the load is
@@ -36,11 +36,11 @@ pub(crate) struct State {
     pub(crate) dead: bool,
     /// `rec` has changes that the log does not have.
     pub(crate) unlogged: bool,
-    /// Changes of the current epoch, or of an older one that a consistency point
+    /// Changes of the current epoch, or of an older one that a checkpoint
     /// has not frozen yet.
     pub(crate) active: Option<Box<Delta>>,
     /// Changes of ended segments that are not in the tree yet, oldest first: the one
-    /// that a running consistency point merges, and one for each snapshot since.
+    /// that a running checkpoint merges, and one for each snapshot since.
     pub(crate) frozen: SmallVec<[Arc<Delta>; 1]>,
     /// The volume has been reverted: this object is not the inode any more.
     pub(crate) superseded: bool,

@@ -1,4 +1,4 @@
-//! What is in memory: changes since the last consistency point, and what all volumes of an aggregate share.
+//! What is in memory: changes since the last checkpoint, and what all volumes of an aggregate share.
 
 pub(crate) mod calls;
 pub(crate) mod clients;

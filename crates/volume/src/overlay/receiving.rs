@@ -1,5 +1,4 @@
-//! What a volume is as the destination of a transfer: how far that has come, and what was received since the last consistency
-//! point.
+//! What a volume is as the destination of a transfer: how far that has come, and what was received since the last checkpoint.
 
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ pub(crate) struct Changed {
     pub(crate) pages: usize,
 }
 
-/// What was received since the last consistency point began.
+/// What was received since the last checkpoint began.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// In the order of their keys, as the windows.
@@ -104,17 +103,17 @@ pub(crate) struct Receiving {
     pub(crate) batch: Batch,
     /// When the batch was begun.
     since: Option<Duration>,
-    /// Bytes that a consistency point is merging.
+    /// Bytes that a checkpoint is merging.
     in_flight: u64,
-    /// Of the transfer's bytes, those that the last consistency point has.
+    /// Of the transfer's bytes, those that the last checkpoint has.
     durable: u64,
     /// A transfer is being received.
     running: bool,
-    /// The next consistency point makes it none.
+    /// The next checkpoint makes it none.
     pub(crate) ending: bool,
 }
 
-/// What a consistency point takes of it.
+/// What a checkpoint takes of it.
 pub(crate) struct TakenBatch {
     pub(crate) batch: Batch,
     /// What the volume is as of then.
@@ -155,7 +154,7 @@ impl Receiving {
         self.running = false;
     }
 
-    /// Of the transfer's bytes, those that the last consistency point has.
+    /// Of the transfer's bytes, those that the last checkpoint has.
     pub(crate) fn durable(&self) -> u64 {
         self.durable
     }
@@ -165,7 +164,7 @@ impl Receiving {
         self.since
     }
 
-    /// Takes in what was received until `now`; returns the bytes of the batch, and those that a consistency point is merging.
+    /// Takes in what was received until `now`; returns the bytes of the batch, and those that a checkpoint is merging.
     pub(crate) fn add(&mut self, more: &mut Batch, now: Duration) -> (u64, u64) {
         self.batch.append(more);
         self.since.get_or_insert(now);
@@ -178,14 +177,14 @@ impl Receiving {
         std::mem::take(&mut self.batch)
     }
 
-    /// A consistency point begins, which merges the batch; whether it makes the volume no destination.
+    /// A checkpoint begins, which merges the batch; whether it makes the volume no destination.
     pub(crate) fn take(&mut self) -> (Batch, bool) {
         let batch = self.drop_batch();
         self.in_flight = batch.bytes;
         (batch, std::mem::take(&mut self.ending))
     }
 
-    /// The consistency point is durable.
+    /// The checkpoint is durable.
     pub(crate) fn merged(&mut self, taken: &TakenBatch) {
         self.in_flight = 0;
         if let Some(transfer) = taken.rec.and_then(|rec| rec.transfer) {

@@ -1,7 +1,7 @@
 //! Reservations: what overlays count for, and blocks that are reserved to them.
 //!
-//! Blocks are allocated when a consistency point is written. So an operation first has the allocator *reserve* the blocks
-//! that its consistency point may need; what it charges to an overlay of them stays reserved until that is dropped.
+//! Blocks are allocated when a checkpoint is written. So an operation first has the allocator *reserve* the blocks
+//! that its checkpoint may need; what it charges to an overlay of them stays reserved until that is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,7 +9,7 @@ use weir_store::tree::TreeRoot;
 ///
 /// As long as it is the root of its volume or snapshot nothing that it refers to is freed. When it
 /// no longer is, the root that replaces it gives it the pin ([`weir_store::RootPin`]) of the last
-/// consistency point that had it, and from then on that pin keeps the blocks. So a volume that is
+/// checkpoint that had it, and from then on that pin keeps the blocks. So a volume that is
 /// not changed keeps nothing.
 pub(crate) struct RootState {
     pub(crate) root: TreeRoot,
@@ -24,7 +24,7 @@ impl RootState {
         })
     }
 
-    /// It is about to be replaced; `life` is the pin of the last consistency point that had it.
+    /// It is about to be replaced; `life` is the pin of the last checkpoint that had it.
     /// Before blocks that only it refers to can be reused.
     pub(crate) fn supersede(&self, life: Arc<RootPin>) {
         // The first is the one: a root is superseded once.

@@ -1,23 +1,23 @@
-//! When consistency points are due, which operations wait for one, and how fast changes may come meanwhile.
+//! When checkpoints are due, which operations wait for one, and how fast changes may come meanwhile.
 //!
-//! **When a consistency point is due.** When overlays hold a third of the page
+//! **When a checkpoint is due.** When overlays hold a third of the page
 //! frames or of the other memory that they may take, or the log is half full and
-//! what is left of it is needed for the time that the consistency point takes, or
+//! what is left of it is needed for the time that the checkpoint takes, or
 //! some seconds have passed since a change.
 //! While it is written, operations go on in the next epoch. The log share: the
 //! later it begins, the more of what is overwritten in between is written to its
 //! place only once; but it has to write the overlays while clients go on
 //! filling the log. Twice what the overlays hold is left free for that.
 //!
-//! **Priority.** A consistency point in a hurry takes the whole device, and every write of the log waits behind its
+//! **Priority.** A checkpoint in a hurry takes the whole device, and every write of the log waits behind its
 //! writes: measured, durable writes of 8 KiB went on at a fifth of their rate for as long as it took. So as long as no
 //! operation waits for it and memory is not short, it writes a byte for every two that are logged: it is done when the
 //! log has grown by the twice that were left free. It goes on nevertheless, at some 200 MB/s when little is logged and
 //! at four times that when nothing is.
 //!
 //! **Pacing.** If clients change things faster than the device takes them, the next epoch would fill what is left of
-//! memory or log before the consistency point is done, and all clients would be blocked until then. So the room that
-//! the next epoch may use grows with the progress of the consistency point: a quarter of it at once, for bursts, and
+//! memory or log before the checkpoint is done, and all clients would be blocked until then. So the room that
+//! the next epoch may use grows with the progress of the checkpoint: a quarter of it at once, for bursts, and
 //! the rest as the frozen overlays are written. An operation that is ahead waits for the next bit of progress. That
 //! makes clients as fast as the device, smoothly, and needs no clock.
 
@@ -38,7 +38,7 @@ use crate::overlay::event::Event;
 use crate::overlay::reservation::Totals;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Makes consistency points. What is scheduled here is carried out a layer above.
+/// Makes checkpoints. What is scheduled here is carried out a layer above.
 pub(crate) trait MakeCheckpoint: Send + Sync {
     /// Makes one, if nothing speaks against it, and waits while another is being made.
     fn make(&self);
@@ -57,9 +57,9 @@ pub(crate) struct Schedule {
     agg: Arc<Aggregate>,
     epoch_lock: EpochLock,
     totals: Totals,
-    /// Notified when a consistency point completes or fails.
+    /// Notified when a checkpoint completes or fails.
     progress: Event,
-    /// Notified when a consistency point is requested, or the engine stops.
+    /// Notified when a checkpoint is requested, or the engine stops.
     work: Event,
     /// The last one that completed.
     completed: AtomicU64,
@@ -73,16 +73,16 @@ pub(crate) struct Schedule {
     merged: AtomicU64,
     /// The highest epoch that an operation waits for.
     hurry: AtomicU64,
-    /// The one that is being made, or was last. It is no generation of the aggregate's: of those a consistency point with
+    /// The one that is being made, or was last. It is no generation of the aggregate's: of those a checkpoint with
     /// snapshots in it takes several.
     writing: AtomicU64,
     /// Makes one if an operation waits for it; if there is none a thread of the engine does.
     maker: OnceLock<Weak<dyn MakeCheckpoint>>,
-    /// A thread of the engine makes consistency points; if not, the thread that waits for one makes it.
+    /// A thread of the engine makes checkpoints; if not, the thread that waits for one makes it.
     background: bool,
-    /// No consistency points are made, not yet or not any more.
+    /// No checkpoints are made, not yet or not any more.
     stopping: AtomicBool,
-    /// Something has changed since the last consistency point began.
+    /// Something has changed since the last checkpoint began.
     changed: AtomicBool,
     /// The volumes in which.
     changed_volumes: Mutex<BTreeSet<VolumeId>>,
@@ -112,7 +112,7 @@ impl Schedule {
             writing: AtomicU64::new(0),
             maker: OnceLock::new(),
             background,
-            // Until recovery is done no thread may make a consistency point: it would release records of the log that
+            // Until recovery is done no thread may make a checkpoint: it would release records of the log that
             // are not applied yet.
             stopping: AtomicBool::new(true),
             changed: AtomicBool::new(false),
@@ -122,13 +122,13 @@ impl Schedule {
         }
     }
 
-    /// Without a thread for it, `maker` makes the consistency points that are waited for.
+    /// Without a thread for it, `maker` makes the checkpoints that are waited for.
     pub(crate) fn made_by(&self, maker: Weak<dyn MakeCheckpoint>) {
         let again = self.maker.set(maker).is_err();
-        assert!(!again, "consistency points are made by one");
+        assert!(!again, "checkpoints are made by one");
     }
 
-    /// The lock between operations and consistency points.
+    /// The lock between operations and checkpoints.
     pub(crate) fn epoch_lock(&self) -> &EpochLock {
         &self.epoch_lock
     }
@@ -138,7 +138,7 @@ impl Schedule {
         &self.totals
     }
 
-    /// Recovery is done: consistency points may be made.
+    /// Recovery is done: checkpoints may be made.
     pub(crate) fn start(&self) {
         self.stopping.store(false, Ordering::Release);
     }
@@ -155,23 +155,23 @@ impl Schedule {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Notes that the next consistency point has something to do.
+    /// Notes that the next checkpoint has something to do.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the next consistency point has to process this volume.
+    /// Notes that the next checkpoint has to process this volume.
     pub(crate) fn note_changed(&self, id: VolumeId) {
         self.changed_volumes.lock().insert(id);
         self.note_change();
     }
 
-    /// Whether something has changed since the last consistency point began.
+    /// Whether something has changed since the last checkpoint began.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// The consistency point of this epoch begins, the epoch lock is held exclusively: notes where, and takes the volumes in which
+    /// The checkpoint of this epoch begins, the epoch lock is held exclusively: notes where, and takes the volumes in which
     /// something has changed.
     pub(crate) fn take_changed(&self) -> BTreeSet<VolumeId> {
         self.changed.store(false, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Schedule {
         std::mem::take(&mut *self.changed_volumes.lock())
     }
 
-    /// A consistency point is being made, from now on or no more.
+    /// A checkpoint is being made, from now on or no more.
     pub(crate) fn set_active(&self, active: bool) {
         self.active.store(active, Ordering::Release);
         if !active {
@@ -197,7 +197,7 @@ impl Schedule {
         &self.progress
     }
 
-    /// Blocks the thread that makes consistency points until one is requested, the engine stops, or `time` has passed;
+    /// Blocks the thread that makes checkpoints until one is requested, the engine stops, or `time` has passed;
     /// whether one is requested.
     pub(crate) fn wait_for_work(&self, time: Duration) -> bool {
         self.work
@@ -209,7 +209,7 @@ impl Schedule {
         self.work.wait_until(|| self.stopped());
     }
 
-    /// Makes a consistency point that contains everything done until now, and waits for it.
+    /// Makes a checkpoint that contains everything done until now, and waits for it.
     pub(crate) fn cp_now(&self) -> Result<(), FsError> {
         let epoch = self.epoch_lock.epoch();
         self.request_checkpoint(Backpressure::Epoch(epoch));
@@ -243,7 +243,7 @@ impl Schedule {
         }
     }
 
-    /// Admits an operation that is going to log `bytes`, unless memory or log are short; requests a consistency point
+    /// Admits an operation that is going to log `bytes`, unless memory or log are short; requests a checkpoint
     /// in time.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
         if !self.changed.load(Ordering::Relaxed) {
@@ -269,7 +269,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// `used` bytes are more than should be: begins a consistency point, or sees
+    /// `used` bytes are more than should be: begins a checkpoint, or sees
     /// to it that those used since it began keep pace with it.
     #[cold]
     fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
@@ -297,13 +297,13 @@ impl Schedule {
     }
 
     /// Whether overlays hold so much memory that recovery cannot just go on. A third of it,
-    /// as where clients make a consistency point due: the log's next batch, what it is read
-    /// through (a quarter at most) and the consistency point need the rest.
+    /// as where clients make a checkpoint due: the log's next batch, what it is read
+    /// through (a quarter at most) and the checkpoint need the rest.
     pub(crate) fn overlays_fill(&self) -> bool {
         self.totals.frames() > self.memory / 3 || self.totals.heap() > self.heap / 2
     }
 
-    /// Notes where the consistency point `epoch` begins: the epoch lock is held exclusively.
+    /// Notes where the checkpoint `epoch` begins: the epoch lock is held exclusively.
     fn begin_pace(&self, epoch: u64) {
         self.writing.store(epoch, Ordering::Relaxed);
         let frozen = &self.frozen;
@@ -313,7 +313,7 @@ impl Schedule {
         self.merged.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the consistency point that is being made, which has written `written` bytes,
+    /// Waits until the checkpoint that is being made, which has written `written` bytes,
     /// may write more without taking the device from the log; not for long, and least if
     /// the log wants nothing.
     pub(crate) fn give_way(&self, written: u64) {
@@ -329,14 +329,14 @@ impl Schedule {
         }
     }
 
-    /// What the log has taken since the consistency point that is being made began.
+    /// What the log has taken since the checkpoint that is being made began.
     fn logged(&self) -> u64 {
         let began = self.frozen.log.load(Ordering::Relaxed);
         // Saturates: it may have been released.
         self.agg.log().fill().0.saturating_sub(began)
     }
 
-    /// Whether the consistency point that is being made, which has written `written` bytes, need
+    /// Whether the checkpoint that is being made, which has written `written` bytes, need
     /// not wait for the log.
     pub(crate) fn may_write(&self, written: u64) -> bool {
         written <= AHEAD + self.logged() / 2
@@ -346,7 +346,7 @@ impl Schedule {
             || self.stopping.load(Ordering::Acquire)
     }
 
-    /// Notes that the consistency point has dealt with this much of the overlays.
+    /// Notes that the checkpoint has dealt with this much of the overlays.
     pub(crate) fn progressed(&self, bytes: u64) {
         self.merged.fetch_add(bytes, Ordering::Relaxed);
         self.progress.notify_all();
@@ -365,7 +365,7 @@ impl Schedule {
         }
     }
 
-    /// Requests the consistency point of `epoch`.
+    /// Requests the checkpoint of `epoch`.
     pub(crate) fn want(&self, epoch: u64) {
         if self.wanted.fetch_max(epoch, Ordering::AcqRel) < epoch && self.background {
             self.work.notify_all();
@@ -398,7 +398,7 @@ impl Schedule {
         if !self.background {
             while !self.completed(target) {
                 let Some(maker) = self.maker.get().and_then(Weak::upgrade) else {
-                    unreachable!("a consistency point is waited for, and nobody makes it");
+                    unreachable!("a checkpoint is waited for, and nobody makes it");
                 };
                 maker.make();
             }
@@ -406,20 +406,20 @@ impl Schedule {
         target
     }
 
-    /// Whether the consistency point `epoch` is durable and published.
+    /// Whether the checkpoint `epoch` is durable and published.
     pub(crate) fn is_durable(&self, epoch: u64) -> bool {
         self.completed.load(Ordering::Acquire) >= epoch
     }
 
-    /// Whether there is nothing to wait for: the consistency point `epoch` is durable, or will never be made.
+    /// Whether there is nothing to wait for: the checkpoint `epoch` is durable, or will never be made.
     pub(crate) fn completed(&self, epoch: u64) -> bool {
         self.is_durable(epoch) || self.agg.guard().is_set() || self.stopping.load(Ordering::Acquire)
     }
 
-    /// Notes that a consistency point is durable and published.
+    /// Notes that a checkpoint is durable and published.
     pub(crate) fn complete(&self, epoch: u64) {
         let before = self.completed.fetch_max(epoch, Ordering::AcqRel);
-        invariant!(self.agg.guard() => before + 1 == epoch, "consistency point {epoch} is complete after {before}");
+        invariant!(self.agg.guard() => before + 1 == epoch, "checkpoint {epoch} is complete after {before}");
         self.progress.notify_all();
     }
 }
@@ -457,10 +457,10 @@ mod tests {
         (engine, vol)
     }
 
-    /// A count that is wrong ends the thread of consistency points in tests: a thread that waits for one must not wait
+    /// A count that is wrong ends the thread of checkpoints in tests: a thread that waits for one must not wait
     /// for ever.
     #[test]
-    fn who_waits_for_a_consistency_point_is_told_that_it_panicked() {
+    fn who_waits_for_a_checkpoint_is_told_that_it_panicked() {
         let (engine, vol) = engine(true);
         let name = b"file";
         let cx = || Cx::new(Time::EPOCH);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_consistency_point_is_heard_after_snapshots() {
+    fn who_waits_for_a_checkpoint_is_heard_after_snapshots() {
         let (engine, vol) = engine(false);
         let schedule = &vol.core.schedule;
         for name in ["a", "b", "c"] {

@@ -14,7 +14,7 @@ pub(crate) struct Segments {
     current: AtomicU64,
     /// Inodes with changes of the current one.
     dirty: Mutex<Vec<Arc<Inode>>>,
-    /// Those that a snapshot has ended, for the next consistency point.
+    /// Those that a snapshot has ended, for the next checkpoint.
     sealed: Mutex<Vec<Sealed>>,
 }
 
@@ -45,7 +45,7 @@ impl Segments {
         dirty.len() == 1
     }
 
-    /// How many wait for the next consistency point besides the current one.
+    /// How many wait for the next checkpoint besides the current one.
     pub(crate) fn sealed(&self) -> usize {
         self.sealed.lock().len()
     }
@@ -69,7 +69,7 @@ impl Segments {
         }
     }
 
-    /// A consistency point takes all of them, oldest first, and ends the current one. No operation holds the epoch
+    /// A checkpoint takes all of them, oldest first, and ends the current one. No operation holds the epoch
     /// lock.
     pub(crate) fn take(&self) -> (Vec<Sealed>, Part) {
         let last = self.end();

@@ -1,5 +1,5 @@
 //! Ranges of a file in an overlay that are to share the blocks of other ranges: what [`crate::ops::clone_range`] leaves until the
-//! next consistency point.
+//! next checkpoint.
 //!
 //! The blocks are not listed, however many they are: their addresses can be looked up in a tree that does not change. Two
 //! trees are needed, because a clone outlives the one at hand. It is *read* in the tree that was committed when it was
@@ -35,7 +35,7 @@ impl fmt::Debug for Seen {
 pub(crate) struct Share {
     /// Behind the last block of the range.
     pub(crate) end: u64,
-    /// The first one as it is read until the next consistency point.
+    /// The first one as it is read until the next checkpoint.
     pub(crate) seen: Seen,
     /// The first one in the tree that the volume has before this segment is merged.
     pub(crate) merged: (Ino, u64),

@@ -1,4 +1,4 @@
-//! The snapshots of a volume in memory, as users see them, and what consistency points have to do about them.
+//! The snapshots of a volume in memory, as users see them, and what checkpoints have to do about them.
 //!
 //! `V` is a volume's view of a snapshot; some that were requested are kept.
 
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub label: String,
     /// When it was made.
     pub created: Time,
-    /// Bytes that only this snapshot holds, as of the last consistency point.
+    /// Bytes that only this snapshot holds, as of the last checkpoint.
     pub used: u64,
     /// Bytes of file data that the volume had.
     pub referenced: u64,
@@ -70,7 +70,7 @@ struct Info {
     created: Time,
     /// Inodes with lower numbers were there, unless they had been removed.
     next_ino: u64,
-    /// `None` until a consistency point has made it.
+    /// `None` until a checkpoint has made it.
     stored: Option<Stored>,
     clones: u32,
     /// It was received: where it was first made.
@@ -81,7 +81,7 @@ struct Info {
     holds: u32,
 }
 
-/// What a consistency point has made of one.
+/// What a checkpoint has made of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     pub(crate) root: TreeRoot,
@@ -115,7 +115,7 @@ pub(crate) struct Snaps<V> {
     exported: Option<u32>,
     /// Views that are kept, the last used one last.
     views: Vec<View<V>>,
-    /// For the next consistency point: renamed ones, those whose contents' hash is new, removed ones, and the one to
+    /// For the next checkpoint: renamed ones, those whose contents' hash is new, removed ones, and the one to
     /// revert to with its new place.
     named: BTreeSet<u32>,
     hashed: BTreeSet<u32>,
@@ -141,7 +141,7 @@ pub(crate) enum Shown {
     AsVolume { change_base: u64 },
 }
 
-/// What a consistency point is to do about snapshots, besides making them.
+/// What a checkpoint is to do about snapshots, besides making them.
 pub(crate) struct Changes<V> {
     pub(crate) next: u32,
     /// Renamed snapshots: identity, new name, new label.
@@ -274,7 +274,7 @@ impl<V> Snaps<V> {
         Some((id, found))
     }
 
-    /// Takes in a snapshot that the tree has: at the start, or one that a consistency point has made of what was
+    /// Takes in a snapshot that the tree has: at the start, or one that a checkpoint has made of what was
     /// received.
     pub(crate) fn take_in(&mut self, rec: &SnapshotRec) {
         let info = Info {
@@ -314,7 +314,7 @@ impl<V> Snaps<V> {
     }
 
     /// What a clone of this snapshot begins with: its identity, tree, generation, and
-    /// number of data blocks. `None` until a consistency point has made it.
+    /// number of data blocks. `None` until a checkpoint has made it.
     pub(crate) fn to_clone(
         &self,
         name: &str,
@@ -378,7 +378,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// Takes in what a consistency point has made of them; returns the views whose snapshots are gone.
+    /// Takes in what a checkpoint has made of them; returns the views whose snapshots are gone.
     pub(crate) fn publish(
         &mut self,
         changes: Changes<V>,
@@ -482,7 +482,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// What a consistency point has made of one; `None` until then.
+    /// What a checkpoint has made of one; `None` until then.
     ///
     /// # Errors
     /// `Stale` if there is no such snapshot.

@@ -47,17 +47,17 @@ impl Space {
         self.snapshot_reserve.store(bytes, Ordering::Relaxed);
     }
 
-    /// Data blocks as of the last consistency point.
+    /// Data blocks as of the last checkpoint.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Blocks that only snapshots hold, as of the last consistency point.
+    /// Blocks that only snapshots hold, as of the last checkpoint.
     pub(crate) fn dead(&self) -> u64 {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// A consistency point has these.
+    /// A checkpoint has these.
     pub(crate) fn set_committed(&self, used: u64, dead: u64) {
         self.used.store(used, Ordering::Relaxed);
         self.dead.store(dead, Ordering::Relaxed);

@@ -62,9 +62,9 @@ pub(crate) struct Live {
     pub(crate) snaps: Mutex<Snaps<Volume>>,
     /// Held during changes of the volume as a whole, or of its snapshots.
     pub(crate) admin: Mutex<()>,
-    /// What the control plane has stored with it; empty: nothing. The next consistency point stores it.
+    /// What the control plane has stored with it; empty: nothing. The next checkpoint stores it.
     pub(crate) annotation: Mutex<Arc<str>>,
-    /// What is stored of the volume beside its tree; locked by consistency points.
+    /// What is stored of the volume beside its tree; locked by checkpoints.
     pub(crate) catalog: Mutex<Catalog>,
     /// Inodes that are open, and those without a name.
     pub(crate) unlinked: Unlinked,
@@ -86,7 +86,7 @@ struct View {
     ended: AtomicBool,
 }
 
-/// A volume of the aggregate, which is no view: the only thing that the volume table lists, consistency points merge, and
+/// A volume of the aggregate, which is no view: the only thing that the volume table lists, checkpoints merge, and
 /// transfers write to.
 #[derive(Clone)]
 pub(crate) struct LiveVolume(Arc<Volume>);
@@ -154,8 +154,7 @@ impl LiveVolume {
     }
 }
 
-/// Permission to change a volume: the epoch lock is held, and the volume is no view. What is changed under it is in one consistency
-/// point.
+/// Permission to change a volume: the epoch lock is held, and the volume is no view. What is changed under it is in one checkpoint.
 pub(crate) struct Entered<'a> {
     pass: OpGuard<'a>,
     live: &'a Live,
@@ -248,7 +247,7 @@ impl Volume {
         Ok(view)
     }
 
-    /// Nothing leads to this view's root any more; `life` is the pin of the last consistency point that had it. What is
+    /// Nothing leads to this view's root any more; `life` is the pin of the last checkpoint that had it. What is
     /// still being read keeps its blocks.
     pub(crate) fn retire(&self, life: &Arc<RootPin>) {
         let Role::View(view) = &self.role else {

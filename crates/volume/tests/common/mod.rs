@@ -104,7 +104,7 @@ pub fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Resul
     vol.drive_blocking(&mut Cx::new(now()), op)
 }
 
-/// Ends without a consistency point, once everything that was acknowledged is durable.
+/// Ends without a checkpoint, once everything that was acknowledged is durable.
 pub fn crash(engine: Engine, vol: Arc<Volume>) {
     let last = run(&vol, |cx| {
         vol.setattr(cx, vol.root(), &SetAttr::default(), None)

@@ -26,7 +26,7 @@ use super::{Replication, uuid};
 const LABEL: &str = "snapmirror-label";
 /// Operations of the control plane that take longer are answered as they are then.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Breaking off waits for a consistency point at worst.
+/// Breaking off waits for a checkpoint at worst.
 const BREAK: Duration = Duration::from_secs(60);
 const GIB: u64 = 1 << 30;
 
