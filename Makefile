@@ -14,7 +14,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack api docs ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 api docs ontap lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -32,7 +32,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack api docs ontap lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 api docs ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -59,6 +59,11 @@ smoke:
 attack:
 	$(CARGO) build -p weir --locked
 	conformance/attack/run
+
+# Users that Kerberos establishes, with a realm of the tests' own.
+krb5:
+	$(CARGO) build -p weir --locked
+	conformance/krb5/run
 
 # Clients that others have written, against the API of the real binary.
 api:

@@ -6,6 +6,7 @@
 
 mod drc;
 mod failure;
+pub mod gss;
 mod limit;
 pub mod mount3;
 pub mod nlm;
@@ -25,6 +26,11 @@ pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
 pub use service::{Arrival, Begin, Config, ConnInfo, Handled, Later, Service};
 pub use service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+
+/// Decodes the security wrapping of a call (RPCSEC_GSS): whether it decodes. For fuzzing.
+pub fn decode_sealed(record: &[u8]) -> bool {
+    gss::decode(record)
+}
 
 /// Decodes the arguments of any call that the service knows, by program, version
 /// and procedure: whether they decode, or `None` if there is no such call. For

@@ -85,8 +85,8 @@ impl Mounts {
 }
 
 /// Whether a rule admits a flavour that this server can establish.
-fn usable(rule: &Rule) -> bool {
-    rpc::offered(rule.flavours).next().is_some()
+fn usable(rule: &Rule, kerberos: bool) -> bool {
+    rpc::offered(rule.flavours, kerberos).next().is_some()
 }
 
 /// One call being served.
@@ -95,6 +95,8 @@ pub(crate) struct Op<'a> {
     pub(crate) table: &'a ExportTable,
     pub(crate) mounts: &'a Mounts,
     pub(crate) client: IpAddr,
+    /// Whether callers can be established by Kerberos.
+    pub(crate) kerberos: bool,
     pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when the client's admission depends on a name that is not known yet.
@@ -135,7 +137,7 @@ impl Op<'_> {
         let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
         let exports = self.table.iter();
         let mut exports: Vec<_> = exports
-            .filter(|e| matches!(verdict(e), Verdict::Rule(rule) if usable(rule)))
+            .filter(|e| matches!(verdict(e), Verdict::Rule(rule) if usable(rule, self.kerberos)))
             .flat_map(|e| e.paths().map(move |path| (path, e)))
             .collect();
         exports.sort_unstable_by_key(|(path, _)| *path);
@@ -143,7 +145,11 @@ impl Op<'_> {
             let before = self.out.len();
             self.out.put_bool(true);
             self.out.put_opaque(path.as_bytes());
-            for rule in e.rules.iter().filter(|r| r.protocols.nfsv3 && usable(r)) {
+            for rule in e
+                .rules
+                .iter()
+                .filter(|r| r.protocols.nfsv3 && usable(r, self.kerberos))
+            {
                 self.out.put_bool(true);
                 self.out.put_opaque(rule.clients.to_string().as_bytes());
             }
@@ -164,7 +170,7 @@ impl Op<'_> {
         };
         self.volume = Some(export.volume());
         let flavours = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
-            Verdict::Rule(rule) if usable(rule) => rule.flavours,
+            Verdict::Rule(rule) if usable(rule, self.kerberos) => rule.flavours,
             Verdict::Rule(_) | Verdict::Denied => {
                 self.out.put_u32(stat::ACCES);
                 return Ok(());
@@ -180,8 +186,9 @@ impl Op<'_> {
                 self.out.put_u32(stat::OK);
                 self.out.put_opaque(&handle);
                 // MOUNT itself may come by any flavour: clients learn here by which to go on (RFC 2623 §2.6).
-                self.out.put_u32(rpc::offered(flavours).count() as u32);
-                for (number, _) in rpc::offered(flavours) {
+                self.out
+                    .put_u32(rpc::offered(flavours, self.kerberos).count() as u32);
+                for (number, _) in rpc::offered(flavours, self.kerberos) {
                     self.out.put_u32(number);
                 }
                 self.mounts.add(self.client, text.trim_end_matches('/'));

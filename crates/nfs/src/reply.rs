@@ -106,6 +106,16 @@ impl ReplyBuf {
         }
     }
 
+    /// The reply in another form: what begins with room for the record mark. It counts as the same; if the log fails, it
+    /// becomes SYSTEM_ERR.
+    pub(crate) fn replaced(self, head: Vec<u8>) -> ReplyBuf {
+        ReplyBuf {
+            done: self.done,
+            more: self.more,
+            ..ReplyBuf::whole(head, None)
+        }
+    }
+
     /// Says what the reply counts as.
     pub(crate) fn count_as(&mut self, done: Done) {
         self.done = Some(done);

@@ -5,6 +5,7 @@
 //! connection, the second does not disturb the other calls that share it.
 
 use crate::xdr::{Put, Reader};
+use std::ops::RangeInclusive;
 use weir_vfs::{Flavour, Flavours, Groups, Identity};
 
 /// `msg_type` CALL (RFC 5531 §9).
@@ -20,10 +21,20 @@ pub const MAX_AUTH_BYTES: usize = 400;
 pub const AUTH_NONE: u32 = 0;
 /// AUTH_SYS (RFC 5531 Appendix A).
 pub const AUTH_SYS: u32 = 1;
-/// RPCSEC_GSS (RFC 2203 §5), of which each service is a flavour to export rules.
+/// RPCSEC_GSS (RFC 2203 §4).
 pub const RPCSEC_GSS: u32 = 6;
-/// Flavours by which this server can establish a caller: what it offers is what an export's rule and this have in common.
-pub const ESTABLISHED: Flavours = Flavours::SYS;
+/// The pseudo flavours of Kerberos: RPCSEC_GSS with its three services (RFC 2623 §2.2.2). Here also the flavour of a call
+/// whose caller was established so ([`established`]); off the wire it is refused.
+pub const AUTH_KRB5: u32 = 390_003;
+/// See [`AUTH_KRB5`]; with integrity.
+pub const AUTH_KRB5I: u32 = 390_004;
+/// See [`AUTH_KRB5`]; with privacy.
+pub const AUTH_KRB5P: u32 = 390_005;
+const ESTABLISHED: RangeInclusive<u32> = AUTH_KRB5..=AUTH_KRB5P;
+/// Longest body of a credential that was established: the user's groups are in it.
+const MAX_ESTABLISHED: usize = 20 + 4 * MAX_ESTABLISHED_GIDS as usize;
+/// Most groups of a user that count; beyond are none that a name service returned.
+const MAX_ESTABLISHED_GIDS: u32 = 4096;
 /// Most supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
 const MAX_GIDS: u32 = 16;
 /// Longest machine name in an AUTH_SYS credential (RFC 5531 Appendix A).
@@ -41,6 +52,10 @@ pub enum AuthStat {
     BadCred = 1,
     /// AUTH_TOOWEAK: the procedure wants a stronger one.
     TooWeak = 5,
+    /// RPCSEC_GSS_CREDPROBLEM: no such context, or not its owner (RFC 2203 §5.3.3.3).
+    GssCred = 13,
+    /// RPCSEC_GSS_CTXPROBLEM: the context is used up.
+    GssCtx = 14,
 }
 
 /// How a call that was understood ended at the RPC level (`accept_stat` and
@@ -75,6 +90,8 @@ pub enum Credential {
     None,
     /// AUTH_SYS: what the client's kernel says the caller is.
     Sys(Identity),
+    /// What a security mechanism has established, in this way.
+    Established(Flavour, Identity),
 }
 
 impl Credential {
@@ -82,7 +99,7 @@ impl Credential {
     pub fn identity(&self) -> Option<&Identity> {
         match self {
             Credential::None => None,
-            Credential::Sys(identity) => Some(identity),
+            Credential::Sys(identity) | Credential::Established(_, identity) => Some(identity),
         }
     }
 
@@ -91,20 +108,24 @@ impl Credential {
         match self {
             Credential::None => Flavour::None,
             Credential::Sys(_) => Flavour::Sys,
+            Credential::Established(flavour, _) => *flavour,
         }
     }
 }
 
-/// The flavours of `rule` that a client may use here, those first that cost least; with the pseudo-flavours by which MOUNT
+/// The flavours of `rule` that a client may use here, the strongest first (§2.7); with the pseudo-flavours by which MOUNT
 /// names them (RFC 2623 §2.2.3) and, of Kerberos, the services of RPCSEC_GSS (RFC 2203 §5.3.2.2).
-pub fn offered(rule: Flavours) -> impl Iterator<Item = (u32, Option<u32>)> {
+pub fn offered(rule: Flavours, kerberos: bool) -> impl Iterator<Item = (u32, Option<u32>)> {
     let known = [
+        (Flavour::Krb5Privacy, AUTH_KRB5P, Some(3)),
+        (Flavour::Krb5Integrity, AUTH_KRB5I, Some(2)),
+        (Flavour::Krb5, AUTH_KRB5, Some(1)),
         (Flavour::Sys, AUTH_SYS, None),
-        (Flavour::Krb5, 390_003, Some(1)),
-        (Flavour::Krb5Integrity, 390_004, Some(2)),
-        (Flavour::Krb5Privacy, 390_005, Some(3)),
     ];
-    let common = rule.and(ESTABLISHED);
+    let common = match kerberos {
+        true => rule,
+        false => rule.and(Flavours::SYS),
+    };
     known
         .into_iter()
         .filter_map(move |(flavour, number, service)| {
@@ -167,8 +188,16 @@ fn call_body(xid: u32, mut r: Reader<'_>) -> Message<'_> {
     let (Ok(program), Ok(version), Ok(procedure)) = (r.u32(), r.u32(), r.u32()) else {
         return Message::Nonsense;
     };
-    let (Ok(flavour), Ok(cred)) = (r.u32(), r.opaque(MAX_AUTH_BYTES)) else {
-        return Message::Refuse(xid, Refusal::Auth(AuthStat::BadCred));
+    let bad = Message::Refuse(xid, Refusal::Auth(AuthStat::BadCred));
+    let Ok(flavour) = r.u32() else {
+        return bad;
+    };
+    let most = match ESTABLISHED.contains(&flavour) {
+        true => MAX_ESTABLISHED,
+        false => MAX_AUTH_BYTES,
+    };
+    let Ok(cred) = r.opaque(most) else {
+        return bad;
     };
     let (Ok(_), Ok(_)) = (r.u32(), r.opaque(MAX_AUTH_BYTES)) else {
         return Message::Refuse(xid, Refusal::Auth(AuthStat::BadCred));
@@ -193,8 +222,23 @@ impl Call<'_> {
             AUTH_SYS => auth_sys(self.cred)
                 .map(Credential::Sys)
                 .ok_or(Refusal::Auth(AuthStat::BadCred)),
+            flavour if self.is_established() => {
+                let flavour = match flavour {
+                    AUTH_KRB5 => Flavour::Krb5,
+                    AUTH_KRB5I => Flavour::Krb5Integrity,
+                    _ => Flavour::Krb5Privacy,
+                };
+                auth_unix(self.cred, MAX_ESTABLISHED_GIDS)
+                    .map(|identity| Credential::Established(flavour, identity))
+                    .ok_or(Refusal::Auth(AuthStat::BadCred))
+            }
             _ => Err(Refusal::Auth(AuthStat::BadCred)),
         }
+    }
+
+    /// Whether the credential is of a flavour of our own: such a call must not come off the wire.
+    pub fn is_established(&self) -> bool {
+        ESTABLISHED.contains(&self.flavour)
     }
 
     /// The credential without the part that may change between
@@ -208,13 +252,54 @@ impl Call<'_> {
 }
 
 fn auth_sys(body: &[u8]) -> Option<Identity> {
+    auth_unix(body, MAX_GIDS)
+}
+
+/// The record of a call with a caller that was established, to be served as one with any other credential. It has the
+/// form of AUTH_SYS's.
+pub fn established(call: &Call<'_>, flavour: Flavour, who: &Identity, args: &[u8]) -> Vec<u8> {
+    let flavour = match flavour {
+        Flavour::Krb5 => AUTH_KRB5,
+        Flavour::Krb5Integrity => AUTH_KRB5I,
+        _ => AUTH_KRB5P,
+    };
+    let groups = who.unix.gids.as_slice();
+    let groups = groups
+        .get(..MAX_ESTABLISHED_GIDS as usize)
+        .unwrap_or(groups);
+    let mut out = Vec::with_capacity(64 + 4 * groups.len() + args.len());
+    let (program, version) = (call.program, call.version);
+    for v in [
+        call.xid,
+        CALL,
+        RPC_VERSION,
+        program,
+        version,
+        call.procedure,
+        flavour,
+    ] {
+        out.put_u32(v);
+    }
+    let words = 5 + groups.len() as u32;
+    // The length, then no stamp and no machine name.
+    for v in [4 * words, 0, 0, who.unix.uid, who.unix.gid, words - 5] {
+        out.put_u32(v);
+    }
+    groups.iter().for_each(|gid| out.put_u32(*gid));
+    out.put_u32(AUTH_NONE);
+    out.put_u32(0);
+    out.extend_from_slice(args);
+    out
+}
+
+fn auth_unix(body: &[u8], most: u32) -> Option<Identity> {
     let mut r = Reader::new(body);
     let _stamp = r.u32().ok()?;
     let _machine = r.opaque(MAX_MACHINE_NAME).ok()?;
     let uid = r.u32().ok()?;
     let gid = r.u32().ok()?;
     let count = r.u32().ok()?;
-    if count > MAX_GIDS {
+    if count > most {
         return None;
     }
     let groups: Option<Groups> = (0..count).map(|_| r.u32().ok()).collect();

@@ -8,6 +8,7 @@
 
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
+use crate::gss::{Acceptor, Gss};
 use crate::limit::{HeldCall, HeldCalls};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
@@ -15,7 +16,7 @@ use crate::nsm;
 use crate::operation;
 use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
-use crate::rpc::{self, Call, Credential, Message, Refusal};
+use crate::rpc::{self, AuthStat, Call, Credential, Message, Refusal};
 use crate::v3::{self, procedure};
 use crate::v4::{self, Nfs4};
 use crate::xdr::Reader;
@@ -24,7 +25,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
@@ -238,6 +239,8 @@ pub struct Service {
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
     nfs4: Arc<Nfs4>,
+    gss: OnceLock<Arc<Gss>>,
+    rng: Arc<dyn Rng>,
 }
 
 /// What a call that waits takes up besides its bytes: the future, its slot and place in the tree.
@@ -325,7 +328,7 @@ impl Service {
         let locks = LockService::start(nlm::Parts {
             vfs: Arc::clone(&config.vfs),
             clock: Arc::clone(&config.clock),
-            rng: config.rng,
+            rng: Arc::clone(&config.rng),
             records: Arc::clone(&config.records),
             grace: config.grace,
             name: config.name,
@@ -341,13 +344,32 @@ impl Service {
             outbox,
             held: Arc::default(),
             nfs4,
+            gss: OnceLock::new(),
+            rng: config.rng,
         })
+    }
+
+    /// Callers may be established by this mechanism from now on. Only the first counts.
+    pub fn accept_contexts(&self, acceptor: Arc<dyn Acceptor>) {
+        let (clock, rng) = (Arc::clone(&self.clock), Arc::clone(&self.rng));
+        let budget = Arc::clone(self.vfs.claims.budget());
+        let gss = Gss::new(acceptor, budget, clock, rng);
+        let _ = self.gss.set(Arc::new(gss));
+        self.nfs4.kerberos.store(true, Ordering::Relaxed);
+    }
+
+    /// The security contexts, if callers can be established.
+    pub fn gss(&self) -> Option<&Arc<Gss>> {
+        self.gss.get()
     }
 
     /// Does what is due by time: to be called about once a second.
     pub fn tick(&self) {
         self.locks.tick();
         self.nfs4.tick();
+        if let Some(gss) = self.gss() {
+            gss.tick();
+        }
         // Not before all services' clients have claimed what they had.
         if self.vfs.grace.settle(self.clock.monotonic()) {
             self.records.end_grace();
@@ -396,32 +418,64 @@ impl Service {
         record: &[u8],
         now: impl Into<Arrival>,
     ) -> Handled {
+        let now = now.into();
         match rpc::message(record) {
-            Message::Call(call) if is_nfs4(&call) => {
-                self.nfs4.call(conn, &call, record, now.into())
-            }
-            Message::Call(call) => match self.call(conn, &call, record.len(), now.into()) {
-                Ok(handled) => handled,
-                Err(suspended) => {
-                    let held = suspended.held.is_some();
-                    let record = kept(record, &call, &suspended).to_vec();
-                    let waiting = Waiting {
-                        service: Arc::clone(self),
-                        suspended,
-                    };
-                    let later = Box::pin(later(waiting, conn.clone(), record));
-                    match held {
-                        true => Handled::Held(later),
-                        false => Handled::Later(later),
-                    }
+            Message::Call(call) if call.flavour > rpc::AUTH_SYS => {
+                let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
+                match (gss, not_served(&call)) {
+                    (_, Some(why)) => refuse(call.xid, why),
+                    (Some(gss), None) => gss.call(self, conn, &call, record, now),
+                    (None, None) => refuse(call.xid, Refusal::Auth(AuthStat::BadCred)),
                 }
-            },
+            }
+            Message::Call(call) => self.serve(conn, &call, record, now),
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(xid, body) => {
                 self.nfs4.replied(conn.id, xid, body);
                 Handled::Drop
             }
             Message::Nonsense => Handled::Close("not an RPC message"),
+        }
+    }
+
+    /// As [`Service::handle`], for a record that was made of a sealed one ([`rpc::established`]).
+    pub(crate) fn handle_established(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        record: &[u8],
+        now: Arrival,
+    ) -> Handled {
+        match rpc::message(record) {
+            Message::Call(call) => self.serve(conn, &call, record, now),
+            _ => Handled::Close("not an RPC message"),
+        }
+    }
+
+    fn serve(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        record: &[u8],
+        now: Arrival,
+    ) -> Handled {
+        if is_nfs4(call) {
+            return self.nfs4.call(conn, call, record, now);
+        }
+        match self.call(conn, call, record.len(), now) {
+            Ok(handled) => handled,
+            Err(suspended) => {
+                let held = suspended.held.is_some();
+                let record = kept(record, call, &suspended).to_vec();
+                let waiting = Waiting {
+                    service: Arc::clone(self),
+                    suspended,
+                };
+                let later = Box::pin(later(waiting, conn.clone(), record));
+                match held {
+                    true => Handled::Held(later),
+                    false => Handled::Later(later),
+                }
+            }
         }
     }
 
@@ -446,6 +500,15 @@ impl Service {
         let refuse = |why| Poll::Ready(Begin::refuse(call.xid, why));
         if let Some(why) = not_served(&call) {
             return refuse(why);
+        }
+        if call.flavour > rpc::AUTH_SYS {
+            // What it is to write cannot be seen before it is opened, but its context cannot be made up either.
+            let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
+            return match gss {
+                Some(gss) if gss.knows(&call) => Poll::Ready(Begin::Go(None)),
+                Some(_) => refuse(Refusal::Auth(AuthStat::GssCred)),
+                None => refuse(Refusal::Auth(AuthStat::BadCred)),
+            };
         }
         let handle = match (call.program, call.version, call.procedure) {
             (NFS_PROGRAM, 4, v4::COMPOUND) => self.nfs4.long(conn, call.args),
@@ -635,6 +698,7 @@ impl Service {
             table: &table,
             mounts: &self.mounts,
             client: conn.peer.ip().to_canonical(),
+            kerberos: self.gss().is_some(),
             cx,
             out: &mut head,
             unknown: None,

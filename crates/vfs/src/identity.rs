@@ -11,6 +11,11 @@ const FEW: usize = weir_base::limits::MAX_GROUPS;
 pub struct Groups(SmallVec<[u32; FEW]>);
 
 impl Groups {
+    /// All of them.
+    pub fn as_slice(&self) -> &[u32] {
+        &self.0
+    }
+
     /// Whether `gid` is one of them.
     pub fn contains(&self, gid: u32) -> bool {
         match self.0.len() {

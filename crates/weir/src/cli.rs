@@ -57,7 +57,8 @@ pub struct Serve {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
     /// How volumes without an export policy of their own are exported: ro or rw; root_squash, no_root_squash or all_squash;
-    /// anonuid=N, anongid=N; clients=ADDR[/BITS], a host name, or names with * and ? (repeat for several)
+    /// anonuid=N, anongid=N; sec=FLAVOURS of sys, krb5, krb5i and krb5p with colons between (sys); clients=ADDR[/BITS], a host
+    /// name, or names with * and ? (repeat for several)
     #[arg(
         long,
         value_name = "LIST",
@@ -65,6 +66,10 @@ pub struct Serve {
         default_value = "rw,no_root_squash"
     )]
     pub export_options: Vec<String>,
+    /// Let Kerberos establish NFS users (sec=krb5, krb5i, krb5p), with the keys of this keytab: those of nfs/HOST. Needs the
+    /// system's libgssapi-krb5-2
+    #[arg(long, value_name = "FILE")]
+    pub krb5_keytab: Option<PathBuf>,
     /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,

@@ -47,17 +47,18 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
         .collect())
 }
 
-/// Reads a list such as `krb5i:krb5p`, as exports(5) has it.
+/// Reads flavours with colons between, as exports(5) has them.
 fn flavours(list: &str) -> Result<Flavours> {
-    let one = |name| match name {
+    let named = list.split(':').map(|name| match name {
         "sys" => Ok(Flavours::SYS),
         "krb5" => Ok(Flavours::of(Flavour::Krb5)),
         "krb5i" => Ok(Flavours::of(Flavour::Krb5Integrity)),
         "krb5p" => Ok(Flavours::of(Flavour::Krb5Privacy)),
-        _ => bail!("sec= takes sys, krb5, krb5i, krb5p, with colons between them"),
-    };
-    list.split(':')
-        .try_fold(Flavours::NONE, |all, name| Ok(all.or(one(name)?)))
+        _ => bail!("sec takes sys, krb5, krb5i and krb5p with colons between, not '{name}'"),
+    });
+    let named: Vec<Flavours> = named.collect::<Result<_>>()?;
+    let all = named.into_iter().reduce(Flavours::or);
+    all.context("sec takes at least one flavour")
 }
 
 /// Why an export of these rules on `listen` deserves a second thought, if it does.
@@ -98,11 +99,10 @@ mod tests {
         let shown: Vec<String> = two.iter().map(|r| r.clients.to_string()).collect();
         assert_eq!(shown, ["10.0.0.0/8", "::1"]);
         assert!(read("rw,clients=*.example.com,clients=build7").is_ok());
-        let [secure] = &read("sec=krb5i:krb5p").unwrap()[..] else {
-            panic!("one rule");
-        };
-        assert_eq!(secure.flavours, Flavours::KRB5_INTEGRITY);
-        assert_eq!(secure.writers, secure.flavours);
+        let secure = read("sec=krb5i:krb5p").unwrap();
+        assert_eq!(secure[0].flavours, Flavours::KRB5_INTEGRITY);
+        let any = read("rw,sec=sys:krb5:krb5i:krb5p").unwrap();
+        assert_eq!(any[0].flavours, Flavours::SYS.or(Flavours::KRB5));
         for bad in [
             "rx",
             "rw=1",
@@ -114,6 +114,9 @@ mod tests {
             "clients=10.0.*",
             "clients=*.",
             "clients=0x7f000002",
+            "sec=",
+            "sec=krb",
+            "sec=sys:",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -14,6 +14,7 @@ mod exports;
 mod health;
 #[cfg(test)]
 mod held_back_tests;
+mod krb5;
 mod logging;
 mod metrics;
 mod net;

@@ -24,6 +24,7 @@ use weir_volume::{Engine, EngineOptions};
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
+use crate::krb5::Kerberos;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
 use crate::room::Room;
@@ -146,6 +147,9 @@ impl Storage {
         service.on_callback(Arc::new(move |connection, message| {
             mail.send(connection, message).is_ok()
         }));
+        if let Some(keytab) = &args.krb5_keytab {
+            service.accept_contexts(Arc::new(Kerberos::start(keytab, os::cores())?));
+        }
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let rpc = Rpc::new(

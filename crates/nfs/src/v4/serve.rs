@@ -55,6 +55,8 @@ pub(crate) struct Nfs4 {
     patience: Patience,
     notices: Mutex<Vec<Notice>>,
     any_notice: AtomicBool,
+    /// Whether callers can be established by Kerberos.
+    pub(crate) kerberos: AtomicBool,
 }
 
 /// The name that a client keeps over restarts, which is also its record: its owner, or a hash of one that is too
@@ -106,6 +108,7 @@ impl Nfs4 {
                 patience: Patience::default(),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
+                kerberos: AtomicBool::new(false),
             }
         })
     }

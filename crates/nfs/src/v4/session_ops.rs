@@ -12,6 +12,7 @@ use crate::rpc::{self, ACCEPTED_BYTES};
 use crate::xdr::Put;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
+use weir_vfs::Flavours;
 
 /// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
 const CHECKED: usize = 512;
@@ -272,12 +273,14 @@ impl Run<'_> {
         self.put_flavours()
     }
 
-    /// The security flavours; the current handle is used up (§2.6.3.1.1.8).
+    /// The security flavours that the rule of the current handle admits this client with, the strongest first; the current
+    /// handle is used up (§2.6.3.1.1.8). Above all exports, any.
     fn put_flavours(&mut self) -> Outcome {
-        let flavours = self.flavours()?.unwrap_or(rpc::ESTABLISHED);
+        let flavours = self.flavours()?.unwrap_or(Flavours::SYS.or(Flavours::KRB5));
+        let kerberos = self.s.kerberos.load(Ordering::Relaxed);
         let out = &mut self.c.out;
-        out.put_u32(rpc::offered(flavours).count() as u32);
-        for (number, service) in rpc::offered(flavours) {
+        out.put_u32(rpc::offered(flavours, kerberos).count() as u32);
+        for (number, service) in rpc::offered(flavours, kerberos) {
             let Some(service) = service else {
                 out.put_u32(number);
                 continue;

@@ -23,6 +23,11 @@ pub(super) fn targets() -> Vec<Target> {
             seeds: calls,
         },
         Target {
+            name: "rpc_sealed",
+            run: sealed,
+            seeds: sealed_seeds,
+        },
+        Target {
             name: "arguments",
             run: arguments,
             seeds: argument_seeds,
@@ -38,6 +43,50 @@ pub(super) fn targets() -> Vec<Target> {
             seeds: super::service::seeds,
         },
     ]
+}
+
+/// A call under a security context (RFC 2203): the head, the credential, and what protects the arguments.
+fn sealed(input: &[u8]) {
+    let _ = weir_nfs::decode_sealed(input);
+}
+
+/// Calls of each purpose in each service.
+fn sealed_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for procedure in 0..4 {
+        for service in 1..4 {
+            let mut out = Out::default();
+            for v in [7, 0, 2, weir_nfs::NFS_PROGRAM, 3, 1, rpc::RPCSEC_GSS] {
+                out.u32(v);
+            }
+            let mut credential = Out::default();
+            for v in [1, procedure, 9, service] {
+                credential.u32(v);
+            }
+            credential.opaque(&[5; 16]);
+            out.opaque(&credential.0);
+            out.u32(rpc::RPCSEC_GSS);
+            out.opaque(&[1; 28]);
+            // The number of the credential, then arguments; with integrity a checksum.
+            let body = [&9u32.to_be_bytes()[..], &[3; 36]].concat();
+            match (procedure, service) {
+                (0 | 3, 1) => {}
+                (0 | 3, 2) => {
+                    out.opaque(&body);
+                    out.opaque(&[1; 28]);
+                }
+                _ => {
+                    out.opaque(&body);
+                }
+            }
+            assert!(
+                weir_nfs::decode_sealed(&out.0),
+                "seed {procedure} {service}"
+            );
+            seeds.push(out.0);
+        }
+    }
+    seeds
 }
 
 /// Programs by the first byte of the input, with the versions served.

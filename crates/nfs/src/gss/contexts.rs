@@ -1,0 +1,128 @@
+//! The contexts that are established, by handle.
+
+use super::window::{Seen, Window};
+use super::{Established, IDLE, Peer, Protection};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use weir_base::{Budget, Clock, Reservation, Rng};
+
+/// Bytes of a handle. Whoever has one without the keys of its context can do nothing with it but ask whether it exists;
+/// random ones are not found by trying.
+pub(super) const HANDLE: usize = 16;
+/// Bytes that a context is charged for: the window, the keys, the table's entry, and each copy's part of the mechanism.
+const BYTES: usize = 4096;
+const BYTES_A_COPY: usize = 2048;
+
+/// One context.
+pub(super) struct Context {
+    pub(super) peer: Peer,
+    protections: Box<[Mutex<Box<dyn Protection>>]>,
+    window: Mutex<Window>,
+    /// On the monotonic clock.
+    ends: Duration,
+    /// Seconds on the monotonic clock when it was used last.
+    used: AtomicU64,
+    _memory: Reservation,
+}
+
+impl Context {
+    /// Uses a copy of it; any number is one.
+    pub(super) fn with<T>(&self, copy: usize, use_it: impl FnOnce(&mut dyn Protection) -> T) -> T {
+        let protection = &self.protections[copy % self.protections.len()];
+        use_it(&mut **protection.lock())
+    }
+
+    /// A call has this number.
+    pub(super) fn see(&self, number: u32, now: Duration) -> Seen {
+        // Written once a second, not at each call.
+        if self.used.load(Ordering::Relaxed) != now.as_secs() {
+            self.used.store(now.as_secs(), Ordering::Relaxed);
+        }
+        self.window.lock().see(number)
+    }
+}
+
+type Table = HashMap<[u8; HANDLE], Arc<Context>>;
+
+/// See the parent module's head.
+pub(super) struct Contexts {
+    table: RwLock<Table>,
+    budget: Arc<Budget>,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+}
+
+impl Contexts {
+    pub(super) fn new(budget: Arc<Budget>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Contexts {
+        Contexts {
+            table: RwLock::default(),
+            budget,
+            clock,
+            rng,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.read().len()
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// Takes in a context; `None` if there is no room even after others went.
+    pub(super) fn add(&self, made: Established) -> Option<([u8; HANDLE], Arc<Context>)> {
+        let bytes = BYTES + made.protections.len() * BYTES_A_COPY;
+        let mut memory = self.budget.try_reserve(bytes);
+        while memory.is_none() && self.remove_oldest() {
+            memory = self.budget.try_reserve(bytes);
+        }
+        let now = self.now();
+        let context = Arc::new(Context {
+            peer: made.peer,
+            protections: made.protections.into_iter().map(Mutex::new).collect(),
+            window: Mutex::default(),
+            ends: now.saturating_add(made.lifetime),
+            used: AtomicU64::new(now.as_secs()),
+            _memory: memory?,
+        });
+        let mut handle = [0; HANDLE];
+        for half in handle.chunks_mut(8) {
+            half.copy_from_slice(&self.rng.next_u64().to_be_bytes());
+        }
+        self.table.write().insert(handle, Arc::clone(&context));
+        Some((handle, context))
+    }
+
+    pub(super) fn get(&self, handle: &[u8]) -> Option<Arc<Context>> {
+        let context = self.table.read().get(handle).map(Arc::clone)?;
+        (self.now() < context.ends).then_some(context)
+    }
+
+    pub(super) fn remove(&self, handle: &[u8]) {
+        self.table.write().remove(handle);
+    }
+
+    /// Removes the context that was used the longest time ago; `false` if there is none.
+    fn remove_oldest(&self) -> bool {
+        let mut table = self.table.write();
+        let used =
+            |(_, context): &(&[u8; HANDLE], &Arc<Context>)| context.used.load(Ordering::Relaxed);
+        let oldest = table.iter().min_by_key(used).map(|(handle, _)| *handle);
+        oldest.is_some_and(|handle| table.remove(&handle).is_some())
+    }
+
+    pub(super) fn tick(&self) {
+        let now = self.now();
+        let over = |c: &Context| {
+            let used = Duration::from_secs(c.used.load(Ordering::Relaxed));
+            now >= c.ends || now.saturating_sub(used) > IDLE
+        };
+        if self.table.read().values().any(|c| over(c)) {
+            self.table.write().retain(|_, c| !over(c));
+        }
+    }
+}

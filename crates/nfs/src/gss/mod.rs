@@ -1,0 +1,364 @@
+//! RPCSEC_GSS (RFC 2203): calls whose caller is established by a security mechanism, Kerberos in practice.
+//!
+//! **Where it stands.** In front of the service, not in it: a call that comes under a security context is verified and
+//! opened, and an ordinary record is made of it, with a credential of a flavour of our own in place of the sealed one
+//! ([`crate::rpc`], `AUTH_KRB5` and after); the reply to it is sealed on its way out. So every program, what waits, and what
+//! is kept of calls for retransmissions know nothing of it, and calls without it pay one comparison. A call off the wire
+//! that already bears such a flavour is refused. The price is one copy of a call and of its reply, beside a checksum or a
+//! cipher over the same bytes that costs more.
+//!
+//! **What blocks.** Establishing a context reads the keytab and writes the replay cache, and finding the user's groups may
+//! ask a directory server: the [`Acceptor`] does both on threads of its own, and the call waits as one that waits for a
+//! device does. At most [`ESTABLISHING`] are under way; beyond that a client is told to try later. After that, nothing that
+//! a call needs is anywhere but in memory.
+//!
+//! **The window.** See [`window`].
+//!
+//! **Memory.** A context is charged to the budget of client state. When that has no room, the one that was used the longest
+//! time ago goes; its client establishes another (RPCSEC_GSS_CREDPROBLEM). A context ends with the ticket that it was
+//! established by, and after [`IDLE`] without a call.
+//!
+//! **One context on several cores.** A user on a mount with `nconnect=16` is one context, and a mechanism may need
+//! exclusive use of it for each message. So it may hand out several copies of a context ([`Established::protections`]); a
+//! connection always uses the same one.
+
+mod contexts;
+pub mod window;
+mod wire;
+
+use crate::reply::ReplyBuf;
+use crate::rpc::{self, AuthStat, Call, Refusal};
+use crate::service::{Arrival, ConnInfo, Handled, Service};
+use contexts::{Context, Contexts};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use weir_base::{Budget, Clock, Rng};
+use weir_vfs::{Flavour, Identity};
+use wire::Procedure;
+
+pub(crate) use wire::decode;
+pub use wire::{Credential, Service as Protect};
+
+/// Longest token that establishes a context: a Kerberos ticket with the groups of an Active Directory user is up to 64 KiB.
+pub const MAX_TOKEN: usize = 64 << 10;
+/// Contexts that are being established at once, at most.
+pub const ESTABLISHING: usize = 64;
+/// Time without a call after which a context is forgotten.
+pub const IDLE: Duration = Duration::from_secs(3600);
+
+/// The user behind a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The name that the mechanism knows it by, such as `alice@EXAMPLE.COM`.
+    pub principal: String,
+    /// Whom it acts as.
+    pub identity: Identity,
+}
+
+/// What protects the messages of one context. Not shared between threads at once.
+pub trait Protection: Send {
+    /// Whether `mic` is the peer's checksum of `message`.
+    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool;
+    /// The checksum of a message; `None` if the context is no longer good.
+    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>>;
+    /// The message encrypted, likewise.
+    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>>;
+    /// The message of the peer decrypted; `None` if it was not encrypted under this context.
+    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// A context that is established.
+pub struct Established {
+    /// The user.
+    pub peer: Peer,
+    /// How long it is good for.
+    pub lifetime: Duration,
+    /// One copy or more.
+    pub protections: Vec<Box<dyn Protection>>,
+}
+
+/// How establishing a context ended.
+#[derive(Default)]
+pub struct Accepted {
+    /// GSS-API's major status (RFC 2744 §3.9.1): 0 is success.
+    pub major: u32,
+    /// The mechanism's minor status.
+    pub minor: u32,
+    /// The token for the peer.
+    pub token: Vec<u8>,
+    /// The context, with success.
+    pub established: Option<Established>,
+}
+
+/// A security mechanism, as the accepting side.
+pub trait Acceptor: Send + Sync {
+    /// Takes the first token of a client. The future must not block.
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>>;
+}
+
+/// See the module's head.
+pub struct Gss {
+    acceptor: Arc<dyn Acceptor>,
+    contexts: Contexts,
+    establishing: AtomicUsize,
+}
+
+/// How the reply to a call is sealed.
+struct Seal {
+    context: Arc<Context>,
+    copy: usize,
+    sequence: u32,
+    protect: Protect,
+}
+
+impl Gss {
+    /// Contexts by `acceptor`, charged to `budget`.
+    pub fn new(
+        acceptor: Arc<dyn Acceptor>,
+        budget: Arc<Budget>,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+    ) -> Gss {
+        Gss {
+            acceptor,
+            contexts: Contexts::new(budget, clock, rng),
+            establishing: AtomicUsize::new(0),
+        }
+    }
+
+    /// Contexts there are.
+    pub fn contexts(&self) -> usize {
+        self.contexts.len()
+    }
+
+    /// Forgets contexts that have ended; about once a second.
+    pub fn tick(&self) {
+        self.contexts.tick();
+    }
+
+    /// Serves a call with this flavour that arrived on `conn`.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        service: &Arc<Service>,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        record: &[u8],
+        now: Arrival,
+    ) -> Handled {
+        let Some(credential) = Credential::decode(call.cred) else {
+            return refuse(call.xid, AuthStat::BadCred);
+        };
+        match credential.procedure {
+            Procedure::Init if call.procedure == 0 => self.establish(call),
+            // No mechanism that is served takes more than one step.
+            Procedure::Init | Procedure::Continue => refuse(call.xid, AuthStat::GssCred),
+            Procedure::Data | Procedure::Destroy => {
+                self.data(service, conn, (call, record), &credential, now)
+            }
+        }
+    }
+
+    /// Whether a long record may be read: its context is one of ours.
+    pub(crate) fn knows(&self, call: &Call<'_>) -> bool {
+        let credential = Credential::decode(call.cred);
+        credential.is_some_and(|c| self.contexts.get(c.handle).is_some())
+    }
+
+    fn establish(self: &Arc<Self>, call: &Call<'_>) -> Handled {
+        let Some(token) = wire::token(call.args) else {
+            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
+        };
+        let begun = self.establishing.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn(Arc::clone(self));
+        if begun >= ESTABLISHING {
+            return crate::service::refuse(call.xid, Refusal::SystemErr);
+        }
+        let xid = call.xid;
+        let accepted = self.acceptor.accept(token.to_vec());
+        Handled::Later(Box::pin(async move {
+            let accepted = accepted.await;
+            turn.0.established(xid, accepted)
+        }))
+    }
+
+    fn established(&self, xid: u32, accepted: Accepted) -> Handled {
+        let Accepted {
+            mut major,
+            minor,
+            token,
+            established,
+        } = accepted;
+        let mut made = None;
+        if let Some(established) = established {
+            made = self.contexts.add(established);
+            if made.is_none() {
+                /// `GSS_S_UNAVAILABLE` (RFC 2744 §3.9.1).
+                const UNAVAILABLE: u32 = 16 << 16;
+                major = UNAVAILABLE;
+            }
+        }
+        let handle = made.as_ref().map_or(&[][..], |(handle, _)| handle);
+        // The verifier is the checksum of the window (RFC 2203 §5.2.3.1).
+        let mic = match &made {
+            Some((_, context)) => context.with(0, |p| p.mic(&window::SIZE.to_be_bytes())),
+            None => None,
+        };
+        let mut out = ReplyBuf::start(128 + token.len());
+        wire::put_accepted(&mut out, xid, mic.as_deref());
+        wire::put_init_result(&mut out, handle, (major, minor), &token);
+        Handled::Reply(ReplyBuf::whole(out, None), None)
+    }
+
+    fn data(
+        &self,
+        service: &Arc<Service>,
+        conn: &ConnInfo,
+        (call, record): (&Call<'_>, &[u8]),
+        credential: &Credential<'_>,
+        now: Arrival,
+    ) -> Handled {
+        let Some(context) = self.contexts.get(credential.handle) else {
+            return refuse(call.xid, AuthStat::GssCred);
+        };
+        let Some((head, mic)) = wire::verifier(record) else {
+            return refuse(call.xid, AuthStat::GssCred);
+        };
+        let copy = conn.id as usize;
+        if !context.with(copy, |p| p.verify(head, mic)) {
+            return refuse(call.xid, AuthStat::GssCred);
+        }
+        if credential.sequence >= window::MAX_SEQUENCE {
+            return refuse(call.xid, AuthStat::GssCtx);
+        }
+        // Not before the verifier was seen to be right: nobody else moves the window.
+        match context.see(credential.sequence, self.contexts.now()) {
+            window::Seen::New => {}
+            // RFC 2203 §5.3.3.1: a replay is discarded without a word.
+            window::Seen::Again => return Handled::Drop,
+            // The client would wait for a minute; so it sends again at once.
+            window::Seen::Below => return Handled::Close("a call below the window of its context"),
+        }
+        let seal = Seal {
+            context,
+            copy,
+            sequence: credential.sequence,
+            protect: credential.service,
+        };
+        if credential.procedure == Procedure::Destroy {
+            self.contexts.remove(credential.handle);
+            let mut out = ReplyBuf::start(64);
+            rpc::put_accepted(&mut out, call.xid);
+            return seal.handled(Handled::Reply(ReplyBuf::whole(out, None), None));
+        }
+        let Some(args) = seal.open(call.args) else {
+            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
+        };
+        let flavour = match credential.service {
+            Protect::None => Flavour::Krb5,
+            Protect::Integrity => Flavour::Krb5Integrity,
+            Protect::Privacy => Flavour::Krb5Privacy,
+        };
+        let identity = &seal.context.peer.identity;
+        let inner = rpc::established(call, flavour, identity, &args);
+        seal.handled(service.handle_established(conn, &inner, now))
+    }
+}
+
+/// One of the contexts that are being established.
+struct Turn(Arc<Gss>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.establishing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Seal {
+    /// The arguments of a call as they were before they were protected.
+    fn open<'a>(&self, args: &'a [u8]) -> Option<std::borrow::Cow<'a, [u8]>> {
+        use std::borrow::Cow;
+        match self.protect {
+            Protect::None => Some(Cow::Borrowed(args)),
+            Protect::Integrity => {
+                let (body, mic) = wire::integrity(args)?;
+                if !self.context.with(self.copy, |p| p.verify(body, mic)) {
+                    return None;
+                }
+                wire::numbered(body, self.sequence).map(Cow::Borrowed)
+            }
+            Protect::Privacy => {
+                let sealed = wire::privacy(args)?;
+                let mut body = self.context.with(self.copy, |p| p.unwrap(sealed))?;
+                let args = wire::numbered(&body, self.sequence)?.len();
+                body.drain(..body.len() - args);
+                Some(Cow::Owned(body))
+            }
+        }
+    }
+
+    /// What becomes of the call, with its reply sealed.
+    fn handled(self, handled: Handled) -> Handled {
+        match handled {
+            Handled::Reply(reply, lsn) => match self.seal(reply) {
+                Some(sealed) => Handled::Reply(sealed, lsn),
+                None => Handled::Close(GONE),
+            },
+            Handled::Parked(later, refusal) => match self.seal(refusal) {
+                Some(sealed) => {
+                    let later = Box::pin(async move { self.handled(later.await) });
+                    Handled::Parked(later, sealed)
+                }
+                None => Handled::Close(GONE),
+            },
+            Handled::Later(later) => {
+                Handled::Later(Box::pin(async move { self.handled(later.await) }))
+            }
+            Handled::Held(later) => {
+                Handled::Held(Box::pin(async move { self.handled(later.await) }))
+            }
+            other @ (Handled::Drop | Handled::Close(_)) => other,
+        }
+    }
+
+    /// The reply with a verifier, and its results protected as the call's arguments were (RFC 2203 §5.3.3.2).
+    fn seal(&self, reply: ReplyBuf) -> Option<ReplyBuf> {
+        let message = reply.message();
+        let Some((xid, stat, results)) = wire::accepted(&message) else {
+            return Some(reply);
+        };
+        let number = self.sequence.to_be_bytes();
+        let (verifier, protected) = self.context.with(self.copy, |p| {
+            let verifier = p.mic(&number)?;
+            if stat != 0 || self.protect == Protect::None {
+                return Some((verifier, None));
+            }
+            let body = [&number[..], results].concat();
+            let sealed = match self.protect {
+                Protect::Privacy => (p.wrap(&body)?, None),
+                _ => {
+                    let mic = p.mic(&body)?;
+                    (body, Some(mic))
+                }
+            };
+            Some((verifier, Some(sealed)))
+        })?;
+        let room = protected.as_ref().map_or(results.len(), |p| p.0.len());
+        let mut out = ReplyBuf::start(256 + room);
+        wire::put_head(&mut out, (xid, stat), &verifier);
+        match protected {
+            None => out.extend_from_slice(results),
+            Some((body, mic)) => wire::put_protected(&mut out, &body, mic.as_deref()),
+        }
+        Some(reply.replaced(out))
+    }
+}
+
+/// Why a connection is closed whose replies cannot be sealed any more.
+const GONE: &str = "the security context is no longer good";
+
+fn refuse(xid: u32, why: AuthStat) -> Handled {
+    crate::service::refuse(xid, Refusal::Auth(why))
+}

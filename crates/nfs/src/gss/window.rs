@@ -1,0 +1,131 @@
+//! The numbers of a context's calls that were seen (RFC 2203 §5.3.3.1).
+//!
+//! **Problem.** A client numbers the calls of a context in the order in which it encodes them. Each number is taken once,
+//! and one that is too far below the highest is not taken at all. Over many connections calls overtake each other: with a
+//! window that is too narrow, calls that are merely late are dropped, and their client waits, or makes its connections anew.
+//!
+//! **How wide.** The distance between two numbers that arrive in the wrong order is at most the number of calls that are
+//! encoded and not yet received. Over NFSv4.1 those are the slots of the session, 1,024 at most. Over NFSv3 a server that
+//! reads from a connection as long as 256 calls of it wait has 16 × 256 = 4,096 of sixteen connections under way, and the
+//! sockets hold as many again that were not read. Hence 8,192, which is a kilobyte a context. The Linux client is told the
+//! number, and encodes a call anew that has waited for so long that it would fall below.
+//!
+//! **How.** A ring of bits by number: a number has a bit of its own among any [`SIZE`] in a row, and raising the highest
+//! clears those between.
+
+/// Numbers in the window, a power of two.
+pub const SIZE: u32 = 8192;
+/// From this number on, a context is used up (RFC 2203 §5.3.3.1, `MAXSEQ`).
+pub const MAX_SEQUENCE: u32 = 0x8000_0000;
+
+const WORDS: usize = SIZE as usize / 64;
+
+/// What a number is to the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// New: now it has been seen.
+    New,
+    /// It was seen before.
+    Again,
+    /// It is below the window: whether it was seen is not known.
+    Below,
+}
+
+/// See the module's head.
+pub struct Window {
+    highest: u32,
+    bits: Box<[u64; WORDS]>,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window {
+            highest: 0,
+            bits: Box::new([0; WORDS]),
+        }
+    }
+}
+
+impl Window {
+    /// A call has this number.
+    pub fn see(&mut self, number: u32) -> Seen {
+        if number > self.highest {
+            let steps = number - self.highest;
+            if steps >= SIZE {
+                self.bits.fill(0);
+            } else {
+                // From `highest + 1` to `number`, a word at a time where that is possible.
+                let mut at = self.highest.wrapping_add(1);
+                while at <= number {
+                    if at % 64 == 0 && number - at >= 63 {
+                        self.bits[word(at)] = 0;
+                        at += 64;
+                    } else {
+                        self.bits[word(at)] &= !bit(at);
+                        at += 1;
+                    }
+                }
+            }
+            self.highest = number;
+        } else if self.highest - number >= SIZE {
+            return Seen::Below;
+        } else if self.bits[word(number)] & bit(number) != 0 {
+            return Seen::Again;
+        }
+        self.bits[word(number)] |= bit(number);
+        Seen::New
+    }
+}
+
+const fn word(number: u32) -> usize {
+    (number / 64) as usize % WORDS
+}
+
+const fn bit(number: u32) -> u64 {
+    1 << (number % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn calls_of_sixteen_connections_may_overtake_each_other() {
+        let mut window = Window::default();
+        // Each connection's calls in order, the connections one after the other.
+        let (connections, each) = (16, 512);
+        for connection in 0..connections {
+            for call in 0..each {
+                let number = 1 + call * connections + connection;
+                assert_eq!(window.see(number), Seen::New, "{number}");
+            }
+        }
+        for number in 1..=connections * each {
+            assert_eq!(window.see(number), Seen::Again, "{number}");
+        }
+        assert_eq!(window.see(SIZE + 1), Seen::New);
+        assert_eq!(window.see(1), Seen::Below);
+    }
+
+    proptest! {
+        /// The same as a set of all numbers that were ever seen.
+        #[test]
+        fn it_is_a_set(numbers in proptest::collection::vec((0u32..40_000, 0u32..9000), 1..400)) {
+            let (mut window, mut seen, mut highest) = (Window::default(), HashSet::new(), 0);
+            for (base, back) in numbers {
+                let number = base.saturating_sub(back);
+                let expected = if number + SIZE <= highest {
+                    Seen::Below
+                } else if seen.insert(number) {
+                    Seen::New
+                } else {
+                    Seen::Again
+                };
+                highest = highest.max(number);
+                prop_assert_eq!(window.see(number), expected);
+            }
+        }
+    }
+}

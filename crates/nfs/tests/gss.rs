@@ -1,0 +1,467 @@
+//! Calls under a security context (RFC 2203), with a mechanism of the test's own in place of Kerberos: the wire, the
+//! window, the bounds and whose identity counts. That Kerberos itself works is shown where it can be installed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test fails loudly.
+
+mod support;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use support::compound::Ops;
+use support::{NFS, R, Server, X, block_on};
+use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, Established, Peer, Protection, window};
+use weir_nfs::{ConnInfo, Handled};
+use weir_vfs::{Flavours, Groups, Identity, Rule, Squash};
+
+const NONE: u32 = 1;
+const INTEGRITY: u32 = 2;
+const PRIVACY: u32 = 3;
+const DATA: u32 = 0;
+const INIT: u32 = 1;
+const CONTINUE: u32 = 2;
+const DESTROY: u32 = 3;
+const CRED_PROBLEM: u32 = 13;
+const CTX_PROBLEM: u32 = 14;
+
+/// A checksum of everything that only holders of the key make, and a cipher that is none.
+struct Mock {
+    key: u8,
+}
+
+fn mic(key: u8, message: &[u8]) -> Vec<u8> {
+    let sum = message.iter().fold(u64::from(key), |sum, b| {
+        sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*b)
+    });
+    sum.to_be_bytes().to_vec()
+}
+
+fn wrap(key: u8, message: &[u8]) -> Vec<u8> {
+    let mut out = mic(key, message);
+    out.extend(message.iter().map(|b| b ^ key));
+    out
+}
+
+fn unwrap(key: u8, sealed: &[u8]) -> Option<Vec<u8>> {
+    let (sum, body) = sealed.split_at_checked(8)?;
+    let message: Vec<u8> = body.iter().map(|b| b ^ key).collect();
+    (mic(key, &message) == sum).then_some(message)
+}
+
+impl Protection for Mock {
+    fn verify(&mut self, message: &[u8], sum: &[u8]) -> bool {
+        mic(self.key, message) == sum
+    }
+    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        Some(mic(self.key, message))
+    }
+    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        Some(wrap(self.key, message))
+    }
+    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>> {
+        unwrap(self.key, sealed)
+    }
+}
+
+/// Takes the tokens `key, uid` for 100 s.
+struct Mechanism;
+
+impl Acceptor for Mechanism {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+        Box::pin(std::future::ready(match token[..] {
+            [key, uid] => Accepted {
+                token: vec![key, 0xaa],
+                established: Some(Established {
+                    peer: Peer {
+                        principal: format!("user{uid}@TEST"),
+                        identity: Identity::unix(uid.into(), 500, (600..640).collect::<Groups>()),
+                    },
+                    lifetime: Duration::from_secs(100),
+                    protections: (0..2).map(|_| Box::new(Mock { key }) as _).collect(),
+                }),
+                ..Accepted::default()
+            },
+            _ => Accepted {
+                major: 9 << 16,
+                minor: 77,
+                ..Accepted::default()
+            },
+        }))
+    }
+}
+
+fn server(flavours: Flavours) -> Server {
+    let rule = Rule {
+        flavours,
+        ..Rule::open(Squash::None)
+    };
+    let s = Server::with(vec![rule]);
+    s.service.accept_contexts(Arc::new(Mechanism));
+    s
+}
+
+/// The head of a call up to its credential.
+fn head(call: (u32, u32, u32), procedure: u32, sequence: u32, service: u32, handle: &[u8]) -> X {
+    let (program, version, number) = call;
+    let cred = X::new().u(1).u(procedure).u(sequence).u(service).o(handle);
+    let x = X::new().u(sequence).u(0).u(2).u(program).u(version);
+    x.u(number).u(6).o(&cred.0)
+}
+
+/// A client with a context.
+struct User {
+    handle: Vec<u8>,
+    key: u8,
+}
+
+fn init(s: &Server, procedure: u32, token: &[u8]) -> R {
+    let x = head((NFS.0, 3, 0), procedure, 0, NONE, &[]);
+    s.send(&x.u(0).u(0).o(token).0)
+}
+
+impl User {
+    fn new(s: &Server, key: u8, uid: u8) -> User {
+        let mut r = init(s, INIT, &[key, uid]);
+        assert_eq!((r.u(), r.u(), r.u(), r.u()), (0, 1, 0, 6));
+        assert_eq!(r.o(), mic(key, &window::SIZE.to_be_bytes()));
+        assert_eq!(r.u(), 0);
+        let handle = r.o();
+        assert_eq!((r.u(), r.u(), r.u()), (0, 0, window::SIZE));
+        assert_eq!(r.o(), [key, 0xaa]);
+        r.end();
+        User { handle, key }
+    }
+
+    /// A call with this number, protected so.
+    fn record(&self, call: (u32, u32, u32), sequence: u32, service: u32, args: &X) -> Vec<u8> {
+        self.sealed((call, DATA), sequence, service, sequence, args)
+    }
+
+    /// The same; `inner` is the number in the protected part.
+    fn sealed(
+        &self,
+        (call, procedure): ((u32, u32, u32), u32),
+        sequence: u32,
+        service: u32,
+        inner: u32,
+        args: &X,
+    ) -> Vec<u8> {
+        let x = head(call, procedure, sequence, service, &self.handle);
+        let sum = mic(self.key, &x.0);
+        let x = x.u(6).o(&sum);
+        let body = X::new().u(inner).raw(&args.0).0;
+        match service {
+            INTEGRITY => x.o(&body).o(&mic(self.key, &body)),
+            PRIVACY => x.o(&wrap(self.key, &body)),
+            _ => x.raw(&args.0),
+        }
+        .0
+    }
+
+    /// The results of a reply, which must bear the right verifier and protection.
+    fn open(&self, mut r: R, sequence: u32, service: u32) -> R {
+        assert_eq!((r.u(), r.u(), r.u(), r.u()), (sequence, 1, 0, 6));
+        assert_eq!(r.o(), mic(self.key, &sequence.to_be_bytes()));
+        assert_eq!(r.u(), 0, "accept_stat");
+        if service == NONE {
+            return r;
+        }
+        let mut body = r.o();
+        if service == INTEGRITY {
+            assert_eq!(r.o(), mic(self.key, &body));
+        } else {
+            body = unwrap(self.key, &body).expect("encrypted");
+        }
+        r.end();
+        let mut r = R(body, 0);
+        assert_eq!(r.u(), sequence);
+        r
+    }
+
+    fn call(&self, s: &Server, call: (u32, u32, u32), sequence: u32, service: u32, args: &X) -> R {
+        let reply = s.send(&self.record(call, sequence, service, args));
+        self.open(reply, sequence, service)
+    }
+}
+
+/// Why a call was denied.
+fn denied(mut r: R) -> u32 {
+    r.u();
+    assert_eq!((r.u(), r.u(), r.u()), (1, 1, 1), "AUTH_ERROR");
+    r.u()
+}
+
+const GETATTR: (u32, u32, u32) = (NFS.0, 3, 1);
+const ACCESS: (u32, u32, u32) = (NFS.0, 3, 4);
+const READ: (u32, u32, u32) = (NFS.0, 3, 6);
+const CREATE: (u32, u32, u32) = (NFS.0, 3, 8);
+
+#[test]
+fn calls_are_opened_and_replies_sealed_in_each_service() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    let data: Vec<u8> = (0..9999u32).map(|n| n as u8).collect();
+    s.write(&file, 0, &data);
+    s.as_user(0, 0);
+    let user = User::new(&s, 7, 100);
+    for (n, service) in [NONE, INTEGRITY, PRIVACY].into_iter().enumerate() {
+        let sequence = 10 * n as u32;
+        let mut r = user.call(&s, GETATTR, sequence + 1, service, &X::new().o(&file));
+        assert_eq!(r.u(), 0);
+        assert_eq!(r.fattr().size, data.len() as u64);
+        // Data that goes out by reference otherwise.
+        let args = X::new().o(&file).h(0).u(20_000);
+        let mut r = user.call(&s, READ, sequence + 2, service, &args);
+        assert_eq!(r.u(), 0);
+        r.post_op();
+        assert_eq!((r.u(), r.u()), (data.len() as u32, 1));
+        assert_eq!(r.o(), data);
+        r.end();
+        // NULL has no results, but they are protected.
+        let r = user.call(&s, (NFS.0, 3, 0), sequence + 3, service, &X::new());
+        assert_eq!(r.0.len() - r.1, 0);
+    }
+}
+
+#[test]
+fn the_caller_is_whom_the_mechanism_says() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let root = s.root();
+    let mut r = s.nfs(2, &X::new().o(&root).sattr(Some(0o777), None).u(0));
+    assert_eq!(r.u(), 0);
+    let user = User::new(&s, 7, 100);
+    let args = X::new().o(&root).o(b"mine").u(0).sattr(Some(0o600), None);
+    let mut r = user.call(&s, CREATE, 1, PRIVACY, &args);
+    assert_eq!((r.u(), r.u()), (0, 1));
+    let file = r.o();
+    let attr = s.getattr(&file);
+    assert_eq!((attr.uid, attr.gid), (100, 500));
+    // More groups than AUTH_SYS has room for.
+    let shared = s.create(&root, b"shared", 0o060);
+    let mut r = s.nfs(
+        2,
+        &X::new()
+            .o(&shared)
+            .u(0)
+            .u(0)
+            .u(1)
+            .u(639)
+            .u(0)
+            .u(0)
+            .u(0)
+            .u(0),
+    );
+    assert_eq!(r.u(), 0);
+    let mut r = user.call(&s, ACCESS, 2, NONE, &X::new().o(&shared).u(0x3f));
+    assert_eq!(r.u(), 0);
+    r.post_op();
+    assert_ne!(r.u() & 1, 0, "READ, by the last of forty groups");
+}
+
+#[test]
+fn a_rule_may_demand_protection() {
+    for (flavours, least) in [
+        (Flavours::KRB5, NONE),
+        (Flavours::KRB5_INTEGRITY, INTEGRITY),
+        (Flavours::KRB5_PRIVACY, PRIVACY),
+    ] {
+        let s = server(flavours);
+        let root = s.vfs.exports().iter().next().unwrap().root();
+        let root = s.vfs.handle_of(root);
+        assert_ne!(s.status(1, &X::new().o(&root)), 0, "AUTH_SYS");
+        let user = User::new(&s, 9, 100);
+        for (n, service) in [NONE, INTEGRITY, PRIVACY].into_iter().enumerate() {
+            let mut r = user.call(&s, GETATTR, 1 + n as u32, service, &X::new().o(&root));
+            assert_eq!(r.u() == 0, service >= least, "{service} of {least}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_under_the_context_is_refused() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let args = X::new().o(&s.root());
+    let user = User::new(&s, 7, 100);
+    let stranger = User {
+        handle: user.handle.clone(),
+        key: 8,
+    };
+    let unknown = User {
+        handle: vec![0; 16],
+        key: 7,
+    };
+    for other in [&stranger, &unknown] {
+        let record = other.record(GETATTR, 1, NONE, &args);
+        assert_eq!(denied(s.send(&record)), CRED_PROBLEM);
+    }
+    // A changed byte anywhere: never as if nothing were wrong.
+    let good = user.record(GETATTR, 1, INTEGRITY, &args);
+    for at in 4..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        if let Handled::Reply(reply, _) = s.handle(&bad) {
+            let message = reply.message();
+            let accepted = message[8..12] == [0; 4];
+            let success = accepted && message.len() > 40 && message[12..16] == [0, 0, 0, 6] && {
+                let mut r = R(message.clone(), 16);
+                r.o();
+                r.u() == 0
+            };
+            assert!(!success, "byte {at}");
+        }
+    }
+    // A number that differs inside.
+    for service in [INTEGRITY, PRIVACY] {
+        let record = user.sealed((GETATTR, DATA), 20 + service, service, 5, &args);
+        let mut r = s.send(&record);
+        r.raw(8);
+        assert_eq!((r.u(), r.u(), r.u(), r.u()), (0, 0, 0, 4), "GARBAGE_ARGS");
+    }
+    let record = user.record(GETATTR, window::MAX_SEQUENCE, NONE, &args);
+    assert_eq!(denied(s.send(&record)), CTX_PROBLEM);
+    // What is not the context's has not moved its window.
+    user.call(&s, GETATTR, 2, INTEGRITY, &args);
+}
+
+#[test]
+fn a_number_is_taken_once() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let args = X::new().o(&s.root());
+    let user = User::new(&s, 7, 100);
+    let first = user.record(GETATTR, 1, NONE, &args);
+    assert!(matches!(s.handle(&first), Handled::Reply(..)));
+    assert!(matches!(s.handle(&first), Handled::Drop));
+    user.call(&s, GETATTR, window::SIZE, NONE, &args);
+    user.call(&s, GETATTR, 2, NONE, &args);
+    user.call(&s, GETATTR, window::SIZE + 4, NONE, &args);
+    let below = user.record(GETATTR, 3, NONE, &args);
+    assert!(matches!(s.handle(&below), Handled::Close(_)));
+}
+
+/// The flavour that a call bears inside must not come from outside.
+#[test]
+fn flavours_of_our_own_are_refused_off_the_wire() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let root = s.root();
+    for flavour in [390_003, 390_004, 390_005] {
+        let cred = X::new().u(0).o(b"").u(0).u(0).u(0);
+        let x = X::new().u(1).u(0).u(2).u(NFS.0).u(3).u(1);
+        let record = x.u(flavour).o(&cred.0).u(0).u(0).o(&root).0;
+        assert_eq!(denied(s.send(&record)), 1, "AUTH_BADCRED");
+        // Nor do they make a long record be read.
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let begin = s.service.poll_begin(&s.conn(), &record, 1 << 20, &mut cx);
+        assert!(matches!(
+            begin,
+            std::task::Poll::Ready(weir_nfs::Begin::Refuse(_))
+        ));
+    }
+    let without = Server::new();
+    let x = head(GETATTR, INIT, 0, NONE, &[]).u(0).u(0).o(b"x");
+    assert_eq!(denied(without.send(&x.0)), 1, "no mechanism: AUTH_BADCRED");
+}
+
+#[test]
+fn a_context_that_cannot_be_established_is_said_so() {
+    let s = server(Flavours::KRB5);
+    let mut r = init(&s, INIT, b"nonsense");
+    assert_eq!((r.u(), r.u(), r.u(), r.u(), r.u()), (0, 1, 0, 0, 0));
+    assert_eq!((r.u(), r.u()), (0, 0), "no handle");
+    assert_eq!((r.u(), r.u()), (9 << 16, 77));
+    assert_eq!(denied(init(&s, CONTINUE, b"more")), CRED_PROBLEM);
+    assert_eq!(s.service.gss().unwrap().contexts(), 0);
+}
+
+/// Its client establishes another one, which it notices by RPCSEC_GSS_CREDPROBLEM.
+#[test]
+fn contexts_end() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let args = X::new().o(&s.root());
+    let contexts = || s.service.gss().unwrap().contexts();
+    let user = User::new(&s, 7, 100);
+    let record = user.sealed(((NFS.0, 3, 0), DESTROY), 1, NONE, 1, &X::new());
+    user.open(s.send(&record), 1, NONE).end();
+    assert_eq!(contexts(), 0);
+    assert_eq!(
+        denied(s.send(&user.record(GETATTR, 2, NONE, &args))),
+        CRED_PROBLEM
+    );
+    let user = User::new(&s, 7, 100);
+    user.call(&s, GETATTR, 1, NONE, &args);
+    s.clock.advance(Duration::from_secs(101));
+    assert_eq!(
+        denied(s.send(&user.record(GETATTR, 2, NONE, &args))),
+        CRED_PROBLEM
+    );
+    s.service.tick();
+    assert_eq!(contexts(), 0);
+}
+
+/// The one that was used the longest time ago goes.
+#[test]
+fn contexts_are_bounded_by_the_budget() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let args = X::new().o(&s.root());
+    let budget = Arc::clone(s.vfs.claims.budget());
+    let all = budget.try_reserve(budget.available() - 40_000).unwrap();
+    let first = User::new(&s, 7, 100);
+    for n in 0..20 {
+        s.clock.advance(Duration::from_secs(2));
+        first.call(&s, GETATTR, 1 + n, NONE, &args);
+        User::new(&s, 8, 101);
+    }
+    assert!((1..10).contains(&s.service.gss().unwrap().contexts()));
+    first.call(&s, GETATTR, 100, NONE, &args);
+    drop(all);
+}
+
+/// Threads that accept contexts may be slow.
+#[test]
+fn few_contexts_are_established_at_once() {
+    struct Slow;
+    impl Acceptor for Slow {
+        fn accept(&self, _: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let s = Server::new();
+    s.service.accept_contexts(Arc::new(Slow));
+    let record = head((NFS.0, 3, 0), INIT, 0, NONE, &[]).u(0).u(0).o(b"x").0;
+    let begin = || s.service.handle(&s.conn(), &record, s.now());
+    let waiting: Vec<Handled> = (0..ESTABLISHING).map(|_| begin()).collect();
+    assert!(waiting.iter().all(|h| matches!(h, Handled::Later(_))));
+    assert!(matches!(begin(), Handled::Reply(..)), "SYSTEM_ERR");
+    drop(waiting);
+    assert!(matches!(begin(), Handled::Later(_)));
+}
+
+/// A COMPOUND, and a READ that waits for the device: the reply is sealed when it comes.
+#[test]
+fn compounds_and_calls_that_wait_are_sealed() {
+    let mut s = server(Flavours::SYS.or(Flavours::KRB5));
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    s.write(&file, 0, &[5; 70_000]);
+    s.cold_start();
+    s.service.accept_contexts(Arc::new(Mechanism));
+    let user = User::new(&s, 7, 100);
+    let args = X::new().o(&file).h(0).u(65_536);
+    let record = user.record(READ, 1, PRIVACY, &args);
+    let conn: ConnInfo = s.conn();
+    let Handled::Later(later) = s.service.handle(&conn, &record, s.now()) else {
+        panic!("it is in memory")
+    };
+    let Handled::Reply(reply, _) = block_on(later) else {
+        panic!("no reply")
+    };
+    let mut r = user.open(R(reply.message(), 0), 1, PRIVACY);
+    assert_eq!(r.u(), 0);
+    r.post_op();
+    assert_eq!(r.u(), 65_536);
+    // EXCHANGE_ID needs no session; its owner is the context's user.
+    let ops = Ops::new().op(42, support::compound::exchange(b"client", 1, 0));
+    let args = X::new().o(b"").u(1).u(ops.count).raw(&ops.x.0);
+    let mut r = user.call(&s, (NFS.0, 4, 1), 2, INTEGRITY, &args);
+    assert_eq!((r.u(), r.u(), r.u(), r.u(), r.u()), (0, 0, 1, 42, 0));
+}

@@ -1,0 +1,513 @@
+//! Kerberos for RPCSEC_GSS, by the system's MIT krb5.
+//!
+//! The library is loaded when a keytab is given (`--krb5-keytab`), with dlopen(3): a server without Kerberos needs none of it
+//! installed, and the build needs none of its headers, which a binding crate (libgssapi, cross-krb5) asks for.
+//! What is used of it is fixed by RFC 2744 and the library's promise of a stable ABI (`libgssapi_krb5.so.2`).
+//!
+//! Contexts are accepted, and their users looked up, on threads of their own: the keytab and the replay cache are files, and the
+//! name service may be a network away. Everything about a user that calls need is in the context from then on: a change of
+//! its groups counts from its next context on, as it does for knfsd.
+//!
+//! A context is exported once and imported as often as there are cores, since the library wants each to be used by one
+//! thread at a time (see `weir_nfs::gss`).
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, Established, Peer, Protection};
+use weir_vfs::{Groups, Identity, NOBODY};
+
+/// Threads that accept contexts.
+const THREADS: usize = 2;
+const LIBRARY: &CStr = c"libgssapi_krb5.so.2";
+/// `GSS_S_UNAVAILABLE` (RFC 2744 §3.9.1).
+const UNAVAILABLE: u32 = 16 << 16;
+/// Where routine and calling errors are in a major status; below are notes.
+const ERRORS: u32 = 0xffff_0000;
+const GSS_C_ACCEPT: c_int = 2;
+const GSS_C_INDEFINITE: u32 = u32::MAX;
+
+type Handle = *mut c_void;
+
+/// `gss_buffer_desc`.
+#[repr(C)]
+struct Buffer {
+    length: usize,
+    value: *mut c_void,
+}
+
+impl Buffer {
+    const EMPTY: Buffer = Buffer {
+        length: 0,
+        value: std::ptr::null_mut(),
+    };
+
+    /// A view of `bytes`, which the library only reads.
+    fn of(bytes: &[u8]) -> Buffer {
+        Buffer {
+            length: bytes.len(),
+            value: bytes.as_ptr().cast_mut().cast(),
+        }
+    }
+}
+
+/// `gss_OID_desc`.
+#[repr(C)]
+struct Oid {
+    length: u32,
+    elements: *const c_void,
+}
+
+/// `gss_key_value_element_desc`, `gss_key_value_set_desc`.
+#[repr(C)]
+struct KeyValue {
+    key: *const std::ffi::c_char,
+    value: *const std::ffi::c_char,
+}
+
+#[repr(C)]
+struct KeyValues {
+    count: u32,
+    elements: *const KeyValue,
+}
+
+/// Declares what is used of the library, and loads it.
+macro_rules! library {
+    ($($name:ident: fn($($arg:ty),*);)*) => {
+        /// The library's functions. Each returns the major status and stores the minor one.
+        struct Library {
+            $($name: unsafe extern "C" fn(*mut u32, $($arg),*) -> u32,)*
+        }
+
+        impl Library {
+            fn load() -> Result<Library> {
+                // SAFETY: the name is a C string; the library's constructors are those of a system library.
+                let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+                if library.is_null() {
+                    bail!("Kerberos needs {}: install libgssapi-krb5-2", LIBRARY.to_string_lossy());
+                }
+                Ok(Library { $($name: {
+                    let name = CString::new(concat!("gss_", stringify!($name)))?;
+                    // SAFETY: the library is loaded and stays so; the name is a C string.
+                    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+                    if found.is_null() {
+                        bail!("{} has no {}", LIBRARY.to_string_lossy(), name.to_string_lossy());
+                    }
+                    // SAFETY: the function of this name has this signature (RFC 2744, <gssapi/gssapi.h>, gssapi_ext.h).
+                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u32, $($arg),*) -> u32>(found) }
+                },)* })
+            }
+        }
+    };
+}
+
+library! {
+    accept_sec_context: fn(*mut Handle, Handle, *const Buffer, *const c_void, *mut Handle, *mut *const Oid, *mut Buffer, *mut u32, *mut u32, *mut Handle);
+    acquire_cred_from: fn(Handle, u32, *const c_void, c_int, *const KeyValues, *mut Handle, *mut *const c_void, *mut u32);
+    get_mic: fn(Handle, u32, *const Buffer, *mut Buffer);
+    verify_mic: fn(Handle, *const Buffer, *const Buffer, *mut u32);
+    wrap: fn(Handle, c_int, u32, *const Buffer, *mut c_int, *mut Buffer);
+    unwrap: fn(Handle, *const Buffer, *mut Buffer, *mut c_int, *mut u32);
+    export_sec_context: fn(*mut Handle, *mut Buffer);
+    import_sec_context: fn(*const Buffer, *mut Handle);
+    delete_sec_context: fn(*mut Handle, *mut Buffer);
+    display_name: fn(Handle, *mut Buffer, *mut *const Oid);
+    localname: fn(Handle, *const Oid, *mut Buffer);
+    display_status: fn(u32, c_int, *const Oid, *mut u32, *mut Buffer);
+    release_buffer: fn(*mut Buffer);
+    release_name: fn(*mut Handle);
+}
+
+impl Library {
+    /// The bytes of a buffer that the library filled, which is released.
+    fn take(&self, mut buffer: Buffer) -> Vec<u8> {
+        let bytes = if buffer.value.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: the library filled the buffer with so many bytes.
+            let filled =
+                unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) };
+            filled.to_vec()
+        };
+        let mut minor = 0;
+        // SAFETY: the buffer is the library's, or empty, and is not used any more.
+        unsafe { (self.release_buffer)(&raw mut minor, &raw mut buffer) };
+        bytes
+    }
+
+    /// What a status means, in the library's words.
+    fn reason(&self, major: u32, minor: u32) -> String {
+        const MAJOR: c_int = 1;
+        const MINOR: c_int = 2;
+        let text = |code, kind| {
+            let (mut ignored, mut more, mut buffer) = (0, 0, Buffer::EMPTY);
+            // SAFETY: all places outlive the call; no OID means the default mechanism.
+            unsafe {
+                (self.display_status)(
+                    &raw mut ignored,
+                    code,
+                    kind,
+                    std::ptr::null(),
+                    &raw mut more,
+                    &raw mut buffer,
+                )
+            };
+            String::from_utf8_lossy(&self.take(buffer)).into_owned()
+        };
+        format!("{}: {}", text(major, MAJOR), text(minor, MINOR))
+    }
+}
+
+/// A context of the library's.
+struct Context {
+    library: Arc<Library>,
+    handle: Handle,
+}
+
+// SAFETY: a context may be used by any thread, one at a time (MIT krb5, "Thread safety of the GSS-API").
+unsafe impl Send for Context {}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the handle is a context's or null, and is not used any more. No buffer means no token.
+        unsafe {
+            (self.library.delete_sec_context)(
+                &raw mut minor,
+                &raw mut self.handle,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+impl Protection for Context {
+    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool {
+        let (mut minor, mut qop) = (0, 0);
+        let (message, mic) = (Buffer::of(message), Buffer::of(mic));
+        // SAFETY: the context is established; the buffers outlive the call and are only read.
+        let major = unsafe {
+            (self.library.verify_mic)(
+                &raw mut minor,
+                self.handle,
+                &raw const message,
+                &raw const mic,
+                &raw mut qop,
+            )
+        };
+        major & ERRORS == 0
+    }
+
+    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let (mut minor, mut out) = (0, Buffer::EMPTY);
+        let message = Buffer::of(message);
+        // SAFETY: the context is established; `message` is only read, `out` is filled.
+        let major = unsafe {
+            (self.library.get_mic)(
+                &raw mut minor,
+                self.handle,
+                0,
+                &raw const message,
+                &raw mut out,
+            )
+        };
+        let mic = self.library.take(out);
+        (major & ERRORS == 0).then_some(mic)
+    }
+
+    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let (mut minor, mut encrypted, mut out) = (0, 0, Buffer::EMPTY);
+        let message = Buffer::of(message);
+        // SAFETY: as in `mic`.
+        let major = unsafe {
+            (self.library.wrap)(
+                &raw mut minor,
+                self.handle,
+                1,
+                0,
+                &raw const message,
+                &raw mut encrypted,
+                &raw mut out,
+            )
+        };
+        let sealed = self.library.take(out);
+        (major & ERRORS == 0 && encrypted != 0).then_some(sealed)
+    }
+
+    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (mut minor, mut encrypted, mut qop, mut out) = (0, 0, 0, Buffer::EMPTY);
+        let sealed = Buffer::of(sealed);
+        // SAFETY: as in `mic`.
+        let major = unsafe {
+            (self.library.unwrap)(
+                &raw mut minor,
+                self.handle,
+                &raw const sealed,
+                &raw mut out,
+                &raw mut encrypted,
+                &raw mut qop,
+            )
+        };
+        let message = self.library.take(out);
+        (major & ERRORS == 0 && encrypted != 0).then_some(message)
+    }
+}
+
+/// The server's credential: the keys of a keytab.
+struct Keys(Handle);
+
+// SAFETY: credentials may be used by several threads at once (MIT krb5, "Thread safety of the GSS-API").
+unsafe impl Send for Keys {}
+// SAFETY: likewise.
+unsafe impl Sync for Keys {}
+
+/// A token to be accepted, and where the outcome goes.
+type Job = (Vec<u8>, oneshot::Sender<Accepted>);
+
+/// The mechanism.
+pub struct Kerberos {
+    jobs: SyncSender<Job>,
+}
+
+impl Kerberos {
+    /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once.
+    pub fn start(keytab: &Path, copies: usize) -> Result<Kerberos> {
+        std::fs::File::open(keytab)
+            .with_context(|| format!("--krb5-keytab {}", keytab.display()))?;
+        let library = Arc::new(Library::load()?);
+        let keys = Arc::new(keys(&library, keytab)?);
+        let (jobs, queue) = sync_channel(ESTABLISHING);
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..THREADS {
+            let (library, keys, queue) = (library.clone(), keys.clone(), queue.clone());
+            std::thread::Builder::new()
+                .name("weir-kerberos".to_owned())
+                .spawn(move || serve(&library, &keys, &queue, copies))
+                .context("starting a thread")?;
+        }
+        Ok(Kerberos { jobs })
+    }
+}
+
+impl Acceptor for Kerberos {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+        let (done, outcome) = oneshot::channel();
+        // A queue that is full drops the sender, as a thread that died would.
+        let _ = self.jobs.try_send((token, done));
+        Box::pin(async move {
+            outcome.await.unwrap_or(Accepted {
+                major: UNAVAILABLE,
+                ..Accepted::default()
+            })
+        })
+    }
+}
+
+fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
+    let keytab = keytab
+        .to_str()
+        .ok_or_else(|| anyhow!("the path of a keytab is UTF-8"))?;
+    let keytab = CString::new(format!("FILE:{keytab}"))?;
+    let element = KeyValue {
+        key: c"keytab".as_ptr(),
+        value: keytab.as_ptr(),
+    };
+    let store = KeyValues {
+        count: 1,
+        elements: &raw const element,
+    };
+    let (mut minor, mut keys) = (0, std::ptr::null_mut());
+    // SAFETY: the store and what it points to outlive the call. No name: any principal; no mechanisms: all.
+    let major = unsafe {
+        (library.acquire_cred_from)(
+            &raw mut minor,
+            std::ptr::null_mut(),
+            GSS_C_INDEFINITE,
+            std::ptr::null(),
+            GSS_C_ACCEPT,
+            &raw const store,
+            &raw mut keys,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    if major & ERRORS != 0 {
+        bail!("--krb5-keytab: {}", library.reason(major, minor));
+    }
+    Ok(Keys(keys))
+}
+
+/// Accepts one token after the other until the server ends.
+fn serve(library: &Arc<Library>, keys: &Keys, queue: &Mutex<Receiver<Job>>, copies: usize) {
+    loop {
+        let job = queue.lock().recv();
+        let Ok((token, done)) = job else {
+            return;
+        };
+        // Nobody may be waiting any more.
+        let _ = done.send(accept(library, keys, &token, copies));
+    }
+}
+
+fn accept(library: &Arc<Library>, keys: &Keys, token: &[u8], copies: usize) -> Accepted {
+    let (mut minor, mut flags, mut seconds) = (0, 0, 0);
+    let (mut name, mut mechanism, mut out) =
+        (std::ptr::null_mut(), std::ptr::null(), Buffer::EMPTY);
+    let mut context = Context {
+        library: library.clone(),
+        handle: std::ptr::null_mut(),
+    };
+    let input = Buffer::of(token);
+    // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no delegated credential.
+    let major = unsafe {
+        (library.accept_sec_context)(
+            &raw mut minor,
+            &raw mut context.handle,
+            keys.0,
+            &raw const input,
+            std::ptr::null(),
+            &raw mut name,
+            &raw mut mechanism,
+            &raw mut out,
+            &raw mut flags,
+            &raw mut seconds,
+            std::ptr::null_mut(),
+        )
+    };
+    let token = library.take(out);
+    let peer = (major == 0).then(|| peer(library, name, mechanism));
+    if !name.is_null() {
+        let mut ignored = 0;
+        // SAFETY: the name is the library's and is not used any more.
+        unsafe { (library.release_name)(&raw mut ignored, &raw mut name) };
+    }
+    let established = peer.and_then(|peer| {
+        tracing::debug!(
+            principal = peer.principal,
+            uid = peer.identity.unix.uid,
+            "a security context"
+        );
+        Some(Established {
+            peer,
+            lifetime: Duration::from_secs(seconds.into()),
+            protections: copied(context, copies)?,
+        })
+    });
+    if major != 0 {
+        tracing::info!(
+            "a security context was refused: {}",
+            library.reason(major, minor)
+        );
+    }
+    // A context that would take another step is none.
+    let major = match (&established, major) {
+        (None, 0..=0xffff) => UNAVAILABLE,
+        _ => major,
+    };
+    Accepted {
+        major,
+        minor,
+        token,
+        established,
+    }
+}
+
+/// The context, `copies` times.
+fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>>> {
+    let library = context.library.clone();
+    let (mut minor, mut exported) = (0, Buffer::EMPTY);
+    // SAFETY: the context is established; it is null afterwards.
+    let major = unsafe {
+        (library.export_sec_context)(&raw mut minor, &raw mut context.handle, &raw mut exported)
+    };
+    let exported = library.take(exported);
+    if major & ERRORS != 0 {
+        return None;
+    }
+    let import = || {
+        let mut copy = Context {
+            library: library.clone(),
+            handle: std::ptr::null_mut(),
+        };
+        let (mut minor, token) = (0, Buffer::of(&exported));
+        // SAFETY: `token` is only read, the handle is filled.
+        let major = unsafe {
+            (library.import_sec_context)(&raw mut minor, &raw const token, &raw mut copy.handle)
+        };
+        (major & ERRORS == 0).then(|| Box::new(copy) as Box<dyn Protection>)
+    };
+    (0..copies.max(1)).map(|_| import()).collect()
+}
+
+/// The user of a context: what the realm's rules and the name service make of its principal. Principals that are no user
+/// of this machine are nobody, machines' among them.
+fn peer(library: &Library, name: Handle, mechanism: *const Oid) -> Peer {
+    let (mut minor, mut shown, mut local) = (0, Buffer::EMPTY, Buffer::EMPTY);
+    // SAFETY: the name is the context's; the buffers are filled.
+    unsafe {
+        (library.display_name)(&raw mut minor, name, &raw mut shown, std::ptr::null_mut());
+        (library.localname)(&raw mut minor, name, mechanism, &raw mut local);
+    }
+    let principal = String::from_utf8_lossy(&library.take(shown)).into_owned();
+    let user = CString::new(library.take(local)).ok();
+    let user = user.filter(|user| !user.is_empty());
+    let identity = user.and_then(|user| identity_of(&user));
+    Peer {
+        principal,
+        identity: identity.unwrap_or_else(|| Identity::unix(NOBODY, NOBODY, Groups::default())),
+    }
+}
+
+/// User id, group id and all groups of a user of the name service.
+fn identity_of(user: &CStr) -> Option<Identity> {
+    const MOST: usize = 1 << 20;
+    let mut strings = vec![0u8; 4096];
+    let (uid, gid) = loop {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: all places outlive the call; the entry's strings go into `strings`.
+        let error = unsafe {
+            libc::getpwnam_r(
+                user.as_ptr(),
+                entry.as_mut_ptr(),
+                strings.as_mut_ptr().cast(),
+                strings.len(),
+                &raw mut found,
+            )
+        };
+        if error == libc::ERANGE && strings.len() < MOST {
+            strings.resize(strings.len() * 4, 0);
+            continue;
+        }
+        if error != 0 || found.is_null() {
+            return None;
+        }
+        // SAFETY: found: the entry is filled.
+        let entry = unsafe { entry.assume_init() };
+        break (entry.pw_uid, entry.pw_gid);
+    };
+    let mut gids = vec![0; 64];
+    loop {
+        let mut count = c_int::try_from(gids.len()).ok()?;
+        // SAFETY: `gids` has room for `count` groups, which is set to how many there are.
+        let stored =
+            unsafe { libc::getgrouplist(user.as_ptr(), gid, gids.as_mut_ptr(), &raw mut count) };
+        let count = usize::try_from(count).ok()?;
+        if stored >= 0 {
+            gids.truncate(count);
+            return Some(Identity::unix(uid, gid, gids.as_slice().into()));
+        }
+        if count <= gids.len() || count > MOST {
+            return None;
+        }
+        gids.resize(count, 0);
+    }
+}
