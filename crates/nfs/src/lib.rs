@@ -6,6 +6,7 @@
 
 mod drc;
 mod failure;
+pub mod groups;
 pub mod gss;
 mod limit;
 pub mod mount3;

@@ -30,7 +30,9 @@ pub const AUTH_KRB5: u32 = 390_003;
 pub const AUTH_KRB5I: u32 = 390_004;
 /// See [`AUTH_KRB5`]; with privacy.
 pub const AUTH_KRB5P: u32 = 390_005;
-const ESTABLISHED: RangeInclusive<u32> = AUTH_KRB5..=AUTH_KRB5P;
+/// AUTH_SYS with more groups than that has room for, likewise; the number is nobody's.
+const AUTH_SYS_COMPLETED: u32 = 390_002;
+const ESTABLISHED: RangeInclusive<u32> = AUTH_SYS_COMPLETED..=AUTH_KRB5P;
 /// Longest body of a credential that was established: the user's groups are in it.
 const MAX_ESTABLISHED: usize = 20 + 4 * MAX_ESTABLISHED_GIDS as usize;
 /// Most groups of a user that count; beyond are none that a name service returned.
@@ -224,6 +226,7 @@ impl Call<'_> {
                 .ok_or(Refusal::Auth(AuthStat::BadCred)),
             flavour if self.is_established() => {
                 let flavour = match flavour {
+                    AUTH_SYS_COMPLETED => Flavour::Sys,
                     AUTH_KRB5 => Flavour::Krb5,
                     AUTH_KRB5I => Flavour::Krb5Integrity,
                     _ => Flavour::Krb5Privacy,
@@ -259,6 +262,7 @@ fn auth_sys(body: &[u8]) -> Option<Identity> {
 /// form of AUTH_SYS's.
 pub fn established(call: &Call<'_>, flavour: Flavour, who: &Identity, args: &[u8]) -> Vec<u8> {
     let flavour = match flavour {
+        Flavour::Sys => AUTH_SYS_COMPLETED,
         Flavour::Krb5 => AUTH_KRB5,
         Flavour::Krb5Integrity => AUTH_KRB5I,
         _ => AUTH_KRB5P,

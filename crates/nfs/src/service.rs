@@ -8,6 +8,7 @@
 
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
+use crate::groups::{Directory, FULL, Found, Known, UserGroups};
 use crate::gss::{Acceptor, Gss};
 use crate::limit::{HeldCall, HeldCalls};
 use crate::mount3::{self, Mounts};
@@ -37,7 +38,7 @@ use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
 use weir_vfs::{
-    Admissions, Error, FileId, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs,
+    Admissions, Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs,
 };
 
 /// Program number of NFS (RFC 1813 §3).
@@ -240,6 +241,7 @@ pub struct Service {
     held: Arc<HeldCalls>,
     nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
+    groups: OnceLock<UserGroups>,
     rng: Arc<dyn Rng>,
 }
 
@@ -345,6 +347,7 @@ impl Service {
             held: Arc::default(),
             nfs4,
             gss: OnceLock::new(),
+            groups: OnceLock::new(),
             rng: config.rng,
         })
     }
@@ -358,6 +361,12 @@ impl Service {
         self.nfs4.kerberos.store(true, Ordering::Relaxed);
     }
 
+    /// Users whose credentials are full have all groups that `directory` knows, from now on. Only the first counts.
+    pub fn look_groups_up(&self, directory: Arc<dyn Directory>) {
+        let groups = UserGroups::new(directory, Arc::clone(&self.clock));
+        let _ = self.groups.set(groups);
+    }
+
     /// The security contexts, if callers can be established.
     pub fn gss(&self) -> Option<&Arc<Gss>> {
         self.gss.get()
@@ -369,6 +378,9 @@ impl Service {
         self.nfs4.tick();
         if let Some(gss) = self.gss() {
             gss.tick();
+        }
+        if let Some(groups) = self.groups.get() {
+            groups.tick();
         }
         // Not before all services' clients have claimed what they had.
         if self.vfs.grace.settle(self.clock.monotonic()) {
@@ -428,13 +440,66 @@ impl Service {
                     (None, None) => refuse(call.xid, Refusal::Auth(AuthStat::BadCred)),
                 }
             }
-            Message::Call(call) => self.serve(conn, &call, record, now),
+            Message::Call(call) => match self.groups.get() {
+                Some(groups) => self.complete(groups, conn, &call, record, now),
+                None => self.serve(conn, &call, record, now),
+            },
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(xid, body) => {
                 self.nfs4.replied(conn.id, xid, body);
                 Handled::Drop
             }
             Message::Nonsense => Handled::Close("not an RPC message"),
+        }
+    }
+
+    /// Serves a call whose user may have more groups than its credential, see [`crate::groups`].
+    fn complete(
+        self: &Arc<Self>,
+        groups: &UserGroups,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        record: &[u8],
+        now: Arrival,
+    ) -> Handled {
+        let uid = match call.credential() {
+            Ok(Credential::Sys(who)) if who.unix.gids.as_slice().len() >= FULL => who.unix.uid,
+            _ => return self.serve(conn, call, record, now),
+        };
+        let coming = match groups.of(uid) {
+            Known::Yes(found) => return self.completed(conn, call, record, found, now),
+            Known::Coming(coming) => coming,
+        };
+        let (service, conn, record) = (Arc::clone(self), conn.clone(), record.to_vec());
+        Handled::Later(Box::pin(async move {
+            let found = coming.await;
+            let Message::Call(call) = rpc::message(&record) else {
+                return Handled::Close("not an RPC message");
+            };
+            let handled = service.completed(&conn, &call, &record, found, now);
+            match handled {
+                Handled::Later(later) | Handled::Held(later) => later.await,
+                handled => handled,
+            }
+        }))
+    }
+
+    fn completed(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        record: &[u8],
+        found: Found,
+        now: Arrival,
+    ) -> Handled {
+        let more = found.filter(|groups| groups.as_slice().len() > FULL);
+        match (more, call.credential()) {
+            (Some(gids), Ok(Credential::Sys(mut who))) => {
+                who.unix.gids = gids;
+                let inner = rpc::established(call, Flavour::Sys, &who, call.args);
+                self.handle_established(conn, &inner, now)
+            }
+            _ => self.serve(conn, call, record, now),
         }
     }
 

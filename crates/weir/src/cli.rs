@@ -70,6 +70,10 @@ pub struct Serve {
     /// system's libgssapi-krb5-2
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,
+    /// Let users whose credential is full (16 groups, all that AUTH_SYS has room for) have all groups that this machine's name
+    /// service knows of them
+    #[arg(long)]
+    pub lookup_groups: bool,
     /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,

@@ -25,6 +25,8 @@ use tokio::sync::oneshot;
 use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, Established, Peer, Protection};
 use weir_vfs::{Groups, Identity, NOBODY};
 
+use crate::users;
+
 /// Threads that accept contexts.
 const THREADS: usize = 2;
 const LIBRARY: &CStr = c"libgssapi_krb5.so.2";
@@ -459,55 +461,9 @@ fn peer(library: &Library, name: Handle, mechanism: *const Oid) -> Peer {
     let principal = String::from_utf8_lossy(&library.take(shown)).into_owned();
     let user = CString::new(library.take(local)).ok();
     let user = user.filter(|user| !user.is_empty());
-    let identity = user.and_then(|user| identity_of(&user));
+    let identity = user.and_then(|user| users::of_name(&user));
     Peer {
         principal,
         identity: identity.unwrap_or_else(|| Identity::unix(NOBODY, NOBODY, Groups::default())),
-    }
-}
-
-/// User id, group id and all groups of a user of the name service.
-fn identity_of(user: &CStr) -> Option<Identity> {
-    const MOST: usize = 1 << 20;
-    let mut strings = vec![0u8; 4096];
-    let (uid, gid) = loop {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
-        let mut found = std::ptr::null_mut();
-        // SAFETY: all places outlive the call; the entry's strings go into `strings`.
-        let error = unsafe {
-            libc::getpwnam_r(
-                user.as_ptr(),
-                entry.as_mut_ptr(),
-                strings.as_mut_ptr().cast(),
-                strings.len(),
-                &raw mut found,
-            )
-        };
-        if error == libc::ERANGE && strings.len() < MOST {
-            strings.resize(strings.len() * 4, 0);
-            continue;
-        }
-        if error != 0 || found.is_null() {
-            return None;
-        }
-        // SAFETY: found: the entry is filled.
-        let entry = unsafe { entry.assume_init() };
-        break (entry.pw_uid, entry.pw_gid);
-    };
-    let mut gids = vec![0; 64];
-    loop {
-        let mut count = c_int::try_from(gids.len()).ok()?;
-        // SAFETY: `gids` has room for `count` groups, which is set to how many there are.
-        let stored =
-            unsafe { libc::getgrouplist(user.as_ptr(), gid, gids.as_mut_ptr(), &raw mut count) };
-        let count = usize::try_from(count).ok()?;
-        if stored >= 0 {
-            gids.truncate(count);
-            return Some(Identity::unix(uid, gid, gids.as_slice().into()));
-        }
-        if count <= gids.len() || count > MOST {
-            return None;
-        }
-        gids.resize(count, 0);
     }
 }

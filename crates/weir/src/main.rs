@@ -29,6 +29,7 @@ mod serve;
 mod size;
 mod state;
 mod storage;
+mod users;
 mod watch;
 
 use std::process::ExitCode;

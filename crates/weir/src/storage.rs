@@ -32,7 +32,7 @@ use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state;
 use crate::watch::Files;
-use crate::{exports, os, resolve};
+use crate::{exports, os, resolve, users};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -149,6 +149,9 @@ impl Storage {
         }));
         if let Some(keytab) = &args.krb5_keytab {
             service.accept_contexts(Arc::new(Kerberos::start(keytab, os::cores())?));
+        }
+        if args.lookup_groups {
+            service.look_groups_up(Arc::new(users::System::start()?));
         }
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));

@@ -1,0 +1,197 @@
+//! More than sixteen groups of a user, by the name service.
+//!
+//! **Problem.** AUTH_SYS has room for sixteen groups (RFC 5531 Appendix A). A client sends the first sixteen of a user who
+//! has more, and what the others would allow is refused.
+//!
+//! **What is done**, if it is asked for: a call whose credential is full is served with all groups that this machine's name
+//! service knows of its user. One with fewer groups says all that there is to say and is left alone, so that the look-up
+//! costs nobody else anything. What the client sent counts if the name service knows no more groups, or does not answer
+//! within [`PATIENCE`]. The user id is the client's word in either case.
+//!
+//! **What waits.** The look-up is a call of the name service that may take seconds, on a thread of the [`Directory`]'s own;
+//! the call waits for it as for a device. Results are kept for [`KEPT`], [`USERS`] of them at most, and calls of one user
+//! share one look-up.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use weir_base::Clock;
+use weir_vfs::Groups;
+
+/// Groups of a credential from which on it may not be all of them.
+pub const FULL: usize = 16;
+/// How long a user's groups are taken as they were found.
+pub const KEPT: Duration = Duration::from_secs(600);
+/// How long a user is taken for unknown that the name service did not find, or did not say.
+const KEPT_UNKNOWN: Duration = Duration::from_secs(60);
+/// How long calls wait for the name service.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Users whose groups are kept.
+pub const USERS: usize = 4096;
+
+/// A user's groups, the primary one not among them; `None` if the user is not known.
+pub type Found = Option<Groups>;
+
+/// The name service.
+pub trait Directory: Send + Sync {
+    /// Begins to look a user up. `done` is called once, from any thread, or dropped.
+    fn look_up(&self, uid: u32, done: Answer);
+}
+
+/// Where a result goes. Dropped without one, the user counts as unknown.
+pub struct Answer {
+    cache: Arc<Cache>,
+    uid: u32,
+    found: Found,
+}
+
+impl Answer {
+    /// The user's groups.
+    pub fn found(mut self, groups: Found) {
+        self.found = groups;
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.cache.answered(self.uid, self.found.take());
+    }
+}
+
+enum Entry {
+    /// Being looked up, since then; these wait.
+    Asked(Duration, Vec<Waker>),
+    /// Found, good until then.
+    Known(Duration, Found),
+}
+
+struct Cache {
+    entries: Mutex<HashMap<u32, Entry>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Cache {
+    fn answered(&self, uid: u32, found: Found) {
+        let kept = match found {
+            Some(_) => KEPT,
+            None => KEPT_UNKNOWN,
+        };
+        let until = self.clock.monotonic() + kept;
+        let before = self.entries.lock().insert(uid, Entry::Known(until, found));
+        if let Some(Entry::Asked(_, waiting)) = before {
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Wakes those who have waited for long enough; about once a second.
+    fn tick(&self) {
+        let now = self.clock.monotonic();
+        let mut late = Vec::new();
+        for entry in self.entries.lock().values_mut() {
+            if let Entry::Asked(since, waiting) = entry
+                && now >= *since + PATIENCE
+            {
+                late.append(waiting);
+            }
+        }
+        late.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What is known of a user at this moment.
+pub enum Known {
+    /// This.
+    Yes(Found),
+    /// Nothing; it is being looked up.
+    Coming(Coming),
+}
+
+/// A look-up under way, to be waited for.
+pub struct Coming {
+    cache: Arc<Cache>,
+    uid: u32,
+}
+
+impl Future for Coming {
+    type Output = Found;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Found> {
+        let now = self.cache.clock.monotonic();
+        match self.cache.entries.lock().get_mut(&self.uid) {
+            Some(Entry::Known(_, found)) => Poll::Ready(found.clone()),
+            Some(Entry::Asked(since, _)) if now >= *since + PATIENCE => Poll::Ready(None),
+            Some(Entry::Asked(_, waiting)) => {
+                if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+/// See the module's head.
+pub struct UserGroups {
+    directory: Arc<dyn Directory>,
+    cache: Arc<Cache>,
+}
+
+impl UserGroups {
+    /// Groups as `directory` knows them.
+    pub fn new(directory: Arc<dyn Directory>, clock: Arc<dyn Clock>) -> UserGroups {
+        let entries = Mutex::default();
+        let cache = Arc::new(Cache { entries, clock });
+        UserGroups { directory, cache }
+    }
+
+    /// Wakes calls that have waited for long enough; about once a second.
+    pub fn tick(&self) {
+        self.cache.tick();
+    }
+
+    /// The groups of a user.
+    pub fn of(&self, uid: u32) -> Known {
+        let now = self.cache.clock.monotonic();
+        {
+            let mut entries = self.cache.entries.lock();
+            match entries.get(&uid) {
+                Some(Entry::Known(until, found)) if now < *until => {
+                    return Known::Yes(found.clone());
+                }
+                Some(Entry::Asked(..)) => return Known::Coming(self.coming(uid)),
+                _ => {}
+            }
+            if entries.len() >= USERS {
+                // What is old goes first, and if nothing is, everything that is not being looked up.
+                entries.retain(|_, e| !matches!(e, Entry::Known(until, _) if now >= *until));
+                if entries.len() >= USERS {
+                    entries.retain(|_, e| matches!(e, Entry::Asked(..)));
+                }
+                if entries.len() >= USERS {
+                    return Known::Yes(None);
+                }
+            }
+            entries.insert(uid, Entry::Asked(now, Vec::new()));
+        }
+        // Not under the lock: the result may come at once.
+        let answer = Answer {
+            cache: Arc::clone(&self.cache),
+            uid,
+            found: None,
+        };
+        self.directory.look_up(uid, answer);
+        Known::Coming(self.coming(uid))
+    }
+
+    fn coming(&self, uid: u32) -> Coming {
+        Coming {
+            cache: Arc::clone(&self.cache),
+            uid,
+        }
+    }
+}
