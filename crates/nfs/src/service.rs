@@ -367,6 +367,11 @@ impl Service {
         let _ = self.groups.set(groups);
     }
 
+    /// Clients and sessions of NFSv4 at this moment.
+    pub fn nfs4_counts(&self) -> v4::Counts {
+        self.nfs4.registry.counts()
+    }
+
     /// The security contexts, if callers can be established.
     pub fn gss(&self) -> Option<&Arc<Gss>> {
         self.gss.get()

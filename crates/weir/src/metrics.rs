@@ -13,6 +13,9 @@
 //! | `weir_limit_metadata_operations_total` | level, pool, volume | what metadata took of a limit on operations |
 //! | `weir_throttled_client_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
+//! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
+//! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
+//! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
 //!
 //! A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
@@ -23,11 +26,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use weir_base::{Clock, VolumeId};
-use weir_nfs::operation;
+use weir_nfs::{Service, operation};
 use weir_qos::{Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
@@ -51,6 +54,7 @@ pub struct Metrics {
     clock: Arc<dyn Clock>,
     cache: Arc<Cache>,
     rates: Mutex<Rates>,
+    nfs: OnceLock<Arc<Service>>,
 }
 
 /// Which node of the limits.
@@ -178,7 +182,13 @@ impl Metrics {
             clock,
             cache,
             rates: Mutex::default(),
+            nfs: OnceLock::new(),
         }
+    }
+
+    /// Shows what clients this service has, too. Only the first counts.
+    pub fn follow(&self, service: Arc<Service>) {
+        let _ = self.nfs.set(service);
     }
 
     /// The page that `/metrics` serves.
@@ -202,6 +212,9 @@ impl Metrics {
         page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
         page.sample("weir_held_bytes_limit", &[], credit.total);
         self.locks(&mut page);
+        if let Some(service) = self.nfs.get() {
+            nfs4(&mut page, service);
+        }
         cache(&mut page, self.cache.stats());
         process(&mut page);
         let family = "weir_uptime_seconds";
@@ -514,6 +527,26 @@ fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     over_volumes(page, family, pools, limited, |usage| {
         by_direction(usage.queued_bytes)
     });
+}
+
+/// Clients and sessions of NFSv4, and security contexts.
+fn nfs4(page: &mut Page, service: &Service) {
+    let counts = service.nfs4_counts();
+    let family = "weir_nfs4_clients";
+    page.family(family, "gauge", "Clients of NFSv4.");
+    page.sample(family, &[("state", "active")], counts.clients);
+    page.sample(family, &[("state", "courteous")], counts.courteous);
+    let family = "weir_nfs4_sessions";
+    page.family(family, "gauge", "Sessions of NFSv4.");
+    page.sample(family, &[], counts.sessions);
+    let family = "weir_nfs4_slots";
+    page.family(family, "gauge", "Slots of all sessions of NFSv4.");
+    page.sample(family, &[], counts.slots);
+    if let Some(gss) = service.gss() {
+        let family = "weir_security_contexts";
+        page.family(family, "gauge", "Users established by Kerberos.");
+        page.sample(family, &[], gss.contexts());
+    }
 }
 
 /// What metadata took of limits on operations.

@@ -155,6 +155,7 @@ impl Storage {
         }
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
+        let followed = Arc::clone(&service);
         let rpc = Rpc::new(
             service,
             throttle,
@@ -172,6 +173,7 @@ impl Storage {
             Arc::clone(clock),
             Arc::clone(engine.aggregate().cache()),
         ));
+        metrics.follow(followed);
         let control = Control::listen(&args.data, Arc::new(scrubber))?;
         Ok(Storage {
             control,

@@ -197,6 +197,19 @@ pub struct Created {
     pub session: Option<Arc<Session>>,
 }
 
+/// How many clients and sessions there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Clients whose leases run.
+    pub clients: usize,
+    /// Clients that keep what they have although their leases have run out.
+    pub courteous: usize,
+    /// Sessions of all clients.
+    pub sessions: usize,
+    /// Slots of all sessions.
+    pub slots: u64,
+}
+
 /// All clients and sessions.
 pub struct Registry {
     /// Which start of the server.
@@ -234,6 +247,22 @@ impl Registry {
             table: Mutex::default(),
             sessions: RwLock::default(),
         }
+    }
+
+    /// What there is at this moment.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for client in self.table.lock().clients.values() {
+            match client.is_courteous() {
+                true => counts.courteous += 1,
+                false => counts.clients += 1,
+            }
+        }
+        for session in self.sessions.read().values() {
+            counts.sessions += 1;
+            counts.slots += u64::from(session.slots.count());
+        }
+        counts
     }
 
     /// A session, by the connection's memory or the table.

@@ -44,6 +44,7 @@ pub mod status;
 pub mod types;
 mod xattr_ops;
 
+pub use client::Counts;
 pub(crate) use numbers::OPERATIONS;
 pub(crate) use serve::{Nfs4, Parts};
 pub(crate) use session::Session;

@@ -40,7 +40,7 @@ pub(crate) struct Parts {
 pub(crate) struct Nfs4 {
     pub(super) vfs: Arc<Vfs>,
     clock: Arc<dyn Clock>,
-    pub(super) registry: Registry,
+    pub(crate) registry: Registry,
     records: Arc<Records>,
     /// Records of before the start, of clients that have not come back.
     before: Mutex<HashMap<Box<[u8]>, RecordId>>,
