@@ -29,10 +29,10 @@
 
 mod replies;
 
+use crate::connection::{ConnInfo, Line};
 use crate::failure::Failure;
 use crate::reply::ReplyBuf;
 use crate::rpc::Call;
-use crate::service::{ConnInfo, Line};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use replies::{Origin, Replies};

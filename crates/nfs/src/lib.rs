@@ -4,6 +4,7 @@
 //! Reading order: `xdr`, `rpc`, `record` (how bytes become calls), `service`
 //! (what becomes of a call), then the programs.
 
+mod connection;
 mod drc;
 mod failure;
 pub mod groups;
@@ -23,9 +24,10 @@ pub mod v3;
 pub mod v4;
 pub mod xdr;
 
+pub use connection::{Arrival, ConnInfo};
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
-pub use service::{Arrival, Begin, Config, ConnInfo, Handled, Later, Service};
+pub use service::{Begin, Config, Handled, Later, Service};
 pub use service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 
 /// Decodes the security wrapping of a call (RPCSEC_GSS): whether it decodes. For fuzzing.

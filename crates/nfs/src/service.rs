@@ -6,6 +6,7 @@
 //! of the call and starts again from the beginning once the pages are there
 //! (operations change nothing before they have all they need).
 
+use crate::connection::{Arrival, ConnInfo};
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
@@ -21,25 +22,22 @@ use crate::rpc::{self, AuthStat, Call, Credential, Message, Refusal};
 use crate::v3::{self, procedure};
 use crate::v4::{self, Nfs4};
 use crate::xdr::Reader;
-use std::cell::RefCell;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::limits::protocol::NAME_WAIT;
-use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
+use weir_base::{Clock, Ino, Lsn, Rng, VolumeId};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{
-    Admissions, Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs,
-};
+use weir_vfs::{Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -49,121 +47,6 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const NLM_PROGRAM: u32 = 100_021;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
-
-/// The connection that a call came over.
-#[derive(Clone, Debug)]
-pub struct ConnInfo {
-    /// Number of the connection, unique in this run of the server.
-    pub id: u64,
-    /// The client's address and port.
-    pub peer: SocketAddr,
-    /// The server's address and port.
-    pub local: SocketAddr,
-    /// How its last requests were admitted.
-    pub admitted: Admissions,
-    /// The session of NFSv4 that its last request was of.
-    pub(crate) session: Remembered,
-    /// The peer sends no more.
-    ended: Arc<AtomicBool>,
-}
-
-/// A session that a connection remembers.
-#[derive(Clone, Default)]
-pub(crate) struct Remembered(RefCell<Option<Arc<v4::Session>>>);
-
-impl std::ops::Deref for Remembered {
-    type Target = RefCell<Option<Arc<v4::Session>>>;
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Remembered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Remembered")
-    }
-}
-
-/// What is remembered of a connection that a call came over.
-pub(crate) struct Line {
-    port: u16,
-    ended: Weak<AtomicBool>,
-}
-
-impl Line {
-    /// Whether the same client may send a call again on `conn`, which comes from the same address.
-    pub(crate) fn may_repeat_on(&self, conn: &ConnInfo) -> bool {
-        let ended = || {
-            self.ended
-                .upgrade()
-                .is_none_or(|e| e.load(Ordering::Relaxed))
-        };
-        self.port == conn.peer.port() || ended()
-    }
-}
-
-impl ConnInfo {
-    /// A connection that has just begun.
-    pub fn new(id: u64, peer: SocketAddr, local: SocketAddr) -> ConnInfo {
-        ConnInfo {
-            id,
-            peer,
-            local,
-            admitted: Admissions::default(),
-            session: Remembered::default(),
-            ended: Arc::default(),
-        }
-    }
-
-    /// The peer sends nothing more on this connection, which also ends when its last copy is dropped.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the peer sends nothing more on it.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn line(&self) -> Line {
-        Line {
-            port: self.peer.port(),
-            ended: Arc::downgrade(&self.ended),
-        }
-    }
-
-    /// The session of a call with this credential. A client of NFSv3 is its address.
-    fn session<'s>(&'s self, credential: &'s Credential) -> v3::Session<'s> {
-        let origin = self.peer.ip().to_canonical();
-        v3::Session {
-            origin,
-            protocol: Protocol::Nfsv3,
-            flavour: credential.flavour(),
-            identity: credential.identity(),
-            access: v3::access::EachCall,
-            client: origin.into(),
-            admitted: &self.admitted,
-        }
-    }
-}
-
-/// When a call arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// Civil time, for what the call changes.
-    pub time: Time,
-    /// Nanoseconds on the monotonic clock, if the caller has read the clock: spares reading it for each call.
-    pub monotonic: Option<u64>,
-}
-
-impl From<Time> for Arrival {
-    fn from(time: Time) -> Arrival {
-        Arrival {
-            time,
-            monotonic: None,
-        }
-    }
-}
 
 /// A reply that is not there yet.
 pub type Later = Pin<Box<dyn Future<Output = Handled> + Send>>;

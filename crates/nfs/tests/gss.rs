@@ -350,8 +350,8 @@ fn flavours_of_our_own_are_refused_off_the_wire() {
         let record = x.u(flavour).o(&cred.0).u(0).u(0).o(&root).0;
         assert_eq!(denied(s.send(&record)), 1, "AUTH_BADCRED");
         // Nor do they make a long record be read.
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        let begin = s.service.poll_begin(&s.conn(), &record, 1 << 20, &mut cx);
+        let cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let begin = s.service.poll_begin(&s.conn(), &record, 1 << 20, &cx);
         assert!(matches!(
             begin,
             std::task::Poll::Ready(weir_nfs::Begin::Refuse(_))

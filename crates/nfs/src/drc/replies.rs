@@ -12,7 +12,7 @@
 //! place, and the earlier counts as never seen.
 
 use super::{MAX_AGE, hash};
-use crate::service::Line;
+use crate::connection::Line;
 use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use weir_base::{Ino, Lsn, VolumeId};

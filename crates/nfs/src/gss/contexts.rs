@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_base::{Budget, Clock, Reservation, Rng};
 
-/// Bytes of a handle. Whoever has one without the keys of its context can do nothing with it but ask whether it exists;
+/// Bytes of a handle. One without the keys of its context serves for nothing but to ask whether it exists;
 /// random ones are not found by trying.
 pub(super) const HANDLE: usize = 16;
 /// Bytes that a context is charged for: the window, the keys, the table's entry, and each copy's part of the mechanism.

@@ -9,7 +9,7 @@
 //!
 //! **What blocks.** Establishing a context reads the keytab and writes the replay cache, and finding the user's groups may
 //! ask a directory server: the [`Acceptor`] does both on threads of its own, and the call waits as one that waits for a
-//! device does. At most [`ESTABLISHING`] are under way; beyond that a client is told to try later. After that, nothing that
+//! device does. At most [`ESTABLISHING`] are under way; beyond that a client gets an error that it tries again after. After that, nothing that
 //! a call needs is anywhere but in memory.
 //!
 //! **The window.** See [`window`].
@@ -26,9 +26,10 @@ mod contexts;
 pub mod window;
 mod wire;
 
+use crate::connection::{Arrival, ConnInfo};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, AuthStat, Call, Refusal};
-use crate::service::{Arrival, ConnInfo, Handled, Service};
+use crate::service::{Handled, Service};
 use contexts::{Context, Contexts};
 use std::future::Future;
 use std::pin::Pin;

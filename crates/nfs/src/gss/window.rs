@@ -7,8 +7,8 @@
 //! **How wide.** The distance between two numbers that arrive in the wrong order is at most the number of calls that are
 //! encoded and not yet received. Over NFSv4.1 those are the slots of the session, 1,024 at most. Over NFSv3 a server that
 //! reads from a connection as long as 256 calls of it wait has 16 × 256 = 4,096 of sixteen connections under way, and the
-//! sockets hold as many again that were not read. Hence 8,192, which is a kilobyte a context. The Linux client is told the
-//! number, and encodes a call anew that has waited for so long that it would fall below.
+//! sockets hold as many again that were not read. Hence 8,192, which is a kilobyte a context. The reply names the
+//! number to the client; Linux keeps it, and encodes a call anew that has waited for so long that it would fall below.
 //!
 //! **How.** A ring of bits by number: a number has a bit of its own among any [`SIZE`] in a row, and raising the highest
 //! clears those between.

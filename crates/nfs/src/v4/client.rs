@@ -19,7 +19,7 @@ use super::session::Session;
 use super::state::{DELEGATIONS, States};
 use super::status::Status;
 use super::types::SessionId;
-use crate::service::ConnInfo;
+use crate::connection::ConnInfo;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -249,7 +249,7 @@ impl Registry {
         }
     }
 
-    /// What there is at this moment.
+    /// Clients, sessions and slots at this moment.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for client in self.table.lock().clients.values() {

@@ -542,7 +542,7 @@ fn run(seed: u64) {
             "{at}"
         );
         compare(&t, &model, &at);
-        // Whoever asked waits as long as an answer may come, and no longer.
+        // A question waits as long as an answer may come, and no longer.
         for (number, question) in &questions {
             let mut asked = model.grants.iter().filter_map(|g| g.asked);
             let open = asked.any(|a| a.0 == *number);

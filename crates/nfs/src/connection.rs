@@ -1,0 +1,125 @@
+//! What a call brings along besides its bytes: the connection that it came over, and when it came.
+
+use crate::rpc::Credential;
+use crate::{v3, v4};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use weir_base::Time;
+use weir_vfs::{Admissions, Protocol};
+
+/// The connection that a call came over.
+#[derive(Clone, Debug)]
+pub struct ConnInfo {
+    /// Number of the connection, unique in this run of the server.
+    pub id: u64,
+    /// The client's address and port.
+    pub peer: SocketAddr,
+    /// The server's address and port.
+    pub local: SocketAddr,
+    /// How its last requests were admitted.
+    pub admitted: Admissions,
+    /// The session of NFSv4 that its last request was of.
+    pub(crate) session: Remembered,
+    /// The peer sends no more.
+    ended: Arc<AtomicBool>,
+}
+
+/// A session that a connection remembers.
+#[derive(Clone, Default)]
+pub(crate) struct Remembered(RefCell<Option<Arc<v4::Session>>>);
+
+impl std::ops::Deref for Remembered {
+    type Target = RefCell<Option<Arc<v4::Session>>>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remembered")
+    }
+}
+
+/// What is remembered of a connection that a call came over.
+pub(crate) struct Line {
+    port: u16,
+    ended: Weak<AtomicBool>,
+}
+
+impl Line {
+    /// Whether the same client may send a call again on `conn`, which comes from the same address.
+    pub(crate) fn may_repeat_on(&self, conn: &ConnInfo) -> bool {
+        let ended = || {
+            self.ended
+                .upgrade()
+                .is_none_or(|e| e.load(Ordering::Relaxed))
+        };
+        self.port == conn.peer.port() || ended()
+    }
+}
+
+impl ConnInfo {
+    /// A connection that has just begun.
+    pub fn new(id: u64, peer: SocketAddr, local: SocketAddr) -> ConnInfo {
+        ConnInfo {
+            id,
+            peer,
+            local,
+            admitted: Admissions::default(),
+            session: Remembered::default(),
+            ended: Arc::default(),
+        }
+    }
+
+    /// The peer sends nothing more on this connection, which also ends when its last copy is dropped.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer sends nothing more on it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn line(&self) -> Line {
+        Line {
+            port: self.peer.port(),
+            ended: Arc::downgrade(&self.ended),
+        }
+    }
+
+    /// The session of a call with this credential. A client of NFSv3 is its address.
+    pub(crate) fn session<'s>(&'s self, credential: &'s Credential) -> v3::Session<'s> {
+        let origin = self.peer.ip().to_canonical();
+        v3::Session {
+            origin,
+            protocol: Protocol::Nfsv3,
+            flavour: credential.flavour(),
+            identity: credential.identity(),
+            access: v3::access::EachCall,
+            client: origin.into(),
+            admitted: &self.admitted,
+        }
+    }
+}
+
+/// When a call arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Civil time, for what the call changes.
+    pub time: Time,
+    /// Nanoseconds on the monotonic clock, if the caller has read the clock: spares reading it for each call.
+    pub monotonic: Option<u64>,
+}
+
+impl From<Time> for Arrival {
+    fn from(time: Time) -> Arrival {
+        Arrival {
+            time,
+            monotonic: None,
+        }
+    }
+}
