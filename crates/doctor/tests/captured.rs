@@ -103,6 +103,18 @@ fn a_kernel_that_was_captured() {
     );
 }
 
+/// Weir grants up to 1,024 slots.
+#[test]
+fn more_session_slots_than_most_servers_grant_are_no_fault() {
+    let mut facts = facts("debian-12-linux-6.1");
+    for (set, fault) in [(64, true), (179, true), (180, false), (1024, false)] {
+        facts.session_slots = Some(set);
+        let found = rules::all(&facts);
+        let said = found.iter().any(|f| f.rule == "session-slots");
+        assert_eq!(said, fault, "{set}");
+    }
+}
+
 #[test]
 fn an_old_kernel_and_a_guide_taken_literally() {
     let facts = facts("rhel-8.2-linux-4.18");

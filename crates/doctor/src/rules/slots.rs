@@ -162,45 +162,36 @@ pub fn per_connection(facts: &Facts) -> Vec<Finding> {
     Vec::new()
 }
 
-/// NFSv4.1 session slots below 180.
+/// NFSv4.1 session slots below 180. More is no fault: a server grants what it has, NetApp's services 180, Weir up to 1,024.
 pub fn per_session(facts: &Facts) -> Vec<Finding> {
     let Some(mount) = first(facts, |p| p == Protocol::Nfs41) else {
         return Vec::new();
     };
-    let fix = session_fix;
-    let Some(set) = facts
-        .session_slots
-        .filter(|set| *set != LIMITS.per_session && mount.line.is_none())
-    else {
-        let why = "An NFSv4.1 session has this many requests under way; the server grants 180.";
-        return configured(facts, "nfs.max_session_slots", LIMITS.per_session)
-            .map(|setting| at_next_start("session-slots", setting, why, fix()))
-            .collect();
-    };
-    let low = set < LIMITS.per_session;
-    let why = match low {
-        true => {
-            "An NFSv4.1 session has this many requests under way, whatever nconnect says; the server grants 180."
-        }
-        false => "The server grants 180; asking for more changes nothing.",
-    };
-    let gain = match low {
-        true => format!(
-            "up to {:.1} times the requests under way",
-            LIMITS.per_session as f64 / set.max(1) as f64
-        ),
-        false => "none; it says what is true".to_owned(),
-    };
-    let severity = if low { Severity::Slow } else { Severity::Hint };
-    vec![on(
-        "session-slots",
-        severity,
-        mount,
-        format!("nfs.max_session_slots is {set}"),
-        why,
-        fix(),
-        gain,
-    )]
+    let why = "An NFSv4.1 session has this many requests under way, whatever nconnect says; servers grant 180 and more.";
+    let set = facts.session_slots.filter(|_| mount.line.is_none());
+    match set {
+        Some(set) if set < LIMITS.per_session => vec![on(
+            "session-slots",
+            Severity::Slow,
+            mount,
+            format!("nfs.max_session_slots is {set}"),
+            why,
+            session_fix(),
+            format!(
+                "up to {:.1} times the requests under way",
+                LIMITS.per_session as f64 / set.max(1) as f64
+            ),
+        )],
+        Some(set) if set > LIMITS.per_session => Vec::new(),
+        _ => configured(facts, "nfs.max_session_slots", LIMITS.per_session)
+            .filter(|s| {
+                s.value
+                    .parse::<u64>()
+                    .is_ok_and(|set| set < LIMITS.per_session)
+            })
+            .map(|setting| at_next_start("session-slots", setting, why, session_fix()))
+            .collect(),
+    }
 }
 
 /// What all mounts of a server may have under way together.
