@@ -73,8 +73,15 @@ pub(crate) fn apply(
         outcome: None,
         response: None,
     };
-    if let Mutation::Replicate { verb, .. } = mutation {
-        let words = if verb.queues() { "queued" } else { "done" };
+    let queues =
+        |mutation: &Mutation| matches!(mutation, Mutation::Replicate { verb, .. } if verb.queues());
+    // Neither is an operation, unless the data path has something to take over.
+    let ended = matches!(
+        mutation,
+        Mutation::Replicate { .. } | Mutation::ChangePolicy(..)
+    );
+    if ends && ended {
+        let words = if queues(mutation) { "queued" } else { "done" };
         draft.outcome(seq, words.to_owned());
         operation.ended = Some(draft.now);
         operation.outcome = Some(Outcome::Done);
@@ -150,6 +157,45 @@ fn intend(
             // Labels, descriptions and the like are in force once they are written.
             let words = !touched && alike((&before, &volume), (&draft.view, &next));
             Ok((volume.id, job, words))
+        }
+        Mutation::RenameVolume { name, to } => {
+            let volume = idle(&draft.view, name)?;
+            let to = name.place.of(name.surface, to);
+            rules::named::check_rename(&draft.view, &volume, &to)?;
+            rename_volume(draft, &volume, &to);
+            let job = Job::Update {
+                of: to,
+                capacity: false,
+                mode: false,
+            };
+            Ok((volume.id, job, false))
+        }
+        Mutation::ChangePolicy(name, change) => {
+            let (next, volumes) = rules::named::change(&draft.view, name, change, facts.id)?;
+            let before = draft.view.policy(name).cloned();
+            if let Some(before) = &before {
+                let moves = next.as_ref().is_none_or(|next| next.name != before.name);
+                if moves {
+                    draft.remove_policy(before);
+                }
+            }
+            let id = next.as_ref().or(before.as_deref());
+            let id = id.map_or(facts.id, |policy| policy.id);
+            if let Some(next) = next {
+                draft.put_policy(next);
+            }
+            let seen = !volumes.is_empty();
+            for mut volume in volumes {
+                let old = draft.view.volume(&volume.name).cloned();
+                let rules = old.map(|old| policy::of(&old)).unwrap_or_default();
+                policy::follow(&mut volume, &rules, draft.now.secs());
+                draft.put_volume(volume);
+            }
+            let job = Job::Policy {
+                verb: change.verb().into(),
+                name: name.to_string().into(),
+            };
+            Ok((id, job, !seen))
         }
         Mutation::DeleteVolume { name, force } => {
             let going = idle(&draft.view, name)?;
@@ -256,4 +302,19 @@ pub(crate) fn rename(draft: &mut Draft<'_>, before: &SnapshotName, next: Snapsho
     }
     draft.view.remove_snapshot(before);
     draft.put_snapshot(next);
+}
+
+/// Puts a volume in the place of what it was called, with its snapshots; copies of them know them by their new names.
+fn rename_volume(draft: &mut Draft<'_>, volume: &Volume, to: &VolumeName) {
+    let snapshots = draft.view.snapshots_to_go(&volume.name);
+    draft.remove_volume(volume);
+    let mut next = Volume::clone(volume);
+    next.name = to.clone();
+    next.revision += 1;
+    draft.put_volume(next);
+    for snapshot in snapshots {
+        let mut next = Snapshot::clone(&snapshot);
+        next.name = to.snapshot(&snapshot.name.id);
+        rename(draft, &snapshot.name, next);
+    }
 }

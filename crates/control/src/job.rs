@@ -58,6 +58,13 @@ pub enum Job {
     },
     /// Deletes a snapshot on the node.
     DeleteSnapshot(SnapshotName),
+    /// Has the data path take over what a policy's change has changed of volumes.
+    Policy {
+        /// What was done to the policy, in one word.
+        verb: Arc<str>,
+        /// Its full name.
+        name: Arc<str>,
+    },
     /// Nothing: a relationship's rows have been changed, and what goes on is the relationship's own.
     Replicate {
         /// As NetApp Volumes calls it.
@@ -126,7 +133,9 @@ impl Job {
             | Job::RenameSnapshot { name, .. }
             | Job::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
             Job::Replicate { name, .. } => Target::Replication(name.clone()),
-            Job::Relation { target, .. } => Target::Relation(Arc::clone(target)),
+            Job::Relation { target, .. } | Job::Policy { name: target, .. } => {
+                Target::Relation(Arc::clone(target))
+            }
         }
     }
 
@@ -141,7 +150,7 @@ impl Job {
             Job::Split(_) => "split",
             Job::RenameSnapshot { .. } => "rename",
             Job::Replicate { verb, .. } => verb.as_str(),
-            Job::Relation { command, .. } => command,
+            Job::Relation { command, .. } | Job::Policy { verb: command, .. } => command,
         }
     }
 
@@ -165,6 +174,7 @@ impl Job {
             | Job::Delete(_)
             | Job::TakeSnapshot(_)
             | Job::UpdateSnapshot { .. }
+            | Job::Policy { .. }
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)

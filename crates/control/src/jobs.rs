@@ -276,9 +276,11 @@ impl Works {
         place.begin().await;
         let job = &operation.job;
         let result = match job {
-            Job::CreatePool(_) | Job::UpdatePool(_) | Job::DeletePool(_) | Job::SwitchPool(_) => {
-                self.in_force(self.store.view().generation).await
-            }
+            Job::CreatePool(_)
+            | Job::UpdatePool(_)
+            | Job::DeletePool(_)
+            | Job::SwitchPool(_)
+            | Job::Policy { .. } => self.in_force(self.store.view().generation).await,
             Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
             Job::Delete(of) => self.delete(of).await,

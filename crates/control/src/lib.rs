@@ -2,6 +2,7 @@
 
 mod accept;
 mod adopt;
+mod assigned;
 pub mod backend;
 mod catalog;
 mod control;
@@ -11,6 +12,7 @@ pub mod levels;
 pub mod model;
 pub mod mutation;
 pub mod name;
+pub mod named;
 mod outside;
 pub mod policy;
 mod publish;
@@ -27,6 +29,7 @@ mod store;
 mod usage;
 mod view;
 
+pub use assigned::{Assign, Assigned, Ceiling};
 pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
 pub use control::{Control, OpenError, Options};
 pub use job::{Job, ReplicationVerb};
@@ -35,6 +38,9 @@ pub use model::*;
 pub use mutation::*;
 pub use name::{
     Collection, Name, Place, ReplicationName, SnapshotName, Surface, Target, VolumeName,
+};
+pub use named::{
+    Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
 pub use outside::Render;
 pub use rebuild::Rebuilt;

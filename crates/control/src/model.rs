@@ -4,6 +4,7 @@
 //! they were sent. What follows from other fields (a pool's available throughput, a volume's service level) is not
 //! stored but computed: see [`crate::rules`] and [`crate::View`].
 
+use crate::assigned::Assigned;
 use crate::job::Job;
 use crate::name::{Collection, Name, SnapshotName, Surface, Target, VolumeName};
 use crate::refusal::{Refusal, Status};
@@ -323,6 +324,9 @@ pub struct Volume {
     pub splitting: bool,
     /// It was made as a destination. Whether it still is one, the engine knows.
     pub protection: bool,
+    /// Policies that it refers to by name, and whether it is served.
+    #[serde(default, skip_serializing_if = "Assigned::is_default")]
+    pub assigned: Assigned,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.

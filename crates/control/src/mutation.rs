@@ -2,10 +2,12 @@
 //!
 //! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
 
+use crate::assigned::Assign;
 use crate::model::{
     ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role,
 };
 use crate::name::{Name, SnapshotName, Target, VolumeName};
+use crate::named::{PolicyChange, PolicyName};
 use weir_replica::manager::{Facts, Verb};
 
 /// A storage pool to be made.
@@ -80,6 +82,8 @@ pub struct NewVolume {
     pub protection: bool,
     /// Make it as a copy of a snapshot.
     pub clone_of: Option<SnapshotName>,
+    /// Policies by name, and its path.
+    pub assign: Assign,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -115,6 +119,8 @@ pub struct VolumeChange {
     pub snapshot_policy: Option<serde_json::Value>,
     /// Whether deletion is refused; `None`: unchanged.
     pub deletion_restricted: Option<bool>,
+    /// Policies by name, its path, and whether it is served.
+    pub assign: Assign,
     /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
     /// Replaces all labels; `None`: unchanged.
@@ -179,6 +185,15 @@ pub enum Mutation {
     /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other. The operation
     /// ends when that is done; the volume is used meanwhile.
     SplitVolume(VolumeName),
+    /// Give a volume another name in its place. Refused while it is replicated: relationships know it by its name.
+    RenameVolume {
+        /// The volume to rename.
+        name: VolumeName,
+        /// Its new bare id.
+        to: String,
+    },
+    /// Make, change or delete a policy that volumes refer to by name; the volumes that do change with it.
+    ChangePolicy(PolicyName, PolicyChange),
     /// Take a snapshot of a volume.
     CreateSnapshot(SnapshotName, NewSnapshot),
     /// Change a snapshot's description or labels.
@@ -215,6 +230,8 @@ impl Mutation {
             | Mutation::DeleteVolume { name, .. }
             | Mutation::RevertVolume { name, .. }
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
+            Mutation::RenameVolume { name, to } => Target::Volume(name.place.of(name.surface, to)),
+            Mutation::ChangePolicy(name, _) => Target::Relation(name.to_string().into()),
             Mutation::RenameSnapshot { name, to } => Target::Snapshot(name.parent.snapshot(to)),
             Mutation::CreateSnapshot(name, _)
             | Mutation::UpdateSnapshot(name, _)
@@ -237,7 +254,8 @@ impl Mutation {
             | Mutation::DeleteSnapshot(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
-            Mutation::RenameSnapshot { .. } => "rename",
+            Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",
+            Mutation::ChangePolicy(_, change) => change.verb(),
             Mutation::RevertVolume { .. } => "revert",
             Mutation::Replicate { verb, .. } => verb.subject().0,
         }

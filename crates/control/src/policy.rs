@@ -83,7 +83,7 @@ pub fn parse(policy: &Value) -> Result<Rules, Refusal> {
     Ok(rules)
 }
 
-fn field_of(period: Period) -> &'static str {
+pub(crate) fn field_of(period: Period) -> &'static str {
     match period {
         Period::Hourly => "hourlySchedule",
         Period::Daily => "dailySchedule",

@@ -185,6 +185,9 @@ fn slashed(paths: &[Arc<str>]) -> Vec<String> {
 /// How a volume is to be served; `None` if it is not.
 fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     let number = volume.number.filter(|_| served(volume.state))?;
+    if !volume.assigned.served() {
+        return None;
+    }
     let export = ExportSpec {
         key: volume.key.to_string(),
         paths: slashed(&volume.paths),

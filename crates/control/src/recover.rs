@@ -314,6 +314,7 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         clone_of: None,
         splitting: false,
         protection: false,
+        assigned: Default::default(),
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

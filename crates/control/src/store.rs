@@ -18,6 +18,7 @@ use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Outcome, Pool, Snapshot, State, Volume};
 use crate::name::{Name, VolumeName};
+use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
@@ -144,13 +145,15 @@ impl Draft<'_> {
     pub fn put_volume(&mut self, volume: Volume) {
         let volume = Arc::new(volume);
         self.changed.volumes.insert(volume.name.clone());
-        let new = self.view.volume(&volume.name).is_none();
+        let before = self.view.volume(&volume.name).cloned();
         self.writes.push(Write::Volume(Arc::clone(&volume)));
-        if new {
-            let paths = volume.paths.iter().cloned();
-            let id = volume.id;
-            self.writes.extend(paths.map(|path| Write::Share(path, id)));
-        }
+        let had = before.as_ref().map_or(&[][..], |before| &before.paths);
+        let gone = had.iter().filter(|path| !volume.paths.contains(path));
+        self.writes.extend(gone.cloned().map(Write::RemoveShare));
+        let new = volume.paths.iter().filter(|path| !had.contains(path));
+        let id = volume.id;
+        self.writes
+            .extend(new.map(|path| Write::Share(path.clone(), id)));
         self.view.put_volume(volume);
     }
 
@@ -181,6 +184,18 @@ impl Draft<'_> {
         let paths = volume.paths.iter().cloned();
         self.writes.extend(paths.map(Write::RemoveShare));
         self.view.remove_volume(&volume.name);
+    }
+
+    pub fn put_policy(&mut self, policy: NamedPolicy) {
+        let policy = Arc::new(policy);
+        self.writes.push(Write::Policy(Arc::clone(&policy)));
+        self.view.put_policy(policy);
+    }
+
+    pub fn remove_policy(&mut self, policy: &NamedPolicy) {
+        self.writes
+            .push(Write::RemovePolicy(policy.id, policy.name.clone()));
+        self.view.remove_policy(&policy.name);
     }
 
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
@@ -729,6 +744,9 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     }
     ended.sort_by_key(|operation| operation.ended);
     let ended = ended.into_iter().map(|o| o.name.clone()).collect();
+    for policy in &loaded.policies {
+        view.put_policy(Arc::new(policy.clone()));
+    }
     for edit in &loaded.relations {
         view.relations.apply(edit);
     }
@@ -760,6 +778,8 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
             }
         }
         Write::Relation(edit) => view.relations.apply(edit),
+        Write::Policy(policy) => view.put_policy(Arc::clone(policy)),
+        Write::RemovePolicy(_, name) => view.remove_policy(name),
         // Nothing of these is in the view.
         Write::Share(..)
         | Write::RemoveShare(_)

@@ -3,6 +3,7 @@
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
 use crate::model::{Operation, Pool, Snapshot, Volume};
+use crate::named::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use weir_replica::manager::{Edit, Table};
@@ -16,6 +17,8 @@ pub(crate) struct Loaded {
     pub operations: Vec<Operation>,
     /// Rows of replication, of all its tables.
     pub relations: Vec<Edit>,
+    /// Policies that volumes refer to.
+    pub policies: Vec<NamedPolicy>,
     /// Keys of engine volumes that are to go.
     pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
@@ -39,6 +42,9 @@ impl Catalog {
                 )
                 .await?,
             relations: self.relations().await?,
+            policies: self
+                .table("named_policies", "SELECT name, body FROM named_policies")
+                .await?,
             tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,
         })

@@ -45,7 +45,7 @@ struct Migration {
 const UNRELEASED: i64 = 3;
 
 /// From nothing to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES];
+const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES];
 
 /// The version that this program knows.
 const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
@@ -85,6 +85,17 @@ const TABLES: Migration = Migration {
          verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
         "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
         "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+    ],
+};
+
+/// Policies that volumes refer to by name.
+const NAMED_POLICIES: Migration = Migration {
+    both: &[],
+    sqlite: &[
+        "CREATE TABLE named_policies (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+    postgres: &[
+        "CREATE TABLE named_policies (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
     ],
 };
 

@@ -9,6 +9,7 @@ use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
 use crate::model::{Operation, Pool, Snapshot, Volume};
 use crate::name::{Collection, Name, SnapshotName, VolumeName};
+use crate::named::{NamedPolicy, PolicyName};
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, Connection};
 use std::borrow::Cow;
@@ -37,6 +38,8 @@ pub(crate) enum Write {
     RemoveOperations(Vec<Name>),
     /// A row of replication.
     Relation(Edit),
+    Policy(Arc<NamedPolicy>),
+    RemovePolicy(u64, PolicyName),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
@@ -59,6 +62,8 @@ const PUT_VOLUME: &str = "INSERT INTO volumes (id, name, body) VALUES ($1, $2, $
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 
+const PUT_POLICY: &str = "INSERT INTO named_policies (id, name, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
      ON CONFLICT (name) DO UPDATE SET body = excluded.body";
 const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
@@ -313,6 +318,13 @@ impl Write {
                     Value::Text(body),
                 ];
                 Statement::new(PUT_OPERATION, values)
+            }
+            Write::Policy(policy) => {
+                let name = policy.name.to_string();
+                Statement::put(PUT_POLICY, policy.id, name, policy)?
+            }
+            Write::RemovePolicy(id, _) => {
+                Statement::by_id("DELETE FROM named_policies WHERE id = $1", *id)
             }
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {

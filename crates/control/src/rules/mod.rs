@@ -7,6 +7,7 @@
 //! sums are exact: 64 MiB/s per TiB is 65,536 bytes a second for each GiB.
 
 pub(crate) mod exports;
+pub(crate) mod named;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod plan;

@@ -2,6 +2,7 @@
 
 use crate::model::{Extra, Labels};
 use crate::name::{Place, SnapshotName};
+use crate::named::{NamedKind, PolicyName};
 use crate::refusal::{Refusal, Status};
 
 fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
@@ -74,6 +75,37 @@ pub fn check_share(share: &str) -> Result<(), Refusal> {
             clipped(share)
         ),
     )
+}
+
+/// The name of a policy, or of a project that has nothing yet.
+pub fn check_policy(name: &PolicyName) -> Result<(), Refusal> {
+    let projects =
+        (name.project.is_empty() && name.kind != NamedKind::Project) || check_place(&name.project);
+    let good = |c: char| c.is_ascii_graphic() && c != '/';
+    let named = (1..=256).contains(&name.id.len()) && &*name.id != "-" && name.id.chars().all(good);
+    if projects && named {
+        return Ok(());
+    }
+    refuse(
+        "NAME_INVALID",
+        format!(
+            "{:?} is no name of a policy: 1 to 256 letters, digits and signs, without blanks and slashes",
+            clipped(&name.id)
+        ),
+    )
+}
+
+/// An export path without its leading slash: share names, one below the other.
+pub fn check_path(path: &str) -> Result<(), Refusal> {
+    const DEEPEST: usize = 8;
+    let parts = path.split('/');
+    if parts.clone().count() > DEEPEST {
+        return refuse(
+            "SHARE_NAME_INVALID",
+            format!("a path has {DEEPEST} parts at most"),
+        );
+    }
+    parts.into_iter().try_for_each(check_share)
 }
 
 /// What goes with every resource.

@@ -69,7 +69,7 @@ pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
         Presentation::Filestore(tiered) => return Some(of_tier(levels, volume, tiered, plan)),
     };
     let level = levels.pool(&pool.service_level);
-    Some(VolumePlan {
+    let mut plan = VolumePlan {
         pool: pool.id,
         limits: Limits {
             total: Rate {
@@ -83,7 +83,9 @@ pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
             .map_or_else(String::new, |level| volume_source(level, pool, volume))
             .into(),
         ..plan
-    })
+    };
+    super::named::lower(volume, &mut plan);
+    Some(plan)
 }
 
 fn weight(levels: &Levels, pool: &Pool, volume: &Volume) -> u32 {

@@ -220,7 +220,7 @@ fn path_of(name: &VolumeName) -> Option<Path> {
 pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
     match mutation {
         Mutation::CreateVolume(name, _) => another(view, name),
-        Mutation::DeleteVolume { name, .. } => {
+        Mutation::DeleteVolume { name, .. } | Mutation::RenameVolume { name, .. } => {
             let path = path_of(name)?;
             view.volume(name)?;
             let (used, destination) = view.relations.volume_in_use(&path)?;

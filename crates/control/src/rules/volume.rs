@@ -1,7 +1,9 @@
 //! Volumes of either surface: what may be made, changed, moved and deleted.
 
+use super::named::{self, Given};
 use super::words::{count, decimal, gib, mibps};
 use super::{automatic, bytes_of, exports, names, paths, pool_throughput, tier, volume_cap};
+use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{Pool, Pooled, Presentation, Protocol, QosType, Runs, State, Volume};
@@ -84,10 +86,23 @@ pub fn create(
         clone_of: new.clone_of.clone(),
         splitting: false,
         protection: new.protection,
+        assigned: Assigned::default(),
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
     };
+    let given = Given {
+        export: false,
+        snapshot: false,
+        throughput: false,
+    };
+    let of = (&*name.place.project, &Assigned::default());
+    let pool = view.pool_of(&volume).map(|pool| &**pool);
+    let named = named::settle(view, pool, of, &new.assign, given)?;
+    if let (Some(_), Presentation::Netapp(pooled)) = (named.throughput, &mut volume.presentation) {
+        pooled.throughput_mibps = named.throughput;
+    }
+    named.apply(view, &new.assign, &mut volume)?;
     fit(view, &mut volume, None, None)?;
     Ok(volume)
 }
@@ -160,15 +175,23 @@ pub fn update(
     if let Some(labels) = &change.labels {
         next.labels.clone_from(labels);
     }
+    let given = Given {
+        export: change.export_rules.is_some(),
+        snapshot: change.snapshot_policy.is_some(),
+        throughput: change.throughput_mibps.is_some(),
+    };
+    let of = (&*volume.name.place.project, &volume.assigned);
+    let pool = view.pool_of(&next).map(|pool| &**pool);
+    let named = named::settle(view, pool, of, &change.assign, given)?;
+    let throughput = named.throughput.or(change.throughput_mibps);
+    named.apply(view, &change.assign, &mut next)?;
     names::merge(&mut next.extra, change.extra.clone());
     names::check_words(&next.description, &next.labels, &next.extra)?;
     let resized = next.capacity_gib != volume.capacity_gib;
-    let provisions = resized
-        || change.pool.is_some()
-        || change.throughput_mibps.is_some()
-        || change.performance.is_some();
+    let provisions =
+        resized || change.pool.is_some() || throughput.is_some() || change.performance.is_some();
     let fits = |next: &mut Volume| match provisions {
-        true => fit(view, next, Some(volume), change.throughput_mibps),
+        true => fit(view, next, Some(volume), throughput),
         false => Ok(()),
     };
     // What a tier never allows is refused as such, whatever the volume holds.

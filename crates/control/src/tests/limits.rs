@@ -64,6 +64,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         clone_of: None,
         splitting: false,
         protection: false,
+        assigned: Default::default(),
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

@@ -6,6 +6,7 @@ mod flows;
 mod limits;
 mod lost;
 mod many;
+mod named;
 mod paths;
 mod postgres;
 mod random;

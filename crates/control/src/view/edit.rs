@@ -3,6 +3,7 @@
 use super::{PoolUse, View};
 use crate::model::{Operation, Pool, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, VolumeName};
+use crate::named::{NamedPolicy, PolicyName};
 use crate::rules::bytes_of;
 use std::sync::Arc;
 use weir_base::invariant;
@@ -56,11 +57,22 @@ impl View {
             }
         }
         if !shared {
+            for path in before.iter().flat_map(|before| &before.paths) {
+                self.exports.remove_mut(path);
+            }
             for path in &volume.paths {
                 self.exports.insert_mut(path.clone(), volume.name.clone());
             }
         }
         self.volumes.insert_mut(volume.name.clone(), volume);
+    }
+
+    pub(crate) fn put_policy(&mut self, policy: Arc<NamedPolicy>) {
+        self.policies.insert_mut(policy.name.clone(), policy);
+    }
+
+    pub(crate) fn remove_policy(&mut self, name: &PolicyName) {
+        self.policies.remove_mut(name);
     }
 
     /// What does not concern the data path, nor the pool.

@@ -10,6 +10,7 @@ mod edit;
 use crate::levels::Levels;
 use crate::model::{Operation, Pool, Resource, Snapshot, Volume};
 use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
+use crate::named::{NamedPolicy, PolicyName};
 use crate::rules::{self, PoolFigures};
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
@@ -53,6 +54,8 @@ pub struct View {
     pub(crate) failed: Map<VolumeName, ()>,
     /// Relationships, with their policies, schedules, peers and throttles.
     pub relations: Relations,
+    /// Policies that volumes refer to.
+    pub(crate) policies: Map<PolicyName, Arc<NamedPolicy>>,
 }
 
 /// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
@@ -135,6 +138,10 @@ impl View {
             pending: Map::default(),
             failed: Map::default(),
             relations: Relations::default(),
+            policies: rules::named::builtin()
+                .into_iter()
+                .map(|policy| (policy.name.clone(), Arc::new(policy)))
+                .collect(),
         }
     }
 
@@ -165,6 +172,26 @@ impl View {
     /// The operation of this name.
     pub fn operation(&self, name: &Name) -> Option<&Arc<Operation>> {
         self.operations.get(name)
+    }
+
+    /// The policy of this name.
+    pub fn policy(&self, name: &PolicyName) -> Option<&Arc<NamedPolicy>> {
+        self.policies.get(name)
+    }
+
+    /// All policies, by kind, project and bare id.
+    pub fn policies(&self) -> impl Iterator<Item = &Arc<NamedPolicy>> {
+        self.policies.values()
+    }
+
+    /// All storage pools of all places, in the order of their names.
+    pub fn every_pool(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.pools.values()
+    }
+
+    /// All operations of all places, in the order of their names.
+    pub fn every_operation(&self) -> impl Iterator<Item = &Arc<Operation>> {
+        self.operations.values()
     }
 
     /// Whatever an operation's target is by now.

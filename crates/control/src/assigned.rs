@@ -1,0 +1,59 @@
+//! What a volume has by name, and whether it is served.
+
+use serde::{Deserialize, Serialize};
+
+/// What a volume may do at most, besides what its pool gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Bytes a second.
+    pub bytes: Option<u64>,
+    /// Operations a second.
+    pub ops: Option<u64>,
+}
+
+/// What was assigned to a volume by name, and what was taken from clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assigned {
+    /// [`crate::NamedPolicy::id`] of its export policy.
+    pub export: Option<u64>,
+    /// [`crate::NamedPolicy::id`] of its QoS policy.
+    pub qos: Option<u64>,
+    /// [`crate::NamedPolicy::id`] of its snapshot policy.
+    pub snapshot: Option<u64>,
+    /// What the QoS policy says.
+    #[serde(default)]
+    pub ceiling: Ceiling,
+    /// An administrator has taken it out of service.
+    #[serde(default)]
+    pub offline: bool,
+    /// It has no path; the one that it had stays its own.
+    #[serde(default)]
+    pub unmounted: bool,
+}
+
+impl Assigned {
+    /// Whether clients may reach it.
+    pub fn served(&self) -> bool {
+        !self.offline && !self.unmounted
+    }
+
+    /// Whether nothing is out of the ordinary: then it is not written down.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Assigned::default()
+    }
+}
+
+/// What is to be assigned; `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assign {
+    /// An export policy by name; `Some(None)`: the server's default.
+    pub export: Option<Option<String>>,
+    /// A QoS policy by name; `Some(None)`: none.
+    pub qos: Option<Option<String>>,
+    /// A snapshot policy by name; `Some(None)`: none.
+    pub snapshot: Option<Option<String>>,
+    /// Out of service, or back.
+    pub offline: Option<bool>,
+    /// The export path without its leading slash; `Some(None)`: none.
+    pub path: Option<Option<String>>,
+}

@@ -1,0 +1,317 @@
+//! Policies by name, as ONTAP's administrators know them: export rules, maxima and snapshot schedules that belong to a
+//! project, and to which volumes refer. What follows from them is in `rules::named`.
+
+use crate::assigned::Ceiling;
+use crate::model::{ExportRule, Extra, Period};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+use weir_replica::schedule::{Numbers, Schedule, WEEKDAYS};
+
+/// Ids up to this one are those of policies that every server has.
+pub(crate) const LAST_BUILTIN: u64 = 2;
+
+/// What a policy rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NamedKind {
+    /// Nothing: the project itself, which is there although it has no pool yet.
+    Project,
+    /// Which clients may do what.
+    Export,
+    /// How much may be done in a second.
+    Qos,
+    /// When snapshots are taken, and how many are kept.
+    Snapshot,
+}
+
+impl NamedKind {
+    fn collection(self) -> &'static str {
+        match self {
+            NamedKind::Project => "svms",
+            NamedKind::Export => "exportPolicies",
+            NamedKind::Qos => "qosPolicies",
+            NamedKind::Snapshot => "snapshotPolicies",
+        }
+    }
+
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            NamedKind::Project => "project",
+            NamedKind::Export => "export policy",
+            NamedKind::Qos => "QoS policy",
+            NamedKind::Snapshot => "snapshot policy",
+        }
+    }
+}
+
+/// A policy's name, unique among those of its kind in its project.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PolicyName {
+    /// What it rules.
+    pub kind: NamedKind,
+    /// The project's bare id; empty: it is for all projects.
+    pub project: Arc<str>,
+    /// The bare id. Of a project's own row, the project's.
+    pub id: Arc<str>,
+}
+
+impl PolicyName {
+    /// Of a kind, in a project.
+    pub fn new(kind: NamedKind, project: &str, id: &str) -> PolicyName {
+        PolicyName {
+            kind,
+            project: project.into(),
+            id: id.into(),
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let project = match &*self.project {
+            "" => "-",
+            project => project,
+        };
+        write!(
+            f,
+            "projects/{project}/{}/{}",
+            self.kind.collection(),
+            self.id
+        )
+    }
+}
+
+/// A policy, as the catalog has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedPolicy {
+    /// Never reused; what volumes refer to it by.
+    pub id: u64,
+    /// Its project and bare id.
+    pub name: PolicyName,
+    /// Counts up with each change.
+    pub revision: u64,
+    /// Free text of up to 2,048 bytes.
+    pub comment: String,
+    /// What it says; of its name's kind.
+    pub body: PolicyBody,
+}
+
+impl NamedPolicy {
+    /// Whether every server has it, unchanged.
+    pub fn is_builtin(&self) -> bool {
+        self.id <= LAST_BUILTIN
+    }
+}
+
+/// What a policy says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PolicyBody {
+    /// Nothing.
+    Project,
+    /// Rules in the order of their indices, which are unique. The first that fits a client decides.
+    Export(Vec<NumberedRule>),
+    /// A maximum.
+    Qos(Ceiling),
+    /// Schedules.
+    Snapshot {
+        /// Whether they take snapshots.
+        enabled: bool,
+        /// One for each period at most.
+        copies: Vec<Copies>,
+    },
+}
+
+impl PolicyBody {
+    pub(crate) fn kind(&self) -> NamedKind {
+        match self {
+            PolicyBody::Project => NamedKind::Project,
+            PolicyBody::Export(_) => NamedKind::Export,
+            PolicyBody::Qos(_) => NamedKind::Qos,
+            PolicyBody::Snapshot { .. } => NamedKind::Snapshot,
+        }
+    }
+}
+
+/// A rule of an export policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NumberedRule {
+    /// Its place among the others, from 1.
+    pub index: u32,
+    /// What the node enforces.
+    pub rule: ExportRule,
+    /// The client's own words for it.
+    pub words: Extra,
+}
+
+/// One schedule of a snapshot policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copies {
+    /// The name of the schedule when it was taken over.
+    pub schedule: Arc<str>,
+    /// The times that it named then.
+    pub at: Schedule,
+    /// How many are kept; 0 takes none.
+    pub keep: u32,
+}
+
+/// A change of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PolicyChange {
+    /// Make it.
+    Create {
+        /// Free text of up to 2,048 bytes.
+        comment: String,
+        /// What it says.
+        body: PolicyBody,
+    },
+    /// Change what it says.
+    Set {
+        /// The revision that the change was made from: ABORTED if it is another by now.
+        revision: u64,
+        /// Free text of up to 2,048 bytes; `None`: unchanged.
+        comment: Option<String>,
+        /// What it says; `None`: unchanged.
+        body: Option<PolicyBody>,
+    },
+    /// Give it another bare id.
+    Rename(String),
+    /// Delete it; refused while volumes refer to it.
+    Delete,
+}
+
+impl PolicyChange {
+    /// What is done, in one word.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            PolicyChange::Create { .. } => "create",
+            PolicyChange::Set { .. } => "update",
+            PolicyChange::Rename(_) => "rename",
+            PolicyChange::Delete => "delete",
+        }
+    }
+}
+
+/// Which period a schedule is one of, and how the NetApp Volumes API says it, without how many are kept.
+pub(crate) fn described(at: &Schedule) -> Option<(Period, Value)> {
+    let Schedule::At {
+        minutes,
+        hours,
+        days,
+        months,
+        weekdays,
+    } = at
+    else {
+        return None;
+    };
+    let one = |numbers: &Numbers| match numbers.list().as_slice() {
+        [one] => Some(*one),
+        _ => None,
+    };
+    let all = |numbers: &Numbers, low, high| *numbers == Numbers::all(low, high);
+    let minute = one(minutes)?;
+    let (any_day, any_weekday) = (all(days, 1, 31), all(weekdays, 0, 6));
+    if !all(months, 1, 12) {
+        return None;
+    }
+    if all(hours, 0, 23) && any_day && any_weekday {
+        return Some((Period::Hourly, json!({"minute": minute})));
+    }
+    let hour = one(hours)?;
+    let listed = |words: Vec<String>| words.join(",");
+    match (any_day, any_weekday) {
+        (true, true) => Some((Period::Daily, json!({"hour": hour, "minute": minute}))),
+        (true, false) => {
+            let named = weekdays.list().into_iter();
+            let named = named
+                .filter_map(|n| WEEKDAYS.get(n as usize))
+                .map(|d| (*d).to_owned());
+            let day = listed(named.collect());
+            Some((
+                Period::Weekly,
+                json!({"day": day, "hour": hour, "minute": minute}),
+            ))
+        }
+        (false, true) => {
+            let days = listed(days.list().iter().map(u32::to_string).collect());
+            Some((
+                Period::Monthly,
+                json!({"daysOfMonth": days, "hour": hour, "minute": minute}),
+            ))
+        }
+        (false, false) => None,
+    }
+}
+
+impl Copies {
+    /// What its snapshots are called by, and their label; `None` for a schedule that [`PolicyBody`] cannot have.
+    pub fn period(&self) -> Option<Period> {
+        described(&self.at).map(|(period, _)| period)
+    }
+}
+
+/// The policy as the NetApp Volumes API has it.
+pub(crate) fn as_sent(enabled: bool, copies: &[Copies]) -> Value {
+    let mut out = json!({"enabled": enabled});
+    for copies in copies {
+        let (Some((period, mut at)), Some(out)) = (described(&copies.at), out.as_object_mut())
+        else {
+            continue;
+        };
+        if let Some(at) = at.as_object_mut() {
+            at.insert("snapshotsToKeep".to_owned(), json!(copies.keep));
+        }
+        out.insert(crate::policy::field_of(period).to_owned(), at);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_are_said_as_the_other_api_says_them() {
+        let said = |cron: &str| described(&Schedule::cron(cron).unwrap());
+        for (cron, wanted) in [
+            ("5 * * * *", Some((Period::Hourly, json!({"minute": 5})))),
+            (
+                "10 0 * * *",
+                Some((Period::Daily, json!({"hour": 0, "minute": 10}))),
+            ),
+            (
+                "15 3 * * 1,5",
+                Some((
+                    Period::Weekly,
+                    json!({"day": "monday,friday", "hour": 3, "minute": 15}),
+                )),
+            ),
+            (
+                "20 0 1,15 * *",
+                Some((
+                    Period::Monthly,
+                    json!({"daysOfMonth": "1,15", "hour": 0, "minute": 20}),
+                )),
+            ),
+            ("0,30 * * * *", None),
+            ("0 2,10,18 * * *", None),
+            ("0 0 1 * 1", None),
+            ("0 0 1 6 *", None),
+        ] {
+            assert_eq!(said(cron), wanted, "{cron}");
+            // And it reads as the same times.
+            if let Some((period, _)) = wanted {
+                let copies = Copies {
+                    schedule: "s".into(),
+                    at: Schedule::cron(cron).unwrap(),
+                    keep: 3,
+                };
+                let rules =
+                    crate::policy::parse(&as_sent(true, std::slice::from_ref(&copies))).unwrap();
+                assert_eq!(rules[&period].schedule, copies.at, "{cron}");
+                assert_eq!(rules[&period].keep, 3);
+            }
+        }
+        assert_eq!(described(&Schedule::Every(300)), None);
+    }
+}

@@ -1,0 +1,414 @@
+//! Policies by name: what may be in them, and what volumes get from them.
+//!
+//! What a policy says is written into the volumes that refer to it, as their own settings. So the data path, the
+//! schedules and the other interfaces read one place, and none of them knows that there are policies. The transaction
+//! that changes a policy changes all volumes that refer to it, or none: the rules of volumes hold for each
+//! ([`volume::update`]). A setting that is given to a volume directly ends its reference.
+
+use super::{exports, names, pool, volume, words};
+use crate::assigned::{Assign, Assigned, Ceiling};
+use crate::levels::{Follows, MIB};
+use crate::model::{ExportRule, Extra, Period, Pool, QosType, Volume};
+use crate::mutation::VolumeChange;
+use crate::name::VolumeName;
+use crate::named::{
+    Copies, LAST_BUILTIN, NamedKind, NamedPolicy, PolicyBody, PolicyChange, PolicyName, as_sent,
+    described,
+};
+use crate::policy;
+use crate::refusal::{Refusal, Status};
+use crate::view::View;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use weir_qos::plan::VolumePlan;
+use weir_replica::schedule::{Numbers, Schedule};
+
+/// Policies that every catalog has, and nobody changes: ONTAP's own snapshot policies.
+pub fn builtin() -> Vec<NamedPolicy> {
+    let copies = |schedule: &str, at, keep| Copies {
+        schedule: schedule.into(),
+        at,
+        keep,
+    };
+    let sunday = Numbers::one(0);
+    let hourly = copies("hourly", Schedule::hourly(5), 6);
+    let daily = copies("daily", Schedule::daily(0, 10), 2);
+    let weekly = |keep| copies("weekly", Schedule::weekly(sunday, 0, 15), keep);
+    let policy = |id, name: &str, comment: &str, copies| NamedPolicy {
+        id,
+        name: PolicyName::new(NamedKind::Snapshot, "", name),
+        revision: 1,
+        comment: comment.to_owned(),
+        body: PolicyBody::Snapshot {
+            enabled: true,
+            copies,
+        },
+    };
+    vec![
+        policy(
+            1,
+            "default",
+            "Default policy with hourly, daily & weekly schedules.",
+            vec![hourly.clone(), daily.clone(), weekly(2)],
+        ),
+        policy(
+            LAST_BUILTIN,
+            "default-1weekly",
+            "Default policy with 6 hourly, 2 daily & 1 weekly schedule.",
+            vec![hourly, daily, weekly(1)],
+        ),
+    ]
+}
+
+fn refuse<T>(status: Status, reason: &'static str, message: String) -> Result<T, Refusal> {
+    Err(Refusal::new(status, reason, message))
+}
+
+fn invalid<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
+    refuse(Status::InvalidArgument, reason, message)
+}
+
+/// The policy as changed (`None`: it goes), and the volumes that change with it.
+pub fn change(
+    view: &View,
+    name: &PolicyName,
+    change: &PolicyChange,
+    id: u64,
+) -> Result<(Option<NamedPolicy>, Vec<Volume>), Refusal> {
+    let there = view.policy(name);
+    if let PolicyChange::Create { comment, body } = change {
+        if there.is_some() {
+            let words = format!("{} {} exists already", name.kind.noun(), name.id);
+            return refuse(Status::AlreadyExists, "ALREADY_EXISTS", words);
+        }
+        names::check_policy(name)?;
+        let policy = NamedPolicy {
+            id,
+            name: name.clone(),
+            revision: 1,
+            comment: comment.clone(),
+            body: body.clone(),
+        };
+        check(&policy)?;
+        return Ok((Some(policy), Vec::new()));
+    }
+    let Some(there) = there else {
+        return Err(missing(name));
+    };
+    if there.is_builtin() {
+        let words = format!(
+            "{} {} cannot be changed: every server has it",
+            name.kind.noun(),
+            name.id
+        );
+        return refuse(Status::FailedPrecondition, "SYSTEM_POLICY", words);
+    }
+    let mut next = NamedPolicy::clone(there);
+    next.revision += 1;
+    match change {
+        PolicyChange::Create { .. } => {}
+        PolicyChange::Set {
+            revision,
+            comment,
+            body,
+        } => {
+            if *revision != there.revision {
+                let words = format!("{name} was changed meanwhile; read it and try again");
+                return refuse(Status::Aborted, "REVISION_MISMATCH", words);
+            }
+            if let Some(comment) = comment {
+                next.comment.clone_from(comment);
+            }
+            if let Some(body) = body {
+                next.body = body.clone();
+            }
+            check(&next)?;
+        }
+        PolicyChange::Rename(to) => {
+            next.name.id = to.as_str().into();
+            names::check_policy(&next.name)?;
+            if name.kind == NamedKind::Project {
+                return invalid("PROJECT_RENAME", "a project cannot be renamed".to_owned());
+            }
+            if view.policy(&next.name).is_some() {
+                let words = format!("{} {to} exists already", name.kind.noun());
+                return refuse(Status::AlreadyExists, "ALREADY_EXISTS", words);
+            }
+            return Ok((Some(next), Vec::new()));
+        }
+        PolicyChange::Delete => {
+            let used = view.volumes.values().find(|v| refers(v, there));
+            if let Some(volume) = used {
+                let words = format!("{name} is in use by volume {}", volume.name.id);
+                return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
+            }
+            let pools = view
+                .pools
+                .keys()
+                .any(|pool| pool.place.project == name.project);
+            let own = |p: &PolicyName| p.project == name.project && p.kind != NamedKind::Project;
+            if name.kind == NamedKind::Project && (pools || view.policies.keys().any(own)) {
+                let words = format!("project {} has storage pools or policies", name.id);
+                return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
+            }
+            return Ok((None, Vec::new()));
+        }
+    }
+    let mut after = view.clone();
+    after.put_policy(Arc::new(next.clone()));
+    let mut changed = Vec::new();
+    if next.body != there.body {
+        let users: Vec<Arc<Volume>> = view
+            .volumes
+            .values()
+            .filter(|v| refers(v, there))
+            .cloned()
+            .collect();
+        for user in users {
+            let mut again = VolumeChange::default();
+            let named = Some(Some(name.id.to_string()));
+            match name.kind {
+                NamedKind::Project => {}
+                NamedKind::Export => again.assign.export = named,
+                NamedKind::Qos => again.assign.qos = named,
+                NamedKind::Snapshot => again.assign.snapshot = named,
+            }
+            let next = volume::update(&after, &user, &again, None)?;
+            // Each counts when the next is fitted into its pool.
+            after.put_volume(Arc::new(next.clone()));
+            changed.push(next);
+        }
+    }
+    Ok((Some(next), changed))
+}
+
+fn refers(volume: &Volume, policy: &NamedPolicy) -> bool {
+    let assigned = &volume.assigned;
+    let id = match policy.name.kind {
+        NamedKind::Project => None,
+        NamedKind::Export => assigned.export,
+        NamedKind::Qos => assigned.qos,
+        NamedKind::Snapshot => assigned.snapshot,
+    };
+    id == Some(policy.id)
+}
+
+fn missing(name: &PolicyName) -> Refusal {
+    let reason = match name.kind {
+        NamedKind::Project => "PROJECT_NOT_FOUND",
+        NamedKind::Export => "EXPORT_POLICY_NOT_FOUND",
+        NamedKind::Qos => "QOS_POLICY_NOT_FOUND",
+        NamedKind::Snapshot => "SNAPSHOT_POLICY_NOT_FOUND",
+    };
+    let words = format!("there is no {} \"{}\"", name.kind.noun(), name.id);
+    Refusal::new(Status::NotFound, reason, words)
+}
+
+fn check(policy: &NamedPolicy) -> Result<(), Refusal> {
+    names::check_words(&policy.comment, &Default::default(), &Extra::new())?;
+    if policy.body.kind() != policy.name.kind {
+        return invalid(
+            "POLICY_KIND",
+            format!("that is no {}", policy.name.kind.noun()),
+        );
+    }
+    match &policy.body {
+        PolicyBody::Project => Ok(()),
+        PolicyBody::Export(rules) => {
+            let plain: Vec<ExportRule> = rules.iter().map(|r| r.rule.clone()).collect();
+            exports::check(&plain)?;
+            for rule in rules {
+                names::check_words("", &Default::default(), &rule.words)?;
+            }
+            match rules.is_sorted_by(|a, b| a.index < b.index) {
+                true => Ok(()),
+                false => invalid("EXPORT_RULE_INVALID", "two rules have one index".to_owned()),
+            }
+        }
+        PolicyBody::Qos(ceiling) => match (ceiling.bytes, ceiling.ops) {
+            (Some(0), _) | (_, Some(0)) => {
+                invalid("THROUGHPUT_INVALID", "a maximum is 1 at least".to_owned())
+            }
+            _ => Ok(()),
+        },
+        PolicyBody::Snapshot { copies, .. } => {
+            let periods: Option<BTreeSet<Period>> =
+                copies.iter().map(|c| Some(described(&c.at)?.0)).collect();
+            match periods {
+                Some(periods) if periods.len() == copies.len() => {
+                    policy::parse(&as_sent(true, copies)).map(|_| ())
+                }
+                Some(_) => invalid(
+                    "SNAPSHOT_POLICY_INVALID",
+                    "a policy has one schedule an hour, a day, a week and a month at most".to_owned(),
+                ),
+                None => invalid(
+                    "SCHEDULE_UNSUPPORTED",
+                    "snapshots are taken at one minute of each hour, or at one time of each day, of days of the week, or of \
+                     days of the month"
+                        .to_owned(),
+                ),
+            }
+        }
+    }
+}
+
+/// What a volume's other settings were given besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    pub export: bool,
+    pub snapshot: bool,
+    pub throughput: bool,
+}
+
+/// What a volume gets by name.
+#[derive(Debug)]
+pub struct Settled {
+    assigned: Assigned,
+    export: Option<Option<Vec<ExportRule>>>,
+    snapshot: Option<Option<Value>>,
+    /// MiB/s, where the pool's QoS is manual.
+    pub throughput: Option<f64>,
+}
+
+/// Looks up what is assigned by name to a volume of `pool`.
+pub fn settle(
+    view: &View,
+    pool: Option<&Pool>,
+    (project, before): (&str, &Assigned),
+    assign: &Assign,
+    given: Given,
+) -> Result<Settled, Refusal> {
+    let mut out = Settled {
+        assigned: before.clone(),
+        export: None,
+        snapshot: None,
+        throughput: None,
+    };
+    let next = &mut out.assigned;
+    next.export = next.export.filter(|_| !given.export);
+    next.snapshot = next.snapshot.filter(|_| !given.snapshot);
+    if given.throughput {
+        (next.qos, next.ceiling) = (None, Ceiling::default());
+    }
+    let find = |kind, id: &str| {
+        let own = view.policy(&PolicyName::new(kind, project, id));
+        let found = own.or_else(|| view.policy(&PolicyName::new(kind, "", id)));
+        found.ok_or_else(|| missing(&PolicyName::new(kind, project, id)))
+    };
+    match &assign.export {
+        None => {}
+        Some(None) => (next.export, out.export) = (None, Some(None)),
+        Some(Some(id)) => {
+            let policy = find(NamedKind::Export, id)?;
+            next.export = Some(policy.id);
+            if let PolicyBody::Export(rules) = &policy.body {
+                out.export = Some(Some(rules.iter().map(|r| r.rule.clone()).collect()));
+            }
+        }
+    }
+    match &assign.snapshot {
+        None => {}
+        Some(None) => (next.snapshot, out.snapshot) = (None, Some(None)),
+        Some(Some(id)) => {
+            let policy = find(NamedKind::Snapshot, id)?;
+            next.snapshot = Some(policy.id);
+            if let PolicyBody::Snapshot { enabled, copies } = &policy.body {
+                out.snapshot = Some(Some(as_sent(*enabled, copies)));
+            }
+        }
+    }
+    match &assign.qos {
+        None => {}
+        Some(None) => (next.qos, next.ceiling) = (None, Ceiling::default()),
+        Some(Some(id)) => {
+            let policy = find(NamedKind::Qos, id)?;
+            next.qos = Some(policy.id);
+            if let PolicyBody::Qos(ceiling) = policy.body {
+                next.ceiling = ceiling;
+                let manual = pool.is_some_and(|pool| {
+                    let level = view.levels.pool(&pool.service_level);
+                    pool.qos_type == QosType::Manual
+                        && level.is_some_and(|level| level.follows == Follows::Volume)
+                });
+                let bytes = ceiling.bytes.filter(|_| manual);
+                out.throughput = bytes.map(|bytes| bytes as f64 / MIB);
+            }
+        }
+    }
+    next.offline = assign.offline.unwrap_or(next.offline);
+    if let Some(path) = &assign.path {
+        next.unmounted = path.is_none();
+    }
+    Ok(out)
+}
+
+impl Settled {
+    /// Writes it into the volume.
+    pub fn apply(self, view: &View, assign: &Assign, next: &mut Volume) -> Result<(), Refusal> {
+        next.assigned = self.assigned;
+        if let Some(rules) = self.export {
+            next.export_rules = rules;
+        }
+        if let Some(policy) = self.snapshot {
+            next.snapshot_policy = policy;
+        }
+        if let Some(Some(path)) = &assign.path {
+            repath(view, next, path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a volume the one path `path`.
+fn repath(view: &View, next: &mut Volume, path: &str) -> Result<(), Refusal> {
+    if let [only] = next.paths.as_slice() {
+        if **only == *path {
+            return Ok(());
+        }
+    }
+    names::check_path(path)?;
+    // Its own path may be above or below the new one.
+    let mut others = view.clone();
+    for own in view.volume(&next.name).iter().flat_map(|v| &v.paths) {
+        others.exports.remove_mut(own);
+    }
+    if !others.is_path_free(path) {
+        let words = format!("path /{path} is in use, or is above or below one that is");
+        return refuse(Status::AlreadyExists, "PATH_IN_USE", words);
+    }
+    next.paths = vec![path.into()];
+    Ok(())
+}
+
+/// Lowers a volume's limits to what its QoS policy says.
+pub fn lower(volume: &Volume, plan: &mut VolumePlan) {
+    let Ceiling { bytes, ops } = volume.assigned.ceiling;
+    let rate = &mut plan.limits.total;
+    let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+    let (lower, fewer) = (least(rate.bytes, bytes), least(rate.ops, ops));
+    if (lower, fewer) == (rate.bytes, rate.ops) {
+        return;
+    }
+    (rate.bytes, rate.ops) = (lower, fewer);
+    let rates = [
+        bytes.map(words::mibps),
+        ops.map(|ops| format!("{} operations/s", words::count(ops))),
+    ];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    plan.source = format!("QoS policy: {}", rates.join(", ")).into();
+}
+
+/// The volume under another name, with everything that has its name as a part of its own.
+pub fn check_rename(view: &View, volume: &Volume, to: &VolumeName) -> Result<(), Refusal> {
+    names::check(&to.place, &to.id)?;
+    if view.volume(to).is_some() {
+        return Err(pool::taken(to.surface.noun(), &to.id));
+    }
+    if volume.splitting {
+        let words = format!("volume {} is being split", volume.name.id);
+        return refuse(Status::Aborted, "RESOURCE_BUSY", words);
+    }
+    Ok(())
+}
