@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 import unittest
@@ -46,6 +47,98 @@ class Ansible(Case):
                  "ANSIBLE_DEPRECATION_WARNINGS": "0", "LC_ALL": "C.UTF-8"})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout.split("=>", 1)[1])
+
+    def playbook(self, tasks):
+        """Runs modules with their arguments as one play; returns by name which have changed something."""
+        connection = {"hostname": "127.0.0.1", "http_port": self.server.port, "username": "admin",
+                      "password": self.token, "https": True, "validate_certs": False, "use_rest": "always"}
+        play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [
+            {f"netapp.ontap.{module}": {**connection, **arguments}} for module, arguments in tasks]}]
+        path = os.path.join(self.server.data, "play.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(play, f)
+        done = subprocess.run(
+            [os.path.join(VENV, "bin", "ansible-playbook"), "-i", "localhost,", path,
+             "-e", "ansible_python_interpreter=" + os.path.join(VENV, "bin", "python")],
+            capture_output=True, text=True, timeout=600,
+            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": COLLECTIONS, "HOME": self.server.data,
+                 "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.oneline", "ANSIBLE_DEPRECATION_WARNINGS": "0",
+                 "LC_ALL": "C.UTF-8"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        words = re.findall(r"^localhost \| (\w+)!? => ", done.stdout, re.MULTILINE)
+        self.assertEqual(len(words), len(tasks), done.stdout)
+        return [module for (module, _), word in zip(tasks, words) if word == "CHANGED"]
+
+    def test_what_volumes_have_by_name(self):
+        volume = {"vserver": SVM, "name": "named", "size": 20, "size_unit": "gb", "aggregate_name": "pool",
+                  "junction_path": "/data/named", "export_policy": "web", "qos_policy_group": "slow",
+                  "snapshot_policy": "often", "unix_permissions": "0770", "comment": "of Ansible's",
+                  "percent_snapshot_space": 10, "space_guarantee": "none", "snapdir_access": False,
+                  "volume_security_style": "unix", "encrypt": False, "tiering_policy": "none",
+                  "wait_for_completion": True}
+        rule = {"vserver": SVM, "name": "web", "client_match": ["127.0.0.0/8", "host7.example"], "ro_rule": ["sys"],
+                "rw_rule": ["sys"], "super_user_security": ["none"], "protocol": ["nfs3"], "rule_index": 1}
+        tasks = {
+            "na_ontap_svm": {"name": SVM, "comment": "a project", "services": {"nfs": {"allowed": True}}},
+            "na_ontap_aggregate": {"name": "pool", "service_state": "online"},
+            "na_ontap_export_policy": {"vserver": SVM, "name": "web"},
+            "na_ontap_export_policy_rule": rule,
+            "na_ontap_qos_policy_group": {"vserver": SVM, "name": "slow", "fixed_qos_options": {
+                "max_throughput_mbps": 100, "max_throughput_iops": 5000}},
+            "na_ontap_snapshot_policy": {"vserver": SVM, "name": "often", "enabled": True, "comment": "two",
+                                         "schedule": ["hourly", "daily"], "count": [6, 2],
+                                         "prefix": ["hourly", "daily"], "snapmirror_label": ["hourly", "daily"]},
+            "na_ontap_volume": volume,
+            "na_ontap_volume_efficiency": {"vserver": SVM, "volume_name": "named", "state": "absent"},
+            "na_ontap_snapshot": {"vserver": SVM, "volume": "named", "snapshot": "first", "comment": "kept",
+                                  "snapmirror_label": "keep"},
+            "na_ontap_volume_clone": {"vserver": SVM, "name": "named_copy", "parent_volume": "named",
+                                      "parent_snapshot": "first", "junction_path": "/data/copy"},
+        }
+        asis = ["na_ontap_aggregate", "na_ontap_volume_efficiency"]
+        play = list(tasks.items())
+        self.assertEqual(self.playbook(play), [name for name in tasks if name not in asis])
+        self.assertEqual(self.playbook(play), [])
+
+        # Everything that can be changed, changed; and once more.
+        tasks["na_ontap_svm"]["comment"] = "another"
+        rule.update(client_match=["127.0.0.0/8"], rw_rule=["never"])
+        tasks["na_ontap_qos_policy_group"]["fixed_qos_options"]["max_throughput_mbps"] = 200
+        tasks["na_ontap_snapshot_policy"].update(schedule=["hourly", "weekly"], count=[4, 2],
+                                                 prefix=["hourly", "weekly"], snapmirror_label=["hourly", "weekly"])
+        volume.update(size=40, junction_path="/data/elsewhere", unix_permissions="0755", comment="other words",
+                      percent_snapshot_space=5, snapdir_access=True, snapshot_policy="none", export_policy="default")
+        tasks["na_ontap_snapshot"]["comment"] = "kept longer"
+        same = asis + ["na_ontap_export_policy", "na_ontap_volume_clone"]
+        play = list(tasks.items())
+        self.assertEqual(self.playbook(play), [name for name in tasks if name not in same])
+        self.assertEqual(self.playbook(play), [])
+        offline = [("na_ontap_volume", {"vserver": SVM, "name": "named", "is_online": False})]
+        self.assertEqual(self.playbook(offline), ["na_ontap_volume"])
+        self.assertEqual(self.playbook(offline), [])
+        renamed = [("na_ontap_volume", {"vserver": SVM, "name": "renamed", "from_name": "named"})]
+        self.assertEqual(self.playbook(renamed), ["na_ontap_volume"])
+        self.assertEqual(self.playbook(renamed), [])
+        split = [("na_ontap_volume_clone", {**tasks["na_ontap_volume_clone"], "split": True})]
+        self.assertEqual(self.playbook(split), ["na_ontap_volume_clone"])
+        self.assertEqual(self.playbook(split), [])
+
+        gone = [(module, {**{k: v for k, v in arguments.items() if k in ("vserver", "name", "rule_index")},
+                          "state": "absent"})
+                for module, arguments in (
+                    ("na_ontap_volume", {"vserver": SVM, "name": "named_copy"}),
+                    ("na_ontap_volume", {"vserver": SVM, "name": "renamed"}),
+                    ("na_ontap_export_policy", {"vserver": SVM, "name": "web"}),
+                    ("na_ontap_qos_policy_group", {"vserver": SVM, "name": "slow"}),
+                    ("na_ontap_snapshot_policy", {"vserver": SVM, "name": "often"}))]
+        self.assertEqual(self.playbook(gone), [module for module, _ in gone])
+        self.assertEqual(self.playbook(gone), [])
+        empty = [("na_ontap_svm", {"name": "empty", "comment": "nothing yet"})]
+        self.assertEqual(self.playbook(empty), ["na_ontap_svm"])
+        self.assertEqual(self.playbook(empty), [])
+        empty[0][1]["state"] = "absent"
+        self.assertEqual(self.playbook(empty), ["na_ontap_svm"])
+        self.assertEqual(self.playbook(empty), [])
 
     def test_a_relationship_from_beginning_to_end(self):
         destination = f"{SVM}:ansible_dst"

@@ -471,7 +471,7 @@ async fn the_node_itself() {
             &c["version"]["major"],
             c.get("peering")
         ),
-        (&json!(9), &json!(11), None)
+        (&json!(9), &json!(15), None)
     );
     let made = n
         .done(

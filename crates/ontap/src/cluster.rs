@@ -1,5 +1,9 @@
 //! What commands read and change: the cluster, its volumes, snapshots and relationships.
 
+use crate::storage::{
+    Aggregate, Details, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
+};
+use std::borrow::Cow;
 use weir_replica::manager::Verb;
 pub use weir_replica::manager::{Global, Reason};
 use weir_replica::model::{Path, Policy, Relationship};
@@ -13,6 +17,8 @@ pub struct Failure {
     pub reason: Reason,
     /// For people, one sentence.
     pub message: String,
+    /// The rule that speaks against it, as the control plane names it: `POOL_CAPACITY_EXCEEDED`. Empty where none does.
+    pub rule: Cow<'static, str>,
 }
 
 impl Failure {
@@ -21,6 +27,16 @@ impl Failure {
         Failure {
             reason,
             message: message.into(),
+            rule: Cow::Borrowed(""),
+        }
+    }
+
+    /// The same, by a rule of the control plane's.
+    #[must_use]
+    pub fn by(self, rule: impl Into<Cow<'static, str>>) -> Failure {
+        Failure {
+            rule: rule.into(),
+            ..self
         }
     }
 }
@@ -67,6 +83,8 @@ pub struct Volume {
     pub used: u64,
     /// `DP` for the destination of a relationship, else `RW`.
     pub protection: bool,
+    /// Its settings.
+    pub details: Details,
 }
 
 /// What a command changes.
@@ -127,10 +145,29 @@ pub enum Change {
         size: u64,
         /// `-type DP`: a destination, which clients do not mount for writing.
         protection: bool,
-        /// In which pool; `None` where there is only one that it can be.
-        pool: Option<String>,
-        /// Where clients mount it; `None` is a share of the volume's name.
-        junction: Option<String>,
+        /// The rest. Without an aggregate it is the only one that there is; without a junction a share of its name.
+        settings: Settings,
+    },
+    /// `volume modify`, `size`, `mount`, `offline`, …
+    VolumeModify {
+        /// The volume, on this node.
+        path: Path,
+        /// What is to change.
+        settings: Settings,
+    },
+    /// `volume rename`
+    VolumeRename {
+        /// The volume, on this node.
+        path: Path,
+        /// Its new name.
+        to: String,
+    },
+    /// Of a policy by its name, or of a machine.
+    Policy {
+        /// Its machine and name.
+        key: PolicyKey,
+        /// What is to change.
+        change: PolicyChange,
     },
     /// `volume delete`, of one by its path.
     VolumeDelete(Path),
@@ -142,6 +179,8 @@ pub enum Change {
         parent: Path,
         /// As of when; `None` is now, by a snapshot that is taken for it.
         snapshot: Option<String>,
+        /// What is to be otherwise than with the parent.
+        settings: Settings,
     },
     /// `volume clone split start`
     VolumeSplit(Path),
@@ -182,6 +221,36 @@ pub struct Peer {
     pub reason: Option<String>,
 }
 
+/// An operation of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Stays, as long as it is listed.
+    pub id: u64,
+    /// What is done, in two words: `volume create`.
+    pub name: String,
+    /// The machine that it is for.
+    pub vserver: String,
+    /// `Running`, `Success`, `Failure`
+    pub state: &'static str,
+    /// What it is done to; and why it failed.
+    pub description: String,
+    /// When it began, seconds since 1970, UTC.
+    pub at: i64,
+}
+
+/// An entry of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Seconds since 1970, UTC.
+    pub at: i64,
+    /// Where it happened.
+    pub node: String,
+    /// `NOTICE`, or `ERROR` for what was refused or failed.
+    pub severity: &'static str,
+    /// In words.
+    pub text: String,
+}
+
 /// What is replicated, and what can be done about it.
 ///
 /// All of it may block on a disk or on a lock held for a short while, none of it on a transfer: a change that takes time
@@ -203,6 +272,19 @@ pub trait Cluster: Send + Sync {
     fn schedules(&self) -> Vec<NamedSchedule>;
     /// Volumes of this node that commands may name.
     fn volumes(&self) -> Vec<Volume>;
+    /// Machines, by name: those that have something, and those that were made by name.
+    fn svms(&self) -> Vec<Svm>;
+    /// Aggregates, by machine and name.
+    fn aggregates(&self) -> Vec<Aggregate>;
+    /// Policies of a kind, ours and the users', by machine and name.
+    fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy>;
+    /// Operations, newest first.
+    fn jobs(&self) -> Vec<Job>;
+    /// The newest entries of the audit log, so many at most.
+    ///
+    /// # Errors
+    /// It is not for this user, or cannot be read.
+    fn events(&self, most: u32) -> Result<Vec<Event>, Failure>;
     /// Snapshots of all volumes, or of one; oldest first within each.
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
     /// The throttle of all transfers in one direction.

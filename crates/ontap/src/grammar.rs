@@ -128,6 +128,11 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
     })
 }
 
+/// Whether a word is a value, not an argument's name: permission bits (`---rwxr-xr-x`) are one as well.
+fn is_value(word: &str) -> bool {
+    !word.starts_with('-') || negative(word) || word == "-" || word.starts_with("---")
+}
+
 /// A command with arguments that a program gives as names and values.
 pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Parsed, String> {
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
@@ -189,17 +194,16 @@ fn arguments(
                 continue;
             }
         };
-        let mut value =
-            match words.next_if(|next| !next.starts_with('-') || negative(next) || next == "-") {
-                Some(value) => value,
-                None if parameter.value.is_empty() => "true".to_owned(),
-                None => {
-                    return Err(format!(
-                        "missing value for \"-{}\" (a {})",
-                        parameter.name, parameter.value
-                    ));
-                }
-            };
+        let mut value = match words.next_if(|next| is_value(next)) {
+            Some(value) => value,
+            None if parameter.value.is_empty() => "true".to_owned(),
+            None => {
+                return Err(format!(
+                    "missing value for \"-{}\" (a {})",
+                    parameter.name, parameter.value
+                ));
+            }
+        };
         while goes_on(&value) {
             let Some(more) = words.next_if(|next| !next.starts_with('-')) else {
                 break;

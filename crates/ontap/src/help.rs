@@ -142,6 +142,11 @@ pub fn live(line: &str) -> Option<Live> {
         }
         (_, "destination-path") => of(&["snapmirror"], &["destination-path"]),
         (["job", "schedule", ..], "name") | (_, "schedule") => of(&["job", "schedule"], &["name"]),
+        (["volume", "snapshot", "policy", ..], "policy") | (_, "snapshot-policy") => {
+            of(&["volume", "snapshot", "policy"], &["policy"])
+        }
+        (["volume", ..], "policy") => None,
+        (_, "qos-policy-group") => of(&["qos", "policy-group"], &["policy-group"]),
         (_, "policy") => of(&["snapmirror", "policy"], &["policy"]),
         (["volume", "create"], "volume") => None,
         (_, "volume" | "parent-volume") => of(&["volume"], &["volume"]),

@@ -10,6 +10,7 @@
 //!
 //! - [`words`]: a line into words; [`grammar`]: words into a command with arguments; [`help`]: what may follow;
 //! - [`query`]: what a value matches; [`value`]: sizes, durations, throttles as text;
+//! - [`cluster`], [`storage`]: what is read and changed;
 //! - [`table`]: wrapped columns; [`commands`]: what each command does and returns.
 
 pub mod cluster;
@@ -19,6 +20,7 @@ pub mod help;
 pub mod query;
 #[cfg(feature = "script")]
 pub mod script;
+pub mod storage;
 pub mod table;
 pub mod value;
 pub mod words;
@@ -26,3 +28,4 @@ pub mod words;
 pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
 pub use commands::{Answer, Scalar, call, execute, run};
 pub use help::{complete, help};
+pub use storage::Settings;

@@ -14,7 +14,10 @@ use weir_replica::model::{Copied, MirrorState, Path, Policy, Relationship, Snaps
 use weir_replica::retention::Held;
 use weir_replica::schedule::named;
 
-use crate::cluster::{Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Volume};
+use crate::cluster::{
+    self as own, Change, Cluster, Failure, Job, NamedSchedule, Peer, Reason, Snapshot, Volume,
+};
+use crate::storage::{Aggregate, Details, PolicyKind, Settings, StoragePolicy, Svm};
 
 /// What the cluster holds; tests reach in as they like.
 #[derive(Default)]
@@ -183,6 +186,10 @@ impl State {
             size: Some(size),
             used: 10_093_173_145.min(size),
             protection,
+            details: Details {
+                provisioned: size,
+                ..Details::default()
+            },
         });
     }
 
@@ -397,7 +404,7 @@ impl State {
                 path,
                 size,
                 protection,
-                ..
+                settings,
             } => {
                 if self.volumes.iter().any(|v| v.path == path) {
                     return Err(Failure::new(
@@ -405,15 +412,25 @@ impl State {
                         format!("Volume \"{}\" already exists.", path.volume),
                     ));
                 }
-                self.volume(path, size, protection);
+                self.volume(path.clone(), size, protection);
+                self.adjust(&path, settings);
             }
+            Change::VolumeModify { path, settings } => self.adjust(&path, settings),
+            Change::VolumeRename { path, to } => {
+                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
+                    v.path.volume = to;
+                }
+            }
+            Change::Policy { .. } => {}
             Change::VolumeDelete(path) => self.volumes.retain(|v| v.path != path),
             Change::VolumeClone {
                 path,
                 parent,
                 snapshot,
+                settings,
             } => {
-                self.volume(path, 16 << 30, false);
+                self.volume(path.clone(), 16 << 30, false);
+                self.adjust(&path, settings);
                 if let Some(v) = self.volumes.last_mut() {
                     v.parent = Some((parent, snapshot.unwrap_or_else(|| "clone".to_owned())));
                 }
@@ -425,6 +442,19 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn adjust(&mut self, path: &Path, settings: Settings) {
+        let Some(v) = self.volumes.iter_mut().find(|v| v.path == *path) else {
+            return;
+        };
+        v.size = settings.size.or(v.size);
+        v.junction = settings.junction.unwrap_or_else(|| v.junction.clone());
+        v.pool = settings.aggregate.unwrap_or_else(|| v.pool.clone());
+        let details = &mut v.details;
+        details.comment = settings.comment.unwrap_or_default();
+        details.online = settings.online.unwrap_or(details.online);
+        details.permissions = settings.permissions.unwrap_or(details.permissions);
     }
 
     fn snapshot(&mut self, path: &Path, name: &str) -> Option<&mut Snapshot> {
@@ -486,6 +516,42 @@ impl Cluster for Script {
 
     fn volumes(&self) -> Vec<Volume> {
         self.state().volumes.clone()
+    }
+
+    fn svms(&self) -> Vec<Svm> {
+        let mut names: Vec<String> = self.volumes().into_iter().map(|v| v.path.vserver).collect();
+        names.sort();
+        names.dedup();
+        let svm = |name| Svm {
+            name,
+            comment: String::new(),
+            aggregates: vec!["default".to_owned()],
+        };
+        names.into_iter().map(svm).collect()
+    }
+
+    fn aggregates(&self) -> Vec<Aggregate> {
+        let aggregate = |svm: Svm| Aggregate {
+            name: "default".to_owned(),
+            svm: svm.name,
+            location: "local".to_owned(),
+            size: 1 << 40,
+            used: 0,
+            volumes: 1,
+        };
+        self.svms().into_iter().map(aggregate).collect()
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        Vec::new()
+    }
+
+    fn events(&self, _: u32) -> Result<Vec<own::Event>, Failure> {
+        Ok(Vec::new())
+    }
+
+    fn storage_policies(&self, _: PolicyKind) -> Vec<StoragePolicy> {
+        Vec::new()
     }
 
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {

@@ -90,6 +90,19 @@ pub fn fixed(columns: &[Column], rows: &[Vec<String>]) -> String {
     trimmed(&out) + &plain(columns, rows)
 }
 
+/// A table without the line below its headings, as `df` prints it.
+pub fn unruled(columns: &[Column], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = columns.iter().map(|c| c.width).collect();
+    let heading = |c: &Column| Some(c.heading.concat());
+    let mut out = String::new();
+    row(
+        &mut out,
+        &widths,
+        &columns.iter().map(heading).collect::<Vec<_>>(),
+    );
+    trimmed(&out) + &plain(columns, rows)
+}
+
 /// The rows of a table without its headings.
 pub fn plain(columns: &[Column], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = columns.iter().map(|c| c.width).collect();

@@ -6,12 +6,17 @@ use weir_replica::model::{THROTTLE_LEAST, THROTTLE_MOST};
 
 /// A number, with a size's suffix if it has one.
 pub fn number(text: &str) -> Option<f64> {
-    const SUFFIXES: [(&str, f64); 6] = [
+    const SUFFIXES: [(&str, f64); 11] = [
         ("PB", 1125899906842624.0),
         ("TB", 1099511627776.0),
         ("GB", 1073741824.0),
         ("MB", 1048576.0),
         ("KB", 1024.0),
+        ("P", 1125899906842624.0),
+        ("T", 1099511627776.0),
+        ("G", 1073741824.0),
+        ("M", 1048576.0),
+        ("K", 1024.0),
         ("B", 1.0),
     ];
     let upper = text.to_ascii_uppercase();
@@ -42,6 +47,29 @@ pub fn size(bytes: u64) -> String {
         _ => 1,
     };
     format!("{value:.places$}{}", UNITS.get(unit).unwrap_or(&""))
+}
+
+/// A size as it was given: `16GB` where it is a whole number of units, else as [`size`].
+pub fn tidy_size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 5] = [(50, "PB"), (40, "TB"), (30, "GB"), (20, "MB"), (10, "KB")];
+    let whole = UNITS
+        .iter()
+        .find(|(bits, _)| bytes >> bits > 0 && bytes.trailing_zeros() >= *bits);
+    match whole {
+        Some((bits, unit)) if bytes >> bits < 1024 => format!("{}{unit}", bytes >> bits),
+        _ => size(bytes),
+    }
+}
+
+/// A time as `5/4/2023 10:41:30`, UTC.
+pub fn event_time(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .map(|t| {
+            t.to_zoned(TimeZone::UTC)
+                .strftime("%-m/%-d/%Y %H:%M:%S")
+                .to_string()
+        })
+        .unwrap_or_else(|_| "-".to_owned())
 }
 
 /// `0:4:41`: hours, minutes, seconds, without leading noughts.
@@ -116,6 +144,17 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
+        for (bytes, text) in [
+            (16 << 30, "16GB"),
+            (1 << 40, "1TB"),
+            (1536 << 30, "1.50TB"),
+            (20 << 20, "20MB"),
+            (1_000_000_000, "953.7MB"),
+            (0, "0B"),
+        ] {
+            assert_eq!(tidy_size(bytes), text);
+        }
+        assert_eq!(number("20g"), Some(f64::from(20 << 10) * 1_048_576.0));
     }
 
     #[test]

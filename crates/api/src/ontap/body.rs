@@ -52,6 +52,11 @@ impl Fields {
         self.0.remove(name)
     }
 
+    /// Whether a field is there and not taken yet.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Text; `null` and nothing are the same.
     ///
     /// # Errors
@@ -121,6 +126,58 @@ impl Fields {
     pub fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.0.remove(*name);
+        }
+    }
+
+    /// Takes out fields that have one value here (`a|b`: or another that means the same), and refuses all others.
+    ///
+    /// # Errors
+    /// A field that was given another value.
+    pub fn fixed(&mut self, all: &[(&str, &str)]) -> Answered<()> {
+        for (name, here) in all {
+            let given = match self.take(name) {
+                None | Some(Value::Null) => continue,
+                Some(Value::String(text)) => text,
+                Some(other) => other.to_string(),
+            };
+            if !here.split('|').any(|here| given.eq_ignore_ascii_case(here)) {
+                let here = here.split('|').next().unwrap_or_default();
+                return Err(Refusal::not_here(name, &format!("it is \"{here}\" here")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A list of texts; one text is a list of one.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn list(&mut self, name: &str) -> Answered<Option<Vec<String>>> {
+        let wrong = |other: &Value| Refusal::value(name, &other.to_string(), "a list of strings");
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(one)) => {
+                Ok(Some(one.split(',').map(|s| s.trim().to_owned()).collect()))
+            }
+            Some(Value::Array(all)) => {
+                let text = |v: &Value| v.as_str().map(str::to_owned).ok_or_else(|| wrong(v));
+                all.iter().map(text).collect::<Answered<_>>().map(Some)
+            }
+            Some(other) => Err(wrong(&other)),
+        }
+    }
+
+    /// Refuses what is left; `known` are the fields that ONTAP has for this resource.
+    ///
+    /// # Errors
+    /// A field that cannot be set, or one that the resource does not have.
+    pub fn done_of(self, known: &[&str]) -> Answered<()> {
+        match self.0.into_keys().next() {
+            None => Ok(()),
+            Some(name) if known.contains(&name.as_str()) => {
+                Err(Refusal::not_here(&name, "it is not served here"))
+            }
+            Some(name) => Err(Refusal::unexpected(&name)),
         }
     }
 

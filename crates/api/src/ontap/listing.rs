@@ -48,6 +48,9 @@ impl Listing {
     /// # Errors
     /// A name that is not in `known`, a value that is not of its kind.
     pub fn parse(query: &[(String, String)], known: &[&str]) -> Answered<Listing> {
+        let lenient = query.iter().any(|(name, value)| {
+            name == "ignore_unknown_fields" && value.eq_ignore_ascii_case("true")
+        });
         let is_known = |name: &str| {
             let below = |k: &&str| {
                 k.strip_prefix(name)
@@ -77,6 +80,9 @@ impl Listing {
                     let all = out.fields.get_or_insert_default();
                     for field in text.split(',').map(str::trim).filter(|f| !f.is_empty()) {
                         if !matches!(field, "*" | "**") && !is_known(field) {
+                            if lenient {
+                                continue;
+                            }
                             return Err(Refusal::value("fields", field, "field name"));
                         }
                         all.push(field.to_owned());
@@ -112,6 +118,7 @@ impl Listing {
                 }
                 reserved if RESERVED.contains(&reserved) => {}
                 field if is_known(field) => out.queries.push((name.clone(), text.clone())),
+                _ if lenient => {}
                 _ => return Err(Refusal::unexpected(name)),
             }
         }
@@ -122,6 +129,16 @@ impl Listing {
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.queries.iter().position(|(n, _)| n == name)?;
         Some(self.queries.remove(at).1)
+    }
+
+    /// Whether a field was asked for by its name or by what it is a part of, or is queried.
+    pub fn asks(&self, name: &str) -> bool {
+        let part = |of: &str| {
+            let rest = name.strip_prefix(of);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let fields = self.fields.iter().flatten();
+        fields.into_iter().any(|f| part(f)) || self.queries.iter().any(|(n, _)| part(n))
     }
 
     /// The reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if none
@@ -192,6 +209,10 @@ impl Listing {
             .chain(fields.iter().map(String::as_str));
         for name in wanted.chain(["_links"]) {
             copy(&record, &mut out, name);
+            // What is referred to by its identity comes with its name, as in ONTAP: clients read it.
+            if let Some(of) = name.strip_suffix(".uuid") {
+                copy(&record, &mut out, &format!("{of}.name"));
+            }
         }
         out
     }
@@ -306,6 +327,10 @@ mod tests {
             body["records"][0],
             json!({"uuid": "u0", "svm": {"name": "S"}, "rules": [{"label": "daily"}, {"label": "a"}]})
         );
+        let of = json!({"uuid": "u", "svm": {"name": "S", "uuid": "s"}});
+        let svm = [("fields".to_owned(), "svm.uuid".to_owned())];
+        let listing = Listing::parse(&svm, &["uuid", "svm.name", "svm.uuid"]).unwrap();
+        assert_eq!(listing.one(&["uuid"], of.clone()).body, of);
         let page = ask(&[("max_records", "2"), ("name", "*")]).unwrap().body;
         assert_eq!(page["num_records"], 2);
         assert_eq!(

@@ -7,17 +7,22 @@
 //! cost that minute.)
 //!
 //! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry; [`refusal`];
-//! - [`relationships`], [`transfers`], [`policies`], [`storage`], [`node`]: the resources; [`private_cli`]: commands.
+//! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes), [`relationships`], [`transfers`],
+//!   [`policies`] (of replication), [`node`]: the resources; [`private_cli`]: commands.
 
 mod body;
+mod exports;
 mod listing;
+mod named;
 mod node;
 mod policies;
 mod private_cli;
 mod refusal;
 mod relationships;
-mod storage;
+mod snapshots;
+mod svms;
 mod transfers;
+mod volumes;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,25 +178,31 @@ impl Asked<'_> {
             (Get, ["cluster", "peers", uuid]) => node::peers(self, Some(uuid)),
             (Post, ["cluster", "peers"]) => node::create_peer(self),
             (Delete, ["cluster", "peers", uuid]) => node::delete_peer(self, uuid),
-            (Get, ["svm", "svms"]) => storage::svms(self, None),
-            (Get, ["svm", "svms", uuid]) => storage::svms(self, Some(uuid)),
-            (Get, ["svm", "peers"]) => storage::svm_peers(self),
-            (Get, ["storage", "aggregates"]) => storage::aggregates(self),
-            (Get, ["storage", "volumes"]) => storage::volumes(self, None),
-            (Get, ["storage", "volumes", uuid]) => storage::volumes(self, Some(uuid)),
-            (Post, ["storage", "volumes"]) => storage::create(self),
-            (Delete, ["storage", "volumes", uuid]) => storage::delete(self, uuid),
-            (Get, ["storage", "volumes", v, "snapshots"]) => storage::snapshots(self, v, None),
-            (Get, ["storage", "volumes", v, "snapshots", s]) => {
-                storage::snapshots(self, v, Some(s))
+            (Get, ["svm", "svms"]) => svms::list(self, None),
+            (Get, ["svm", "svms", uuid]) => svms::list(self, Some(uuid)),
+            (Post, ["svm", "svms"]) => svms::create(self),
+            (Patch, ["svm", "svms", uuid]) => svms::modify(self, uuid),
+            (Delete, ["svm", "svms", uuid]) => svms::delete(self, uuid),
+            (Get, ["svm", "peers"]) => svms::svm_peers(self),
+            (Get, ["storage", "aggregates"]) => svms::aggregates(self, None),
+            (Get, ["storage", "aggregates", uuid]) => svms::aggregates(self, Some(uuid)),
+            (_, ["protocols", "nfs", "export-policies", rest @ ..]) => {
+                exports::list_or_change(self, verb, rest)
             }
-            (Post, ["storage", "volumes", v, "snapshots"]) => storage::take_snapshot(self, v),
-            (Patch, ["storage", "volumes", v, "snapshots", s]) => {
-                storage::change_snapshot(self, v, s)
+            (_, ["storage", "qos", "policies", rest @ ..]) => named::qos_policies(self, verb, rest),
+            (_, ["storage", "snapshot-policies", rest @ ..]) => {
+                named::snapshot_policies(self, verb, rest)
             }
-            (Delete, ["storage", "volumes", v, "snapshots", s]) => {
-                storage::delete_snapshot(self, v, s)
-            }
+            (Get, ["storage", "volumes"]) => volumes::list(self, None),
+            (Get, ["storage", "volumes", uuid]) => volumes::list(self, Some(uuid)),
+            (Post, ["storage", "volumes"]) => volumes::create(self),
+            (Patch, ["storage", "volumes", uuid]) => volumes::change(self, uuid),
+            (Delete, ["storage", "volumes", uuid]) => volumes::delete(self, uuid),
+            (Get, ["storage", "volumes", v, "snapshots"]) => snapshots::list(self, v, None),
+            (Get, ["storage", "volumes", v, "snapshots", s]) => snapshots::list(self, v, Some(s)),
+            (Post, ["storage", "volumes", v, "snapshots"]) => snapshots::create(self, v),
+            (Patch, ["storage", "volumes", v, "snapshots", s]) => snapshots::change(self, v, s),
+            (Delete, ["storage", "volumes", v, "snapshots", s]) => snapshots::delete(self, v, s),
             (_, ["snapmirror", rest @ ..]) => self.snapmirror(verb, rest),
             (_, [area, ..]) if ["cluster", "svm", "storage"].contains(area) => {
                 Err(self.not_so(&path))
@@ -263,6 +274,7 @@ impl Asked<'_> {
             "return_timeout",
             "return_records",
             "fields",
+            "ignore_unknown_fields",
             "privilege_level",
         ];
         if let Some(text) = self.parameter("return_timeout") {

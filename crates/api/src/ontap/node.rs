@@ -12,7 +12,7 @@ use super::refusal::{Answered, Refusal};
 use super::{Asked, Job, Reply, duration, itself, time, uuid};
 
 /// The release whose interface this follows. Clients decide by it what they may ask for.
-const RELEASE: (u32, u32, u32) = (9, 11, 1);
+const RELEASE: (u32, u32, u32) = (9, 15, 1);
 
 /// GET of the cluster.
 pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {

@@ -2,6 +2,7 @@
 //! as text. The codes are those that public clients of ONTAP's REST interface distinguish.
 
 use serde_json::{Value, json};
+use weir_ontap::storage::PolicyKind;
 use weir_ontap::{Failure, Reason};
 
 use crate::error::ApiError;
@@ -38,6 +39,30 @@ const NOT_HERE: u32 = 262_196;
 const VALUE: u32 = 262_197;
 /// A body that is no JSON.
 const NO_JSON: u32 = 262_254;
+/// The machine does not exist.
+const NO_SVM: u32 = 2_621_462;
+/// The volume is out of service.
+const OFFLINE: u32 = 917_533;
+/// A volume's attribute cannot be what was asked for.
+const ATTRIBUTE: u32 = 917_534;
+/// Another operation on the volume is running.
+const VOLUME_BUSY: u32 = 13_107_406;
+/// The snapshot does not exist.
+const NO_SNAPSHOT: u32 = 1_638_515;
+/// The schedule does not exist.
+const NO_SCHEDULE: u32 = 1_638_408;
+/// Volumes refer to the snapshot policy.
+const SNAPSHOT_POLICY_USED: u32 = 1_638_415;
+/// A snapshot policy cannot have such schedules.
+const SNAPSHOT_POLICY: u32 = 1_638_532;
+/// The policy is the cluster's own.
+const SYSTEM_POLICY: u32 = 1_638_528;
+/// Volumes refer to the export policy.
+const EXPORT_POLICY_USED: u32 = 1_703_945;
+/// The export policy does not exist.
+const NO_EXPORT_POLICY: u32 = 1_703_954;
+/// A rule's clients cannot be understood.
+const CLIENT_MATCH: u32 = 1_704_049;
 /// Whatever has no code of its own.
 const GENERIC: u32 = 13_001;
 /// The caller is not authenticated.
@@ -134,6 +159,73 @@ impl Refusal {
             Reason::Failed => (500, GENERIC),
         };
         Refusal::new(status, code, failure.message)
+    }
+
+    /// What the cluster refused of a volume.
+    pub fn of_volume(failure: Failure) -> Box<Refusal> {
+        let code = match (&*failure.rule, failure.reason) {
+            ("VOLUME_OFFLINE", _) => Some(OFFLINE),
+            ("EXPORT_POLICY_NOT_FOUND", _) => Some(NO_EXPORT_POLICY),
+            (
+                "POOL_CAPACITY_EXCEEDED"
+                | "POOL_THROUGHPUT_EXCEEDED"
+                | "VOLUME_CAPACITY_RANGE"
+                | "CAPACITY_BELOW_USED"
+                | "SNAP_RESERVE_RANGE",
+                _,
+            ) => Some(ATTRIBUTE),
+            (_, Reason::Busy) => Some(VOLUME_BUSY),
+            _ => None,
+        };
+        let mut refusal = Refusal::of(failure);
+        refusal.code = code.unwrap_or(refusal.code);
+        refusal
+    }
+
+    /// What the cluster refused of a policy by name.
+    pub fn of_policy(failure: Failure, kind: PolicyKind) -> Box<Refusal> {
+        let code = match (&*failure.rule, kind) {
+            ("POLICY_IN_USE", PolicyKind::Export) => Some(EXPORT_POLICY_USED),
+            ("POLICY_IN_USE", PolicyKind::Snapshot) => Some(SNAPSHOT_POLICY_USED),
+            ("EXPORT_RULE_INVALID", _) => Some(CLIENT_MATCH),
+            ("SCHEDULE_NOT_FOUND", _) => Some(NO_SCHEDULE),
+            ("SCHEDULE_UNSUPPORTED" | "SNAPSHOT_POLICY_INVALID" | "SNAPSHOT_LABEL", _) => {
+                Some(SNAPSHOT_POLICY)
+            }
+            ("SYSTEM_POLICY", _) => Some(SYSTEM_POLICY),
+            _ => None,
+        };
+        let mut refusal = Refusal::of(failure);
+        refusal.code = code.unwrap_or(refusal.code);
+        refusal
+    }
+
+    /// The machine is not there.
+    pub fn no_svm(name: &str) -> Box<Refusal> {
+        let shown = crate::json::abbreviate(name);
+        Refusal::new(404, NO_SVM, format!("SVM \"{shown}\" does not exist.")).about("svm.name")
+    }
+
+    /// The snapshot is not there.
+    pub fn no_snapshot() -> Box<Refusal> {
+        Refusal::new(404, NO_SNAPSHOT, "The specified snapshot does not exist.")
+    }
+
+    /// The schedule is not there.
+    pub fn no_schedule(name: &str) -> Box<Refusal> {
+        let shown = crate::json::abbreviate(name);
+        let message = format!("Schedule \"{shown}\" not found.");
+        Refusal::new(404, NO_SCHEDULE, message).about("schedule")
+    }
+
+    /// What is to be made is there.
+    pub fn duplicate(message: &str) -> Box<Refusal> {
+        Refusal::new(409, DUPLICATE, message)
+    }
+
+    /// What is to go is needed.
+    pub fn in_use(message: &str) -> Box<Refusal> {
+        Refusal::new(409, GENERIC, message)
     }
 
     /// What the cluster refused of a relationship, asked for `verb`.

@@ -4,7 +4,7 @@
 //! `broken_off` is break. A throttle that comes with it holds for the transfer that it starts.
 
 use serde_json::{Map, Value, json};
-use weir_ontap::{Change, Failure, Reason};
+use weir_ontap::{Change, Failure, Reason, Settings};
 use weir_replica::manager::{First, Verb};
 use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
@@ -379,8 +379,7 @@ fn make_destination(
         path: destination.clone(),
         size,
         protection: true,
-        pool: None,
-        junction: None,
+        settings: Settings::default(),
     };
     change_or(a, change, "volume")
 }

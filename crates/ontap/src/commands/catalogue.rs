@@ -84,6 +84,15 @@ const OPTIONS: &[Parameter] = &[
     may("vserver", "text"),
     may("fields", "names"),
 ];
+const VOLUME: &[Parameter] = &[must("vserver", "text"), must("volume", "text")];
+const POLICY: &[Parameter] = &[must("policy", "text"), may("vserver", "text")];
+const GROUP: &[Parameter] = &[
+    must("policy-group", "text"),
+    may("vserver", "text"),
+    may("max-throughput", "throughput"),
+    may("is-shared", "true|false"),
+];
+
 const RULE: &[Parameter] = &[
     may("vserver", "text"),
     must("policy", "text"),
@@ -130,6 +139,37 @@ pub const COMMANDS: &[Command] = &[
         ],
     ),
     command(
+        &["cluster", "show"],
+        "The nodes of the cluster: this one",
+        &[
+            may("node", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["df"],
+        "How full volumes are",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("file-system-name", "text"),
+            switch("h"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["event", "log", "show"],
+        "What was done, and by whom",
+        &[
+            may("severity", "NOTICE|ERROR"),
+            may("event", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
         &["job", "schedule", "cron", "create"],
         "Make a schedule of times",
         &[
@@ -166,6 +206,18 @@ pub const COMMANDS: &[Command] = &[
             switch("instance"),
         ],
     ),
+    command(
+        &["job", "show"],
+        "Operations",
+        &[
+            may("id", "integer"),
+            may("name", "text"),
+            may("vserver", "text"),
+            may("state", "Running|Success|Failure"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(&["options"], "Options of the cluster", OPTIONS),
     command(
         &["options", "modify"],
@@ -177,6 +229,40 @@ pub const COMMANDS: &[Command] = &[
         ],
     ),
     command(&["options", "show"], "Options of the cluster", OPTIONS),
+    command(
+        &["qos", "policy-group", "create"],
+        "Make a maximum that volumes refer to",
+        GROUP,
+    ),
+    command(
+        &["qos", "policy-group", "delete"],
+        "Delete a maximum",
+        &[must("policy-group", "text"), may("vserver", "text")],
+    ),
+    command(
+        &["qos", "policy-group", "modify"],
+        "Change a maximum",
+        GROUP,
+    ),
+    command(
+        &["qos", "policy-group", "rename"],
+        "Rename a maximum",
+        &[
+            must("policy-group", "text"),
+            may("vserver", "text"),
+            must("new-name", "text"),
+        ],
+    ),
+    command(
+        &["qos", "policy-group", "show"],
+        "Maxima that volumes refer to",
+        &[
+            may("policy-group", "text"),
+            may("vserver", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(
         &["snapmirror", "abort"],
         "End a transfer; its checkpoint stays",
@@ -358,6 +444,17 @@ pub const COMMANDS: &[Command] = &[
         SNAPSHOT,
     ),
     command(&["snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(
+        &["storage", "aggregate", "show"],
+        "Storage pools",
+        &[
+            may("aggregate", "text"),
+            may("vserver", "text"),
+            may("state", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(&["version"], "What this is", &[]),
     command(
         &["volume", "clone", "create"],
@@ -367,6 +464,9 @@ pub const COMMANDS: &[Command] = &[
             must("flexclone", "text"),
             must("parent-volume", "text"),
             may("parent-snapshot", "text"),
+            may("junction-path", "path"),
+            may("comment", "text"),
+            may("qos-policy-group", "text"),
         ],
     ),
     command(
@@ -384,12 +484,61 @@ pub const COMMANDS: &[Command] = &[
             must("size", "size"),
             may("type", "RW|DP"),
             may("junction-path", "path"),
+            may("state", "online|offline"),
+            may("comment", "text"),
+            may("policy", "text"),
+            may("snapshot-policy", "text"),
+            may("qos-policy-group", "text"),
+            may("unix-permissions", "octal"),
+            may("snapdir-access", "true|false"),
+            may("percent-snapshot-space", "percent"),
         ],
     ),
     command(
         &["volume", "delete"],
         "Delete a volume",
         &[must("vserver", "text"), must("volume", "text")],
+    ),
+    command(
+        &["volume", "modify"],
+        "Change a volume's settings",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            may("size", "size"),
+            may("state", "online|offline"),
+            may("comment", "text"),
+            may("policy", "text"),
+            may("snapshot-policy", "text"),
+            may("qos-policy-group", "text"),
+            may("unix-permissions", "octal"),
+            may("snapdir-access", "true|false"),
+            may("percent-snapshot-space", "percent"),
+        ],
+    ),
+    command(
+        &["volume", "mount"],
+        "Give a volume a path",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("junction-path", "path"),
+        ],
+    ),
+    command(
+        &["volume", "offline"],
+        "Take a volume out of service",
+        VOLUME,
+    ),
+    command(&["volume", "online"], "Serve a volume again", VOLUME),
+    command(
+        &["volume", "rename"],
+        "Rename a volume",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("newname", "text"),
+        ],
     ),
     command(
         &["volume", "show"],
@@ -401,6 +550,20 @@ pub const COMMANDS: &[Command] = &[
             switch("instance"),
             may("type", "RW|DP"),
             may("aggregate", "text"),
+            may("state", "online|offline"),
+            may("junction-path", "path"),
+            may("policy", "text"),
+            may("snapshot-policy", "text"),
+            may("qos-policy-group", "text"),
+        ],
+    ),
+    command(
+        &["volume", "size"],
+        "Show or set a volume's capacity",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            may("new-size", "size"),
         ],
     ),
     command(
@@ -419,6 +582,92 @@ pub const COMMANDS: &[Command] = &[
         SNAPSHOT_LABEL,
     ),
     command(
+        &["volume", "snapshot", "policy", "add-schedule"],
+        "Add a schedule to a snapshot policy",
+        &[
+            must("policy", "text"),
+            may("vserver", "text"),
+            must("schedule", "text"),
+            must("count", "integer"),
+            may("snapmirror-label", "text"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "policy", "create"],
+        "Make a snapshot policy",
+        &[
+            must("policy", "text"),
+            may("vserver", "text"),
+            may("enabled", "true|false"),
+            may("comment", "text"),
+            may("schedule1", "text"),
+            may("count1", "integer"),
+            may("prefix1", "text"),
+            may("snapmirror-label1", "text"),
+            may("schedule2", "text"),
+            may("count2", "integer"),
+            may("prefix2", "text"),
+            may("snapmirror-label2", "text"),
+            may("schedule3", "text"),
+            may("count3", "integer"),
+            may("prefix3", "text"),
+            may("snapmirror-label3", "text"),
+            may("schedule4", "text"),
+            may("count4", "integer"),
+            may("prefix4", "text"),
+            may("snapmirror-label4", "text"),
+            may("schedule5", "text"),
+            may("count5", "integer"),
+            may("prefix5", "text"),
+            may("snapmirror-label5", "text"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "policy", "delete"],
+        "Delete a snapshot policy",
+        POLICY,
+    ),
+    command(
+        &["volume", "snapshot", "policy", "modify"],
+        "Change a snapshot policy",
+        &[
+            must("policy", "text"),
+            may("vserver", "text"),
+            may("enabled", "true|false"),
+            may("comment", "text"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "policy", "modify-schedule"],
+        "Change how many a schedule keeps",
+        &[
+            must("policy", "text"),
+            may("vserver", "text"),
+            must("schedule", "text"),
+            must("newcount", "integer"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "policy", "remove-schedule"],
+        "Take a schedule from a snapshot policy",
+        &[
+            must("policy", "text"),
+            may("vserver", "text"),
+            must("schedule", "text"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "policy", "show"],
+        "Snapshot policies",
+        &[
+            may("policy", "text"),
+            may("vserver", "text"),
+            may("enabled", "true|false"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
         &["volume", "snapshot", "rename"],
         "Rename a snapshot",
         SNAPSHOT_RENAME,
@@ -429,4 +678,14 @@ pub const COMMANDS: &[Command] = &[
         SNAPSHOT,
     ),
     command(&["volume", "snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(&["volume", "unmount"], "Take a volume's path away", VOLUME),
+    command(
+        &["vserver", "show"],
+        "Projects",
+        &[
+            may("vserver", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
 ];

@@ -7,8 +7,9 @@ pub mod policy;
 mod relationships;
 mod show;
 mod snapshot;
+mod storage;
 mod verbs;
-mod volume;
+pub mod volume;
 
 pub use catalogue::COMMANDS;
 pub use options::NAMES as OPTION_NAMES;
@@ -91,6 +92,20 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["volume", "show"] => volume::show(parsed, cluster),
         ["volume", "create"] => volume::create(parsed, cluster),
         ["volume", "delete"] => volume::delete(parsed, cluster),
+        ["volume", "snapshot", "policy", verb] => storage::snapshot_policy(verb, parsed, cluster),
+        [
+            "volume",
+            verb @ ("modify" | "mount" | "unmount" | "online" | "offline"),
+        ] => volume::modify(verb, parsed, cluster),
+        ["volume", "size"] => volume::resize(parsed, cluster),
+        ["volume", "rename"] => volume::rename(parsed, cluster),
+        ["df"] => storage::df(parsed, cluster),
+        ["qos", "policy-group", verb] => storage::policy_group(verb, parsed, cluster),
+        ["storage", "aggregate", "show"] => storage::aggregates(parsed, cluster),
+        ["vserver", "show"] => storage::vservers(parsed, cluster),
+        ["cluster", "show"] => storage::cluster_show(parsed, cluster),
+        ["job", "show"] => storage::jobs(parsed, cluster),
+        ["event", "log", "show"] => storage::events(parsed, cluster),
         ["volume", "clone", "create"] => volume::clone(parsed, cluster),
         ["volume", "clone", "split", "start"] => volume::split(parsed, cluster),
         ["job", "schedule", "show"] => node::schedules(parsed, cluster),

@@ -6,6 +6,7 @@ use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Volume};
 use crate::grammar::Parsed;
+use crate::storage::Settings;
 use crate::table::{self, Column};
 use crate::value;
 
@@ -13,18 +14,48 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::key("vserver", "Vserver Name", |v| v.path.vserver.clone()),
     Field::key("volume", "Volume Name", |v| v.path.volume.clone()),
     Field::new("size", "Volume Size", |v: &Volume| {
-        or_dash(v.size.map(value::size))
+        or_dash(v.size.map(value::tidy_size))
     })
     .exact(|v| v.size),
     Field::new("used", "Used Size", |v: &Volume| value::size(v.used)).exact(|v| Some(v.used)),
     Field::new("available", "Available Size", |v| {
         or_dash(v.size.map(|size| value::size(size.saturating_sub(v.used))))
     }),
-    Field::new("state", "Volume State", |_| "online".to_owned()),
+    Field::new("percent-used", "Volume Percent Used", |v: &Volume| {
+        percent(v)
+    }),
+    Field::new("state", "Volume State", |v: &Volume| state(v).to_owned()),
     Field::new("type", "Volume Type", |v| kind(v).to_owned()),
     Field::new("aggregate", "Aggregate Name", |v| v.pool.clone()),
     Field::new("junction-path", "Junction Path", |v| {
         or_dash(v.junction.clone())
+    }),
+    Field::new("policy", "Export Policy", |v| {
+        v.details.export_policy.clone()
+    }),
+    Field::new("unix-permissions", "UNIX Permissions", |v: &Volume| {
+        signs(v.details.permissions)
+    }),
+    Field::new("security-style", "Security Style", |_| "unix".to_owned()),
+    Field::new("comment", "Comment", |v| {
+        or_dash(Some(v.details.comment.clone()).filter(|c| !c.is_empty()))
+    }),
+    Field::new(
+        "percent-snapshot-space",
+        "Space Reserved for Snapshot Copies",
+        |v| format!("{}%", v.details.snapshot_reserve),
+    ),
+    Field::new("snapdir-access", "Snapshot Directory Access Enabled", |v| {
+        v.details.snapshot_directory.to_string()
+    }),
+    Field::new("snapshot-policy", "Snapshot Policy", |v| {
+        v.details.snapshot_policy.clone()
+    }),
+    Field::new("qos-policy-group", "QoS Policy Group Name", |v| {
+        or_dash(v.details.qos_policy.clone())
+    }),
+    Field::new("space-guarantee", "Space Guarantee Style", |_| {
+        "none".to_owned()
     }),
     Field::new("clone-parent-name", "Clone Parent Volume", |v| {
         or_dash(v.parent.as_ref().map(|(path, _)| path.volume.clone()))
@@ -38,6 +69,29 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::new("instance-uuid", "Volume Instance UUID", |v| v.uuid.clone()),
 ];
 
+fn state(volume: &Volume) -> &'static str {
+    match volume.details.online {
+        true => "online",
+        false => "offline",
+    }
+}
+
+fn percent(volume: &Volume) -> String {
+    let size = volume.size.unwrap_or(volume.details.provisioned);
+    let percent = (u128::from(volume.used) * 100).checked_div(u128::from(size));
+    format!("{}%", percent.unwrap_or(0))
+}
+
+/// Permission bits as ONTAP shows them: `---rwxr-xr-x`.
+fn signs(mode: u32) -> String {
+    let bit = |(at, sign): (usize, char)| match mode >> (8 - at) & 1 {
+        1 => sign,
+        _ => '-',
+    };
+    let nine: String = "rwxrwxrwx".chars().enumerate().map(bit).collect();
+    format!("---{nine}")
+}
+
 fn kind(volume: &Volume) -> &'static str {
     if volume.protection { "DP" } else { "RW" }
 }
@@ -49,12 +103,83 @@ fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     Path::parse(&text).ok_or_else(|| invalid(volume, name, "volume name"))
 }
 
+/// Permission bits: octal digits, or `---rwxr-xr-x`.
+///
+/// `None`: neither.
+pub fn permissions(text: &str) -> Option<u32> {
+    let signs = text.strip_prefix("---").unwrap_or(text);
+    let symbolic = || {
+        let mut bits = signs.bytes().zip(b"rwxrwxrwx".iter());
+        bits.try_fold(0_u32, |mode, (given, sign)| match given {
+            b'-' => Some(mode << 1),
+            given if given == *sign => Some(mode << 1 | 1),
+            _ => None,
+        })
+    };
+    let found = match signs.len() {
+        9 => symbolic(),
+        _ => u32::from_str_radix(text, 8).ok(),
+    };
+    found.filter(|mode| *mode <= 0o7777)
+}
+
+/// The settings among the arguments.
+fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
+    let text = |name: &str| parsed.get(name).map(str::to_owned);
+    let read = |name: &str, kind: &str, read: fn(&str) -> Option<u64>| {
+        let given = parsed.get(name);
+        given
+            .map(|text| read(text).ok_or_else(|| invalid(text, name, kind)))
+            .transpose()
+    };
+    let state = match parsed.get("state") {
+        None => None,
+        Some("online") => Some(true),
+        Some("offline") => Some(false),
+        Some(other) => return Err(invalid(other, "state", "volume state")),
+    };
+    let visible = match parsed.get("snapdir-access") {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(other) => return Err(invalid(other, "snapdir-access", "true|false")),
+    };
+    let mode = read("unix-permissions", "unix perm", |text| {
+        permissions(text).map(u64::from)
+    })?;
+    let percent = |text: &str| {
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        digits.parse().ok().filter(|percent| *percent <= 90)
+    };
+    let reserve = read("percent-snapshot-space", "percent", percent)?;
+    Ok(Settings {
+        size: read("size", SIZE, size)?,
+        aggregate: text("aggregate"),
+        comment: text("comment"),
+        online: state,
+        junction: text("junction-path").map(|path| Some(path).filter(|path| !path.is_empty())),
+        export_policy: text("policy"),
+        snapshot_policy: text("snapshot-policy"),
+        qos_policy: text("qos-policy-group"),
+        permissions: mode.and_then(|mode| u32::try_from(mode).ok()),
+        snapshot_directory: visible,
+        snapshot_reserve: reserve.and_then(|percent| u32::try_from(percent).ok()),
+    })
+}
+
+const SIZE: &str = "{<integer>[KB|MB|GB|TB|PB]}";
+
+/// Bytes of a size that is one at least.
+fn size(text: &str) -> Option<u64> {
+    let bytes = value::number(text)?;
+    (1.0..9.0e18).contains(&bytes).then_some(bytes as u64)
+}
+
 /// `volume create`, of type `RW` or `DP`.
 pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let text = argument(parsed, "size")?;
-    let size = value::number(text).filter(|bytes| *bytes >= 1.0 && *bytes < 9.0e18);
-    let size = size.ok_or_else(|| invalid(text, "size", "{<integer>[KB|MB|GB|TB|PB]}"))?;
+    let size = size(text).ok_or_else(|| invalid(text, "size", SIZE))?;
     let kind = parsed.get("type").unwrap_or("RW");
     let protection = match kind.to_ascii_uppercase().as_str() {
         "RW" => false,
@@ -63,10 +188,9 @@ pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     };
     let change = Change::VolumeCreate {
         path: path.clone(),
-        size: size as u64,
+        size,
         protection,
-        pool: parsed.get("aggregate").map(str::to_owned),
-        junction: parsed.get("junction-path").map(str::to_owned),
+        settings: settings(parsed)?,
     };
     cluster.change(change).map_err(failed)?;
     Ok(successful("Volume creation", &path))
@@ -80,12 +204,90 @@ pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume deletion", &path))
 }
 
+/// `volume modify`, `mount`, `unmount`, `online`, `offline`.
+pub fn modify(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let path = there(path(parsed, "volume")?, cluster)?;
+    let mut settings = settings(parsed)?;
+    let said = match verb {
+        "mount" => {
+            argument(parsed, "junction-path")?;
+            String::new()
+        }
+        "unmount" => {
+            settings.junction = Some(None);
+            String::new()
+        }
+        "online" | "offline" => {
+            settings.online = Some(verb == "online");
+            format!("Volume \"{path}\" is now {verb}.\n")
+        }
+        _ => format!(
+            "Volume modify successful on volume {} of Vserver {}.\n",
+            path.volume, path.vserver
+        ),
+    };
+    let change = Change::VolumeModify { path, settings };
+    cluster.change(change).map_err(failed)?;
+    Ok(said.into())
+}
+
+/// `volume size`: shows it, or sets it; `+10g` and `-10g` are by so much.
+pub fn resize(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let path = path(parsed, "volume")?;
+    let all = cluster.volumes();
+    let volume = all.iter().find(|v| v.path == path).ok_or_else(none)?;
+    let now = volume.size.unwrap_or(volume.details.provisioned);
+    let short = |bytes| {
+        let text = value::tidy_size(bytes).to_lowercase();
+        text.strip_suffix('b').unwrap_or(&text).to_owned()
+    };
+    let Some(text) = parsed.get("new-size") else {
+        return Ok(format!("vol size: Volume \"{path}\" has size {}.\n", short(now)).into());
+    };
+    let wrong = || invalid(text, "new-size", "[+|-]{<integer>[KB|MB|GB|TB|PB]}");
+    let bytes = size(text.trim_start_matches(['+', '-'])).ok_or_else(wrong)?;
+    let next = match text.chars().next() {
+        Some('+') => now.checked_add(bytes),
+        Some('-') => now.checked_sub(bytes).filter(|left| *left > 0),
+        _ => Some(bytes),
+    };
+    let settings = Settings {
+        size: Some(next.ok_or_else(wrong)?),
+        ..Settings::default()
+    };
+    let change = Change::VolumeModify {
+        path: path.clone(),
+        settings,
+    };
+    cluster.change(change).map_err(failed)?;
+    let all = cluster.volumes();
+    let after = all.iter().find(|v| v.path == path).ok_or_else(none)?;
+    let after = after.size.unwrap_or(after.details.provisioned);
+    Ok(format!(
+        "vol size: Volume \"{path}\" size set to {}.\n",
+        short(after)
+    )
+    .into())
+}
+
+/// `volume rename`
+pub fn rename(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let path = there(path(parsed, "volume")?, cluster)?;
+    let to = argument(parsed, "newname")?.to_owned();
+    let renamed = Path::local(&path.vserver, &to);
+    cluster
+        .change(Change::VolumeRename { path, to })
+        .map_err(failed)?;
+    Ok(successful("Volume rename", &renamed))
+}
+
 /// `volume clone create`, of a volume or of its snapshot.
 pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let change = Change::VolumeClone {
         path: path(parsed, "flexclone")?,
         parent: there(path(parsed, "parent-volume")?, cluster)?,
         snapshot: parsed.get("parent-snapshot").map(str::to_owned),
+        settings: settings(parsed)?,
     };
     cluster.change(change).map_err(failed)?;
     Ok(String::new().into())
@@ -115,37 +317,22 @@ fn successful(what: &str, path: &Path) -> Answer {
 
 /// `volume show`, with queries and `-fields`.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const fn column(heading: &'static [&'static str], width: usize, groups: bool) -> Column {
+        Column {
+            heading,
+            width,
+            groups,
+        }
+    }
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Vserver"],
-            width: 9,
-            groups: true,
-        },
-        Column {
-            heading: &["Volume"],
-            width: 12,
-            groups: false,
-        },
-        Column {
-            heading: &["State"],
-            width: 10,
-            groups: false,
-        },
-        Column {
-            heading: &["Type"],
-            width: 4,
-            groups: false,
-        },
-        Column {
-            heading: &["Size"],
-            width: 10,
-            groups: false,
-        },
-        Column {
-            heading: &["Used"],
-            width: 10,
-            groups: false,
-        },
+        column(&["Vserver"], 9, false),
+        column(&["Volume"], 12, false),
+        column(&["Aggregate"], 12, false),
+        column(&["State"], 10, false),
+        column(&["Type"], 4, false),
+        column(&["      Size"], 10, false),
+        column(&[" Available"], 10, false),
+        column(&["Used%"], 5, false),
     ];
     show::print(
         VOLUMES,
@@ -154,13 +341,16 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         &["vserver", "volume"],
         |all| {
             let row = |v: &Volume| {
+                let size = v.size.unwrap_or(v.details.provisioned);
                 vec![
                     v.path.vserver.clone(),
                     v.path.volume.clone(),
-                    "online".to_owned(),
+                    v.pool.clone(),
+                    state(v).to_owned(),
                     kind(v).to_owned(),
-                    or_dash(v.size.map(value::size)),
-                    value::size(v.used),
+                    format!("{:>10}", value::tidy_size(size)),
+                    format!("{:>10}", value::size(size.saturating_sub(v.used))),
+                    format!("{:>5}", percent(v)),
                 ]
             };
             table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())

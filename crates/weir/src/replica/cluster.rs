@@ -14,8 +14,9 @@ use weir_control::{
     Refusal, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Failure, Global, NamedSchedule, Peer, Reason, Snapshot, Volume,
+    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Reason, Snapshot, Volume,
 };
+use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{Facts, NO_ENTRIES, Refused, Verb};
 use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
 use weir_replica::schedule;
@@ -28,7 +29,7 @@ const LABEL: &str = "snapmirror-label";
 const LONGEST: Duration = Duration::from_secs(60);
 /// Breaking off waits for a checkpoint at worst.
 const BREAK: Duration = Duration::from_secs(60);
-const GIB: u64 = 1 << 30;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// The cluster as a user sees it.
 pub struct AsUser {
@@ -38,13 +39,13 @@ pub struct AsUser {
     pub actor: Actor,
 }
 
-type Answer<T> = Result<T, Failure>;
+pub(super) type Answer<T> = Result<T, Failure>;
 
 fn refused(refused: Refused) -> Failure {
     Failure::new(refused.reason, refused.text)
 }
 
-fn refusal(refusal: &Refusal) -> Failure {
+pub(super) fn refusal(refusal: &Refusal) -> Failure {
     let reason = match refusal.status {
         GrpcStatus::NotFound => Reason::NotFound,
         GrpcStatus::AlreadyExists => Reason::Duplicate,
@@ -55,7 +56,7 @@ fn refusal(refusal: &Refusal) -> Failure {
         GrpcStatus::PermissionDenied => Reason::Denied,
         _ => Reason::Failed,
     };
-    Failure::new(reason, refusal.message.clone())
+    Failure::new(reason, refusal.message.clone()).by(refusal.reason.clone())
 }
 
 fn missing() -> Failure {
@@ -63,7 +64,7 @@ fn missing() -> Failure {
 }
 
 impl AsUser {
-    fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
+    pub(super) fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
         match path.cluster.is_empty() {
             true => self
                 .service
@@ -77,7 +78,7 @@ impl AsUser {
     }
 
     /// Has the control plane carry out a change, and waits until it has.
-    fn submit(&self, mutation: Mutation) -> Answer<()> {
+    pub(super) fn submit(&self, mutation: Mutation) -> Answer<()> {
         let control = Arc::clone(&self.service.control);
         let actor = self.actor.clone();
         let operation = self.service.runtime.block_on(async move {
@@ -142,8 +143,7 @@ impl AsUser {
         path: &Path,
         size: u64,
         protection: bool,
-        pool: Option<String>,
-        junction: Option<String>,
+        settings: &Settings,
     ) -> Answer<()> {
         let view = self.service.control.view();
         if self.volume(path).is_ok() {
@@ -153,6 +153,7 @@ impl AsUser {
             ));
         }
         let within = Within::project(&path.vserver);
+        let pool = &settings.aggregate;
         let fits = |id: &str| pool.as_deref().is_none_or(|pool| pool == id);
         let pools: Vec<Name> = view
             .pools(&within)
@@ -164,7 +165,7 @@ impl AsUser {
             [] => {
                 return Err(Failure::new(
                     Reason::NotFound,
-                    match &pool {
+                    match pool {
                         Some(pool) => format!("Aggregate \"{pool}\" does not exist."),
                         None => {
                             format!("SVM \"{}\" has no aggregate (storage pool).", path.vserver)
@@ -186,31 +187,37 @@ impl AsUser {
                 ));
             }
         };
-        let share: &str = match &junction {
-            Some(junction) => junction.strip_prefix('/').unwrap_or(junction),
-            None => &path.volume,
-        };
-        // The API chooses another path then; a junction is wanted as it was named.
-        if junction.is_some() && !self.service.control.view().is_path_free(share) {
-            return Err(Failure::new(
-                Reason::Invalid,
-                format!("Junction path /{share} is in use already."),
-            ));
-        }
         let new = NewVolume {
             presentation: Presentation::in_pool(&pool.id),
-            share_name: share.to_owned(),
+            share_name: path.volume.clone(),
             capacity_gib: size.div_ceil(GIB),
             protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
             protection,
+            unix_permissions: settings.permissions,
+            snapshot_directory: settings.snapshot_directory,
+            snap_reserve: settings.snapshot_reserve.map(f64::from),
+            description: settings.comment.clone().unwrap_or_default(),
+            assign: AsUser::assigned(settings)?,
             ..NewVolume::default()
         };
         let name = pool.place.volume(&path.volume);
         self.unless_needed("create", Mutation::CreateVolume(name, new))
     }
 
-    fn clone_volume(&self, path: &Path, parent: &Path, snapshot: Option<String>) -> Answer<()> {
+    fn clone_volume(
+        &self,
+        path: &Path,
+        parent: &Path,
+        snapshot: Option<String>,
+        settings: &Settings,
+    ) -> Answer<()> {
         let of = self.volume(parent)?;
+        if self.volume(path).is_ok() {
+            return Err(Failure::new(
+                Reason::Duplicate,
+                format!("Volume name \"{}\" is already in use.", path.volume),
+            ));
+        }
         let snapshot = match snapshot {
             Some(name) => name,
             None => {
@@ -226,6 +233,12 @@ impl AsUser {
                 "A clone belongs to the SVM of its parent.",
             ));
         }
+        let mut assign = AsUser::assigned(settings)?;
+        if assign.export.is_none() {
+            let view = self.service.control.view();
+            let named = view.policies().find(|p| Some(p.id) == of.assigned.export);
+            assign.export = named.map(|p| Some(p.name.id.to_string()));
+        }
         let new = NewVolume {
             presentation: Presentation::Netapp(Pooled {
                 large: false,
@@ -236,6 +249,11 @@ impl AsUser {
             protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
             export_rules: of.export_rules.clone(),
             clone_of: Some(of.name.snapshot(&snapshot)),
+            unix_permissions: settings.permissions.or(Some(of.unix_permissions)),
+            snapshot_directory: settings.snapshot_directory,
+            snap_reserve: settings.snapshot_reserve.map(f64::from),
+            description: settings.comment.clone().unwrap_or_default(),
+            assign,
             ..NewVolume::default()
         };
         self.submit(Mutation::CreateVolume(
@@ -245,7 +263,7 @@ impl AsUser {
     }
 
     /// Has the control plane carry out what may take a relationship's ground away, and says in ONTAP's words if it would.
-    fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
+    pub(super) fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
         self.submit(mutation.clone()).map_err(|failure| {
             let view = self.service.control.view();
             match hold(&view, &mutation) {
@@ -424,7 +442,7 @@ impl AsUser {
             uuid: uuid(engine.uuid()),
             location: volume.name.place.location.to_string(),
             pool: volume.pooled()?.pool.to_string(),
-            junction: Some(format!("/{}", volume.path())),
+            junction: (!volume.assigned.unmounted).then(|| format!("/{}", volume.path())),
             created: volume.created.0.div_euclid(1_000_000_000),
             parent: parent.map(|s| {
                 let name = &s.parent;
@@ -433,6 +451,7 @@ impl AsUser {
             size: Some(engine.limit()).filter(|limit| *limit > 0),
             used: engine.used(),
             protection: engine.mirror().is_some(),
+            details: self.details(volume),
         })
     }
 }
@@ -488,6 +507,26 @@ impl Cluster for AsUser {
         view.every_volume(Surface::Netapp)
             .filter_map(|v| self.shown(v))
             .collect()
+    }
+
+    fn svms(&self) -> Vec<Svm> {
+        self.machines()
+    }
+
+    fn aggregates(&self) -> Vec<Aggregate> {
+        self.pools()
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        self.operations()
+    }
+
+    fn events(&self, most: u32) -> Result<Vec<Event>, Failure> {
+        self.audited(most)
+    }
+
+    fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy> {
+        self.named_policies(kind)
     }
 
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {
@@ -546,9 +585,11 @@ impl Cluster for AsUser {
                 path,
                 size,
                 protection,
-                pool,
-                junction,
-            } => self.create_volume(&path, size, protection, pool, junction),
+                settings,
+            } => self.create_volume(&path, size, protection, &settings),
+            Change::VolumeModify { path, settings } => self.modify_volume(&path, &settings),
+            Change::VolumeRename { path, to } => self.rename_volume(&path, &to),
+            Change::Policy { key, change } => self.change_policy(&key, &change),
             Change::VolumeDelete(path) => {
                 let (name, force) = (self.volume(&path)?.name.clone(), true);
                 self.unless_needed("delete", Mutation::DeleteVolume { name, force })
@@ -557,7 +598,8 @@ impl Cluster for AsUser {
                 path,
                 parent,
                 snapshot,
-            } => self.clone_volume(&path, &parent, snapshot),
+                settings,
+            } => self.clone_volume(&path, &parent, snapshot, &settings),
             Change::VolumeSplit(path) => {
                 let name = self.volume(&path)?.name.clone();
                 self.submit(Mutation::SplitVolume(name))

@@ -17,6 +17,7 @@ mod listen;
 mod metrics;
 mod peers;
 mod serve;
+mod storage;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,740 @@
+//! What volumes are in and what they have by name: `cluster`, `vserver`, `storage aggregate`, `df`,
+//! `volume snapshot policy`, `qos policy-group`; and what has happened: `job`, `event log`.
+
+use super::show::{self, Answer, Field, or_dash};
+use super::{argument, failed, invalid, none, refused};
+use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
+use crate::grammar::Parsed;
+use crate::storage::{
+    Aggregate, Copies, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy, Svm,
+};
+use crate::table::{self, Column};
+use crate::value;
+
+const fn column(heading: &'static [&'static str], width: usize) -> Column {
+    Column {
+        heading,
+        width,
+        groups: false,
+    }
+}
+
+fn right(text: &str, width: usize) -> String {
+    format!("{text:>width$}")
+}
+
+/// Of so many, in percent.
+fn percent(used: u64, of: u64) -> String {
+    let percent = (u128::from(used) * 100).checked_div(u128::from(of));
+    format!("{}%", percent.unwrap_or(0))
+}
+
+/// `cluster show`: there is one node.
+pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<String>] = &[
+        Field::key("node", "Node", String::clone),
+        Field::new("health", "Health", |_| "true".to_owned()),
+        Field::new("eligibility", "Eligibility", |_| "true".to_owned()),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["Node"], 21),
+        column(&["Health"], 7),
+        column(&["Eligibility"], 12),
+    ];
+    show::print(FIELDS, parsed, vec![cluster.name()], &["node"], |all| {
+        let on = || "true".to_owned();
+        let row = |node: &String| vec![node.clone(), on(), on()];
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+/// `vserver show`: the projects.
+pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Svm>] = &[
+        Field::key("vserver", "Vserver", |s| s.name.clone()),
+        Field::new("type", "Vserver Type", |_| "data".to_owned()),
+        Field::new("subtype", "Vserver Subtype", |_| "default".to_owned()),
+        Field::new("aggr-list", "List of Aggregates Assigned", |s| {
+            match s.aggregates.is_empty() {
+                true => "-".to_owned(),
+                false => s.aggregates.join(", "),
+            }
+        }),
+        Field::new("admin-state", "Vserver Admin State", |_| {
+            "running".to_owned()
+        }),
+        Field::new("operational-state", "Vserver Operational State", |_| {
+            "running".to_owned()
+        }),
+        Field::new("allowed-protocols", "Allowed Protocols", |_| {
+            "nfs".to_owned()
+        }),
+        Field::new("language", "Default Volume Language Code", |_| {
+            "C.UTF-8".to_owned()
+        }),
+        Field::new("snapshot-policy", "Snapshot Policy", |_| "none".to_owned()),
+        Field::new("ipspace", "IPspace Name", |_| "Default".to_owned()),
+        Field::new("comment", "Comment", |s| {
+            or_dash(Some(s.comment.clone()).filter(|c| !c.is_empty()))
+        }),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["", "Vserver"], 11),
+        column(&["", "Type"], 7),
+        column(&["", "Subtype"], 10),
+        column(&["Admin", "State"], 10),
+        column(&["Operational", "State"], 11),
+        column(&["Root", "Volume"], 10),
+        column(&["", "Aggregate"], 10),
+    ];
+    show::print(FIELDS, parsed, cluster.svms(), &["vserver"], |all| {
+        let row = |s: &Svm| {
+            let first = s.aggregates.first().cloned();
+            let words = ["data", "default", "running", "running", "-"];
+            let words = words.into_iter().map(str::to_owned);
+            [s.name.clone()]
+                .into_iter()
+                .chain(words)
+                .chain([or_dash(first)])
+                .collect()
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<Vec<String>>>())
+    })
+}
+
+/// An aggregate with the node that has it.
+struct Pool {
+    aggregate: Aggregate,
+    node: String,
+}
+
+/// `storage aggregate show`: the storage pools.
+pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Pool>] = &[
+        Field::key("aggregate", "Aggregate", |p| p.aggregate.name.clone()),
+        Field::new("size", "Size", |p: &Pool| {
+            value::tidy_size(p.aggregate.size)
+        })
+        .exact(|p| Some(p.aggregate.size)),
+        Field::new("usedsize", "Used Size", |p: &Pool| {
+            value::size(p.aggregate.used)
+        })
+        .exact(|p| Some(p.aggregate.used)),
+        Field::new("availsize", "Available Size", |p: &Pool| {
+            value::size(p.aggregate.size.saturating_sub(p.aggregate.used))
+        })
+        .exact(|p| Some(p.aggregate.size.saturating_sub(p.aggregate.used))),
+        Field::new("percent-used", "Used Percentage", |p| {
+            percent(p.aggregate.used, p.aggregate.size)
+        }),
+        Field::new("state", "State", |_| "online".to_owned()),
+        Field::new("volcount", "Number Of Volumes", |p| {
+            p.aggregate.volumes.to_string()
+        }),
+        Field::new("node", "Node", |p| p.node.clone()),
+        Field::new("raidstatus", "RAID Status", |_| "normal".to_owned()),
+        Field::new("vserver", "Vserver", |p| p.aggregate.svm.clone()),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["Aggregate"], 9),
+        column(&["    Size"], 8),
+        column(&["Available"], 9),
+        column(&["Used%"], 5),
+        column(&["State"], 7),
+        column(&["#Vols"], 6),
+        column(&["Nodes"], 16),
+        column(&["RAID Status"], 12),
+    ];
+    let node = cluster.name();
+    let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
+        aggregate,
+        node: node.clone(),
+    });
+    show::print(FIELDS, parsed, all.collect(), &["aggregate"], |all| {
+        let row = |p: &Pool| {
+            let a = &p.aggregate;
+            vec![
+                a.name.clone(),
+                right(&value::tidy_size(a.size), 8),
+                right(&value::size(a.size.saturating_sub(a.used)), 9),
+                right(&percent(a.used, a.size), 5),
+                "online".to_owned(),
+                right(&a.volumes.to_string(), 6),
+                p.node.clone(),
+                "normal".to_owned(),
+            ]
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+/// A line of `df`.
+struct Space {
+    filesystem: String,
+    total: u64,
+    used: u64,
+    mounted: String,
+    vserver: String,
+    volume: String,
+}
+
+/// `df`: a line for the data of a volume, and one for what is kept for its snapshots.
+pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const KIB: fn(u64) -> String = |bytes| bytes.div_ceil(1024).to_string();
+    const FIELDS: &[Field<Space>] = &[
+        Field::key("vserver", "Vserver", |s| s.vserver.clone()),
+        Field::key("file-system-name", "Filesystem", |s| s.filesystem.clone()),
+        Field::new("volume", "Volume", |s| s.volume.clone()),
+        Field::new("total-space", "Total Size", |s: &Space| KIB(s.total)).exact(|s| Some(s.total)),
+        Field::new("used-space", "Used Size", |s: &Space| KIB(s.used)).exact(|s| Some(s.used)),
+        Field::new("available-space", "Available", |s: &Space| {
+            KIB(s.total.saturating_sub(s.used))
+        })
+        .exact(|s| Some(s.total.saturating_sub(s.used))),
+        Field::new("percent-used-space", "Capacity", |s| {
+            percent(s.used, s.total)
+        }),
+        Field::new("mounted-on", "Mounted On", |s| s.mounted.clone()),
+    ];
+    let readable = parsed.get("h").is_some_and(|h| h == "true");
+    let lines = |v: &Volume| {
+        let size = v.size.unwrap_or(v.details.provisioned);
+        let reserve = (u128::from(size) * u128::from(v.details.snapshot_reserve) / 100) as u64;
+        let held: u64 = cluster
+            .snapshots(Some(&v.path))
+            .iter()
+            .map(|s| s.size)
+            .sum();
+        let name = &v.path.volume;
+        let mounted = |tail: &str| match &v.junction {
+            Some(junction) => format!("{junction}{tail}"),
+            None => "---".to_owned(),
+        };
+        let line = |tail: &str, total, used| Space {
+            filesystem: format!("/vol/{name}/{tail}"),
+            total,
+            used,
+            mounted: mounted(if tail.is_empty() { "" } else { "/.snapshot" }),
+            vserver: v.path.vserver.clone(),
+            volume: name.clone(),
+        };
+        [
+            line(
+                "",
+                size.saturating_sub(reserve),
+                v.used.saturating_sub(held),
+            ),
+            line(".snapshot", reserve, held),
+        ]
+    };
+    let all: Vec<Space> = cluster.volumes().iter().flat_map(lines).collect();
+    show::print(
+        FIELDS,
+        parsed,
+        all,
+        &["vserver", "file-system-name"],
+        |all| {
+            let heading: &[&'static str] = match readable {
+                true => &["     total"],
+                false => &["    kbytes"],
+            };
+            let columns = [
+                column(&["Filesystem"], 20),
+                Column {
+                    heading: match readable {
+                        true => &["     total"],
+                        false => &["    kbytes"],
+                    },
+                    width: heading.first().map_or(10, |h| h.len()),
+                    groups: false,
+                },
+                column(&["      used"], 10),
+                column(&["     avail"], 10),
+                column(&["capacity"], 8),
+                column(&["Mounted on"], 24),
+                column(&["Vserver"], 8),
+            ];
+            let shown = |bytes| match readable {
+                true => value::size(bytes),
+                false => KIB(bytes),
+            };
+            let row = |s: &Space| {
+                vec![
+                    s.filesystem.clone(),
+                    right(&shown(s.total), 10),
+                    right(&shown(s.used), 10),
+                    right(&shown(s.total.saturating_sub(s.used)), 10),
+                    right(&percent(s.used, s.total), 8),
+                    s.mounted.clone(),
+                    s.vserver.clone(),
+                ]
+            };
+            table::unruled(&columns, &all.iter().map(row).collect::<Vec<_>>())
+        },
+    )
+}
+
+fn key(
+    parsed: &Parsed,
+    cluster: &dyn Cluster,
+    kind: PolicyKind,
+    name: &str,
+) -> Result<PolicyKey, Failure> {
+    // A cluster's own policies have the cluster as their machine.
+    let svm = parsed.get("vserver").unwrap_or_default();
+    let own = svm == cluster.name();
+    Ok(PolicyKey {
+        kind,
+        svm: if own { String::new() } else { svm.to_owned() },
+        name: argument(parsed, name)?.to_owned(),
+    })
+}
+
+/// The policy that the arguments name: without a machine the cluster's, or the only one of that name.
+fn named(
+    parsed: &Parsed,
+    cluster: &dyn Cluster,
+    kind: PolicyKind,
+    name: &str,
+) -> Result<StoragePolicy, Failure> {
+    let key = key(parsed, cluster, kind, name)?;
+    let mut all = cluster.storage_policies(kind);
+    all.retain(|p| {
+        p.key.name == key.name && (p.key.svm == key.svm || parsed.get("vserver").is_none())
+    });
+    match all.len() {
+        0 => Err(none()),
+        1 => all.pop().ok_or_else(none),
+        _ => Err(refused(format!(
+            "There is more than one \"{}\"; name its Vserver.",
+            key.name
+        ))),
+    }
+}
+
+fn submit(cluster: &dyn Cluster, key: PolicyKey, change: PolicyChange) -> Result<Answer, Failure> {
+    let change = Change::Policy { key, change };
+    cluster.change(change).map_err(failed)?;
+    Ok(String::new().into())
+}
+
+fn copies(policy: &StoragePolicy) -> (bool, &[Copies]) {
+    match &policy.body {
+        PolicyBody::Snapshot { enabled, copies } => (*enabled, copies),
+        _ => (false, &[]),
+    }
+}
+
+/// `volume snapshot policy`.
+pub fn snapshot_policy(
+    verb: &str,
+    parsed: &Parsed,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
+    const KIND: PolicyKind = PolicyKind::Snapshot;
+    let flag = |name: &str| match parsed.get(name) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(invalid(other, name, "true|false")),
+    };
+    let count = |name: &str| {
+        let text = argument(parsed, name)?;
+        let n: Option<u32> = text.parse().ok().filter(|n| (1..=1023).contains(n));
+        n.ok_or_else(|| invalid(text, name, "integer"))
+    };
+    let edit = |change: &dyn Fn(&mut Vec<Copies>) -> Result<(), Failure>| {
+        let policy = named(parsed, cluster, KIND, "policy")?;
+        let (enabled, all) = copies(&policy);
+        let mut all = all.to_vec();
+        change(&mut all)?;
+        let body = PolicyBody::Snapshot {
+            enabled: flag("enabled")?.unwrap_or(enabled),
+            copies: all,
+        };
+        let change = PolicyChange::Set {
+            revision: policy.revision,
+            comment: parsed.get("comment").map(str::to_owned),
+            body: Some(body),
+        };
+        submit(cluster, policy.key, change)
+    };
+    let schedule = || argument(parsed, "schedule").map(str::to_owned);
+    match verb {
+        "show" => snapshot_policies(parsed, cluster),
+        "create" => {
+            let mut all = Vec::new();
+            for n in 1..=5 {
+                let Some(schedule) = parsed.get(&format!("schedule{n}")) else {
+                    continue;
+                };
+                let label = parsed.get(&format!("snapmirror-label{n}"));
+                all.push(Copies {
+                    schedule: schedule.to_owned(),
+                    count: count(&format!("count{n}"))?,
+                    label: label
+                        .or(parsed.get(&format!("prefix{n}")))
+                        .map(str::to_owned),
+                });
+            }
+            let body = PolicyBody::Snapshot {
+                enabled: flag("enabled")?.unwrap_or(true),
+                copies: all,
+            };
+            let comment = parsed.get("comment").unwrap_or_default().to_owned();
+            let key = key(parsed, cluster, KIND, "policy")?;
+            submit(cluster, key, PolicyChange::Create { comment, body })
+        }
+        "modify" => edit(&|_| Ok(())),
+        "delete" => {
+            let policy = named(parsed, cluster, KIND, "policy")?;
+            submit(cluster, policy.key, PolicyChange::Delete)
+        }
+        "add-schedule" => edit(&|all| {
+            all.push(Copies {
+                schedule: schedule()?,
+                count: count("count")?,
+                label: parsed.get("snapmirror-label").map(str::to_owned),
+            });
+            Ok(())
+        }),
+        "modify-schedule" => edit(&|all| {
+            let (name, count) = (schedule()?, count("newcount")?);
+            let one = all.iter_mut().find(|c| c.schedule == name);
+            one.ok_or_else(none)?.count = count;
+            Ok(())
+        }),
+        "remove-schedule" => edit(&|all| {
+            let (name, before) = (schedule()?, all.len());
+            all.retain(|c| c.schedule != name);
+            match all.len() == before {
+                true => Err(none()),
+                false => Ok(()),
+            }
+        }),
+        _ => Err(refused(format!("\"{verb}\" is not a recognized command"))),
+    }
+}
+
+/// A policy with the cluster whose it may be.
+struct Owned {
+    policy: StoragePolicy,
+    vserver: String,
+}
+
+fn owned(cluster: &dyn Cluster, kind: PolicyKind) -> Vec<Owned> {
+    let of = |policy: StoragePolicy| {
+        let vserver = match policy.key.svm.is_empty() {
+            true => cluster.name(),
+            false => policy.key.svm.clone(),
+        };
+        Owned { policy, vserver }
+    };
+    cluster.storage_policies(kind).into_iter().map(of).collect()
+}
+
+fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Owned>] = &[
+        Field::key("vserver", "Vserver", |o| o.vserver.clone()),
+        Field::key("policy", "Snapshot Policy Name", |o| {
+            o.policy.key.name.clone()
+        }),
+        Field::new("enabled", "Snapshot Policy Enabled", |o| {
+            copies(&o.policy).0.to_string()
+        }),
+        Field::new("comment", "Comment", |o| {
+            or_dash(Some(o.policy.comment.clone()).filter(|c| !c.is_empty()))
+        }),
+        Field::new("total-schedules", "Total Number of Schedules", |o| {
+            copies(&o.policy).1.len().to_string()
+        }),
+        Field::new("schedules", "Schedules", |o| {
+            let all = copies(&o.policy).1.iter().map(|c| c.schedule.as_str());
+            all.collect::<Vec<_>>().join(", ")
+        }),
+        Field::new("counts", "Counts", |o| {
+            let all = copies(&o.policy).1.iter().map(|c| c.count.to_string());
+            all.collect::<Vec<_>>().join(", ")
+        }),
+    ];
+    show::print(
+        FIELDS,
+        parsed,
+        owned(cluster, PolicyKind::Snapshot),
+        &["vserver", "policy"],
+        |all| {
+            let mut out = String::new();
+            let mut vserver = None;
+            for one in all {
+                if vserver != Some(&one.vserver) {
+                    if vserver.is_some() {
+                        out.push('\n');
+                    }
+                    out.push_str(&format!(
+                    "Vserver: {}\n                         Number of Is\n\
+                     Policy Name              Schedules Enabled Comment\n\
+                     ------------------------ --------- ------- ----------------------------------\n",
+                    one.vserver
+                ));
+                    vserver = Some(&one.vserver);
+                }
+                let (enabled, each) = copies(&one.policy);
+                let head = format!(
+                    "{:<24} {:>9} {enabled:<7} {}",
+                    one.policy.key.name,
+                    each.len(),
+                    or_dash(Some(one.policy.comment.clone()).filter(|c| !c.is_empty()))
+                );
+                out.push_str(head.trim_end());
+                out.push_str(
+                "\n    Schedule               Count     Prefix                 SnapMirror Label\n    \
+                 ---------------------- -----     ---------------------- -------------------\n",
+            );
+                for c in each {
+                    let label = c.label.as_deref().unwrap_or("-");
+                    out.push_str(&format!(
+                        "    {:<22} {:>5}     {label:<22} {label}\n",
+                        c.schedule, c.count
+                    ));
+                }
+                if each.is_empty() {
+                    out.push_str("    -                          -     -                      -\n");
+                }
+                out.push('\n');
+            }
+            let mut out = format!("{}\n", out.trim_end());
+            if all.len() > 1 {
+                out.push_str(&format!("{} entries were displayed.\n", all.len()));
+            }
+            out
+        },
+    )
+}
+
+/// `100MB/s`, `500iops`, `500iops,100MB/s`, `INF`: operations and bytes a second.
+fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
+    if text.eq_ignore_ascii_case("inf") {
+        return Some((None, None));
+    }
+    let mut out = (None, None);
+    for part in text.split(',').map(str::trim) {
+        let lower = part.to_ascii_lowercase();
+        match (lower.strip_suffix("iops"), lower.strip_suffix("/s")) {
+            (Some(digits), _) => out.0 = Some(digits.parse().ok().filter(|n| *n > 0)?),
+            (None, Some(size)) => {
+                let bytes = value::number(size)?;
+                out.1 = Some(bytes as u64).filter(|n| *n > 0);
+                out.1?;
+            }
+            (None, None) => out.0 = Some(lower.parse().ok().filter(|n| *n > 0)?),
+        }
+    }
+    Some(out)
+}
+
+/// What a policy allows, as ONTAP writes it: `0-500IOPS,100MB/s`.
+fn allowed(policy: &StoragePolicy) -> String {
+    let PolicyBody::Qos { iops, bytes } = policy.body else {
+        return "-".to_owned();
+    };
+    let rates = [
+        iops.map(|n| format!("{n}IOPS")),
+        bytes.map(|n| format!("{}/s", value::tidy_size(n))),
+    ];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    match rates.is_empty() {
+        true => "0-INF".to_owned(),
+        false => format!("0-{}", rates.join(",")),
+    }
+}
+
+/// `qos policy-group`.
+pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const KIND: PolicyKind = PolicyKind::Qos;
+    const FIELDS: &[Field<Owned>] = &[
+        Field::key("policy-group", "Policy Group Name", |o| {
+            o.policy.key.name.clone()
+        }),
+        Field::new("vserver", "Vserver", |o| o.vserver.clone()),
+        Field::new("class", "Policy Group Class", |_| "user-defined".to_owned()),
+        Field::new("num-workloads", "Number of Workloads", |o| {
+            o.policy.users.to_string()
+        }),
+        Field::new("throughput-policy", "Throughput Policy", |o| {
+            allowed(&o.policy)
+        }),
+        Field::new("max-throughput", "Maximum Throughput", |o| {
+            allowed(&o.policy).trim_start_matches("0-").to_owned()
+        }),
+        Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
+        Field::new("is-shared", "Is Policy Shared", |_| "false".to_owned()),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["Name"], 16),
+        column(&["Vserver"], 11),
+        column(&["Class"], 12),
+        column(&["Wklds"], 5),
+        column(&["Throughput"], 12),
+    ];
+    if parsed.get("is-shared") == Some("true") {
+        let message =
+            "A policy group is a maximum of each volume that has it, not of all together.";
+        return Err(Failure::new(crate::Reason::Unsupported, message));
+    }
+    let maximum = || {
+        let given = parsed.get("max-throughput");
+        let read = |text: &str| {
+            throughput(text).ok_or_else(|| invalid(text, "max-throughput", "qos_tput"))
+        };
+        given.map(read).transpose()
+    };
+    match verb {
+        "show" => show::print(
+            FIELDS,
+            parsed,
+            owned(cluster, KIND),
+            &["policy-group"],
+            |all| {
+                let row = |o: &Owned| {
+                    vec![
+                        o.policy.key.name.clone(),
+                        o.vserver.clone(),
+                        "user-defined".to_owned(),
+                        o.policy.users.to_string(),
+                        allowed(&o.policy),
+                    ]
+                };
+                table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+            },
+        ),
+        "create" => {
+            argument(parsed, "vserver")?;
+            let (iops, bytes) = maximum()?.unwrap_or_default();
+            let body = PolicyBody::Qos { iops, bytes };
+            let key = key(parsed, cluster, KIND, "policy-group")?;
+            let comment = String::new();
+            submit(cluster, key, PolicyChange::Create { comment, body })
+        }
+        "modify" => {
+            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            let Some((iops, bytes)) = maximum()? else {
+                return Err(refused(
+                    "missing required argument \"-max-throughput\"".to_owned(),
+                ));
+            };
+            let change = PolicyChange::Set {
+                revision: policy.revision,
+                comment: None,
+                body: Some(PolicyBody::Qos { iops, bytes }),
+            };
+            submit(cluster, policy.key, change)
+        }
+        "rename" => {
+            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            let to = argument(parsed, "new-name")?.to_owned();
+            submit(cluster, policy.key, PolicyChange::Rename(to))
+        }
+        "delete" => {
+            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            submit(cluster, policy.key, PolicyChange::Delete)
+        }
+        _ => Err(refused(format!("\"{verb}\" is not a recognized command"))),
+    }
+}
+
+/// `job show`: operations of the control plane.
+pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Job>] = &[
+        Field::key("id", "Job ID", |j| j.id.to_string()),
+        Field::new("name", "Job Name", |j| j.name.clone()),
+        Field::new("vserver", "Owning Vserver", |j| j.vserver.clone()),
+        Field::new("state", "State", |j| j.state.to_owned()),
+        Field::new("description", "Description", |j| j.description.clone()),
+        Field::new("startdate", "Start Time", |j| value::timestamp(j.at)),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["", "Job ID"], 12),
+        column(&["", "Name"], 20),
+        column(&["Owning", "Vserver"], 10),
+        column(&["", "Node"], 14),
+        column(&["", "State"], 10),
+    ];
+    show::print(FIELDS, parsed, cluster.jobs(), &["id"], |all| {
+        let mut out = String::new();
+        for (n, job) in all.iter().enumerate() {
+            let row = vec![
+                job.id.to_string(),
+                job.name.clone(),
+                job.vserver.clone(),
+                "-".to_owned(),
+                job.state.to_owned(),
+            ];
+            out.push_str(&match n {
+                0 => table::fixed(COLUMNS, &[row]),
+                _ => table::plain(COLUMNS, &[row]),
+            });
+            out.push_str(&format!("             Description: {}\n", job.description));
+        }
+        if all.len() > 1 {
+            out.push_str(&format!("{} entries were displayed.\n", all.len()));
+        }
+        out
+    })
+}
+
+/// `event log show`: the audit log, newest first.
+pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const MOST: u32 = 500;
+    const FIELDS: &[Field<Event>] = &[
+        Field::key("time", "Time", |e| value::event_time(e.at)),
+        Field::key("node", "Node", |e| e.node.clone()),
+        Field::key("severity", "Severity", |e| e.severity.to_owned()),
+        Field::key("event", "Event", |e| e.text.clone()),
+    ];
+    const COLUMNS: &[Column] = &[
+        column(&["Time"], 19),
+        column(&["Node"], 16),
+        column(&["Severity"], 13),
+        column(&["Event"], 27),
+    ];
+    let all = cluster.events(MOST)?;
+    show::print(
+        FIELDS,
+        parsed,
+        all,
+        &["time", "node", "severity", "event"],
+        |all| {
+            let row = |e: &Event| {
+                vec![
+                    value::event_time(e.at),
+                    e.node.clone(),
+                    e.severity.to_owned(),
+                    e.text.clone(),
+                ]
+            };
+            table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::throughput;
+
+    #[test]
+    fn throughputs_as_written() {
+        const MIB: u64 = 1 << 20;
+        for (text, wanted) in [
+            ("100MB/s", Some((None, Some(100 * MIB)))),
+            ("500iops", Some((Some(500), None))),
+            ("500IOPS,2GB/s", Some((Some(500), Some(2048 * MIB)))),
+            ("500", Some((Some(500), None))),
+            ("INF", Some((None, None))),
+            ("0iops", None),
+            ("fast", None),
+            ("MB/s", None),
+        ] {
+            assert_eq!(throughput(text), wanted, "{text}");
+        }
+    }
+}

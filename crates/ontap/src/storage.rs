@@ -1,0 +1,219 @@
+//! What commands read and change of storage besides volumes themselves: machines, aggregates, and policies by name.
+
+/// A storage virtual machine: a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Svm {
+    /// The project's id.
+    pub name: String,
+    /// Free text; empty is none.
+    pub comment: String,
+    /// The names of its aggregates.
+    pub aggregates: Vec<String>,
+}
+
+/// An aggregate: a storage pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aggregate {
+    /// The pool's id; pools of other machines or locations may have the same.
+    pub name: String,
+    /// The machine whose volumes it holds.
+    pub svm: String,
+    /// Its location in the NetApp Volumes API.
+    pub location: String,
+    /// Bytes that it has.
+    pub size: u64,
+    /// Bytes that its volumes hold.
+    pub used: u64,
+    /// How many volumes it has.
+    pub volumes: u64,
+}
+
+/// What a policy rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// A machine's own record: it is there although it has no aggregate yet.
+    Svm,
+    /// Which clients may do what.
+    Export,
+    /// How much may be done in a second.
+    Qos,
+    /// When snapshots are taken, and how many are kept.
+    Snapshot,
+}
+
+/// A policy's name, unique among those of its kind at its machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyKey {
+    /// What it rules.
+    pub kind: PolicyKind,
+    /// The machine; empty: it is the cluster's, for all machines.
+    pub svm: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A policy that volumes refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoragePolicy {
+    /// Its machine and name.
+    pub key: PolicyKey,
+    /// Never changes; no other policy has had it.
+    pub id: u64,
+    /// Counts up with each change.
+    pub revision: u64,
+    /// Free text; empty is none.
+    pub comment: String,
+    /// What it says.
+    pub body: PolicyBody,
+    /// How many volumes refer to it.
+    pub users: usize,
+    /// Ours, as against the user's: cannot be changed.
+    pub system: bool,
+}
+
+/// What a policy says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyBody {
+    /// Nothing.
+    Svm,
+    /// Rules, in the order of their indices.
+    Export(Vec<ExportRule>),
+    /// A maximum for each volume that refers to it.
+    Qos {
+        /// Operations a second.
+        iops: Option<u64>,
+        /// Bytes a second.
+        bytes: Option<u64>,
+    },
+    /// Schedules.
+    Snapshot {
+        /// Whether they take snapshots.
+        enabled: bool,
+        /// One for each schedule.
+        copies: Vec<Copies>,
+    },
+}
+
+/// A rule of an export policy, in ONTAP's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRule {
+    /// Its place among the others, from 1.
+    pub index: u32,
+    /// Addresses, networks, host names.
+    pub clients: Vec<String>,
+    /// `any`, `nfs`, `nfs3`, `nfs4`.
+    pub protocols: Vec<String>,
+    /// How readers are to be known: `any`, `sys`, `none` (as the anonymous user), `never`.
+    pub ro: Vec<String>,
+    /// How writers are to be known, likewise.
+    pub rw: Vec<String>,
+    /// How root is to be known to stay root, likewise.
+    pub superuser: Vec<String>,
+    /// The anonymous user: a number, `nobody` or `root`.
+    pub anonymous: String,
+}
+
+/// A schedule of a snapshot policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// The name of the schedule.
+    pub schedule: String,
+    /// How many are kept.
+    pub count: u32,
+    /// What the snapshots' names begin with, and their label. `None` where a policy is made: it follows from the schedule.
+    pub label: Option<String>,
+}
+
+/// A change of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyChange {
+    /// Make it.
+    Create {
+        /// Free text; empty is none.
+        comment: String,
+        /// What it says.
+        body: PolicyBody,
+    },
+    /// Change what it says; what is `None` stays.
+    Set {
+        /// The revision that the change was made from.
+        revision: u64,
+        /// Free text; empty is none.
+        comment: Option<String>,
+        /// What it says.
+        body: Option<PolicyBody>,
+    },
+    /// Give it another name.
+    Rename(String),
+    /// Delete it; refused while volumes refer to it.
+    Delete,
+}
+
+/// Settings of a volume that is made or changed; `None` stays, or is as usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Capacity in bytes.
+    pub size: Option<u64>,
+    /// In which pool.
+    pub aggregate: Option<String>,
+    /// Free text; empty is none.
+    pub comment: Option<String>,
+    /// Whether it is served.
+    pub online: Option<bool>,
+    /// Where clients mount it, `/path`; `Some(None)` is nowhere.
+    pub junction: Option<Option<String>>,
+    /// An export policy's name; `default` is the server's own.
+    pub export_policy: Option<String>,
+    /// A snapshot policy's name; `none` is none.
+    pub snapshot_policy: Option<String>,
+    /// A QoS policy's name; `none` or nothing is none.
+    pub qos_policy: Option<String>,
+    /// Permission bits of the root, 0 ..= 0o7777.
+    pub permissions: Option<u32>,
+    /// Whether clients see `.snapshot`.
+    pub snapshot_directory: Option<bool>,
+    /// Percent of the capacity kept for snapshots, 0 to 90.
+    pub snapshot_reserve: Option<u32>,
+}
+
+/// A volume's settings, as commands show them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Details {
+    /// Capacity in bytes, as it was asked for.
+    pub provisioned: u64,
+    /// Free text; empty is none.
+    pub comment: String,
+    /// Whether it is served.
+    pub online: bool,
+    /// The name of its export policy.
+    pub export_policy: String,
+    /// The name of its snapshot policy.
+    pub snapshot_policy: String,
+    /// The name of its QoS policy, if it has one.
+    pub qos_policy: Option<String>,
+    /// Permission bits of the root, as they were asked for.
+    pub permissions: u32,
+    /// Whether clients see `.snapshot`.
+    pub snapshot_directory: bool,
+    /// Percent of the capacity kept for snapshots.
+    pub snapshot_reserve: u32,
+    /// What it shares with its parent is being copied.
+    pub splitting: bool,
+}
+
+impl Default for Details {
+    fn default() -> Details {
+        Details {
+            provisioned: 0,
+            comment: String::new(),
+            online: true,
+            export_policy: "default".to_owned(),
+            snapshot_policy: "none".to_owned(),
+            qos_policy: None,
+            permissions: 0o755,
+            snapshot_directory: true,
+            snapshot_reserve: 0,
+            splitting: false,
+        }
+    }
+}
