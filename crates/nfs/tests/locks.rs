@@ -11,7 +11,7 @@ use support::locker::*;
 use support::{GRACE, NLM, NSM, R, Server, X, host_record};
 use weir_nfs::{Handled, Outgoing};
 use weir_vfs::names::{Resolver, Unavailable};
-use weir_vfs::{Clients, Flavours, Rule, Squash};
+use weir_vfs::{Clients, Export, Flavours, Rule, Squash};
 
 /// The parts of a call of the server's own: procedure and arguments.
 fn parts(call: &Outgoing) -> (u32, R) {
@@ -589,6 +589,35 @@ fn locking_takes_permission() {
     }
     // Folders are not locked.
     assert_eq!(lockers(&s, &root)[0].lock(false, false, 0, 1), FAILED);
+}
+
+/// Linux's lockd asks by AUTH_SYS on mounts with Kerberos too.
+#[test]
+fn exports_for_kerberos_are_locked_by_the_clients_word() {
+    let s = Server::new();
+    let file = s.create(&s.root(), b"file", 0o640);
+    let publish = |flavours, writers| {
+        let rule = Rule {
+            flavours,
+            writers,
+            ..Rule::open(Squash::None)
+        };
+        let volume = std::sync::Arc::clone(&s.volume);
+        s.vfs
+            .publish(vec![Export::new("/vol1", volume, vec![rule])]);
+    };
+    let [a, b, _] = lockers(&s, &file);
+    publish(Flavours::KRB5, Flavours::KRB5_PRIVACY);
+    assert_eq!(s.status(1, &X::new().o(&file)), 13, "ACCES");
+    assert_eq!(a.lock(false, true, 0, 1), GRANTED);
+    assert_ne!(b.lock(false, true, 0, 1), GRANTED, "it is held");
+    assert_eq!(a.unlock(0, 1), GRANTED);
+    assert_eq!(b.lock(false, true, 0, 1), GRANTED);
+    publish(Flavours::KRB5, Flavours::NONE);
+    assert_eq!(a.lock(false, true, 5, 1), ROFS);
+    assert_eq!(a.lock(false, false, 5, 1), GRANTED);
+    publish(Flavours::NONE, Flavours::NONE);
+    assert_eq!(a.lock(false, false, 9, 1), FAILED);
 }
 
 #[test]

@@ -32,6 +32,13 @@ impl Flavours {
         Flavours(1 << flavour as u8)
     }
 
+    /// One of them: the weakest.
+    pub fn first(self) -> Option<Flavour> {
+        use Flavour::{Krb5, Krb5Integrity, Krb5Privacy, None as Nobody, Ntlm, Sys};
+        let all = [Nobody, Sys, Krb5, Krb5Integrity, Krb5Privacy, Ntlm];
+        all.into_iter().find(|flavour| self.contains(*flavour))
+    }
+
     /// Whether a flavour is among them.
     pub const fn contains(self, flavour: Flavour) -> bool {
         self.0 >> (flavour as u8) & 1 != 0

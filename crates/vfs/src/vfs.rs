@@ -167,6 +167,32 @@ impl Vfs {
         self.admit_file(table, id, session)
     }
 
+    /// As [`Vfs::admit`], for locks of a protocol without security of its own: clients of NLM ask by AUTH_SYS whatever flavour
+    /// the mount has, and knfsd lets them too. So any flavour of the rule will do, and changes count as allowed if any may make
+    /// them.
+    ///
+    /// # Errors
+    /// `BadHandle`, `Stale`, `Denied`; suspended likewise.
+    pub fn admit_locker<'t, A: Copy>(
+        &'t self,
+        table: &'t ExportTable,
+        handle: &[u8],
+        session: &Session<'t, A>,
+    ) -> Outcome<Admitted<'t, A>> {
+        let id = self.key.decode(handle);
+        let id = id.map_err(|BadHandle| Error::BadHandle)?;
+        let (_, rule) = self.rule(table, id.volume, session)?;
+        let by = match rule.writers {
+            Flavours::NONE => rule.flavours,
+            writers => writers,
+        };
+        let mut session = *session;
+        if !by.contains(session.flavour) {
+            session.flavour = by.first().unwrap_or(session.flavour);
+        }
+        self.admit_file(table, id, &session)
+    }
+
     /// As [`Vfs::admit`], of a file whose handle was verified before.
     ///
     /// # Errors

@@ -134,7 +134,7 @@ impl<'a> Op<'a> {
     /// The file of a handle, if the client may use it, it still exists, and the caller may lock it so.
     fn file(&mut self, handle: &[u8], access: LockAccess) -> Result<Result<FileId, Stat>, Suspend> {
         let vfs = &self.service.vfs;
-        let admitted = match vfs.admit(self.table, handle, &self.session) {
+        let admitted = match vfs.admit_locker(self.table, handle, &self.session) {
             Ok(admitted) => admitted,
             Err(Unfinished::Failed(Error::Stale)) => return Ok(Err(Stat::StaleHandle)),
             Err(why) => {
@@ -164,7 +164,7 @@ impl<'a> Op<'a> {
     /// permission since, what the client has there it may give up.
     fn locked_file(&mut self, handle: &[u8]) -> Result<FileId, Stat> {
         let vfs = &self.service.vfs;
-        let admitted = vfs.admit(self.table, handle, &self.session);
+        let admitted = vfs.admit_locker(self.table, handle, &self.session);
         self.stranger = !matches!(admitted, Ok(_) | Err(Unfinished::Failed(Error::Stale)));
         let file = vfs.file_id(handle).map_err(|_| Stat::StaleHandle)?;
         self.volume = Some(file.volume);
