@@ -325,7 +325,11 @@ impl Service {
                 match (gss, not_served(&call)) {
                     (_, Some(why)) => refuse(call.xid, why),
                     (Some(gss), None) => gss.call(self, conn, &call, record, now),
-                    (None, None) => refuse(call.xid, Refusal::Auth(AuthStat::BadCred)),
+                    (None, None) if call.is_established() => {
+                        refuse(call.xid, Refusal::Auth(AuthStat::BadCred))
+                    }
+                    // NULL asks nobody for an identity; other procedures refuse what they cannot read.
+                    (None, None) => self.serve(conn, &call, record, now),
                 }
             }
             Message::Call(call) => match self.groups.get() {

@@ -93,6 +93,7 @@ impl Acceptor for Mechanism {
 fn server(flavours: Flavours) -> Server {
     let rule = Rule {
         flavours,
+        writers: flavours,
         ..Rule::open(Squash::None)
     };
     let s = Server::with(vec![rule]);
