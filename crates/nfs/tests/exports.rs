@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use support::compound::{Client, Ops};
 use support::{MOUNT, NFS, Server, X};
 use weir_nfs::{ConnInfo, Handled};
 use weir_vfs::names::{Resolver, Unavailable};
@@ -235,6 +236,21 @@ fn calls_wait_for_a_name_and_are_never_admitted_without() {
         let outcome: Vec<_> = calls.iter_mut().map(|c| poll(c).unwrap()).collect();
         assert_eq!(outcome, [0, 0, 0, ACCES, ACCES, ACCES, ACCES, ACCES, ACCES]);
     }
+}
+
+/// Over NFSv4 the name is first needed where LOOKUP has gone into the export; it must not go on from there.
+#[test]
+fn a_lookup_into_an_export_waits_for_a_name() {
+    let s = Server::new();
+    publish(&s, vec![rule("*.example.com")]);
+    let client = Client::new(&s, "10.0.0.1", b"client");
+    let ops = Ops::new().root().lookup(b"vol1").getfh();
+    let Handled::Later(mut lookup) = client.begin(&client.next_args(&ops, true)) else {
+        panic!("it was decided without the name")
+    };
+    assert_eq!(poll(&mut lookup), None);
+    s.vfs.names.serve_pending(&Zone);
+    assert_eq!(poll(&mut lookup), Some(0));
 }
 
 #[test]

@@ -47,13 +47,18 @@ impl Run<'_> {
 
     /// LOOKUP (§18.13): a name in the current directory.
     pub(super) fn lookup(&mut self, name: &[u8]) -> Outcome {
-        let crosses = matches!(self.c.current, Fh::Pseudo(_));
+        let before = (self.c.current, self.c.state);
         self.step_to(name)?;
-        match crosses {
-            true => self.right_flavour(),
+        let outcome = match before.0 {
+            Fh::Pseudo(_) => self.right_flavour(),
             // One rule is for all of a volume.
-            false => Ok(Status::Ok),
+            _ => Ok(Status::Ok),
+        };
+        if outcome.is_err() {
+            // What waits is run again, from where it began.
+            (self.c.current, self.c.state) = before;
         }
+        outcome
     }
 
     /// Makes what a name in the current directory leads to the current file, whatever flavour that wants.
