@@ -12,6 +12,7 @@ use weir_nfs::{Handled, Later};
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
+const TO_END: u64 = u64::MAX;
 const ANONYMOUS: [u8; 16] = [0; 16];
 const WANT_READ: u32 = 0x100;
 const WANT_WRITE: u32 = 0x200;
@@ -271,6 +272,32 @@ fn the_holder_of_a_write_delegation_is_asked_for_attributes() {
 }
 
 #[test]
+fn a_test_for_a_lock_waits_for_who_may_have_locked_by_itself() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let test = |file: &[u8]| {
+        let x = X::new().u(2).h(0).h(10).h(0).o(b"process");
+        Ops::new().fh(file).op(13, x)
+    };
+    let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
+    assert_eq!(
+        b.status(&test(&file)),
+        OK,
+        "it cannot have a lock that excludes"
+    );
+    assert_eq!(a.status(&give_back(&file, &given.id())), OK);
+    let (file, open, given) = delegated(&a, b"g", 3 | WANT_WRITE);
+    assert_eq!(a.status(&test(&file)), OK, "its own");
+    let mut waiting = parked(&b, &test(&file));
+    calls.expect(RECALL).reply(&s, OK, X::new());
+    let lock = Ops::new().fh(&file).lock(2, (0, 10), &open, b"process");
+    assert_eq!(a.status(&lock), OK);
+    assert_eq!(a.status(&give_back(&file, &given.id())), OK);
+    assert_eq!(poll(&mut waiting).expect("the result").status, DENIED);
+}
+
+#[test]
 fn a_lost_connection_is_reported_and_calls_are_made_again() {
     let s = Server::new();
     let calls = Callbacks::of(&s);
@@ -437,4 +464,170 @@ fn nothing_is_left_of_a_client_that_goes() {
     assert_eq!(again.alone(57, X::new().h(again.id)).status, OK);
     assert_eq!(s.vfs.claims.budget().used(), 0);
     assert!(calls.next().is_none());
+}
+
+/// LOCK with a kind that waits: what it came to.
+fn lock_waiting(c: &Client<'_>, file: &[u8], open: &[u8], range: (u64, u64)) -> u32 {
+    c.status(&Ops::new().fh(file).lock(4, range, open, b"process"))
+}
+
+#[test]
+fn a_client_that_waits_for_a_lock_is_notified_when_it_is_free() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let clients = [b"a", b"b", b"c"].map(|name| Client::new(&s, HOST, name));
+    let [a, b, c] = &clients;
+    let opened: Vec<_> = clients
+        .iter()
+        .map(|c| delegated(c, b"f", 3 | 0x400))
+        .collect();
+    let file = &opened[0].0;
+    let [of_a, of_b, of_c] = [0, 1, 2].map(|n| &opened[n].1[..]);
+    let mut r = a.run(&Ops::new().fh(file).lock(2, (0, 10), of_a, b"process"));
+    r.ok(22);
+    let held = r.ok(12).raw(16);
+    assert_eq!(lock_waiting(b, file, of_b, (0, 10)), DENIED);
+    assert_eq!(lock_waiting(c, file, of_c, (0, 10)), DENIED);
+    assert_eq!(s.vfs.claims.totals().waiting, 2);
+    let unlock = |c: &Client<'_>, state: &[u8]| {
+        assert_eq!(c.status(&Ops::new().fh(file).locku((0, TO_END), state)), OK);
+    };
+    unlock(a, &held);
+    let mut call = calls.expect(NOTIFY_LOCK);
+    assert_eq!(call.session, b.session);
+    assert_eq!(
+        (call.r.o(), call.r.h(), call.r.o()),
+        (file.clone(), b.id, b"process".to_vec())
+    );
+    call.reply(&s, OK, X::new());
+    // It is kept for the first one.
+    assert_eq!(lock_waiting(c, file, of_c, (0, 10)), DENIED);
+    let mut r = b.run(&Ops::new().fh(file).lock(4, (0, 10), of_b, b"process"));
+    r.ok(22);
+    let held = r.ok(12).raw(16);
+    for _ in 0..4 {
+        s.clock.advance(Duration::from_secs(1));
+        s.service.tick();
+    }
+    assert_eq!(lock_waiting(a, file, of_a, (0, 1)), DENIED, "it is b's");
+    // The next one does not come: it goes to the one behind.
+    unlock(b, &held);
+    assert_eq!(calls.expect(NOTIFY_LOCK).session, c.session);
+    assert_eq!(lock_waiting(b, file, of_b, (5, 1)), DENIED);
+    for _ in 0..3 {
+        s.clock.advance(Duration::from_secs(1));
+        s.service.tick();
+    }
+    assert_eq!(s.vfs.claims.totals().waiting, 0);
+    assert_eq!(
+        lock_waiting(c, file, of_c, (0, 10)),
+        DENIED,
+        "a and b were next"
+    );
+}
+
+#[test]
+fn a_client_that_stops_waiting_for_a_lock_gets_none() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let (file, of_a, _) = delegated(&a, b"f", 3 | 0x400);
+    let (_, of_b, _) = delegated(&b, b"f", 3 | 0x400);
+    let lock = |c: &Client<'_>, open: &[u8], kind: u32, range: (u64, u64)| {
+        let mut r = c.run(&Ops::new().fh(&file).lock(kind, range, open, b"process"));
+        r.ok(22);
+        (r.status == OK).then(|| r.ok(12).raw(16))
+    };
+    let held = lock(&a, &of_a, 2, (0, 10)).unwrap();
+    // By closing the file.
+    assert_eq!(lock(&b, &of_b, 4, (0, 10)), None);
+    assert_eq!(b.status(&Ops::new().fh(&file).close(&of_b)), OK);
+    assert_eq!(s.vfs.claims.totals().waiting, 0);
+    // By asking for something else.
+    let (_, of_b, _) = delegated(&b, b"f", 3 | 0x400);
+    assert_eq!(lock(&b, &of_b, 4, (0, 10)), None);
+    assert_eq!(s.vfs.claims.totals().waiting, 1);
+    assert!(lock(&b, &of_b, 4, (20, 10)).is_some());
+    assert_eq!(s.vfs.claims.totals().waiting, 0);
+    assert_eq!(lock(&b, &of_b, 4, (0, 10)), None, "not queued with a lock");
+    assert_eq!(s.vfs.claims.totals().waiting, 0);
+    let unlock = Ops::new().fh(&file).locku((0, TO_END), &held);
+    assert_eq!(a.status(&unlock), OK);
+    assert!(calls.next().is_none());
+    // By not asking again.
+    let (_, other, _) = delegated(&b, b"g", 3 | 0x400);
+    drop(other);
+    let held = lock(&a, &of_a, 2, (0, 10)).unwrap();
+    let waits = Ops::new().fh(&file).lock(4, (0, 10), &of_b, b"another");
+    assert_eq!(b.status(&waits), DENIED);
+    for _ in 0..4 {
+        s.clock.advance(Duration::from_secs(10));
+        assert_eq!((flags(&a), flags(&b)), (0, 0));
+        s.service.tick();
+    }
+    assert_eq!(s.vfs.claims.totals().waiting, 0);
+    drop(held);
+    assert!(calls.next().is_none());
+}
+
+#[test]
+fn what_a_revert_ends_is_reported_until_it_is_freed() {
+    let s = Server::new();
+    let _calls = Callbacks::of(&s);
+    let a = Client::new(&s, HOST, b"a");
+    let (file, open, given) = delegated(&a, b"f", 3 | WANT_WRITE);
+    let mut r = a.run(&Ops::new().fh(&file).lock(2, (0, 10), &open, b"process"));
+    r.ok(22);
+    let lock = r.ok(12).raw(16);
+    s.volume.snapshot_take("before", "", s.now()).unwrap();
+    s.engine.revert("vol1", "before").unwrap();
+    let states = [open, lock, given.id()];
+    const ADMIN_REVOKED: u32 = 10_047;
+    for state in &states {
+        let test = Ops::new().op(55, X::new().u(1).raw(state));
+        let mut r = a.run(&test);
+        let r = r.ok(55);
+        assert_eq!((r.u(), r.u()), (1, ADMIN_REVOKED));
+        let read = Ops::new().fh(&file).read(state, 0, 9);
+        assert_eq!(a.status(&read), ADMIN_REVOKED);
+        assert_eq!(flags(&a), 0x20, "ADMIN_STATE_REVOKED");
+    }
+    for state in &states {
+        assert_eq!(a.status(&Ops::new().op(45, X::new().raw(state))), OK);
+    }
+    assert_eq!(flags(&a), 0);
+    let (.., given) = delegated(&a, b"f", 1 | WANT_READ);
+    assert!(matches!(given, Given::Read(_)));
+}
+
+#[test]
+fn a_delegation_is_enough_for_a_client_that_says_so() {
+    const XOR: u32 = 0x20_0000;
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let mut r = a.run(&Ops::new().root().op(9, bitmap(X::new(), &[86])));
+    r.ok(24);
+    let mut r = r.attrs();
+    let maps: Vec<u32> = (0..5).map(|_| (r.u(), r.u()).1).collect();
+    assert_eq!(maps, [0xe, 0xf, 0x20_0038, 0x37, 0xf]);
+    let (file, open, given) = delegated(&a, b"f", 1 | WANT_READ | XOR);
+    assert_eq!(open, [0; 16]);
+    let id = given.id();
+    assert_eq!(s.vfs.claims.totals().held, 0, "no open");
+    assert_eq!(a.status(&Ops::new().fh(&file).read(&id, 0, 9)), OK);
+    let waiting = parked(&b, &Ops::new().fh(&b.volume()).remove(b"f"));
+    calls.expect(RECALL).reply(&s, OK, X::new());
+    let x = X::new().u(0).u(1).u(0).h(0).o(b"own").u(0);
+    let mut r = a.run(&Ops::new().fh(&file).op(18, x.u(5).raw(&id)));
+    r.ok(22);
+    assert_ne!(support::callbacks::opened(&mut r).0, [0; 16]);
+    give_up(&b, waiting);
+    // Denial of shares needs an open, and so does a client with another.
+    let deny = Ops::new()
+        .fh(&a.volume())
+        .open(b"g", b"o", (1 | WANT_READ | XOR, 2), Some(0));
+    let mut r = a.run(&deny);
+    r.ok(22);
+    assert_ne!(opened(&mut r).0, [0; 16]);
 }

@@ -67,6 +67,7 @@ const CLONE_BLKSIZE: u32 = 77;
 const CHANGE_ATTR_TYPE: u32 = 79;
 const MODE_UMASK: u32 = 81;
 const XATTR_SUPPORT: u32 = 82;
+const OPEN_ARGUMENTS: u32 = 86;
 
 /// Those of minor version 1.
 const OF_1: Bitmap = Bitmap::of(&[
@@ -121,7 +122,22 @@ const OF_1: Bitmap = Bitmap::of(&[
     SUPPATTR_EXCLCREAT,
 ]);
 /// Those that minor version 2 adds.
-const OF_2: [u32; 4] = [CLONE_BLKSIZE, CHANGE_ATTR_TYPE, MODE_UMASK, XATTR_SUPPORT];
+const OF_2: [u32; 5] = [
+    CLONE_BLKSIZE,
+    CHANGE_ATTR_TYPE,
+    MODE_UMASK,
+    XATTR_SUPPORT,
+    OPEN_ARGUMENTS,
+];
+/// What OPEN takes (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`, the wishes that are respected (ANY_DELEG, NO_DELEG,
+/// CANCEL, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
+const OPEN_TAKES: [Bitmap; 5] = [
+    Bitmap::of(&[1, 2, 3]),
+    Bitmap::of(&[0, 1, 2, 3]),
+    Bitmap::of(&[3, 4, 5, 21]),
+    Bitmap::of(&[0, 1, 2, 4, 5]),
+    Bitmap::of(&[0, 1, 2, 3]),
+];
 /// Those that can only be set.
 const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_ACCESS_SET,
@@ -265,6 +281,7 @@ impl Object<'_> {
                 MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
                 SUPPATTR_EXCLCREAT => SETTABLE.and(&supported(self.minor)).put(out),
                 CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
+                OPEN_ARGUMENTS => OPEN_TAKES.iter().for_each(|map| map.put(out)),
                 // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
                 CHANGE_ATTR_TYPE => out.put_u32(0),
                 // Those that can only be set are refused before.

@@ -44,6 +44,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
             | SPACE_TOTAL | SPACE_USED | MOUNTED_ON_FILEID => 8,
             FSID => 16,
             FILEHANDLE => 36,
+            OPEN_ARGUMENTS => 40,
             OWNER => 16,
             OWNER_GROUP => 8,
             TIME_ACCESS | TIME_CREATE | TIME_DELTA | TIME_METADATA | TIME_MODIFY => 12,

@@ -58,6 +58,7 @@ mod op {
     pub const RECALL: u32 = 4;
     pub const RECALL_ANY: u32 = 8;
     pub const SEQUENCE: u32 = 11;
+    pub const NOTIFY_LOCK: u32 = 13;
 }
 
 /// Statuses that clients reply to callbacks with.
@@ -76,6 +77,8 @@ mod status {
 pub mod flag {
     /// SEQ4_STATUS_CB_PATH_DOWN.
     pub const CB_PATH_DOWN: u32 = 0x1;
+    /// SEQ4_STATUS_ADMIN_STATE_REVOKED.
+    pub const ADMIN_REVOKED: u32 = 0x20;
     /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
     pub const RECALLABLE_REVOKED: u32 = 0x40;
     /// SEQ4_STATUS_CB_PATH_DOWN_SESSION.
@@ -91,6 +94,15 @@ pub enum Callback {
     Recall(Arc<Delegation>),
     /// CB_GETATTR (§20.1): change and size of a file that it may have written.
     GetAttr(Arc<Delegation>),
+    /// CB_NOTIFY_LOCK (§20.11): a lock of this file that this owner of the client was denied is free.
+    NotifyLock {
+        /// The file.
+        file: FileId,
+        /// The client id.
+        client: u64,
+        /// The lock owner's bytes.
+        owner: Arc<[u8]>,
+    },
     /// CB_RECALL_ANY (§20.6): to keep no more delegations than this.
     RecallAny(u32),
 }
@@ -100,7 +112,7 @@ impl Callback {
     fn is_over(&self) -> bool {
         match self {
             Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
-            Callback::RecallAny(_) => false,
+            Callback::NotifyLock { .. } | Callback::RecallAny(_) => false,
         }
     }
 
@@ -116,6 +128,16 @@ impl Callback {
                 out.put_u32(op::GETATTR);
                 out.put_opaque(&handle(delegation.file));
                 Bitmap::of(&[CHANGE, SIZE]).put(out);
+            }
+            Callback::NotifyLock {
+                file,
+                client,
+                owner,
+            } => {
+                out.put_u32(op::NOTIFY_LOCK);
+                out.put_opaque(&handle(*file));
+                out.put_u64(*client);
+                out.put_opaque(owner);
             }
             Callback::RecallAny(keep) => {
                 out.put_u32(op::RECALL_ANY);
@@ -356,10 +378,13 @@ fn attributes(mut r: Reader<'_>) -> Option<(u64, u64)> {
 impl Nfs4 {
     /// Callbacks of a session may take this connection.
     pub(super) fn bind_back(&self, session: &Arc<Session>, conn: &ConnInfo) {
-        if !session.back.asked || conn.has_ended() {
+        if !session.back.asked {
             return;
         }
         let connection = conn.id;
+        if conn.has_ended() {
+            return session.back.lost(connection);
+        }
         {
             let mut calls = self.callbacks.calls.lock();
             let bound = calls.bound.entry(connection).or_default();
@@ -575,7 +600,7 @@ impl Nfs4 {
                 self.vfs.claims.reply(delegation.file, &client.own, answer);
                 false
             }
-            Callback::RecallAny(_) => false,
+            Callback::NotifyLock { .. } | Callback::RecallAny(_) => false,
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) const WANTED: u32 = 0xff00;
 const WANT_READ: u32 = 0x0100;
 const WANT_NONE: u32 = 0x0400;
 const WANT_CANCEL: u32 = 0x0500;
+/// OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION (RFC 9754 §4).
+const WANT_XOR: u32 = 0x0020_0000;
 /// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT.
 const NONE: u32 = 0;
 const READ_DELEGATION: u32 = 1;
@@ -84,6 +86,17 @@ pub(super) enum Given {
 }
 
 impl Given {
+    /// The delegation that is all that the client needs, which then has no open (RFC 9754 §4).
+    pub(super) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
+        match *self {
+            Given::Delegation { id, write } => {
+                let enough = write || a.access & WRITE == 0;
+                (a.access & WANT_XOR != 0 && a.deny == 0 && enough).then_some(id)
+            }
+            Given::Not(_) => None,
+        }
+    }
+
     /// Appends an `open_delegation4`. A client that has no wish gets no reason.
     pub(super) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
         match self {
@@ -118,6 +131,12 @@ impl Given {
 }
 
 impl Run<'_> {
+    /// Whether the client can be called, as far as is known.
+    pub(super) fn is_callable(&self) -> bool {
+        let hold = self.c.hold.as_ref();
+        self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.back.is_up())
+    }
+
     /// The delegation that goes with an OPEN, if any. It never waits, and never fails the OPEN.
     pub(super) fn delegate(
         &mut self,
@@ -143,11 +162,7 @@ impl Run<'_> {
         if matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_)) {
             return Given::Not(NOT_WANTED);
         }
-        let up = || {
-            let hold = self.c.hold.as_ref();
-            self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.back.is_up())
-        };
-        if file.namespace != Namespace::Live || (reclaims.is_none() && !up()) {
+        if file.namespace != Namespace::Live || (reclaims.is_none() && !self.is_callable()) {
             return Given::Not(RESOURCE);
         }
         let now = self.s.monotonic().as_secs();
@@ -253,25 +268,51 @@ impl Nfs4 {
 
     /// The client did not answer in time, and has lost the delegation.
     pub(super) fn revoked(&self, client: &Client, file: FileId) {
-        if client.states.write().revoke_delegation(file) {
-            client
-                .status
-                .fetch_or(flag::RECALLABLE_REVOKED, Ordering::Relaxed);
+        let lost = client
+            .states
+            .write()
+            .revoke_delegation(file, Status::DelegRevoked);
+        if lost.is_some() {
+            let status = &client.status;
+            status.fetch_or(flag::RECALLABLE_REVOKED, Ordering::Relaxed);
         }
+        // Its pin is dropped where nothing is locked.
+        drop(lost);
     }
 
-    /// FREE_STATEID of a delegation that was revoked; false if it is no such.
+    /// The file's volume is gone or was replaced, and with it what the owner had in the file.
+    pub(super) fn lost(&self, client: &Client, file: FileId, owner: &Owner) {
+        let mut states = client.states.write();
+        let lost = match owner.who == client.own.who {
+            true => states.revoke_delegation(file, Status::AdminRevoked),
+            false => states.revoke_owner(file, owner),
+        };
+        drop(states);
+        if lost.is_some() {
+            let status = &client.status;
+            status.fetch_or(flag::ADMIN_REVOKED, Ordering::Relaxed);
+        }
+        drop(lost);
+        self.not_waiting(file, owner);
+    }
+
+    /// FREE_STATEID of a state that was revoked; false if it is no such.
     pub(super) fn free_revoked(&self, client: &Client, id: &StateId) -> bool {
         let mut states = client.states.write();
-        let Some(others) = states.free_revoked(id) else {
+        let Some(freed) = states.free_revoked(id) else {
             return false;
         };
-        if !others {
-            let status = &client.status;
-            status.fetch_and(!flag::RECALLABLE_REVOKED, Ordering::Relaxed);
+        if !freed.others {
+            let bit = match freed.status {
+                Status::DelegRevoked => flag::RECALLABLE_REVOKED,
+                _ => flag::ADMIN_REVOKED,
+            };
+            client.status.fetch_and(!bit, Ordering::Relaxed);
         }
         drop(states);
-        release(client);
+        let mut memory = client.memory.lock();
+        let left = memory.bytes() - freed.bytes;
+        memory.shrink_to(left);
         true
     }
 

@@ -1,4 +1,4 @@
-//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A lock that is denied is not waited for here: the client asks again.
+//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again; see `blocked` for when.
 
 use super::args::{self, Locker};
 use super::client::SERVICE;
@@ -9,7 +9,7 @@ use super::status::Status;
 use super::types::StateId;
 use crate::xdr::Put;
 use std::sync::Arc;
-use weir_vfs::claims::{Full, Lock, Owner, Range, Verdict};
+use weir_vfs::claims::{Actor, Full, Lock, Owner, Passage, Range, Verdict};
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Exempt, FileId, Suspend};
 
@@ -112,7 +112,22 @@ impl Run<'_> {
         if known.is_none() && !client.memory.lock().grow(LOCK_BYTES) {
             return Err(Status::Delay.into());
         }
-        let verdict = self.s.vfs.claims.lock(file, &want, &DELEGATIONS, false);
+        let (s, claims) = (self.s, &self.s.vfs.claims);
+        let kept = s.asks_again(file, &want);
+        let alone = || s.blocked.has(file, &want) || !claims.has_in(file, &want.owner);
+        let waits = r.kind > WRITE_LT && !reclaim && self.is_callable() && alone();
+        let waits = waits && s.blocked.enter(file, &want, &open, &client, s.monotonic());
+        let mut verdict = claims.lock(file, &want, &DELEGATIONS, waits);
+        if waits && verdict != Verdict::Queued {
+            s.not_waiting(file, &want.owner);
+            if matches!(verdict, Verdict::Deadlock | Verdict::Full) {
+                // It may as well ask again: what seems to wait may have given up.
+                verdict = claims.lock(file, &want, &DELEGATIONS, false);
+            }
+        }
+        if kept && verdict != Verdict::Granted {
+            s.give_up(file, &want.owner);
+        }
         let state = match (&verdict, &known) {
             (Verdict::Granted, Some(locks)) => Some(states.change_locks(locks)?),
             (Verdict::Granted, None) => Some(states.add_locks(&open, want.owner.clone())),
@@ -132,9 +147,12 @@ impl Run<'_> {
             Verdict::Granted => {}
             Verdict::Deadlock => return Err(Status::Deadlock.into()),
             Verdict::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
-            Verdict::Full | Verdict::Queued => {
-                return Err(Status::Delay.into());
+            Verdict::Queued => {
+                let holder = self.s.vfs.claims.test(file, &want);
+                self.put_denied(&holder.ok_or(Status::Delay)?);
+                return Ok(Status::Denied);
             }
+            Verdict::Full => return Err(Status::Delay.into()),
         }
         if let Some(state) = state {
             state.put(&mut self.c.out);
@@ -156,7 +174,16 @@ impl Run<'_> {
         if self.s.vfs.grace.runs(now) {
             return Err(Status::Grace.into());
         }
-        match self.s.vfs.claims.test(file, &want) {
+        let claims = &self.s.vfs.claims;
+        if !claims.heard(file).none() {
+            // The holder of a write delegation may have locked it by itself.
+            let client = self.client();
+            let actor = Actor::Client { owner: &client.own };
+            if let Passage::Breaking(ticket) = claims.io(file, actor, false, want.range) {
+                return Err(Suspend::Recall(ticket).into());
+            }
+        }
+        match claims.test(file, &want) {
             None => Ok(Status::Ok),
             Some(lock) => {
                 self.put_denied(&lock);

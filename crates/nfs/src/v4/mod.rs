@@ -22,6 +22,7 @@
 
 pub mod args;
 pub mod attrs;
+mod blocked;
 mod callback;
 mod client;
 mod compound;

@@ -27,6 +27,9 @@ use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
 const WISHES: u32 = 0x003f_ff00;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
 const RESULT: u32 = 0x04 | 0x08;
+/// OPEN4_RESULT_NO_OPEN_STATEID (RFC 9754 §4), OPEN4_RESULT_MAY_NOTIFY_LOCK.
+const NO_STATEID: u32 = 0x10;
+const MAY_NOTIFY: u32 = 0x20;
 /// Owners of opens and of locks are apart.
 #[derive(Clone, Copy)]
 pub(super) enum OwnerKind {
@@ -161,9 +164,14 @@ impl<'a> Run<'a> {
             }
         }
         let given = self.delegate(&client, &operand, &found, a);
-        self.put_opened(a, &found, state, &given);
+        let instead = given.instead_of_open(a).filter(|_| {
+            let open = client.states.read().open_of(found.file, &owner);
+            let open = open.filter(|open| open.is_new());
+            open.inspect(|open| self.end_open(&client, open)).is_some()
+        });
+        self.put_opened(a, &found, instead.is_none().then_some(state), &given);
         self.goes_to(found.file);
-        self.c.state = state;
+        self.c.state = instead.unwrap_or(state);
         Ok(Status::Ok)
     }
 
@@ -300,12 +308,26 @@ impl<'a> Run<'a> {
         Ok(states.add_open(file, owner.clone(), all, pin))
     }
 
-    fn put_opened(&mut self, a: &OpenArgs<'_>, found: &Made, state: StateId, given: &Given) {
+    /// The open's stateid, if there is an open, the delegation, and what goes with them.
+    fn put_opened(
+        &mut self,
+        a: &OpenArgs<'_>,
+        found: &Made,
+        state: Option<StateId>,
+        given: &Given,
+    ) {
+        let mut flags = RESULT;
+        if state.is_none() {
+            flags |= NO_STATEID;
+        }
+        if self.is_callable() {
+            flags |= MAY_NOTIFY;
+        }
         let out = &mut self.c.out;
-        state.put(out);
+        state.unwrap_or(StateId::ANONYMOUS).put(out);
         let (before, after) = found.dir.unwrap_or_default();
         put_change(out, before, after);
-        out.put_u32(RESULT);
+        out.put_u32(flags);
         found.set.put(out);
         given.put(a.access, out);
     }
@@ -363,9 +385,10 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    fn end_open(&self, client: &Client, open: &Open) {
+    fn end_open(&self, client: &Client, open: &Arc<Open>) {
         let claims = &self.s.vfs.claims;
         let mut states = client.states.write();
+        self.s.end_waiting_under(open);
         let ended = states.close(open);
         for locks in &ended {
             // Unlocking all of it splits nothing, so it needs no memory.
@@ -380,7 +403,7 @@ impl<'a> Run<'a> {
         memory.shrink_to(left);
     }
 
-    /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or a delegation that was revoked.
+    /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or one that was revoked.
     pub(super) fn free_stateid(&mut self, id: &StateId) -> Outcome {
         let id = self.resolved(id)?;
         let client = self.client();

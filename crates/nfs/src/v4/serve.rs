@@ -1,6 +1,7 @@
 //! The service: calls in, replies out, what waits in between; clients that come, go and are recorded.
 
 use super::args::{self, Head};
+use super::blocked::Blocked;
 use super::callback::Callbacks;
 use super::client::{Client, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run};
@@ -53,6 +54,7 @@ pub(crate) struct Nfs4 {
     pseudo: RwLock<(u64, Arc<Pseudo>)>,
     pub(crate) callbacks: Callbacks,
     pub(super) recalled: Recalled,
+    pub(super) blocked: Blocked,
     patience: Patience,
     notices: Mutex<Vec<Notice>>,
     any_notice: AtomicBool,
@@ -106,6 +108,7 @@ impl Nfs4 {
                 pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), 0)))),
                 callbacks: Callbacks::default(),
                 recalled: Recalled::default(),
+                blocked: Blocked::default(),
                 patience: Patience::default(),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
@@ -201,6 +204,8 @@ impl Nfs4 {
         bytes: usize,
         cursor: &mut Cursor,
     ) -> Result<Ran, Refusal> {
+        // What was revoked must not be used any more.
+        self.poll_notices();
         let credential = call.credential()?;
         let table = self.vfs.exports();
         let run = Run {
@@ -254,6 +259,7 @@ impl Nfs4 {
     pub(crate) fn tick(&self) {
         self.take_notices();
         self.tick_callbacks();
+        self.tick_blocked();
         self.patience.tick();
         let passed = self.registry.tick(self.monotonic());
         for client in passed.courteous {
@@ -285,6 +291,7 @@ impl Nfs4 {
             std::mem::replace(&mut *states, super::state::States::new(0, 0))
         };
         drop(states);
+        self.forget_waiting(client);
         self.vfs
             .claims
             .release(std::slice::from_ref(&client.claims));
@@ -351,9 +358,15 @@ impl Nfs4 {
                         self.revoked(&client, file);
                     }
                 }
+                Notice::Lost { file, owner } => {
+                    if let Some(client) = self.client_of(&owner) {
+                        self.lost(&client, file, &owner);
+                    }
+                }
+                Notice::Granted(grant) => self.granted(grant),
                 Notice::Recall => self.recall_any(),
-                // No lock is waited for, and every break of a delegation is answered.
-                _ => {}
+                // Every break of a delegation is answered, and NFSv4 marks no file for deletion.
+                Notice::Break { .. } | Notice::Delete { .. } => {}
             }
         }
     }

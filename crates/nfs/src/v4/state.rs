@@ -4,8 +4,9 @@
 //! there. An open owner and a lock owner are known there by a keyed hash of their bytes, so that no table of owners is
 //! needed; a lock owner's bytes are kept with its locks, for the clients that are denied one.
 //!
-//! A delegation is a grant there, held by the client under the key [`DELEGATIONS`]. One that was revoked has no grant any
-//! more; its stateid is kept until the client frees it (§10.2.1).
+//! A delegation is a grant there, held by the client under the key [`DELEGATIONS`].
+//!
+//! What was revoked has no claim any more; its stateid is kept until the client frees it (§10.2.1, §8.4.2).
 //!
 //! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
 //! recognised. Its seqid begins at 1 and counts changes.
@@ -129,7 +130,6 @@ pub struct Delegation {
     seqid: AtomicU32,
     /// It was returned or revoked.
     over: AtomicBool,
-    revoked: AtomicBool,
     /// Keeps the file when it loses its last name.
     _pin: Option<Pin>,
 }
@@ -158,6 +158,15 @@ impl State {
             State::Open(open) => &open.seqid,
             State::Locks(locks) => &locks.seqid,
             State::Delegation(delegation) => &delegation.seqid,
+        }
+    }
+
+    /// What the client is charged for it.
+    fn bytes(&self) -> usize {
+        match self {
+            State::Open(_) => OPEN_BYTES,
+            State::Locks(_) => LOCK_BYTES,
+            State::Delegation(_) => DELEGATION_BYTES,
         }
     }
 
@@ -207,8 +216,18 @@ pub struct States {
     opens: HashMap<(FileId, Who), u32>,
     locks: HashMap<(FileId, Who), u32>,
     delegations: HashMap<FileId, u32>,
-    /// Those that the client has not freed yet.
-    revoked: usize,
+    /// What was taken from the client and it has not freed yet: the status that it gets, and what it is charged.
+    revoked: HashMap<u32, (Status, usize)>,
+}
+
+/// A state that was revoked and is freed.
+pub struct Freed {
+    /// What the client got for it.
+    pub status: Status,
+    /// What the client was charged.
+    pub bytes: usize,
+    /// Others that it gets the same for are left.
+    pub others: bool,
 }
 
 impl States {
@@ -222,13 +241,13 @@ impl States {
             opens: HashMap::new(),
             locks: HashMap::new(),
             delegations: HashMap::new(),
-            revoked: 0,
+            revoked: HashMap::new(),
         }
     }
 
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.revoked.is_empty()
     }
 
     fn stateid(&self, number: u32, seqid: u32) -> StateId {
@@ -246,15 +265,13 @@ impl States {
     /// What a stateid names.
     ///
     /// # Errors
-    /// BAD_STATEID, OLD_STATEID, DELEG_REVOKED.
+    /// BAD_STATEID, OLD_STATEID, DELEG_REVOKED, ADMIN_REVOKED.
     pub fn find(&self, id: &StateId) -> Result<State, Status> {
         let number = self.number(id).ok_or(Status::BadStateId)?;
-        let state = self.all.get(&number).ok_or(Status::BadStateId)?;
-        if let State::Delegation(delegation) = state
-            && delegation.revoked.load(Ordering::Acquire)
-        {
-            return Err(Status::DelegRevoked);
-        }
+        let Some(state) = self.all.get(&number) else {
+            let revoked = self.revoked.get(&number);
+            return Err(revoked.map_or(Status::BadStateId, |(status, _)| *status));
+        };
         match (id.seqid, state.seqid().load(Ordering::Relaxed)) {
             (0, _) => Ok(state.clone()),
             (asked, now) if asked == now => Ok(state.clone()),
@@ -427,7 +444,6 @@ impl States {
                 number,
                 seqid: AtomicU32::new(1),
                 over: AtomicBool::new(false),
-                revoked: AtomicBool::new(false),
                 _pin: pin,
             }))
         });
@@ -445,27 +461,43 @@ impl States {
         true
     }
 
-    /// Takes note that the delegation of a file was revoked; false if there is none.
-    pub fn revoke_delegation(&mut self, file: FileId) -> bool {
-        let Some(delegation) = self.delegation_of(file) else {
-            return false;
-        };
-        self.delegations.remove(&file);
-        delegation.over.store(true, Ordering::Release);
-        delegation.revoked.store(true, Ordering::Release);
-        self.revoked += 1;
-        true
+    /// What is taken from the client, to be dropped when nothing is locked.
+    fn revoke(&mut self, number: u32, status: Status) -> Option<State> {
+        let state = self.all.remove(&number)?;
+        self.revoked.insert(number, (status, state.bytes()));
+        Some(state)
     }
 
-    /// Frees the stateid of a delegation that was revoked; `None` if it names no such. Returns whether others are left.
-    pub fn free_revoked(&mut self, id: &StateId) -> Option<bool> {
-        let number = self.number(id)?;
-        match self.all.get(&number)? {
-            State::Delegation(delegation) if delegation.revoked.load(Ordering::Acquire) => {}
-            _ => return None,
+    /// Takes note that the delegation of a file was revoked; `None` if there is none.
+    pub fn revoke_delegation(&mut self, file: FileId, status: Status) -> Option<State> {
+        let number = self.delegations.remove(&file)?;
+        let state = self.revoke(number, status);
+        if let Some(State::Delegation(delegation)) = &state {
+            delegation.over.store(true, Ordering::Release);
         }
-        self.all.remove(&number);
-        self.revoked -= 1;
-        Some(self.revoked > 0)
+        state
+    }
+
+    /// Takes note that what an owner had open or locked of a file was taken from it; `None` if it had nothing.
+    pub fn revoke_owner(&mut self, file: FileId, owner: &Owner) -> Option<State> {
+        let key = (file, owner.who.clone());
+        let open = self.opens.remove(&key);
+        let number = open.or_else(|| self.locks.remove(&key))?;
+        let state = self.revoke(number, Status::AdminRevoked);
+        if let Some(State::Locks(locks)) = &state {
+            locks.open.locks.lock().retain(|n| *n != number);
+        }
+        state
+    }
+
+    /// Frees the stateid of a state that was revoked; `None` if it names no such.
+    pub fn free_revoked(&mut self, id: &StateId) -> Option<Freed> {
+        let number = self.number(id)?;
+        let (status, bytes) = self.revoked.remove(&number)?;
+        Some(Freed {
+            status,
+            bytes,
+            others: self.revoked.values().any(|(s, _)| *s == status),
+        })
     }
 }

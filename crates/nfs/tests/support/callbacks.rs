@@ -8,6 +8,7 @@ use weir_nfs::{Handled, Later};
 
 pub const RECALL: u32 = 4;
 pub const GETATTR: u32 = 3;
+pub const NOTIFY_LOCK: u32 = 13;
 
 /// A message with the number of its connection.
 type Sent = (u64, Vec<u8>);
