@@ -767,3 +767,132 @@ fn files_are_copied_within_the_server() {
     let ops = Ops::new().fh(&from).save().fh(&to).op(60, between);
     assert_eq!(c.status(&ops), 10_004, "NOTSUPP between servers");
 }
+
+/// `fattr4` of an ACL: entries of type, flags, mask and name.
+fn acl(entries: &[(u32, u32, u32, &[u8])]) -> X {
+    let x = X::new().u(entries.len() as u32);
+    entries.iter().fold(x, |x, (kind, flags, mask, who)| {
+        x.u(*kind).u(*flags).u(*mask).o(who)
+    })
+}
+
+#[test]
+fn lists_decide_over_every_protocol_and_follow_the_mode() {
+    const READ: u32 = 1;
+    const WRITE: u32 = 6;
+    const DELETE: u32 = 0x1_0000;
+    let mut s = Server::new();
+    let file = {
+        let c = Client::new(&s, HOST, b"client");
+        let (file, state) = c.open(b"f", b"o", BOTH);
+        assert_eq!(
+            c.status(&Ops::new().fh(&file).write(&state, 0, b"data")),
+            OK
+        );
+        let set = |x: X| bitmap(X::new().raw(&ANONYMOUS), &[12]).o(&x.0);
+        let list = acl(&[
+            (0, 0, READ | WRITE, b"500"),
+            (1, 0x40, WRITE, b"77"),
+            (0, 0x40, READ | WRITE, b"77"),
+            (0, 0, READ | WRITE, b"OWNER@"),
+            (0, 0, READ, b"EVERYONE@"),
+        ]);
+        let ops = Ops::new().fh(&file).op(34, set(list.clone()));
+        assert_eq!(c.status(&ops.clone().getattr(&[33])), OK);
+        // It is sent as it was set, and shows in the mode.
+        let mut r = c.run(&Ops::new().fh(&file).getattr(&[12, 13, 33]));
+        r.ok(22);
+        let values = r.attrs().0;
+        assert_eq!(
+            values,
+            [&list.0[..], &[0, 0, 0, 3, 0, 0, 1, 0o244]].concat()
+        );
+        // Others than the owner may not set it.
+        s.as_user(500, 1);
+        assert_eq!(c.status(&ops), 1, "PERM");
+        s.as_user(0, 0);
+        leave(&c, &file, &state);
+        file
+    };
+    let may = |s: &Server, uid: u32, gid: u32| {
+        s.as_user(uid, gid);
+        let read = s.status(6, &X::new().o(&file).h(0).u(4));
+        let write = s.status(7, &X::new().o(&file).h(0).u(1).u(2).o(b"d"));
+        let mut r = s.call(NFS, 4, &X::new().o(&file).u(0xd));
+        assert_eq!(r.u(), OK);
+        r.post_op();
+        let granted = r.u();
+        assert_eq!(granted & 1 != 0, read == OK, "READ of ACCESS");
+        assert_eq!(granted & 4 != 0, write == OK, "MODIFY of ACCESS");
+        s.as_user(0, 0);
+        (read, write)
+    };
+    for round in 0..2 {
+        assert_eq!(may(&s, 500, 1), (OK, OK), "{round}");
+        assert_eq!(may(&s, 501, 77), (OK, ACCESS), "{round}");
+        assert_eq!(may(&s, 501, 1), (OK, ACCESS), "{round}");
+        if round == 0 {
+            s.cold_start();
+        }
+    }
+    // Over version 4 at OPEN.
+    {
+        let c = Client::new(&s, HOST, b"client");
+        let root = c.volume();
+        let open = |shares| Ops::new().fh(&root).open(b"f", b"w", shares, None);
+        s.as_user(501, 77);
+        assert_eq!(c.status(&open((2, 0))), ACCESS);
+        assert_eq!(c.status(&open((1, 0))), OK);
+        s.as_user(0, 0);
+        // chmod closes it, and what is left of the list says so.
+        let mode = X::new().o(&file).sattr(Some(0o600), None).u(0);
+        assert_eq!(s.from(HOST).call(NFS, 2, &mode).u(), OK);
+    }
+    assert_eq!(may(&s, 500, 1), (ACCESS, ACCESS));
+    let c = Client::new(&s, HOST, b"another");
+    let mut r = c.run(&Ops::new().fh(&file).getattr(&[33]));
+    r.ok(22);
+    assert_eq!(r.attrs().u(), 0o600);
+    // In a directory: making files, and deleting what the list lets.
+    let root = c.volume();
+    let make = X::new().u(2).o(b"dir");
+    let make = bitmap(make, &[33]).o(&0o755u32.to_be_bytes());
+    let mut r = c.run(&Ops::new().fh(&root).op(6, make).getfh());
+    r.ok(22);
+    let r6 = r.ok(6);
+    r6.raw(20);
+    let words = r6.u() as usize;
+    r6.raw(4 * words);
+    let dir = r.handle();
+    let list = acl(&[(0, 0, 0x23, b"500"), (0, 0, 0x21, b"EVERYONE@")]);
+    let set = bitmap(X::new().raw(&ANONYMOUS), &[12]).o(&list.0);
+    assert_eq!(c.status(&Ops::new().fh(&dir).op(34, set)), OK);
+    let create = |uid: u32| {
+        s.as_user(uid, 1);
+        let x = X::new().o(&dir).o(b"new").u(0).sattr(Some(0o644), None);
+        let status = s.from(HOST).call(NFS, 8, &x).u();
+        s.as_user(0, 0);
+        status
+    };
+    let mkdir = |uid: u32| {
+        s.as_user(uid, 1);
+        let x = X::new().o(&dir).o(b"sub").sattr(Some(0o755), None);
+        let status = s.from(HOST).call(NFS, 9, &x).u();
+        s.as_user(0, 0);
+        status
+    };
+    let remove = |uid: u32| {
+        s.as_user(uid, 1);
+        let status = s.from(HOST).call(NFS, 12, &X::new().o(&dir).o(b"new")).u();
+        s.as_user(0, 0);
+        status
+    };
+    assert_eq!((create(501), create(500)), (ACCESS, OK));
+    assert_eq!(mkdir(500), ACCESS, "files only");
+    assert_eq!(remove(500), ACCESS, "neither list lets it");
+    let own = acl(&[(0, 0, DELETE, b"500"), (0, 0, READ, b"EVERYONE@")]);
+    let set = bitmap(X::new().raw(&ANONYMOUS), &[12]).o(&own.0);
+    let on_file = Ops::new().fh(&dir).lookup(b"new").op(34, set);
+    assert_eq!(c.status(&on_file), OK);
+    assert_eq!((remove(501), remove(500)), (ACCESS, OK));
+}

@@ -197,6 +197,7 @@ fn a_client_that_does_not_answer_loses_its_delegation() {
     tick(1);
     assert_eq!(b.status(&again), OK);
     assert_eq!(flags(&a), 0x40, "RECALLABLE_STATE_REVOKED");
+    assert_eq!(s.vfs.claims.recalls(), (1, 1));
     let read = Ops::new().fh(&file).read(&id, 0, 9);
     assert_eq!(a.status(&read), DELEG_REVOKED);
     assert_eq!(a.status(&give_back(&file, &id)), DELEG_REVOKED);

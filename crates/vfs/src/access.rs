@@ -1,9 +1,11 @@
-//! Permission checks: POSIX mode bits. What a protocol allows beyond them, and when they count, is its own
-//! ([`AccessModel`](crate::AccessModel)).
+//! Permission checks: POSIX mode bits, or the access control list where a file has one ([`acl`](crate::acl)). What a
+//! protocol allows beyond them, and when they count, is its own ([`AccessModel`](crate::AccessModel)).
 
+use crate::acl::mask;
 use crate::error::Error;
 use crate::identity::Creds;
-use weir_volume::{Attr, FileKind, SetAttr, SetTime, without_set_ids};
+use weir_base::invariant;
+use weir_volume::{Attr, FileKind, Guard, SetAttr, SetTime, without_set_ids};
 
 /// Set-group-ID bit of a mode; on a directory it makes new entries inherit the group.
 pub const S_ISGID: u32 = 0o2000;
@@ -25,6 +27,19 @@ pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
     if who.is_root() {
         return want & X == 0 || attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
     }
+    match attr.guard {
+        Guard::Mode => {}
+        Guard::Granted(granted) => {
+            let on = |bit: u32, mask: u32| if want & bit != 0 { mask } else { 0 };
+            let wants =
+                on(R, mask::READ) | on(W, mask::WRITE | mask::APPEND) | on(X, mask::EXECUTE);
+            return granted & wants == wants;
+        }
+        Guard::Acl => {
+            invariant!(false, "a list that was not read");
+            return false;
+        }
+    }
     let class = if who.uid == attr.uid {
         attr.mode >> 6
     } else if who.in_group(attr.gid) {
@@ -33,6 +48,26 @@ pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
         attr.mode
     };
     class & 7 & want == want
+}
+
+/// Whether the file's list grants all of `wanted`, bits of an access mask; false if it has none.
+pub fn grants(attr: &Attr, wanted: u32) -> bool {
+    matches!(attr.guard, Guard::Granted(granted) if granted & wanted == wanted)
+}
+
+/// Whether `who` may make something in `dir`.
+pub fn may_make(dir: &Attr, who: &Creds, kind: FileKind) -> Result<(), Error> {
+    match dir.guard {
+        Guard::Granted(_) if !who.is_root() => {
+            let adds = match kind {
+                FileKind::Directory => mask::APPEND,
+                _ => mask::WRITE,
+            };
+            let may = grants(dir, adds | mask::EXECUTE);
+            may.then_some(()).ok_or(Error::Access)
+        }
+        _ => require(dir, who, W | X),
+    }
 }
 
 /// [`permits`] as an operation's result.
@@ -54,6 +89,11 @@ pub fn owns(attr: &Attr, who: &Creds) -> bool {
 /// either.
 pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     require(dir, who, W | X)?;
+    may_take(dir, child, who)
+}
+
+/// The part of [`may_unlink`] that concerns sticky directories.
+pub fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.mode & S_ISVTX != 0 && !who.is_root() && who.uid != child.uid && who.uid != dir.uid {
         return Err(Error::Perm);
     }
@@ -90,11 +130,14 @@ pub fn check_setattr(
         }
     }
     if let Some(mode) = set.mode {
+        let mut mode = mode & 0o7777;
         if !owns(attr, who) {
-            return Err(Error::Perm);
+            if !grants(attr, mask::WRITE_ACL) {
+                return Err(Error::Perm);
+            }
+            mode = attr.mode & 0o7000 | mode & 0o777;
         }
         let group = set.gid.unwrap_or(attr.gid);
-        let mut mode = mode & 0o7777;
         if !root && !who.in_group(group) {
             mode &= !S_ISGID;
         }
@@ -106,11 +149,12 @@ pub fn check_setattr(
     if (set.ctime.or(set.btime).is_some() || set.dos.is_some()) && !owns(attr, who) {
         return Err(Error::Perm);
     }
+    let sets_times = owns(attr, who) || grants(attr, mask::WRITE_ATTRIBUTES);
     for time in [set.atime, set.mtime] {
         match time {
             SetTime::Keep => {}
-            SetTime::Client(_) if !owns(attr, who) => return Err(Error::Perm),
-            SetTime::Server if !owns(attr, who) => require(attr, who, W)?,
+            SetTime::Client(_) if !sets_times => return Err(Error::Perm),
+            SetTime::Server if !sets_times => require(attr, who, W)?,
             SetTime::Client(_) | SetTime::Server => {}
         }
     }
@@ -188,6 +232,7 @@ mod tests {
             btime: Time::EPOCH,
             dos: 0,
             change: 0,
+            guard: Guard::Mode,
         }
     }
 

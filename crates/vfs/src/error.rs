@@ -197,6 +197,8 @@ pub(crate) enum Halt {
     Stopped(Stop),
     /// Others have claims that were not asked about, or have changed since: to be asked about, at once.
     Claimed,
+    /// The file has an access control list that was not read.
+    Unread,
     Recall(Ticket),
 }
 
@@ -239,6 +241,7 @@ impl Halt {
             })),
             Halt::Recall(ticket) => Unfinished::Suspended(Suspend::Recall(ticket)),
             Halt::Claimed => unreachable!("readers of the hints ask the table"),
+            Halt::Unread => unreachable!("what finds a list reads it"),
         }
     }
 }

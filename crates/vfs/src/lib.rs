@@ -5,17 +5,19 @@
 //! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it ([`pipeline`]).
 //!
 //! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
-//! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may), `exports` (which clients are
+//! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may) with `acl` and `guard`, `exports` (which clients are
 //! admitted) with `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it),
 //! `grace` (which of them outlive a restart).
 
 pub mod access;
+pub mod acl;
 mod admission;
 pub mod claims;
 mod clients;
 mod error;
 mod exports;
 pub mod grace;
+mod guard;
 mod handle;
 mod identity;
 pub mod names;

@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
-    Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked,
+    Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Guard, Linked,
     ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
     StatFs, Stop, Written,
 };
@@ -142,7 +142,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         let ino = self.file.ino;
         match namespace {
             Namespace::Snapshots => self.snapshots_attr(cx, ino),
-            _ => Ok(Reading::new(&self.export.volume, namespace)?.getattr(cx, ino)?),
+            _ => {
+                let mut attr = Reading::new(&self.export.volume, namespace)?.getattr(cx, ino)?;
+                self.guard(cx, &mut attr)?;
+                Ok(attr)
+            }
         }
     }
 
@@ -246,7 +250,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             return Ok(found);
         }
         match self.reading()?.lookup(cx, self.file.ino, name) {
-            Ok(found) => {
+            Ok(mut found) => {
+                self.guard(cx, &mut found.dir)?;
                 access::require(&found.dir, &self.who.unix, X)?;
                 let file = self.near(found.ino);
                 Ok((found, file))
@@ -305,7 +310,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         check_own_name(name)?;
         self.not_reserved(name, Error::Exists)?;
         check_times(attrs)?;
-        if let Err(e) = access::require(&parent, &self.who.unix, W | X) {
+        if let Err(e) = access::may_make(&parent, &self.who.unix, kind) {
             // mkdir(2) of a name that exists returns EEXIST to any caller that may search.
             if access::permits(&parent, &self.who.unix, X) {
                 return match self.volume().lookup(cx, parent.ino, name) {
@@ -389,10 +394,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     /// Checks that the entry may be taken out of the directory.
     fn unlinking(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Result<()> {
         let who = &self.who.unix;
-        access::require(dir, who, W | X)?;
+        self.may_remove(cx, dir, name)?;
         if dir.mode & access::S_ISVTX != 0 && !who.is_root() {
             let child = self.volume().lookup(cx, dir.ino, name)?;
-            access::may_unlink(dir, &child.attr, who)?;
+            access::may_take(dir, &child.attr, who)?;
         }
         Ok(())
     }
@@ -506,7 +511,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             access::may_unlink(source, &child.attr, who)?;
             if moved && child.attr.kind == FileKind::Directory {
                 // Its ".." is written.
-                access::require(&child.attr, who, W)?;
+                let mut child = child.attr;
+                self.guard(cx, &mut child)?;
+                access::require(&child, who, W)?;
             }
         }
         if target.mode & access::S_ISVTX != 0 {
@@ -622,13 +629,23 @@ impl<A: AccessModel> Operand<'_, A> {
         self.run(cx, |cx| {
             self.writable()?;
             check_times(set)?;
-            let attr = self.volume().getattr(cx, self.file.ino)?;
+            let mut attr = self.volume().getattr(cx, self.file.ino)?;
+            self.guard(cx, &mut attr)?;
             if set.size.is_some() && attr.kind != FileKind::Regular {
                 return Err(Error::Invalid.into());
             }
             let may_write = || self.may_write(&attr);
             let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
             let (volume, ino) = (self.volume(), self.file.ino);
+            let mut guard = guard;
+            if let Some(list) = self.list_under(cx, &attr, set.mode)? {
+                if guard.is_some_and(|guard| guard != attr.ctime) {
+                    return Err(Error::NotSync.into());
+                }
+                // First the list with the mode; the rest follows, and is durable after it.
+                guard = None;
+                self.put_list(cx, ino, &list, set.mode.unwrap_or(attr.mode))?;
+            }
             passage::heard(
                 cx,
                 |cx, heard| volume.setattr_if(cx, ino, &set, guard, || self.holds(ino, heard)),
@@ -656,17 +673,30 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             let (reading, len) = (self.reading()?, charged.bytes());
             let ino = self.file.ino;
-            passage::heard(
-                cx,
-                |cx, heard| {
-                    let allowed = |attr: &Attr| {
-                        self.may_read(attr)?;
-                        self.holds(ino, heard)
-                    };
-                    reading.read_if(cx, ino, offset, len, allowed)
-                },
-                |_| self.ask_io(Io::read(ino, offset, len)),
-            )
+            let read = |cx: &mut Cx, guard: Option<Guard>| {
+                passage::heard(
+                    cx,
+                    |cx, heard| {
+                        let allowed = |attr: &Attr| {
+                            match (attr.guard, guard) {
+                                (Guard::Mode, _) => self.may_read(attr)?,
+                                (_, Some(guard)) => self.may_read(&Attr { guard, ..*attr })?,
+                                (_, None) => return Err(Halt::Unread),
+                            }
+                            self.holds(ino, heard)
+                        };
+                        reading.read_if(cx, ino, offset, len, allowed)
+                    },
+                    |_| self.ask_io(Io::read(ino, offset, len)),
+                )
+            };
+            match read(cx, None) {
+                Err(Halt::Unread) => {
+                    let guard = self.attr(cx)?.guard;
+                    read(cx, Some(guard))
+                }
+                read => read,
+            }
         })?;
         cx.set_moved(out.len);
         Ok(out)
@@ -689,7 +719,8 @@ impl<A: AccessModel> Operand<'_, A> {
         let done = self.run(cx, |cx| {
             self.writable()?;
             let ino = self.file.ino;
-            let attr = self.volume().getattr(cx, ino)?;
+            let mut attr = self.volume().getattr(cx, ino)?;
+            self.guard(cx, &mut attr)?;
             if attr.kind != FileKind::Regular {
                 return Err(Error::Invalid.into());
             }
@@ -788,7 +819,10 @@ impl<A: AccessModel> Operand<'_, A> {
             access::require(&parent, &self.who.unix, X)?;
             let existing = match how {
                 CreateHow::Unchecked => match self.volume().lookup(cx, dir, name) {
-                    Ok(found) => Some(found.attr),
+                    Ok(mut found) => {
+                        self.guard(cx, &mut found.attr)?;
+                        Some(found.attr)
+                    }
                     Err(Stop::Fail(FsError::NotFound)) => None,
                     Err(stop) => return Err(stop.into()),
                 },
@@ -800,7 +834,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 }
                 Some(file) if file.kind == FileKind::Regular => {}
                 Some(_) => return Err(Error::Exists.into()),
-                None => access::require(&parent, &self.who.unix, W)?,
+                None => access::may_make(&parent, &self.who.unix, FileKind::Regular)?,
             }
             let made = match existing {
                 Some(_) => None,

@@ -14,7 +14,7 @@
 //! no inode has. Cookies of its entries are the snapshots' identities: stable.
 
 use weir_base::Ino;
-use weir_volume::{Attr, DirEntry, FileKind, Found, ReadDirLimit, ReadDirOut};
+use weir_volume::{Attr, DirEntry, FileKind, Found, Guard, ReadDirLimit, ReadDirOut};
 
 use crate::access::{self, X};
 use crate::error::{Error, Halt};
@@ -138,6 +138,7 @@ impl<A: AccessModel> Operand<'_, A> {
             btime: changed,
             dos: 0,
             change,
+            guard: Guard::Mode,
             ..of
         })
     }

@@ -42,8 +42,8 @@ pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{
     Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
-    Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr, SetIds,
-    SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
+    Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr,
+    SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

@@ -88,6 +88,20 @@ pub struct Attr {
     /// Greater after every change of content or attributes, also if that change, or another since, has been lost by a
     /// crash or undone by a revert: one value never names two states of the inode.
     pub change: u64,
+    /// What decides who may do what with it.
+    pub guard: Guard,
+}
+
+/// What decides who may do what with an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Guard {
+    /// Its mode.
+    #[default]
+    Mode,
+    /// Its access control list, which has to be read.
+    Acl,
+    /// Its access control list, which grants the caller this: bits of NFSv4's access mask. The volume itself never says so.
+    Granted(u32),
 }
 
 /// How a time stamp is to be set (RFC 1813 `set_atime`, `set_mtime`).

@@ -229,6 +229,18 @@ impl Metrics {
         page.family(family, "gauge", "Byte-range locks and opens.");
         page.sample(family, &[("state", "held")], totals.held);
         page.sample(family, &[("state", "waiting")], totals.waiting);
+        let family = "weir_delegations";
+        page.family(family, "gauge", "Delegations of NFSv4.");
+        page.sample(family, &[], totals.grants);
+        let (recalled, revoked) = self.vfs.claims.recalls();
+        let family = "weir_recalls_total";
+        page.family(
+            family,
+            "counter",
+            "Delegations that were recalled, and those of them that were revoked.",
+        );
+        page.sample(family, &[("result", "recalled")], recalled);
+        page.sample(family, &[("result", "revoked")], revoked);
         let family = "weir_lock_bytes";
         page.family(
             family,

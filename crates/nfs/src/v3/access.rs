@@ -39,7 +39,7 @@ mod tests {
     use super::*;
     use weir_base::{Ino, Time};
     use weir_vfs::Groups;
-    use weir_vfs::volume::FileKind;
+    use weir_vfs::volume::{FileKind, Guard};
 
     #[test]
     fn owners_and_who_may_execute() {
@@ -59,6 +59,7 @@ mod tests {
             ctime: Time::EPOCH,
             btime: Time::EPOCH,
             change: 0,
+            guard: Guard::Mode,
             dos: 0,
         };
         let who = |uid, gid| Identity::unix(uid, gid, Groups::default());

@@ -9,6 +9,7 @@ use super::types::{self, Bitmap};
 use crate::xdr::{Put, Reader};
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
+use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, mask};
 use weir_vfs::grace::LEASE;
 use weir_vfs::volume::{Attr, FileKind, SetAttr, SetTime, StatFs};
 
@@ -26,6 +27,8 @@ const UNIQUE_HANDLES: u32 = 9;
 const LEASE_TIME: u32 = 10;
 /// Whether an entry's attributes could be read.
 pub const RDATTR_ERROR: u32 = 11;
+/// The access control list.
+pub const ACL: u32 = 12;
 const ACLSUPPORT: u32 = 13;
 const CANSETTIME: u32 = 15;
 const CASE_INSENSITIVE: u32 = 16;
@@ -83,6 +86,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     UNIQUE_HANDLES,
     LEASE_TIME,
     RDATTR_ERROR,
+    ACL,
     ACLSUPPORT,
     CANSETTIME,
     CASE_INSENSITIVE,
@@ -148,6 +152,7 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
 /// Those that can be set.
 const SETTABLE: Bitmap = Bitmap::of(&[
     SIZE,
+    ACL,
     MODE,
     OWNER,
     OWNER_GROUP,
@@ -206,12 +211,18 @@ pub struct Object<'a> {
     pub covers: Option<u64>,
     /// Space and inodes of its volume, if they are asked for.
     pub space: Option<StatFs>,
+    /// Its access control list, if that is asked for.
+    pub acl: Option<Acl>,
 }
 
 impl Object<'_> {
     /// Appends a `fattr4` with those of `mask` that there are.
     pub fn put(&self, mask: &Bitmap, out: &mut Vec<u8>) {
-        let mask = mask.and(&supported(self.minor));
+        let mut mask = mask.and(&supported(self.minor));
+        if self.acl.is_none() {
+            // A listing has none.
+            mask = mask.without(ACL);
+        }
         mask.put(out);
         let start = out.len();
         out.put_u32(0);
@@ -236,7 +247,10 @@ impl Object<'_> {
             match number {
                 SUPPORTED_ATTRS => supported(self.minor).put(out),
                 TYPE => out.put_u32(kind(a.kind)),
-                FH_EXPIRE_TYPE | RDATTR_ERROR | ACLSUPPORT => out.put_u32(0),
+                FH_EXPIRE_TYPE | RDATTR_ERROR => out.put_u32(0),
+                ACL => put_acl(out, self.acl.as_ref()),
+                // ACL4_SUPPORT_ALLOW_ACL, ACL4_SUPPORT_DENY_ACL.
+                ACLSUPPORT => out.put_u32(3),
                 CHANGE => out.put_u64(a.change),
                 SIZE => out.put_u64(a.size),
                 LINK_SUPPORT | SYMLINK_SUPPORT | UNIQUE_HANDLES | CANSETTIME | CASE_PRESERVING
@@ -279,7 +293,10 @@ impl Object<'_> {
                 TIME_METADATA => types::put_time(out, a.ctime),
                 TIME_MODIFY => types::put_time(out, a.mtime),
                 MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
-                SUPPATTR_EXCLCREAT => SETTABLE.and(&supported(self.minor)).put(out),
+                SUPPATTR_EXCLCREAT => {
+                    let all = SETTABLE.and(&supported(self.minor));
+                    all.without(ACL).put(out);
+                }
                 CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
                 OPEN_ARGUMENTS => OPEN_TAKES.iter().for_each(|map| map.put(out)),
                 // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
@@ -304,6 +321,63 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
         }
     }
     out.put_opaque(digits.get(at..).unwrap_or_default());
+}
+
+/// `nfsace4` (RFC 8881 §6.2.1): flag ACE4_IDENTIFIER_GROUP.
+const IDENTIFIER_GROUP: u32 = 0x40;
+
+fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>) {
+    let entries = acl.map_or(&[][..], |acl| &acl.0);
+    out.put_u32(entries.len() as u32);
+    for entry in entries {
+        out.put_u32(u32::from(!entry.allows));
+        out.put_u32(match entry.who {
+            Principal::Group | Principal::NamedGroup(_) => IDENTIFIER_GROUP,
+            _ => 0,
+        });
+        out.put_u32(entry.mask);
+        match entry.who {
+            Principal::Owner => out.put_opaque(b"OWNER@"),
+            Principal::Group => out.put_opaque(b"GROUP@"),
+            Principal::Everyone => out.put_opaque(b"EVERYONE@"),
+            Principal::User(id) | Principal::NamedGroup(id) => put_number(out, id),
+        }
+    }
+}
+
+/// Decodes an access control list. Entries that are inherited, or audit, are not taken.
+fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
+    let xdr = |_| Status::BadXdr;
+    let count = r.u32().map_err(xdr)?;
+    if count as usize > MAX_ENTRIES {
+        return Err(Status::NoSpc);
+    }
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let (kind, flags, mask) = (
+            r.u32().map_err(xdr)?,
+            r.u32().map_err(xdr)?,
+            r.u32().map_err(xdr)?,
+        );
+        let name = r.string().map_err(xdr)?;
+        let allows = match kind {
+            0 => true,
+            1 => false,
+            _ => return Err(Status::AttrNotSupp),
+        };
+        if flags & !IDENTIFIER_GROUP != 0 || mask & !mask::ALL != 0 {
+            return Err(Status::Inval);
+        }
+        let who = match name {
+            b"OWNER@" => Principal::Owner,
+            b"GROUP@" => Principal::Group,
+            b"EVERYONE@" => Principal::Everyone,
+            name if flags & IDENTIFIER_GROUP != 0 => Principal::NamedGroup(owner(name)?),
+            name => Principal::User(owner(name)?),
+        };
+        entries.push(Entry { allows, who, mask });
+    }
+    Ok(Acl(entries))
 }
 
 /// The `nfs_ftype4` of a kind.
@@ -342,6 +416,8 @@ pub struct New {
     pub masked: Option<(u32, u32)>,
     /// The numbers of the attributes that are set.
     pub mask: Bitmap,
+    /// Where among the values the access control list begins.
+    list: Option<usize>,
 }
 
 impl New {
@@ -366,6 +442,10 @@ impl New {
         let xdr = |_| Status::BadXdr;
         if mask.has(SIZE) {
             set.size = Some(r.u64().map_err(xdr)?);
+        }
+        if mask.has(ACL) {
+            new.list = Some(attrs.values.len() - r.rest().len());
+            acl(&mut r)?;
         }
         if mask.has(MODE) {
             set.mode = Some(mode(r.u32().map_err(xdr)?)?);
@@ -397,6 +477,33 @@ impl New {
             true => Ok(new),
             false => Err(Status::BadXdr),
         }
+    }
+
+    /// The access control list that is to be set.
+    ///
+    /// # Errors
+    /// None for what was decoded before.
+    pub fn list(&self, attrs: &Attrs<'_>) -> Result<Option<Acl>, Status> {
+        let values = self.list.and_then(|at| attrs.values.get(at..));
+        values
+            .map(|values| acl(&mut Reader::new(values)))
+            .transpose()
+    }
+
+    /// The same of a file that is made, which gets no list.
+    ///
+    /// # Errors
+    /// As [`New::decode`]; ATTRNOTSUPP for a list.
+    pub fn decode_for_creation(minor: u32, attrs: &Attrs<'_>) -> Result<New, Status> {
+        match attrs.mask.has(ACL) {
+            true => Err(Status::AttrNotSupp),
+            false => New::decode(minor, attrs),
+        }
+    }
+
+    /// Whether anything but a list is set.
+    pub fn sets_more(&self) -> bool {
+        !self.mask.without(ACL).is_empty()
     }
 
     /// Whether the mode that there is has to be known.

@@ -1,5 +1,6 @@
 use super::*;
 use weir_base::{Ino, Time};
+use weir_vfs::volume::Guard;
 
 fn attr() -> Attr {
     Attr {
@@ -19,6 +20,7 @@ fn attr() -> Attr {
         btime: Time::EPOCH,
         dos: 0,
         change: 77,
+        guard: Guard::Mode,
     }
 }
 
@@ -32,6 +34,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         handle: &[1; 32],
         covers: None,
         space: None,
+        acl: Some(Acl::of(0o640, false)),
     };
     for number in supported(2).iter() {
         let mask = Bitmap::of(&[number]);
@@ -45,6 +48,8 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
             FSID => 16,
             FILEHANDLE => 36,
             OPEN_ARGUMENTS => 40,
+            // Three entries: their number, and each with three words and a name.
+            ACL => 4 + 3 * 12 + 12 + 12 + 16,
             OWNER => 16,
             OWNER_GROUP => 8,
             TIME_ACCESS | TIME_CREATE | TIME_DELTA | TIME_METADATA | TIME_MODIFY => 12,
@@ -54,7 +59,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         assert_eq!(out.len(), expected, "attribute {number}");
     }
     let mut out = Vec::new();
-    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 12]), &mut out);
+    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 14]), &mut out);
     let mut r = Reader::new(&out);
     assert_eq!(
         Bitmap::decode(&mut r),
@@ -76,7 +81,7 @@ fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
 
 #[test]
 fn what_cannot_be_set_is_refused() {
-    assert_eq!(new(&[12], &[]).unwrap_err(), Status::AttrNotSupp);
+    assert_eq!(new(&[14], &[]).unwrap_err(), Status::AttrNotSupp);
     assert_eq!(new(&[CHANGE], &[0; 8]).unwrap_err(), Status::Inval);
     assert_eq!(new(&[SIZE], &[0; 4]).unwrap_err(), Status::BadXdr);
     assert_eq!(new(&[SIZE], &[0; 12]).unwrap_err(), Status::BadXdr);
@@ -102,4 +107,45 @@ fn modes_are_set_whole_masked_or_under_a_umask() {
     let mut text = Vec::new();
     text.put_opaque(b"4294967294");
     assert_eq!(new(&[OWNER], &text).unwrap().set.uid, Some(4_294_967_294));
+}
+
+#[test]
+fn lists_are_sent_and_read_back() {
+    let acl = Acl(vec![
+        Entry {
+            allows: false,
+            who: Principal::User(1000),
+            mask: mask::WRITE,
+        },
+        Entry {
+            allows: true,
+            who: Principal::NamedGroup(7),
+            mask: mask::READ,
+        },
+    ]);
+    let mut all = acl.clone();
+    all.0.extend(Acl::of(0o750, true).0);
+    let mut values = Vec::new();
+    put_acl(&mut values, Some(&all));
+    let attrs = Attrs {
+        mask: Bitmap::of(&[ACL]),
+        values: &values,
+    };
+    let new = New::decode(2, &attrs).unwrap();
+    assert_eq!(new.list(&attrs), Ok(Some(all)));
+    assert!(!new.sets_more());
+    let made = New::decode_for_creation(2, &attrs);
+    assert_eq!(made.unwrap_err(), Status::AttrNotSupp);
+    let refused = |kind: u32, flags: u32, mask: u32, who: &[u8]| {
+        let mut values = Vec::new();
+        [1, kind, flags, mask]
+            .into_iter()
+            .for_each(|w| values.put_u32(w));
+        values.put_opaque(who);
+        super::acl(&mut Reader::new(&values)).unwrap_err()
+    };
+    assert_eq!(refused(2, 0, 1, b"OWNER@"), Status::AttrNotSupp, "audit");
+    assert_eq!(refused(0, 1, 1, b"OWNER@"), Status::Inval, "inherited");
+    assert_eq!(refused(0, 0, 1 << 30, b"OWNER@"), Status::Inval);
+    assert_eq!(refused(0, 0, 1, b"user@domain"), Status::BadOwner);
 }

@@ -133,6 +133,7 @@ impl Run<'_> {
                         handle: &handle,
                         covers: None,
                         space,
+                        acl: None,
                     };
                     object.put(&a.mask, out);
                 }
@@ -193,6 +194,7 @@ impl Run<'_> {
                 handle: &handle,
                 covers: Some(id),
                 space,
+                acl: None,
             };
             if !listing.entry(id, name, |out| object.put(&a.mask, out)) {
                 return Ok((false, [0; 8]));
@@ -227,6 +229,7 @@ fn list_bare(
         handle: &handle,
         covers: None,
         space: None,
+        acl: None,
     };
     Ok(listing.entry(cookie, name, |out| object.put(mask, out)))
 }

@@ -12,6 +12,7 @@ use crate::reply::Payload;
 use crate::xdr::Put;
 use std::sync::Arc;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
+use weir_vfs::acl::Acl;
 use weir_vfs::claims::Actor;
 use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{
@@ -186,12 +187,18 @@ impl<'a> Run<'a> {
             Some(o) if o.is_live_root() => self.pseudo().covered(self.table, o.file_id().volume),
             _ => None,
         };
+        let acl = match (&operand, mask.has(attrs::ACL)) {
+            (_, false) => None,
+            (Some(o), true) => Some(o.acl(&mut self.c.cx)?),
+            (None, true) => Some(Acl::of(attr.mode, true)),
+        };
         let object = Object {
             minor: self.c.minor,
             attr: &attr,
             handle: &handle,
             covers,
             space,
+            acl,
         };
         Ok(each(&object, &mut self.c.out))
     }
@@ -441,6 +448,16 @@ impl<'a> Run<'a> {
         };
         if new.set.size.is_some() {
             stated.may_write()?;
+        }
+        if let Some(acl) = new.list(a)? {
+            let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+            let done = operand.set_acl(&mut self.c.cx, charged, &acl)?;
+            self.c.wait_for(done.lsn);
+            if !new.sets_more() {
+                new.mask.put(&mut self.c.out);
+                return Ok(Status::Ok);
+            }
+            self.renew_context();
         }
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let mode = match new.needs_mode() {

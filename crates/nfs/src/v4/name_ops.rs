@@ -141,7 +141,7 @@ impl Run<'_> {
             return Err(Status::BadType.into());
         }
         check_name(name)?;
-        let new = New::decode(self.c.minor, a)?;
+        let new = New::decode_for_creation(self.c.minor, a)?;
         let Fh::File(dir) = here else {
             return Err(Status::RoFs.into());
         };

@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
             ino: file.ino,
             namespace: file.namespace,
         };
-        let new = |attrs: &Attrs<'_>, minor| New::decode(minor, attrs);
+        let new = |attrs: &Attrs<'_>, minor| New::decode_for_creation(minor, attrs);
         let minor = self.c.minor;
         let (create, new) = match how {
             How::NoCreate => (None, New::default()),

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use weir_base::{Ino, Time, VolumeId};
-use weir_vfs::volume::{Attr, FileKind};
+use weir_vfs::volume::{Attr, FileKind, Guard};
 use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Verdict, Vfs};
 
 /// The volume that handles of the pseudo file system name. No volume has its number.
@@ -130,6 +130,7 @@ impl Pseudo {
             btime: Time::EPOCH,
             dos: 0,
             change: self.change,
+            guard: Guard::Mode,
         }
     }
 }

@@ -119,6 +119,13 @@ impl Bitmap {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
     }
 
+    /// Without a number.
+    #[must_use]
+    pub const fn without(mut self, number: u32) -> Bitmap {
+        self.words[(number / 32) as usize] &= !(1 << (number % 32));
+        self
+    }
+
     /// What is in both.
     #[must_use]
     pub const fn and(&self, other: &Bitmap) -> Bitmap {

@@ -298,6 +298,7 @@ impl Claims {
                 answer,
             });
             if answer {
+                self.broken.fetch_add(1, Ordering::Relaxed);
                 let ticket = Ticket(Arc::default());
                 held.breaking = Some((to, ticket.clone()));
                 grants.put(held);
@@ -333,6 +334,7 @@ impl Claims {
             self.reduce(&mut shard, file, &holder, Caching::NONE);
             self.leave(&mut shard, file, &holder);
             drop(shard);
+            self.revoked.fetch_add(1, Ordering::Relaxed);
             self.deliver(Effects {
                 notices: vec![Notice::Revoked { file, owner }],
                 ..Effects::default()

@@ -127,6 +127,9 @@ pub struct Claims {
     held: AtomicUsize,
     grants: AtomicUsize,
     waiting: AtomicUsize,
+    /// Grants that others had to be asked for, and those of them that were revoked, since the start.
+    broken: AtomicU64,
+    revoked: AtomicU64,
 }
 
 /// What a change of a file brings about elsewhere, to be done when no shard is locked any more.
@@ -156,6 +159,8 @@ impl Claims {
             held: AtomicUsize::new(0),
             grants: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            broken: AtomicU64::new(0),
+            revoked: AtomicU64::new(0),
         }
     }
 
@@ -649,6 +654,14 @@ impl Claims {
             waiting: self.waiting.load(Ordering::Relaxed),
             bytes: self.ledger.budget().used(),
         }
+    }
+
+    /// Grants that their holders were asked to give up since the start, and those of them that were revoked.
+    pub fn recalls(&self) -> (u64, u64) {
+        (
+            self.broken.load(Ordering::Relaxed),
+            self.revoked.load(Ordering::Relaxed),
+        )
     }
 
     /// What is known without asking of what binds others in a file: one relaxed load.

@@ -170,7 +170,7 @@ impl Volume {
             return Err(FsError::Invalid.into());
         }
         let bytes = value.map(|value| encode(name, value));
-        self.set_side(cx, ino, kind::XATTR, bytes.as_deref(), |cx, st| {
+        self.set_side(cx, ino, kind::XATTR, bytes.as_deref(), None, |cx, st| {
             let (first, pieces, joined) = self.xattrs_at(cx, ino, st, name)?;
             let mut own = None;
             for (of, bytes) in &joined {
@@ -217,26 +217,44 @@ impl Volume {
     /// # Errors
     /// `Invalid` for one that is empty or has more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn set_acl(&self, cx: &mut Cx, ino: Ino, acl: Option<&[u8]>) -> Result<Done<Change>, Stop> {
+        self.set_acl_if(cx, ino, acl, None, || Ok(()))
+    }
+
+    /// As [`Volume::set_acl`], together with the mode, if that is allowed at the moment at which it is done: evaluated
+    /// under the file's lock. It must not wait for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn set_acl_if<E: From<Stop> + From<FsError>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        acl: Option<&[u8]>,
+        mode: Option<u32>,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Change>, E> {
         if acl.is_some_and(|acl| acl.is_empty() || acl.len() > MAX_XATTR) {
             return Err(FsError::Invalid.into());
         }
-        self.set_side(cx, ino, kind::ACL, acl, |cx, st| {
+        self.set_side(cx, ino, kind::ACL, acl, mode, |cx, st| {
             let old = match st.rec.flags & flag::ACL {
                 0 => Pieces::new(),
                 _ => self.side(cx, ino, st, kind::ACL, (0, u64::MAX))?,
             };
+            allowed()?;
             Ok((0, old, flag::ACL))
         })
     }
 
     /// Puts a value of `kind` in place of what `find` finds: where it begins, the pieces there now, and the flag
-    /// that says that there is one.
+    /// that says that there is one; with `mode`, that is set along with it.
     fn set_side<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut Cx,
         ino: Ino,
         kind: u8,
         value: Option<&[u8]>,
+        mode: Option<u32>,
         find: impl FnOnce(&mut Cx, &State) -> Result<(u64, Pieces, u16), E>,
     ) -> Result<Done<Change>, E> {
         self.writable()?;
@@ -256,6 +274,9 @@ impl Volume {
         let (base, old, flag) = find(cx, st)?;
         let changes = difference(base, &old, value);
         let mut rec = stamped(st.rec, cx.now, false);
+        if let Some(mode) = mode {
+            rec.mode = (mode & 0o7777) as u16;
+        }
         rec.flags = match (value, kind) {
             (Some(_), _) => rec.flags | flag,
             // Others may be left.

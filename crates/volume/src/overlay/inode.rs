@@ -23,10 +23,10 @@ use smallvec::SmallVec;
 use weir_base::limits::engine::EVICTION_TRIES as TRIES;
 use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 
-use crate::format::record::{InodeRec, blocks_of};
+use crate::format::record::{InodeRec, blocks_of, flag};
 use crate::overlay::delta::{Delta, FileDelta};
 use crate::overlay::readahead::FileId;
-use crate::types::{Attr, Backpressure, FileKind, FsError, Stop};
+use crate::types::{Attr, Backpressure, FileKind, FsError, Guard, Stop};
 
 /// What an inode's lock protects.
 pub(crate) struct State {
@@ -75,6 +75,10 @@ impl State {
             btime: rec.btime,
             dos: rec.dos,
             change: change_base.wrapping_add(rec.change),
+            guard: match rec.flags & flag::ACL {
+                0 => Guard::Mode,
+                _ => Guard::Acl,
+            },
         }
     }
 

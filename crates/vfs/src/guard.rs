@@ -1,0 +1,131 @@
+//! Where access control lists are read and set.
+//!
+//! Attributes that a volume returns say whether the inode has a list, not what is in it. Before they are checked,
+//! [`Operand::guard`] reads the list and puts what it grants the caller in the attributes; without a list that costs
+//! one comparison.
+
+use crate::Cx;
+use crate::access::{W, X, grants, owns, require};
+use crate::acl::{Acl, mask};
+use crate::error::{Error, Halt, Outcome};
+use crate::handle::Namespace;
+use crate::passage;
+use crate::pipeline::{Changes, Charged, OpContext, Operand};
+use crate::session::AccessModel;
+use crate::snapdir::Reading;
+use weir_base::Ino;
+use weir_volume::{Attr, Change, Done, FileKind, Guard};
+
+impl<A: AccessModel> Operand<'_, A> {
+    /// Puts what the inode's list grants the caller in its attributes, if it has one.
+    #[inline]
+    pub(crate) fn guard(&self, cx: &mut Cx, attr: &mut Attr) -> Result<(), Halt> {
+        match attr.guard {
+            Guard::Mode | Guard::Granted(_) => Ok(()),
+            Guard::Acl => self.guard_by_list(cx, attr),
+        }
+    }
+
+    #[cold]
+    fn guard_by_list(&self, cx: &mut Cx, attr: &mut Attr) -> Result<(), Halt> {
+        let acl = self.list(cx, attr)?;
+        attr.guard = Guard::Granted(acl.granted(attr, &self.who.unix));
+        Ok(())
+    }
+
+    /// The inode's list, or what its mode says if it has none (any more).
+    pub(crate) fn list(&self, cx: &mut Cx, attr: &Attr) -> Result<Acl, Halt> {
+        let stored = match (attr.guard, self.file.namespace) {
+            (Guard::Mode, _) | (_, Namespace::Snapshots) => None,
+            (_, namespace) => Reading::new(&self.export.volume, namespace)?.acl(cx, attr.ino)?,
+        };
+        match stored {
+            None => Ok(Acl::of(attr.mode, attr.kind == FileKind::Directory)),
+            Some(bytes) => Acl::decode(&bytes).ok_or(Error::Io.into()),
+        }
+    }
+
+    /// Whether the caller may take an entry out of a directory, sticky or not. By a directory's list: if that lets entries be
+    /// deleted, or the entry's own list lets it be (RFC 8881 §6.2.1.3.2).
+    pub(crate) fn may_remove(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Result<(), Halt> {
+        let who = &self.who.unix;
+        if dir.guard == Guard::Mode || who.is_root() {
+            return Ok(require(dir, who, W | X)?);
+        }
+        require(dir, who, X)?;
+        if grants(dir, mask::DELETE_CHILD) {
+            return Ok(());
+        }
+        let mut child = self.export.volume.lookup(cx, dir.ino, name)?.attr;
+        self.guard(cx, &mut child)?;
+        match grants(&child, mask::DELETE) {
+            true => Ok(()),
+            false => Err(Error::Access.into()),
+        }
+    }
+
+    /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has none or nothing changes.
+    pub(crate) fn list_under(
+        &self,
+        cx: &mut Cx,
+        attr: &Attr,
+        mode: Option<u32>,
+    ) -> Result<Option<Vec<u8>>, Halt> {
+        match mode {
+            Some(mode) if attr.guard != Guard::Mode && (mode ^ attr.mode) & 0o777 != 0 => {
+                let list = self.list(cx, attr)?;
+                let directory = attr.kind == FileKind::Directory;
+                Ok(Some(list.under(mode, directory).encode()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets list and mode of an inode together, unless others' claims forbid it.
+    pub(crate) fn put_list(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        list: &[u8],
+        mode: u32,
+    ) -> Result<Done<Change>, Halt> {
+        passage::heard(
+            cx,
+            |cx, heard| {
+                let allowed = || self.holds(ino, heard);
+                let volume = &self.export.volume;
+                volume.set_acl_if(cx, ino, Some(list), Some(mode), allowed)
+            },
+            |_| self.ask_attributes(),
+        )
+    }
+
+    /// The access control list; of a file without one what its mode says.
+    pub fn acl(&self, cx: &mut OpContext) -> Outcome<Acl> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            self.list(cx, &attr)
+        })
+    }
+
+    /// Sets the access control list, and the mode to what it comes to. For the owner, and for those that the list lets.
+    pub fn set_acl(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        acl: &Acl,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            let attr = self.attr(cx)?;
+            if attr.kind == FileKind::Symlink {
+                return Err(Error::Invalid.into());
+            }
+            if !owns(&attr, &self.who.unix) && !grants(&attr, mask::WRITE_ACL) {
+                return Err(Error::Perm.into());
+            }
+            let mode = attr.mode & 0o7000 | acl.mode();
+            self.put_list(cx, self.file.ino, &acl.encode(), mode)
+        })
+    }
+}
