@@ -219,8 +219,8 @@ impl Asked<'_> {
                 if v.pooled().is_some() {
                     let used = control.volumes_used(std::iter::once(&*v)).await;
                     netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
-                    let ends = replications::ends(self.app, &self.actor).await?;
-                    netapp::set_replicated(&mut object, &v.name, &ends);
+                    let replicated = replications::replicated(&view, &v.name);
+                    netapp::set_replicated(&mut object, replicated);
                 }
                 if let Some(now) = control.throttled(&v.name).await {
                     object.insert("throughputStatus".to_owned(), throughput::status(&now));
@@ -440,11 +440,10 @@ impl Asked<'_> {
             let bytes = control.volumes_used(shown.iter().copied()).await;
             used.extend(shown.iter().map(|v| v.id).zip(bytes));
         }
-        let ends = replications::ends(self.app, &self.actor).await?;
         let mut out = Vec::with_capacity(page.items.len());
         for ((_, v), mut object) in page.items {
             netapp::set_used(&mut object, used.get(&v.id).copied().unwrap_or(0));
-            netapp::set_replicated(&mut object, &v.name, &ends);
+            netapp::set_replicated(&mut object, replications::replicated(view, &v.name));
             out.push(object);
         }
         Ok((out, page.next))

@@ -6,12 +6,11 @@ use crate::json::{Object, abbreviate};
 use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use weir_control::{
     AccessType, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot, NewVolume,
     Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, Snapshot, SnapshotChange,
-    SnapshotName, SquashMode, View, Volume, VolumeChange, VolumeName,
+    SnapshotName, SquashMode, View, Volume, VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -254,9 +253,9 @@ pub fn set_used(volume: &mut Object, bytes: u64) {
     volume.insert("usedGib".to_owned(), json!(used_gib(bytes)));
 }
 
-/// Adds to a volume whether it is an end of a replication: `ends` are all that are, by project and id.
-pub fn set_replicated(volume: &mut Object, name: &VolumeName, ends: &HashSet<(String, String)>) {
-    if !ends.is_empty() && ends.contains(&(name.place.project.to_string(), name.id.to_string())) {
+/// Adds to a volume whether it is an end of a replication.
+pub fn set_replicated(volume: &mut Object, replicated: bool) {
+    if replicated {
         volume.insert("hasReplication".to_owned(), json!(true));
     }
 }

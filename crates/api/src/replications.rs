@@ -4,7 +4,6 @@
 //! labelled is kept as the relationship's annotation, so that there is one record of it and not two that could disagree.
 //! A relationship that was made in ONTAP's words has no annotation and is shown under its destination's name.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_control::{
     Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, ReplicationVerb,
-    Status, Surface, View, VolumeName,
+    Status, View, VolumeName,
 };
-use weir_ontap::cluster::Volume;
 use weir_ontap::{Change, Cluster, Failure, Reason};
 use weir_replica::manager;
 use weir_replica::model::{
@@ -146,63 +144,35 @@ struct Seen {
     is_source: bool,
 }
 
-fn full(place: &Place, volume: &str) -> String {
-    format!("{place}/volumes/{volume}")
-}
-
 /// The volume that a path names, as its full name; by a peer's name where it is another's.
-fn named(path: &Path, volumes: &[Volume]) -> String {
-    let here = volumes.iter().find(|v| v.path == *path);
-    match here {
-        Some(v) => full(&Place::new(&path.vserver, &v.location), &path.volume),
-        None => path.to_string(),
+fn named(path: &Path, view: &View) -> String {
+    match view.volume_at(path) {
+        Ok(Some(volume)) => volume.name.to_string(),
+        _ => path.to_string(),
     }
 }
 
-fn seen_from(cluster: &dyn Cluster, volume: &VolumeName) -> Vec<Seen> {
-    let volumes = cluster.volumes();
+fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<Seen> {
     let own = volume.to_string();
-    let mut all: Vec<Seen> = Vec::new();
-    for relationship in cluster
-        .relationships()
-        .into_iter()
-        .chain(cluster.destinations())
-    {
-        let (source, destination) = (
-            named(&relationship.source, &volumes),
-            named(&relationship.destination, &volumes),
-        );
-        let again = all.iter().any(|s| s.relationship.uuid == relationship.uuid);
-        if again || (source != own && destination != own) {
-            continue;
-        }
-        all.push(Seen {
+    let all = cluster.replications(&path_of(volume)).into_iter();
+    let all = all.map(|relationship| {
+        let source = named(&relationship.source, view);
+        Seen {
             note: Note::of(&relationship),
             is_source: source == own,
-            relationship,
             source,
-            destination,
-        });
-    }
-    all
+            destination: named(&relationship.destination, view),
+            relationship,
+        }
+    });
+    // A path has no location in it, a volume has.
+    all.filter(|seen| seen.is_source || seen.destination == own)
+        .collect()
 }
 
-/// The volumes of this node that are ends of replications, by project and id.
-///
-/// # Errors
-/// INTERNAL: the server ends.
-pub async fn ends(app: &AppState, actor: &Actor) -> ApiResult<HashSet<(String, String)>> {
-    let Ok(cluster) = cluster(app, actor) else {
-        return Ok(HashSet::new());
-    };
-    waiting(move || {
-        let own = cluster.relationships().into_iter();
-        let own = own.flat_map(|r| [r.source, r.destination]);
-        let others = cluster.destinations().into_iter().map(|r| r.source);
-        let local = own.chain(others).filter(|path| path.cluster.is_empty());
-        local.map(|path| (path.vserver, path.volume)).collect()
-    })
-    .await
+/// Whether a volume is an end of a replication.
+pub fn replicated(view: &View, volume: &VolumeName) -> bool {
+    view.relations.volume_in_use(&path_of(volume)).is_some()
 }
 
 fn mirror_state(r: &Relationship) -> &'static str {
@@ -319,10 +289,10 @@ impl Asked<'_> {
         let Ok(cluster) = self.cluster() else {
             return Ok(Vec::new());
         };
-        let volume = self.volume.clone();
+        let (view, volume) = (self.app.control().view(), self.volume.clone());
         waiting(move || {
             let now = cluster.now();
-            let all = seen_from(&*cluster, &volume);
+            let all = seen_from(&*cluster, &view, &volume);
             all.iter().map(|s| object(s, &volume, now)).collect()
         })
         .await
@@ -337,8 +307,9 @@ impl Asked<'_> {
         let missing = || ApiError::not_found(&self.name(id));
         let cluster = self.cluster().map_err(|_| missing())?;
         let (volume, wanted) = (self.volume.clone(), id.to_owned());
+        let view = self.app.control().view();
         let found = waiting(move || {
-            let all = seen_from(&*cluster, &volume);
+            let all = seen_from(&*cluster, &view, &volume);
             all.into_iter().find(|s| s.note.id == wanted)
         });
         found.await?.ok_or_else(missing)
@@ -460,10 +431,7 @@ impl Asked<'_> {
         let pool = required(said("storagePool"), &format!("{IN}.storagePool"))?;
         let pool = pool_name(&self.volume.place, &pool)?;
         // Paths of replication have no location in them: one name is one volume of a project.
-        let taken = |id: &str| {
-            let mut all = view.every_volume(Surface::Netapp);
-            all.any(|v| v.name.place.project == pool.place.project && &*v.name.id == id)
-        };
+        let taken = |id: &str| view.namesakes(&pool.place.project, id).next().is_some();
         let volume = match said("volumeId") {
             Some(id) => id,
             None if taken(&self.volume.id) => format!("{}-{id}", self.volume.id),
@@ -586,10 +554,9 @@ impl Asked<'_> {
         let (source, destination) = (source.clone(), destination.clone());
         waiting(move || {
             for (from, to) in [(&source, &destination), (&destination, &source)] {
-                let live = cluster.relationships();
-                let known = cluster.destinations();
-                let gone = |r: &Relationship| r.source == *from && r.destination == *to;
-                if known.iter().any(gone) && !live.iter().any(gone) {
+                let between = |r: &Relationship| r.source == *from && r.destination == *to;
+                let live = cluster.relationship(to).is_some_and(|r| between(&r));
+                if !live && cluster.replications(from).iter().any(between) {
                     // What is not forgotten now can be released by hand.
                     drop(cluster.change(manager::Verb::Release(to.clone()).into()));
                 }

@@ -266,6 +266,29 @@ pub trait Cluster: Send + Sync {
     fn relationships(&self) -> Vec<Relationship>;
     /// Relationships whose source is here: source, destination, whether it still transfers.
     fn destinations(&self) -> Vec<Relationship>;
+    /// The relationship of this destination, which is here.
+    fn relationship(&self, destination: &Path) -> Option<Relationship> {
+        let mut all = self.relationships().into_iter();
+        all.find(|r| r.destination == *destination)
+    }
+    /// Of [`Cluster::relationships`], `most` behind the first `skip`.
+    fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
+        let all = self.relationships().into_iter();
+        all.skip(skip).take(most).collect()
+    }
+    /// The relationship of this UUID, whose destination is here.
+    fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
+        self.relationships().into_iter().find(|r| r.uuid == uuid)
+    }
+    /// Relationships that a volume of this node is an end of; those whose destination is here come first.
+    fn replications(&self, volume: &Path) -> Vec<Relationship> {
+        let own = self.relationships();
+        let known = self.destinations().into_iter();
+        let known = known.filter(|k| own.iter().all(|r| r.uuid != k.uuid));
+        let all = own.iter().cloned().chain(known);
+        all.filter(|r| r.source == *volume || r.destination == *volume)
+            .collect()
+    }
     /// Policies, by name, ours and the user's.
     fn policies(&self) -> Vec<Policy>;
     /// Schedules, ours and the user's.

@@ -148,12 +148,25 @@ impl Listing {
         if !self.order.is_empty() {
             matching.sort_by(|a, b| self.compare(a, b));
         }
-        let all = matching.len();
-        let page = matching.into_iter().skip(self.start).take(self.most);
+        let rest = matching.into_iter().skip(self.start).collect();
+        self.page(path, keys, rest)
+    }
+
+    /// Which records it is of, and how many fit into the reply, where neither a query nor an order needs the others.
+    pub fn window(&self) -> Option<(usize, usize)> {
+        let plain = self.queries.is_empty() && self.order.is_empty();
+        plain.then_some((self.start, self.most))
+    }
+
+    /// The reply with the first of `rest`, as many as fit: what matches, from where it is to begin. If there are more than that, a
+    /// link leads to them.
+    pub fn page(&self, path: &str, keys: &[&str], rest: Vec<Value>) -> Reply {
+        let more = rest.len() > self.most;
+        let page = rest.into_iter().take(self.most);
         let page: Vec<Value> = page.map(|r| self.select(r, keys)).collect();
         let end = self.start.saturating_add(page.len());
         let mut links = json!({"self": {"href": href(path, &self.again, None)}});
-        if let (true, Some(links)) = (end < all, links.as_object_mut()) {
+        if let (true, Some(links)) = (more, links.as_object_mut()) {
             let next = href(path, &self.again, Some(end));
             links.insert("next".to_owned(), json!({"href": next}));
         }

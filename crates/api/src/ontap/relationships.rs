@@ -187,24 +187,29 @@ pub fn ended(error: Option<&str>) -> &'static str {
 
 /// All relationships that may be asked for: those whose destination is here, and restores that wait to begin.
 fn all(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
+    let ours = a.cluster.relationships().into_iter().map(with_kind);
+    ours.chain(announced(a)).collect()
+}
+
+/// Restores that wait to begin.
+fn announced(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
     let restores = a.surface.restores().into_iter().map(|r| {
         let waiting = Relationship::new(r.uuid, r.source, r.destination, "MirrorAllSnapshots");
         (waiting, true)
     });
-    let kind = |r: &Relationship| {
-        let restores = Some(weir_replica::model::TransferKind::Restore);
-        r.transfer.as_ref().map(|t| t.kind) == restores
-    };
-    let ours = a.cluster.relationships().into_iter().map(|r| {
-        let restore = kind(&r);
-        (r, restore)
-    });
-    ours.chain(restores).collect()
+    restores.collect()
+}
+
+/// With whether it is a restore.
+fn with_kind(r: Relationship) -> (Relationship, bool) {
+    let kind = r.transfer.as_ref().map(|t| t.kind);
+    let restore = kind == Some(weir_replica::model::TransferKind::Restore);
+    (r, restore)
 }
 
 /// A relationship whose destination is here.
 pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
-    let found = a.cluster.relationships().into_iter().find(|r| r.uuid == id);
+    let found = a.cluster.relationship_named(id);
     found.ok_or_else(Refusal::no_entry)
 }
 
@@ -221,6 +226,16 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     };
     let listing = Listing::parse(&query, KNOWN)?;
     let now = a.cluster.now();
+    // A page costs what it shows, however long the list is.
+    if let (false, Some((start, most))) = (sources, listing.window()) {
+        let restores = announced(a);
+        if restores.is_empty() {
+            let rest = a.cluster.relationships_from(start, most.saturating_add(1));
+            let records = rest.into_iter().map(with_kind);
+            let records = records.map(|(r, restore)| record(&r, now, restore));
+            return Ok(listing.page(&a.here(), &["uuid"], records.collect()));
+        }
+    }
     let all = match sources {
         true => a
             .cluster

@@ -5,12 +5,11 @@
 //! and in whatever words. That is checked in the transaction that would take it away; and a relationship is made in the
 //! transaction that checks that its volumes are there.
 
-use crate::model::{State, Volume};
+use crate::model::State;
 use crate::mutation::Mutation;
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
-use crate::view::{View, Within};
-use std::sync::Arc;
+use crate::view::View;
 use weir_replica::manager::{self, Changes, Edit, Entry, Facts, Reason, Refused, Use, Verb};
 use weir_replica::model::{MirrorState, Path};
 
@@ -241,17 +240,10 @@ pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
 fn another(view: &View, name: &VolumeName) -> Option<ReplicationHold> {
     let path = path_of(name)?;
     view.relations.volume_in_use(&path)?;
-    let within = Within::project(&path.vserver);
-    let volumes = view.volumes(Surface::Netapp, &within);
     // The same name at the same place is refused as taken.
-    let elsewhere = |v: &&Arc<Volume>| v.name.id == name.id && v.name != *name;
-    let location = volumes
-        .into_iter()
-        .find(elsewhere)?
-        .name
-        .place
-        .location
-        .to_string();
+    let mut namesakes = view.namesakes(&path.vserver, &path.volume);
+    let other = namesakes.find(|volume| volume.name != *name)?;
+    let location = other.name.place.location.to_string();
     Some(ReplicationHold::Name { path, location })
 }
 

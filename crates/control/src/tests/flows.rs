@@ -230,3 +230,57 @@ async fn lists_are_ordered_and_paged() {
         .collect();
     assert_eq!(of_pool, ["a", "aa", "b", "c"]);
 }
+
+/// Paths of replication have no location in them.
+#[tokio::test]
+async fn a_path_names_a_volume_in_whatever_location() {
+    use weir_replica::model::Path;
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
+    let elsewhere = Place::new("p1", "elsewhere");
+    let new = NewPool {
+        service_level: "PREMIUM".to_owned(),
+        capacity_gib: 1024,
+        ..NewPool::default()
+    };
+    bench
+        .done(Mutation::CreatePool(elsewhere.name("p"), new))
+        .await;
+    let locations = |path: &Path| -> Vec<String> {
+        let location = |v: &Arc<crate::Volume>| v.name.place.location.to_string();
+        match bench.control.view().volume_at(path) {
+            Ok(found) => found.map(location).into_iter().collect(),
+            Err(both) => both.map(location).to_vec(),
+        }
+    };
+    let path = Path::local("p1", "v");
+    assert_eq!(locations(&path), Vec::<String>::new());
+    // Neither another id that begins alike, nor an instance, nor another project's volume.
+    bench.done(volume("v1", "p", 1)).await;
+    let instance = NewVolume {
+        presentation: Presentation::of_tier("BASIC_HDD"),
+        share_name: "fs".to_owned(),
+        capacity_gib: 1024,
+        ..NewVolume::default()
+    };
+    bench
+        .done(Mutation::CreateVolume(inst("v"), instance))
+        .await;
+    assert_eq!(locations(&path), Vec::<String>::new());
+    bench.done(volume("v", "p", 1)).await;
+    assert_eq!(locations(&path), ["us-central1"]);
+    let other = Mutation::CreateVolume(elsewhere.volume("v"), new_volume("w", "p", 1));
+    bench.done(other).await;
+    assert_eq!(locations(&path), ["elsewhere", "us-central1"]);
+    let far = Path {
+        cluster: "far".to_owned(),
+        ..path.clone()
+    };
+    assert_eq!(locations(&far), Vec::<String>::new());
+    let gone = Mutation::DeleteVolume {
+        name: vol("v"),
+        force: true,
+    };
+    bench.done(gone).await;
+    assert_eq!(locations(&path), ["elsewhere"]);
+}

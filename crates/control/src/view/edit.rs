@@ -2,11 +2,24 @@
 
 use super::{PoolUse, View};
 use crate::model::{Operation, Pool, Snapshot, State, Volume};
-use crate::name::{Name, SnapshotName, VolumeName};
+use crate::name::{Name, SnapshotName, Surface, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use crate::rules::bytes_of;
 use std::sync::Arc;
 use weir_base::invariant;
+
+/// The key of [`View::ids`], for the names that are in it.
+fn by_id(name: &VolumeName) -> Option<[Arc<str>; 3]> {
+    let VolumeName { surface, place, id } = name;
+    let known = *surface == Surface::Netapp;
+    known.then(|| {
+        [
+            Arc::clone(&place.project),
+            Arc::clone(id),
+            Arc::clone(&place.location),
+        ]
+    })
+}
 
 impl View {
     pub(crate) fn put_pool(&mut self, pool: Arc<Pool>) {
@@ -48,6 +61,9 @@ impl View {
                 self.members.insert_mut((pool, volume.name.id.clone()), ());
             }
         }
+        if let (None, Some(id)) = (&before, by_id(&volume.name)) {
+            self.ids.insert_mut(id, ());
+        }
         if !stays {
             match volume.state {
                 State::Error => self.failed.insert_mut(volume.name.clone(), ()),
@@ -86,6 +102,9 @@ impl View {
         if let Some(volume) = self.unaccount(name) {
             for path in &volume.paths {
                 self.exports.remove_mut(path);
+            }
+            if let Some(id) = by_id(name) {
+                self.ids.remove_mut(&id);
             }
             self.volumes.remove_mut(name);
         }

@@ -44,6 +44,8 @@ pub struct View {
     pub(crate) volumes: Map<VolumeName, Arc<Volume>>,
     pub(crate) snapshots: Map<SnapshotName, Arc<Snapshot>>,
     pub(crate) operations: Map<Name, Arc<Operation>>,
+    /// Volumes of NetApp Volumes by project, id and location: what paths of replication have no location in.
+    pub(crate) ids: Map<[Arc<str>; 3], ()>,
     /// By export path, without the leading slash.
     pub(crate) exports: Map<Arc<str>, VolumeName>,
     pub(crate) uses: Map<Name, PoolUse>,
@@ -132,6 +134,7 @@ impl View {
             volumes: Map::default(),
             snapshots: Map::default(),
             operations: Map::default(),
+            ids: Map::default(),
             exports: Map::default(),
             uses: Map::default(),
             members: Map::default(),
@@ -265,15 +268,31 @@ impl View {
             .take_while(move |volume| volume.name.surface == surface)
     }
 
+    /// The volumes of NetApp Volumes that have this id in a project, in whatever location.
+    pub fn namesakes<'v>(
+        &'v self,
+        project: &str,
+        id: &str,
+    ) -> impl Iterator<Item = &'v Arc<Volume>> + use<'v> {
+        let (project, id): (Arc<str>, Arc<str>) = (project.into(), id.into());
+        let first = [Arc::clone(&project), Arc::clone(&id), "".into()];
+        self.ids
+            .range((Bound::Included(first), Bound::Unbounded))
+            .take_while(move |([of, name, _], ())| *of == project && *name == id)
+            .filter_map(|([project, id, location], ())| {
+                self.volume(&Place::new(project, location).volume(id))
+            })
+    }
+
     /// The volume of this node that a path names: in whatever location, as paths have none. `Err`: those of several.
     ///
     /// # Errors
     /// There are two volumes of that name in the project.
     pub fn volume_at(&self, path: &Path) -> Result<Option<&Arc<Volume>>, [&Arc<Volume>; 2]> {
-        let part = Within::project(&path.vserver);
         let local = path.cluster.is_empty();
-        let named = |v: &&Arc<Volume>| local && *v.name.id == *path.volume;
-        let mut named = self.volumes(Surface::Netapp, &part).filter(named);
+        let mut named = self
+            .namesakes(&path.vserver, &path.volume)
+            .filter(|_| local);
         match (named.next(), named.next()) {
             (Some(one), Some(other)) => Err([one, other]),
             (found, _) => Ok(found),

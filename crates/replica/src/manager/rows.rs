@@ -499,7 +499,8 @@ impl Relations {
         self.known.values().filter(|known| known.released)
     }
 
-    fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
+    /// Known destinations of a volume of this node, without those that were released.
+    pub(super) fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
         let from = Bound::Included((source.clone(), String::new()));
         let source = source.clone();
         self.copies

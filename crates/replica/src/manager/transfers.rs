@@ -334,6 +334,16 @@ impl Manager {
             .collect()
     }
 
+    /// Relationships that a volume of this node is an end of; those whose destination is here come first.
+    pub fn replications(&self, rows: &Relations, volume: &Path) -> Vec<Relationship> {
+        let here = rows.entry(volume).into_iter().chain(rows.copying(volume));
+        let elsewhere = rows.copies(volume);
+        let elsewhere = elsewhere.filter(|known| rows.named(&known.uuid).is_none());
+        here.map(|entry| self.shown(entry))
+            .chain(elsewhere.map(|known| known.shown()))
+            .collect()
+    }
+
     /// A relationship with what is being done to it.
     pub fn shown(&self, entry: &Entry) -> Relationship {
         let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();

@@ -479,6 +479,33 @@ impl Cluster for AsUser {
         self.service.manager.lock().destinations(&view.relations)
     }
 
+    fn relationship(&self, destination: &Path) -> Option<Relationship> {
+        let view = self.service.control.view();
+        let entry = view.relations.entry(destination)?;
+        Some(self.service.manager.lock().shown(entry))
+    }
+
+    fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
+        let view = self.service.control.view();
+        let manager = self.service.manager.lock();
+        let page = view.relations.entries(0).skip(skip).take(most);
+        page.map(|entry| manager.shown(entry)).collect()
+    }
+
+    fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
+        let view = self.service.control.view();
+        let entry = view.relations.named(uuid)?;
+        Some(self.service.manager.lock().shown(entry))
+    }
+
+    fn replications(&self, volume: &Path) -> Vec<Relationship> {
+        let view = self.service.control.view();
+        self.service
+            .manager
+            .lock()
+            .replications(&view.relations, volume)
+    }
+
     fn policies(&self) -> Vec<Policy> {
         self.service.control.view().relations.policies()
     }
