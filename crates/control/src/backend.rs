@@ -63,6 +63,8 @@ pub struct VolumeState {
     pub shared: bool,
     /// What it shares is being copied.
     pub splitting: bool,
+    /// Only transfers write to it.
+    pub protection: bool,
     /// Bytes that it may hold, as the node stored them last; 0: no limit.
     pub limit: u64,
     /// What [`Publication::annotations`] stored with it; empty: nothing.

@@ -43,7 +43,7 @@ pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
 pub use outside::Render;
-pub use rebuild::Rebuilt;
+pub use rebuild::{CopyOf, Rebuilt};
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;
 pub use view::{PoolUse, View, Within};

@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::recover;
 use crate::rules::{self, paths};
 use crate::store::Draft;
+use crate::view::View;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use weir_base::Rng;
@@ -33,6 +34,19 @@ pub struct Rebuilt {
     pub paths: Vec<String>,
     /// There was no record of it: its name and path are made up from the engine's key.
     pub made_up: bool,
+    /// It is the destination of a relationship, which was in the catalog alone; and whose.
+    pub copy_of: Option<CopyOf>,
+}
+
+/// What the snapshots of a destination say of where they were made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyOf {
+    /// Of this volume.
+    Here(VolumeName),
+    /// In the aggregate of this identity.
+    Elsewhere(String),
+    /// It has none yet, or its source is not there any more.
+    Unknown,
 }
 
 impl Control {
@@ -42,10 +56,29 @@ impl Control {
     /// # Errors
     /// As [`Control::open`].
     pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
-        let (control, rebuilt) = Control::open_with(options, true).await?;
+        let (control, mut rebuilt) = Control::open_with(options, true).await?;
+        let (view, node) = (control.view(), Arc::clone(&control.works.backend));
+        for one in rebuilt.iter_mut().filter(|one| one.copy_of.is_some()) {
+            one.copy_of = Some(origin(&view, &one.name, &node.aggregate()));
+        }
         control.close().await;
         Ok(rebuilt)
     }
+}
+
+/// Where the newest snapshot of a destination was made.
+fn origin(view: &View, name: &VolumeName, aggregate: &str) -> CopyOf {
+    let made = view.snapshots(name, None).filter_map(|s| s.engine);
+    let Some(newest) = made.max_by_key(|engine| engine.number) else {
+        return CopyOf::Unknown;
+    };
+    let made_in = newest.identity.aggregate.to_string();
+    if made_in != aggregate {
+        return CopyOf::Elsewhere(made_in);
+    }
+    let mut volumes = view.volumes.values();
+    let source = volumes.find(|volume| volume.number == Some(newest.identity.volume.0));
+    source.map_or(CopyOf::Unknown, |volume| CopyOf::Here(volume.name.clone()))
 }
 
 /// Whether the control plane has made or named this volume, so that a catalog must have known it.
@@ -164,6 +197,8 @@ fn put(
         name: name.clone(),
         paths: own.iter().map(|path| format!("/{path}")).collect(),
         made_up: record.is_none(),
+        // By what, its snapshots say once they are in the catalog.
+        copy_of: state.protection.then_some(CopyOf::Unknown),
     };
     let gib = record.as_ref().map(|record| record.gib);
     let limit = Some(state.limit).filter(|limit| *limit > 0);

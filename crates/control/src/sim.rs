@@ -316,6 +316,7 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
         used: volume.used,
         shared: volume.shared.is_some(),
         splitting: volume.shared.is_some_and(|left| left < u32::MAX),
+        protection: volume.protection,
         limit: volume.capacity.unwrap_or(0),
         annotation: Arc::clone(&volume.annotation),
     }

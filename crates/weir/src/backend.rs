@@ -166,6 +166,7 @@ fn state(volume: &Volume) -> VolumeState {
         used: volume.used(),
         shared: volume.origin().is_some(),
         splitting: volume.splitting(),
+        protection: volume.mirror().is_some(),
         limit: volume.limit(),
         annotation: volume.annotation(),
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use weir_base::{Clock, Rng};
 use weir_control::levels::Levels;
-use weir_control::{Control, Options, Rebuilt, Surface, file_of};
+use weir_control::{Control, CopyOf, Options, Rebuilt, Surface, file_of};
 use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
@@ -143,12 +143,51 @@ fn report(rebuilt: &[Rebuilt]) -> Result<()> {
             n => format!("{n} volumes were"),
         }
     )?;
+    relationships(&mut out, rebuilt)?;
     let mut names = rebuilt.iter().map(|one| &one.name);
     if let Some(name) = names.find(|name| name.surface == Surface::Netapp) {
         writeln!(
             out,
             "  weir volumes update {} --project={} --location={} --export-policy=allowed-clients=ADDRESSES,access-type=READ_WRITE,nfsv3=true",
             name.id, name.place.project, name.place.location
+        )?;
+    }
+    Ok(())
+}
+
+/// Says of which volumes a relationship is missing now, and how each is brought back.
+fn relationships(out: &mut impl Write, rebuilt: &[Rebuilt]) -> Result<()> {
+    let path = |name: &weir_control::VolumeName| format!("{}:{}", name.place.project, name.id);
+    let copies: Vec<_> = rebuilt
+        .iter()
+        .filter_map(|one| Some((path(&one.name), one.copy_of.as_ref()?)))
+        .collect();
+    if copies.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "SnapMirror relationships, their policies, schedules, peers and throttles were in the catalog alone. Of {} only \
+         transfers can write, and none comes until its relationship is made again; that goes on from the newest common snapshot:",
+        match copies.len() {
+            1 => "1 volume".to_owned(),
+            n => format!("{n} volumes"),
+        }
+    )?;
+    for (to, copy_of) in copies {
+        let (from, note) = match copy_of {
+            CopyOf::Here(name) => (path(name), String::new()),
+            CopyOf::Elsewhere(aggregate) => (
+                "PEER://SVM/VOLUME".to_owned(),
+                format!(
+                    "   (made in aggregate {aggregate}; pair the nodes first: cluster peer create)"
+                ),
+            ),
+            CopyOf::Unknown => ("SVM:VOLUME".to_owned(), String::new()),
+        };
+        writeln!(
+            out,
+            "  weir snapmirror resync --source-path {from} --destination-path {to}{note}"
         )?;
     }
     Ok(())

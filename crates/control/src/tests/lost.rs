@@ -1,8 +1,9 @@
 //! The catalog is lost, empty, damaged or another's: nothing empty is served in place of what the engine has.
 
 use super::*;
+use crate::backend::SnapshotState;
 use crate::catalog::{Catalog, file_of};
-use crate::{NewSnapshot, OpenError, Performance, Rebuilt, State, Tiered};
+use crate::{CopyOf, NewSnapshot, OpenError, Performance, Rebuilt, State, Tiered};
 
 fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
     Options {
@@ -279,4 +280,62 @@ async fn a_check_compares_the_catalog_with_itself_and_the_engine() {
     );
     std::fs::write(file_of(&bench.url).unwrap(), vec![b'x'; 8192]).unwrap();
     assert!(crate::inspect(&bench.url, "", &keys()).await.damaged);
+}
+
+/// A relationship is in the catalog alone; which volumes lack one now, and what they were copied from, is said by name.
+#[tokio::test]
+async fn a_rebuild_names_what_was_replicated_and_from_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = url_in(folder.path());
+    let node = SimBackend::of_aggregate("00000000-0000-0000-0000-000000000001");
+    let bench = Bench {
+        control: open(&url, &node, 1).await.unwrap(),
+        node,
+        url,
+        _folder: Some(folder),
+    };
+    bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
+    bench.done(volume("src", "p", 1)).await;
+    for id in ["near", "far", "fresh"] {
+        let new = NewVolume {
+            protection: true,
+            ..new_volume(id, "p", 1)
+        };
+        bench.done(Mutation::CreateVolume(vol(id), new)).await;
+    }
+    let view = bench.control.view();
+    let of = |id: &str| view.volume(&vol(id)).unwrap();
+    let source = of("src").number.unwrap();
+    let far = "00000000-0000-0000-0000-000000000002";
+    for (id, identity) in [
+        ("near", crate::sim::identity(source, 3)),
+        ("far", format!("{far}/7/1/1.000000000").parse().unwrap()),
+    ] {
+        let copy = SnapshotState {
+            name: "daily".to_owned(),
+            created: 1,
+            used: 0,
+            label: String::new(),
+            busy: false,
+            number: 1,
+            identity,
+        };
+        bench.node.snapshots_mut(&of(id).key, |all| all.push(copy));
+    }
+    bench.control.close().await;
+    bench.node.revive();
+    remove(&bench.url);
+    let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
+    let rebuilt = rebuilt.unwrap().into_iter();
+    let copies: Vec<_> = rebuilt
+        .filter_map(|one| Some((one.name.id.to_string(), one.copy_of?)))
+        .collect();
+    assert_eq!(
+        copies,
+        [
+            ("far".to_owned(), CopyOf::Elsewhere(far.to_owned())),
+            ("fresh".to_owned(), CopyOf::Unknown),
+            ("near".to_owned(), CopyOf::Here(vol("src"))),
+        ]
+    );
 }
