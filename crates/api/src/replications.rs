@@ -1,8 +1,8 @@
 //! `volumes/*/replications` of the NetApp Volumes API, over the same relationships that ONTAP's interface shows.
 //!
 //! A replication is seen from both of its volumes under one id, with another role; what it is called, described and
-//! labelled is kept as the relationship's annotation, so that there is one record of it and not two that could disagree.
-//! A relationship that was made in ONTAP's words has no annotation and is shown under its destination's name.
+//! labelled is kept in the relationship's row, so that there is one record of it and not two that could disagree.
+//! A relationship that was made in ONTAP's words has none of this and is shown under its destination's name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use weir_control::{
 use weir_ontap::{Change, Cluster, Failure, Reason};
 use weir_replica::manager;
 use weir_replica::model::{
-    ABORTED, MirrorState, Path, Relationship, Status as Doing, TransferKind,
+    ABORTED, MirrorState, Note, Path, Relationship, Status as Doing, TransferKind,
 };
 
 use crate::app::{AppState, cluster, waiting};
@@ -67,34 +67,14 @@ pub enum Verb {
     Sync,
 }
 
-/// What a replication remembers that a relationship has no place for.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Note {
-    id: String,
-    description: Option<String>,
-    labels: Labels,
-    created: i64,
-}
-
-impl Note {
-    fn of(r: &Relationship) -> Note {
-        let value: Value = serde_json::from_str(&r.annotation).unwrap_or_default();
-        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-        Note {
-            id: text("id").unwrap_or_else(|| id_of(&r.destination)),
-            description: text("description"),
-            labels: value
-                .get("labels")
-                .and_then(|labels| serde_json::from_value(labels.clone()).ok())
-                .unwrap_or_default(),
-            created: value.get("created").and_then(Value::as_i64).unwrap_or(0),
-        }
-    }
-
-    fn text(&self) -> String {
-        json!({"id": self.id, "description": self.description, "labels": self.labels, "created": self.created})
-            .to_string()
-    }
+/// What is shown of a relationship that was made in ONTAP's words.
+fn note_of(r: &Relationship) -> Note {
+    r.note.clone().unwrap_or_else(|| Note {
+        id: id_of(&r.destination),
+        description: None,
+        labels: Labels::new(),
+        created: 0,
+    })
 }
 
 /// An id for a relationship that came without: its destination's name, as ids are written.
@@ -158,7 +138,7 @@ fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<See
     let all = all.map(|relationship| {
         let source = named(&relationship.source, view);
         Seen {
-            note: Note::of(&relationship),
+            note: note_of(&relationship),
             is_source: source == own,
             source,
             destination: named(&relationship.destination, view),
@@ -403,7 +383,7 @@ impl Asked<'_> {
             schedule: Some(schedule),
             throttle: None,
             tries: None,
-            annotation: note.text(),
+            note: Some(note),
             initialize: Some(manager::First::default()),
         };
         if let Err(refusal) = self.change(create).await {
@@ -524,7 +504,7 @@ impl Asked<'_> {
             schedule,
             throttle: None,
             tries: None,
-            annotation: Some(note.text()),
+            note: Some(note),
         };
         self.change(change).await?;
         self.done(ReplicationVerb::Update, id).await

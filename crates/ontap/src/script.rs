@@ -94,7 +94,7 @@ impl Script {
                 schedule: Some("5min".to_owned()),
                 throttle: None,
                 tries: None,
-                annotation: String::new(),
+                note: None,
                 initialize: None,
             };
             // Nothing speaks against it.

@@ -4,6 +4,7 @@
 //! Times are seconds since 1970, UTC; sizes bytes; throttles KB/s with 1 KB = 1,024 bytes, as ONTAP counts.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 pub use weir_base::limits::replica::{THROTTLE_LEAST, THROTTLE_MOST};
 
@@ -239,6 +240,19 @@ impl Transfer {
     }
 }
 
+/// What the API of NetApp Volumes has of a relationship, and ONTAP's words do not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The bare id of the replication.
+    pub id: String,
+    /// Free text.
+    pub description: Option<String>,
+    /// By key.
+    pub labels: BTreeMap<String, String>,
+    /// When the replication was made, seconds since 1970.
+    pub created: i64,
+}
+
 /// A relationship, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relationship {
@@ -272,9 +286,8 @@ pub struct Relationship {
     pub newest: Option<Copied>,
     /// The snapshot that readers of the destination see.
     pub exported: Option<Copied>,
-    /// What a client's program wants kept with it, as given; empty is nothing.
-    #[serde(default)]
-    pub annotation: String,
+    /// What the API of NetApp Volumes has of it besides; `None`: it was made in ONTAP's words.
+    pub note: Option<Note>,
 }
 
 impl Relationship {
@@ -296,7 +309,7 @@ impl Relationship {
             unhealthy_reason: None,
             newest: None,
             exported: None,
-            annotation: String::new(),
+            note: None,
         }
     }
 

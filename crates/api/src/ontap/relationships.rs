@@ -361,7 +361,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         schedule,
         throttle: throttle.flatten(),
         tries: None,
-        annotation: String::new(),
+        note: None,
         initialize: wish.map(|_| First::default()),
     };
     if let Err(refusal) = change_or(a, change, "create") {
@@ -462,7 +462,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
             schedule,
             throttle,
             tries: None,
-            annotation: None,
+            note: None,
         };
         change_or(a, change, "modify")?;
     }

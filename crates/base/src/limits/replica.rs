@@ -23,9 +23,6 @@ pub const MAX_GIVEN_NAME: usize = 256;
 /// Most bytes of a comment.
 pub const MAX_COMMENT: usize = 4096;
 
-/// Most bytes of what client programs want kept with a relationship.
-pub const MAX_CLIENT_ANNOTATION: usize = 32 << 10;
-
 /// What was received waits no longer for a checkpoint, whatever the rate.
 pub const BATCH_AGE: Duration = Duration::from_secs(3);
 

@@ -5,7 +5,8 @@
 //! and in whatever words. That is checked in the transaction that would take it away; and a relationship is made in the
 //! transaction that checks that its volumes are there.
 
-use crate::model::State;
+use super::names;
+use crate::model::{Extra, State};
 use crate::mutation::Mutation;
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
@@ -15,6 +16,12 @@ use weir_replica::model::{MirrorState, Path};
 
 /// What a verb makes of the rows. `now` is in seconds since 1970.
 pub fn change(view: &View, verb: &Verb, facts: &Facts, now: i64) -> Result<Vec<Edit>, Refusal> {
+    if let Verb::Create { note, .. } | Verb::Modify { note, .. } = verb
+        && let Some(note) = note
+    {
+        let description = note.description.as_deref().unwrap_or_default();
+        names::check_words(description, &note.labels, &Extra::new())?;
+    }
     let mut next = Changes::to(&view.relations);
     manager::change(&mut next, verb, facts, now)?;
     let edits = next.into_edits();
@@ -205,7 +212,12 @@ impl ReplicationHold {
                 ),
             ),
         };
-        Refusal::new(Status::FailedPrecondition, reason, message)
+        let status = match self {
+            // It passes.
+            ReplicationHold::Transfer { .. } => Status::Aborted,
+            _ => Status::FailedPrecondition,
+        };
+        Refusal::new(status, reason, message)
     }
 }
 

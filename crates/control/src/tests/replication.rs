@@ -44,7 +44,7 @@ fn create(from: &str, to: &str, unique: u128) -> Mutation {
         schedule: Some("often".to_owned()),
         throttle: Some(8192),
         tries: None,
-        annotation: String::new(),
+        note: None,
         initialize: None,
     };
     let facts = facts(unique);

@@ -26,7 +26,7 @@ mod tests;
 mod transfers;
 mod verbs;
 
-use crate::model::{ABORTED, Copied, Path, Policy, PolicyKind, TransferKind};
+use crate::model::{ABORTED, Copied, Note, Path, Policy, PolicyKind, TransferKind};
 use crate::retention::Held;
 use crate::schedule::Schedule;
 pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
@@ -108,8 +108,8 @@ pub enum Verb {
         throttle: Option<u64>,
         /// How often to try; `None` is [`TRIES`].
         tries: Option<u32>,
-        /// Stored and shown as [`Relationship::annotation`].
-        annotation: String,
+        /// Stored and shown as [`Relationship::note`].
+        note: Option<Note>,
         /// And begin the first transfer.
         initialize: Option<First>,
     },
@@ -125,8 +125,8 @@ pub enum Verb {
         throttle: Option<Option<u64>>,
         /// How often to try.
         tries: Option<u32>,
-        /// Replaces the stored [`Relationship::annotation`].
-        annotation: Option<String>,
+        /// Replaces the stored [`Relationship::note`].
+        note: Option<Note>,
     },
     /// Begin the first transfer: all that the policy copies.
     Initialize {

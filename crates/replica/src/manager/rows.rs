@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Global, Use, uuid};
 use crate::model::{
-    ABORTED, Copied, LastTransfer, MirrorState, Path, Policy, Relationship, SnapshotIdentity,
+    ABORTED, Copied, LastTransfer, MirrorState, Note, Path, Policy, Relationship, SnapshotIdentity,
     TransferKind, system_policies,
 };
 use crate::schedule::{self, Schedule};
@@ -64,8 +64,8 @@ pub struct Entry {
     pub stopping: bool,
     /// How many transfers were requested.
     pub transfers: u64,
-    /// Stored and shown as [`Relationship::annotation`].
-    pub annotation: String,
+    /// Stored and shown as [`Relationship::note`].
+    pub note: Option<Note>,
 }
 
 /// Work on a relationship's destination. It stays in the row until it has ended, so that it is begun again after a crash.

@@ -72,7 +72,7 @@ fn create(from: &str, to: &str) -> Verb {
         schedule: None,
         throttle: None,
         tries: None,
-        annotation: String::new(),
+        note: None,
         initialize: None,
     }
 }
@@ -84,7 +84,7 @@ fn modify(to: &str) -> Verb {
         schedule: None,
         throttle: None,
         tries: None,
-        annotation: None,
+        note: None,
     }
 }
 
@@ -96,7 +96,7 @@ fn with_schedule(to: &str, name: &str) -> Verb {
             schedule: Some(Some(name.to_owned())),
             throttle: None,
             tries: None,
-            annotation: None,
+            note: None,
         },
         verb => verb,
     }
@@ -109,7 +109,7 @@ fn with_throttle(to: &str, kbs: Option<u64>) -> Verb {
         schedule: None,
         throttle: Some(kbs),
         tries: None,
-        annotation: None,
+        note: None,
     }
 }
 
@@ -384,7 +384,7 @@ fn made_and_begun_in_one_step() {
             schedule,
             throttle,
             tries,
-            annotation,
+            note,
             ..
         } => Verb::Create {
             source,
@@ -393,7 +393,7 @@ fn made_and_begun_in_one_step() {
             schedule,
             throttle,
             tries,
-            annotation,
+            note,
             initialize: Some(First {
                 source_snapshot: Some(snapshot.to_owned()),
                 throttle: Some(Some(8192)),

@@ -365,7 +365,7 @@ impl Manager {
             unhealthy_reason: reason,
             newest: entry.newest.clone(),
             exported: entry.newest.clone(),
-            annotation: entry.annotation.clone(),
+            note: entry.note.clone(),
         }
     }
 

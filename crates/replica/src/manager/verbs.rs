@@ -9,9 +9,7 @@ use super::{
 use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
 use crate::retention::common;
 use crate::schedule;
-use weir_base::limits::replica::{
-    MAX_CLIENT_ANNOTATION, MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES,
-};
+use weir_base::limits::replica::{MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES};
 
 type Outcome = Result<(), Refused>;
 
@@ -45,7 +43,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             schedule,
             throttle,
             tries,
-            annotation,
+            note,
             initialize,
         } => {
             let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
@@ -54,7 +52,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
                 return refuse(Reason::State, looped(source, destination));
             }
             entry.tries = tries.unwrap_or(TRIES);
-            entry.annotation = short(annotation, MAX_CLIENT_ANNOTATION)?;
+            entry.note = note;
             if let Some(policy) = policy {
                 entry.policy = known_policy(&next.rows, policy)?;
             }
@@ -81,10 +79,8 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             schedule,
             throttle,
             tries,
-            annotation,
+            note,
         } => {
-            let annotation = annotation.map(|text| short(text, MAX_CLIENT_ANNOTATION));
-            let annotation = annotation.transpose()?;
             let policy = policy
                 .map(|name| known_policy(&next.rows, name))
                 .transpose()?;
@@ -100,7 +96,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             }
             entry.throttle = throttle.unwrap_or(entry.throttle);
             entry.tries = tries.unwrap_or(entry.tries);
-            entry.annotation = annotation.unwrap_or(entry.annotation);
+            entry.note = note.or(entry.note);
             next.put(entry);
         }
         Verb::Initialize {
@@ -547,7 +543,7 @@ fn reverse(next: &mut Changes, destination: &Path, facts: &Facts, now: i64) -> O
         schedule: before.schedule,
         throttle: before.throttle,
         tries: before.tries,
-        annotation: before.annotation,
+        note: before.note,
         ..fresh
     };
     resynchronize(&next.rows, &mut entry, Some(&before.uuid), facts, now)?;
@@ -627,7 +623,7 @@ fn new_entry(
         anew: false,
         stopping: false,
         transfers: 0,
-        annotation: String::new(),
+        note: None,
     })
 }
 
@@ -807,15 +803,11 @@ fn sound(name: &str, what: &str) -> Outcome {
 }
 
 fn brief(text: String) -> Result<String, Refused> {
-    short(text, MAX_COMMENT)
-}
-
-fn short(text: String, most: usize) -> Result<String, Refused> {
-    match text.len() <= most {
+    match text.len() <= MAX_COMMENT {
         true => Ok(text),
         false => refuse(
             Reason::Invalid,
-            format!("A text is longer than {most} bytes."),
+            format!("A text is longer than {MAX_COMMENT} bytes."),
         ),
     }
 }
