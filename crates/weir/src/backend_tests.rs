@@ -269,6 +269,22 @@ fn what_is_deleted_is_withdrawn_at_once_and_gone_for_good_with_a_checkpoint() {
 }
 
 #[test]
+fn a_destination_is_made_in_one_call_and_found_again() {
+    let node = node();
+    let spec = VolumeSpec {
+        key: "v-1".to_owned(),
+        capacity: limited(1 << 30),
+        root_mode: 0o755,
+        clone_of: None,
+        protection: true,
+    };
+    for _ in 0..2 {
+        assert!(node.create_volume(&spec).unwrap().protection);
+    }
+    assert!(!volume(&node, "v-2").protection);
+}
+
+#[test]
 fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
     let node = node();
     let of = |parent: &str, snapshot: &str| VolumeSpec {
