@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use weir_control::{
     AccessType, ExportRule, Extra, KerberosRules, NewVolume, Performance, Presentation, Protocol,
-    Snapshot, SquashMode, State, Status, Tiered, View, Volume, VolumeChange, rules,
+    Snapshot, SquashMode, State, Status, Tiered, View, Volume, VolumeChange, figures,
 };
 
 /// The clients of an option that has no addresses: all of them.
@@ -44,7 +44,7 @@ pub fn instance(view: &View, i: &Volume, tiered: &Tiered, ip: IpAddr) -> Object 
         .set("exportPaths", export_paths(i))
         .set("tags", Value::Null)
         .labels(&i.labels);
-    if let Some(l) = rules::tier_figures(&view.levels, i) {
+    if let Some(l) = figures::tier_figures(&view.levels, i) {
         m.set(
             "performanceLimits",
             json!({

@@ -3,7 +3,6 @@
 //! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
 use crate::job::Job;
-use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Name, SnapshotName, Target, VolumeName};
@@ -14,6 +13,21 @@ use crate::rules::{self, replication};
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
+
+/// Makes text of what clients are to be shown of an operation's target. Called in the change with which the operation ends, so
+/// what it says is of that very moment; it is not to wait for anything.
+pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
+
+/// An operation's response, if it has been done.
+pub(crate) fn response(
+    render: Option<&Render>,
+    draft: &Draft<'_>,
+    operation: &Operation,
+    outcome: &Outcome,
+) -> Option<Arc<str>> {
+    let render = render.filter(|_| *outcome == Outcome::Done)?;
+    render(&draft.view, &operation.target()).map(Into::into)
+}
 
 /// What [`apply`] needs to know that is not in the view.
 pub(crate) struct Facts {
@@ -50,7 +64,7 @@ fn idle(view: &View, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
 
 /// Makes the change in the draft, with its operation and its line in the audit log; or refuses.
 pub(crate) fn apply(
-    works: &Works,
+    render: Option<&Render>,
     draft: &mut Draft<'_>,
     mutation: &Mutation,
     actor: &Actor,
@@ -86,7 +100,7 @@ pub(crate) fn apply(
         operation.ended = Some(draft.now);
         operation.outcome = Some(Outcome::Done);
     } else if ends {
-        operation.response = works.response(draft, &operation, &Outcome::Done);
+        operation.response = response(render, draft, &operation, &Outcome::Done);
         draft.end(&operation, Outcome::Done, operation.response.clone());
         operation.ended = Some(draft.now);
         operation.outcome = Some(Outcome::Done);

@@ -5,6 +5,7 @@
 //! the threads that serve requests.
 
 use crate::model::EngineSnapshot;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weir_vfs::Flavours;
 pub use weir_volume::SnapshotIdentity;
@@ -273,4 +274,30 @@ pub trait Backend: Send + Sync + 'static {
     fn reached(&self, point: Point) -> bool;
     /// Changes what is served and what is in force, at once and without interrupting anyone.
     fn publish(&self, publication: Arc<Publication>) -> Result<(), BackendError>;
+}
+
+/// Calls the node, on the spot or on a thread that may wait. A panic is a failure of the call.
+pub(crate) async fn call<T: Send + 'static>(
+    backend: &Arc<dyn Backend>,
+    on_the_spot: bool,
+    f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
+) -> Result<T, BackendError> {
+    if on_the_spot {
+        return catch_unwind(AssertUnwindSafe(|| f(&**backend)))
+            .unwrap_or_else(|_| Err(BackendError::Failed("the call panicked".to_owned())));
+    }
+    let backend = Arc::clone(backend);
+    tokio::task::spawn_blocking(move || f(&*backend))
+        .await
+        .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
+}
+
+/// Whether an engine volume's key has the form of those made from the catalog.
+pub(crate) fn is_keyed(key: &str) -> bool {
+    key.strip_prefix("v-").is_some_and(|hex| {
+        hex.len() == 16
+            && hex
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
 }

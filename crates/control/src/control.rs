@@ -2,19 +2,21 @@
 
 use crate::accept::{self, Facts};
 use crate::adopt;
-use crate::backend::{Backend, Throttled};
-use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
-use crate::jobs::{self, Place, Works};
+use crate::backend::{self, Backend, Throttled};
+use crate::catalog::{AuditEntry, Catalog, TokenRecord};
+use crate::jobs::Works;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Collection, Name, Target, VolumeName};
+use crate::open_error::OpenError;
 use crate::publish::{self, InForce};
 use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
 use crate::store::Store;
+use crate::submit::{at_least, begin, closing, may_administer, may_change, operation_name};
 use crate::usage::Usage;
 use crate::view::View;
 use std::net::IpAddr;
@@ -46,55 +48,6 @@ pub struct Options {
     pub device_bytes: u64,
 }
 
-/// Why the control plane could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The catalog's database could not be opened, read or written.
-    #[error("the catalog {0}: {1}{hint}", hint = damage_hint(.1))]
-    Catalog(String, CatalogError),
-    /// The catalog needs a service level or tier that no levels file has.
-    #[error(
-        "{0} has service level {1}, which no levels file defines; start with the --service-levels file that it was made with"
-    )]
-    Level(String, String),
-    /// The engine has volumes, and the catalog is empty.
-    #[error(
-        "the catalog {catalog} is empty, but the aggregate has {count} volumes that a catalog has known: {volumes}. Nothing is \
-         served and nothing was changed. If the catalog is elsewhere, name it with --catalog; if it was lost, put a copy \
-         of it back, or make it anew from the engine's records with `weir catalog rebuild`"
-    )]
-    Lost {
-        /// Address of the empty catalog.
-        catalog: String,
-        /// How many such volumes the engine has.
-        count: usize,
-        /// Names of the first of them.
-        volumes: String,
-    },
-    /// The catalog is another aggregate's.
-    #[error(
-        "the catalog {catalog} belongs to aggregate {theirs}, and this is {ours}. Nothing is served and nothing was changed: \
-         name the right one with --catalog, or put it back"
-    )]
-    Foreign {
-        /// Address of the other aggregate's catalog.
-        catalog: String,
-        /// Identity of the aggregate that it belongs to.
-        theirs: String,
-        /// Identity of the engine's aggregate.
-        ours: String,
-    },
-    /// The node could not be made to match.
-    #[error("bringing the volumes to what the catalog says: {0}")]
-    Backend(String),
-}
-
-impl OpenError {
-    pub(crate) fn from_catalog(catalog: &Catalog, error: CatalogError) -> OpenError {
-        OpenError::Catalog(catalog.url().to_owned(), error)
-    }
-}
-
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
 pub struct Control {
     pub(crate) works: Arc<Works>,
@@ -118,6 +71,21 @@ impl Control {
         Ok(control)
     }
 
+    /// Opens the catalog as [`Control::open`] does, but first gives rows to volumes that the engine has and the catalog
+    /// does not know; closes it again. Returns those volumes, by name.
+    ///
+    /// # Errors
+    /// As [`Control::open`].
+    pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
+        let (control, mut rebuilt) = Control::open_with(options, true).await?;
+        let (view, node) = (control.view(), Arc::clone(&control.works.backend));
+        for one in rebuilt.iter_mut().filter(|one| one.copy_of.is_some()) {
+            one.copy_of = Some(rebuild::origin(&view, &one.name, &node.aggregate()));
+        }
+        control.close().await;
+        Ok(rebuilt)
+    }
+
     /// With `rebuild`, gives rows to engine volumes that the catalog does not know, and returns them.
     pub(crate) async fn open_with(
         options: Options,
@@ -133,7 +101,7 @@ impl Control {
         } = options;
         if !rebuild && Catalog::is_missing(&catalog) {
             // Before one is made: a copy could not be put back beside what an empty one leaves.
-            let engine = jobs::call(&backend, false, |node| node.volumes()).await;
+            let engine = backend::call(&backend, false, |node| node.volumes()).await;
             let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
             rebuild::refuse_empty(&shown(&catalog), &engine)?;
         }
@@ -144,7 +112,7 @@ impl Control {
             let settled = catalog.settled().await;
             let settled = settled.map_err(|e| OpenError::from_catalog(&catalog, e))?;
             if !rebuild && !settled {
-                let engine = jobs::call(&backend, false, |node| node.volumes()).await;
+                let engine = backend::call(&backend, false, |node| node.volumes()).await;
                 let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
                 rebuild::refuse_empty(catalog.url(), &engine)?;
             }
@@ -293,7 +261,15 @@ impl Control {
         };
         let name = mutation.target().place().name("operation-0-0");
         self.works.store.try_out(|draft| {
-            accept::apply(&self.works, draft, mutation, actor, &facts, name).map(|_| ())
+            accept::apply(
+                self.works.render.get(),
+                draft,
+                mutation,
+                actor,
+                &facts,
+                name,
+            )
+            .map(|_| ())
         })
     }
 
@@ -503,117 +479,6 @@ impl Control {
     }
 }
 
-/// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
-/// Returns the operation, as it was accepted, once it is in the catalog.
-async fn begin<E: From<Refusal>>(
-    works: Arc<Works>,
-    mutation: Mutation,
-    again: impl FnOnce(&View) -> Result<Option<Mutation>, E>,
-    actor: Actor,
-    facts: Facts,
-    name: Name,
-) -> Result<Operation, E> {
-    let mut refused = None;
-    let begun = works.store.change_or(|draft| {
-        let newer = again(&draft.view)?;
-        let mutation = newer.as_ref().unwrap_or(&mutation);
-        let accepted = at_least(&actor, mutation.role())
-            .and_then(|()| accept::apply(&works, draft, mutation, &actor, &facts, name.clone()));
-        let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
-        let runs = !accepted.operation.done();
-        let place = runs.then(|| works.lanes.enter(accepted.lane, &name));
-        let place = place.flatten();
-        let label = match mutation {
-            Mutation::CreateSnapshot(name, _) => draft.view.snapshot(name),
-            _ => None,
-        };
-        let label = label.map(|snapshot| snapshot.snapmirror_label().to_owned());
-        Ok((accepted.operation, place, label))
-    });
-    let ((operation, place, label), ticket) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            if let Some(refusal) = refused {
-                note(&works, &mutation, &actor, &refusal);
-            }
-            return Err(error);
-        }
-    };
-    let early = match (&place, label) {
-        (Some(place), Some(label)) => works.take_early(&operation, label, place),
-        _ => None,
-    };
-    if let Err(why) = ticket.committed().await {
-        if let Some(early) = early {
-            works.rollback_snapshot(&operation, early).await;
-        }
-        return Err(why.into());
-    }
-    if let Some(place) = place {
-        let operation = operation.clone();
-        tokio::spawn(async move { works.run(operation, place, early).await });
-    }
-    Ok(operation)
-}
-
-/// A name for a mutation's operation.
-pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutation) -> Name {
-    operation_on(clock, rng, &mutation.target())
-}
-
-/// A name for an operation on `target`.
-pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) -> Name {
-    let at = clock.now();
-    let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
-    let tail = rng.next_u64() as u32;
-    target
-        .place()
-        .name(&format!("operation-{millis}-{tail:08x}"))
-}
-
-/// From what is asked for to a job that can be run, once it is in the catalog.
-pub(crate) async fn accepted(
-    works: &Works,
-    mutation: Mutation,
-    actor: &Actor,
-    facts: &Facts,
-    name: Name,
-) -> Result<(Operation, Option<Place>), Refusal> {
-    let begun = may_change(actor).and_then(|()| {
-        works.store.change(|draft| {
-            let accepted = accept::apply(works, draft, &mutation, actor, facts, name.clone())?;
-            let place = works.lanes.enter(accepted.lane, &name);
-            Ok((accepted.operation, place))
-        })
-    });
-    let ((operation, place), ticket) = match begun {
-        Ok(begun) => begun,
-        Err(refusal) => {
-            note(works, &mutation, actor, &refusal);
-            return Err(refusal);
-        }
-    };
-    ticket.committed().await?;
-    Ok((operation, place))
-}
-
-/// Puts a refusal into the audit log. No caller waits for it to be written.
-fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
-    let target: String = mutation.target().to_string().chars().take(300).collect();
-    let words = match mutation {
-        Mutation::Replicate { .. } => format!("refused: {}", refusal.message),
-        _ => format!("refused: {}", refusal.reason),
-    };
-    let words: String = words.chars().take(300).collect();
-    let noted = works.store.change(|draft| {
-        draft.audit(actor, mutation.verb(), target.clone(), &words);
-        Ok(())
-    });
-    if let Err(why) = noted {
-        tracing::debug!(%why, "a refusal that is not in the audit log");
-    }
-}
-
 /// Sets right, from time to time, what could not be done when it was to be done.
 async fn tidy(works: Arc<Works>) {
     loop {
@@ -622,41 +487,9 @@ async fn tidy(works: Arc<Works>) {
     }
 }
 
-pub(crate) fn may_change(actor: &Actor) -> Result<(), Refusal> {
-    at_least(actor, Role::Editor)
-}
-
-fn may_administer(actor: &Actor) -> Result<(), Refusal> {
-    at_least(actor, Role::Admin)
-}
-
-fn at_least(actor: &Actor, role: Role) -> Result<(), Refusal> {
-    if actor.role >= role {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        Status::PermissionDenied,
-        "ROLE_INSUFFICIENT",
-        format!(
-            "token {} has role {}; this needs {}",
-            actor.name,
-            actor.role.as_str(),
-            role.as_str()
-        ),
-    ))
-}
-
 fn no_operation(name: &Name) -> Refusal {
     let name = name.full(Collection::Operations);
     Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
-}
-
-fn closing() -> Refusal {
-    Refusal::new(
-        Status::Unavailable,
-        "CLOSING",
-        "the server is being stopped",
-    )
 }
 
 fn check_levels(view: &View) -> Result<(), OpenError> {
@@ -678,16 +511,6 @@ fn check_levels(view: &View) -> Result<(), OpenError> {
         }
     }
     Ok(())
-}
-
-/// What can be done about a catalog that is damaged.
-fn damage_hint(error: &CatalogError) -> &'static str {
-    match error.is_damage() {
-        true => {
-            ". Put a copy of it back, or make it anew from the engine's records with `weir catalog rebuild`"
-        }
-        false => "",
-    }
 }
 
 /// A URL that could not be opened, fit to be shown.

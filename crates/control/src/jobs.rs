@@ -29,12 +29,11 @@
 //! each deletion would slow down writers. What has a tombstone in the catalog is deleted again after a crash; the tombstone
 //! goes when the node has reached the point behind the deletion ([`Works::delete_deferred`], [`Works::settle`]).
 
-use crate::accept::{self, split_lane};
-use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
+use crate::accept::{self, Render, split_lane};
+use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
 use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, Target, VolumeName};
-use crate::outside::Render;
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
 use crate::rules;
@@ -42,7 +41,6 @@ use crate::stamp::Stamp;
 use crate::store::{Draft, Store};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -125,22 +123,6 @@ impl Drop for Place {
 
 /// A snapshot that is being taken before its operation is in the catalog.
 pub(crate) type Early = JoinHandle<Result<TakenSnapshot, BackendError>>;
-
-/// Calls the node, on the spot or on a thread that may wait. A panic is a failure of the call.
-pub(crate) async fn call<T: Send + 'static>(
-    backend: &Arc<dyn Backend>,
-    on_the_spot: bool,
-    f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
-) -> Result<T, BackendError> {
-    if on_the_spot {
-        return catch_unwind(AssertUnwindSafe(|| f(&**backend)))
-            .unwrap_or_else(|_| Err(BackendError::Failed("the call panicked".to_owned())));
-    }
-    let backend = Arc::clone(backend);
-    tokio::task::spawn_blocking(move || f(&*backend))
-        .await
-        .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
-}
 
 /// Everything that jobs work with.
 pub(crate) struct Works {
@@ -311,7 +293,7 @@ impl Works {
                 true => forget(draft, &job.target()),
                 false => None,
             };
-            let response = self.response(draft, &operation, &outcome);
+            let response = accept::response(self.render.get(), draft, &operation, &outcome);
             draft.end(&operation, outcome.clone(), response);
             gone
         });
@@ -726,14 +708,4 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
         Job::Split(_) => split_lane(id),
         _ => id,
     }
-}
-
-/// Whether an engine volume's key has the form of those made from the catalog.
-pub(crate) fn is_keyed(key: &str) -> bool {
-    key.strip_prefix("v-").is_some_and(|hex| {
-        hex.len() == 16
-            && hex
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    })
 }

@@ -6,6 +6,8 @@ mod assigned;
 pub mod backend;
 mod catalog;
 mod control;
+pub mod figures;
+mod first;
 pub mod job;
 mod jobs;
 pub mod levels;
@@ -13,6 +15,7 @@ pub mod model;
 pub mod mutation;
 pub mod name;
 pub mod named;
+mod open_error;
 mod outside;
 pub mod policy;
 mod publish;
@@ -26,12 +29,15 @@ mod schedules;
 pub mod sim;
 mod stamp;
 mod store;
+mod submit;
 mod usage;
 mod view;
 
+pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling};
 pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
-pub use control::{Control, OpenError, Options};
+pub use control::{Control, Options};
+pub use figures::PoolUse;
 pub use job::{Job, ReplicationVerb};
 pub use levels::Levels;
 pub use model::*;
@@ -42,11 +48,11 @@ pub use name::{
 pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
-pub use outside::Render;
+pub use open_error::OpenError;
 pub use rebuild::{CopyOf, Rebuilt};
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;
-pub use view::{PoolUse, View, Within};
+pub use view::{View, Within};
 
 #[cfg(test)]
 mod tests;

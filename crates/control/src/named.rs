@@ -266,6 +266,43 @@ pub(crate) fn as_sent(enabled: bool, copies: &[Copies]) -> Value {
     out
 }
 
+/// Policies that every catalog has, and nobody changes: ONTAP's own snapshot policies.
+pub(crate) fn builtin() -> Vec<NamedPolicy> {
+    let copies = |schedule: &str, at, keep| Copies {
+        schedule: schedule.into(),
+        at,
+        keep,
+    };
+    let sunday = Numbers::one(0);
+    let hourly = copies("hourly", Schedule::hourly(5), 6);
+    let daily = copies("daily", Schedule::daily(0, 10), 2);
+    let weekly = |keep| copies("weekly", Schedule::weekly(sunday, 0, 15), keep);
+    let policy = |id, name: &str, comment: &str, copies| NamedPolicy {
+        id,
+        name: PolicyName::new(NamedKind::Snapshot, "", name),
+        revision: 1,
+        comment: comment.to_owned(),
+        body: PolicyBody::Snapshot {
+            enabled: true,
+            copies,
+        },
+    };
+    vec![
+        policy(
+            1,
+            "default",
+            "Default policy with hourly, daily & weekly schedules.",
+            vec![hourly.clone(), daily.clone(), weekly(2)],
+        ),
+        policy(
+            LAST_BUILTIN,
+            "default-1weekly",
+            "Default policy with 6 hourly, 2 daily & 1 weekly schedule.",
+            vec![hourly, daily, weekly(1)],
+        ),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

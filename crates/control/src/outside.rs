@@ -5,34 +5,16 @@
 //! mutation, and were it lost the transfer would be begun again and come to the same end. And clients poll operations by
 //! name ([`Control::record`]).
 
-use crate::control::{Control, operation_on};
+use crate::accept::Render;
+use crate::control::Control;
 use crate::job::{Job, ReplicationVerb};
-use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome};
-use crate::name::{ReplicationName, Target};
+use crate::name::ReplicationName;
 use crate::refusal::Refusal;
 use crate::rules::replication;
-use crate::store::Draft;
-use crate::view::View;
+use crate::submit::operation_on;
 use std::sync::Arc;
 use weir_replica::manager::{self, Changes, Step};
-
-/// Makes text of what clients are to be shown of an operation's target. Called in the change with which the operation ends, so
-/// what it says is of that very moment; it is not to wait for anything.
-pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
-
-impl Works {
-    /// An operation's response, if it has been done.
-    pub(crate) fn response(
-        &self,
-        draft: &Draft<'_>,
-        operation: &Operation,
-        outcome: &Outcome,
-    ) -> Option<Arc<str>> {
-        let render = self.render.get().filter(|_| *outcome == Outcome::Done)?;
-        render(&draft.view, &operation.target()).map(Into::into)
-    }
-}
 
 impl Control {
     /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after.

@@ -10,8 +10,7 @@
 //! Most changes in a mutation's course concern nothing that the data path sees. Comparing finds this in some
 //! microseconds, on the spot: the node is called, and a thread woken for it, only where there is something to say.
 
-use crate::backend::{Backend, BackendError, ExportSpec, Publication};
-use crate::jobs::call;
+use crate::backend::{Backend, BackendError, ExportSpec, Publication, call};
 use crate::model::{Pool, State, Volume};
 use crate::name::{Name, Surface, VolumeName};
 use crate::record::Record;

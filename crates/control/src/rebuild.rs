@@ -6,14 +6,14 @@
 //! readable record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes
 //! need.
 
-use crate::backend::VolumeState;
+use crate::backend::{VolumeState, is_keyed};
 use crate::catalog::Catalog;
-use crate::control::{Control, OpenError, Options};
-use crate::jobs::{Works, is_keyed};
+use crate::first;
+use crate::jobs::Works;
 use crate::model::{Pool, Presentation, QosType, Volume};
 use crate::name::{Name, Place, VolumeName};
+use crate::open_error::OpenError;
 use crate::record::Record;
-use crate::recover;
 use crate::rules::{self, paths};
 use crate::store::Draft;
 use crate::view::View;
@@ -49,25 +49,8 @@ pub enum CopyOf {
     Unknown,
 }
 
-impl Control {
-    /// Opens the catalog as [`Control::open`] does, but first gives rows to volumes that the engine has and the catalog
-    /// does not know; closes it again. Returns those volumes, by name.
-    ///
-    /// # Errors
-    /// As [`Control::open`].
-    pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
-        let (control, mut rebuilt) = Control::open_with(options, true).await?;
-        let (view, node) = (control.view(), Arc::clone(&control.works.backend));
-        for one in rebuilt.iter_mut().filter(|one| one.copy_of.is_some()) {
-            one.copy_of = Some(origin(&view, &one.name, &node.aggregate()));
-        }
-        control.close().await;
-        Ok(rebuilt)
-    }
-}
-
 /// Where the newest snapshot of a destination was made.
-fn origin(view: &View, name: &VolumeName, aggregate: &str) -> CopyOf {
+pub(crate) fn origin(view: &View, name: &VolumeName, aggregate: &str) -> CopyOf {
     let made = view.snapshots(name, None).filter_map(|s| s.engine);
     let Some(newest) = made.max_by_key(|engine| engine.number) else {
         return CopyOf::Unknown;
@@ -204,8 +187,8 @@ fn put(
     let limit = Some(state.limit).filter(|limit| *limit > 0);
     let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
     let presentation = record.as_ref().map_or_else(
-        || Presentation::in_pool(recover::POOL),
-        |record| record.presentation(recover::POOL, TIER),
+        || Presentation::in_pool(first::POOL),
+        |record| record.presentation(first::POOL, TIER),
     );
     let mut made = Volume {
         key: state.key.as_str().into(),
@@ -217,7 +200,7 @@ fn put(
         unix_permissions: record
             .as_ref()
             .and_then(|record| record.mode)
-            .unwrap_or(recover::ROOT_MODE),
+            .unwrap_or(first::ROOT_MODE),
         clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
             let parent = names.get(key).cloned().or_else(|| {
                 let mut volumes = draft.view.volumes.values();
@@ -229,7 +212,7 @@ fn put(
         splitting: state.splitting,
         description: "its row was made anew from the engine's record; no client may use it until it has export rules"
             .to_owned(),
-        ..recover::volume(name, lost.id, gib, draft.now)
+        ..first::volume(name, lost.id, gib, draft.now)
     };
     if made.tiered().is_some() {
         // It has NFSv3 then, and the record does not say what it had.
@@ -239,13 +222,13 @@ fn put(
         let level = record.as_ref().and_then(|record| record.level.clone());
         let level = level.filter(|level| draft.view.levels.pool(level).is_some());
         draft.put_pool(Pool {
-            service_level: level.unwrap_or_else(|| recover::LEVEL.into()),
+            service_level: level.unwrap_or_else(|| first::LEVEL.into()),
             qos_type: match made.throughput_mibps() {
                 Some(_) => QosType::Manual,
                 None => QosType::Auto,
             },
             description: "made anew from the engine's records of its volumes".to_owned(),
-            ..recover::pool(pool, pool_id, 1, draft.now)
+            ..first::pool(pool, pool_id, 1, draft.now)
         });
     }
     draft.put_volume(made);

@@ -9,32 +9,24 @@
 //!   But where the engine has volumes that a catalog has known, an empty catalog is a lost one, and nothing is started
 //!   ([`crate::rebuild`]).
 
-use crate::backend::{Capacity, VolumeState};
+use crate::backend::{Capacity, VolumeState, is_keyed};
 use crate::catalog::Loaded;
-use crate::control::OpenError;
+use crate::first::{POOL, pool, volume};
 use crate::job::Job;
-use crate::jobs::{Works, is_keyed, lane_of};
-use crate::model::{
-    Operation, Outcome, Pool, Presentation, Protocol, QosType, Runs, State, Volume,
-};
-use crate::name::{Name, Place, VolumeName};
+use crate::jobs::{Works, lane_of};
+use crate::model::{Operation, Outcome, State};
+use crate::name::Place;
+use crate::open_error::OpenError;
 use crate::publish;
 use crate::rebuild::{self, Rebuilt};
 use crate::rules;
-use crate::stamp::Stamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 use weir_base::Rng;
 
 const GIB: u64 = 1 << 30;
-/// The pool of the first start.
-pub(crate) const POOL: &str = "default";
-/// The service level of that pool.
-pub(crate) const LEVEL: &str = "UNLIMITED";
 /// The volume of the first start.
 const VOLUME: &str = "vol1";
-/// The mode of its root, as of a new ext4 file system.
-pub(crate) const ROOT_MODE: u32 = 0o755;
 
 /// What kind of start it is.
 #[derive(Clone, Copy)]
@@ -267,56 +259,4 @@ async fn first_start(
     made.await
         .map(|_| ())
         .map_err(|refusal| OpenError::Backend(refusal.message))
-}
-
-pub(crate) fn pool(name: Name, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
-    Pool {
-        id,
-        name,
-        revision: 1,
-        state: State::Ready,
-        state_details: String::new(),
-        created: now,
-        service_level: LEVEL.into(),
-        capacity_gib,
-        qos_type: QosType::Auto,
-        custom_performance: false,
-        total_throughput_mibps: None,
-        total_iops: None,
-        description: "made by the first start: the whole device, without limits".to_owned(),
-        labels: Default::default(),
-        extra: Default::default(),
-    }
-}
-
-pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -> Volume {
-    Volume {
-        id,
-        key: format!("v-{id:016x}").into(),
-        number: None,
-        revision: 1,
-        state: State::Ready,
-        state_details: String::new(),
-        created: now,
-        presentation: Presentation::in_pool(POOL),
-        share_name: name.id.clone(),
-        paths: vec![name.id.clone()],
-        name,
-        capacity_gib,
-        protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
-        export_rules: None,
-        unix_permissions: ROOT_MODE,
-        snapshot_directory: true,
-        snap_reserve: None,
-        snapshot_policy: None,
-        snapshot_runs: Runs::new(),
-        deletion_restricted: false,
-        clone_of: None,
-        splitting: false,
-        protection: false,
-        assigned: Default::default(),
-        description: String::new(),
-        labels: Default::default(),
-        extra: Default::default(),
-    }
 }

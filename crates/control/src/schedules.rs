@@ -10,7 +10,6 @@
 //! care.
 
 use crate::accept::Facts;
-use crate::control::{accepted, operation_name};
 use crate::jobs::Works;
 use crate::model::{Actor, Labels, Period, Role, SNAPMIRROR_LABEL, State, Volume};
 use crate::mutation::{Mutation, NewSnapshot};
@@ -18,6 +17,7 @@ use crate::name::{SnapshotName, VolumeName};
 use crate::policy::{self, Rules, Wants};
 use crate::refusal::{Refusal, Status};
 use crate::rules::replication;
+use crate::submit::{accepted, operation_name};
 use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Checking a catalog that no server has open, against the engine's volumes: the catalog's part of `weir check`.
 
 use super::{Catalog, CatalogError, file_of, readable};
-use crate::jobs::is_keyed;
+use crate::backend::is_keyed;
 use crate::model::{State, Volume};
 use crate::name::Surface;
 use sqlx::Row;

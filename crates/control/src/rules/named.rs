@@ -5,15 +5,15 @@
 //! that changes a policy changes all volumes that refer to it, or none: the rules of volumes hold for each
 //! ([`volume::update`]). A setting that is given to a volume directly ends its reference.
 
-use super::{exports, names, pool, volume, words};
+use super::{exports, names, pool, volume};
 use crate::assigned::{Assign, Assigned, Ceiling};
+use crate::figures::words;
 use crate::levels::{Follows, MIB};
 use crate::model::{ExportRule, Extra, Period, Pool, QosType, Volume};
 use crate::mutation::VolumeChange;
 use crate::name::VolumeName;
 use crate::named::{
-    Copies, LAST_BUILTIN, NamedKind, NamedPolicy, PolicyBody, PolicyChange, PolicyName, as_sent,
-    described,
+    NamedKind, NamedPolicy, PolicyBody, PolicyChange, PolicyName, as_sent, described,
 };
 use crate::policy;
 use crate::refusal::{Refusal, Status};
@@ -22,44 +22,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_qos::plan::VolumePlan;
-use weir_replica::schedule::{Numbers, Schedule};
-
-/// Policies that every catalog has, and nobody changes: ONTAP's own snapshot policies.
-pub fn builtin() -> Vec<NamedPolicy> {
-    let copies = |schedule: &str, at, keep| Copies {
-        schedule: schedule.into(),
-        at,
-        keep,
-    };
-    let sunday = Numbers::one(0);
-    let hourly = copies("hourly", Schedule::hourly(5), 6);
-    let daily = copies("daily", Schedule::daily(0, 10), 2);
-    let weekly = |keep| copies("weekly", Schedule::weekly(sunday, 0, 15), keep);
-    let policy = |id, name: &str, comment: &str, copies| NamedPolicy {
-        id,
-        name: PolicyName::new(NamedKind::Snapshot, "", name),
-        revision: 1,
-        comment: comment.to_owned(),
-        body: PolicyBody::Snapshot {
-            enabled: true,
-            copies,
-        },
-    };
-    vec![
-        policy(
-            1,
-            "default",
-            "Default policy with hourly, daily & weekly schedules.",
-            vec![hourly.clone(), daily.clone(), weekly(2)],
-        ),
-        policy(
-            LAST_BUILTIN,
-            "default-1weekly",
-            "Default policy with 6 hourly, 2 daily & 1 weekly schedule.",
-            vec![hourly, daily, weekly(1)],
-        ),
-    ]
-}
 
 fn refuse<T>(status: Status, reason: &'static str, message: String) -> Result<T, Refusal> {
     Err(Refusal::new(status, reason, message))

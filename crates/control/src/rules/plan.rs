@@ -5,7 +5,7 @@
 //! that was given, though there the sum of the volumes never exceeds the pool. Weights are scaled by one divisor a
 //! pool, which depends on the pool alone, so that a new volume changes no other volume's.
 
-use super::{
+use crate::figures::{
     pool_iops, pool_source, pool_throughput, tier_figures, volume_source, volume_throughput, words,
 };
 use crate::levels::{Figures, Follows, Levels, MIB};

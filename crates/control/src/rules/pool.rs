@@ -1,7 +1,8 @@
 //! Storage pools: what may be made, changed and deleted.
 
-use super::words::{count, decimal, gib, mibps};
-use super::{automatic, bytes_of, names, pool_throughput};
+use super::names;
+use crate::figures::words::{count, decimal, gib, mibps};
+use crate::figures::{automatic, bytes_of, pool_throughput};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{Pool, Presentation, QosType, State, Volume};
 use crate::mutation::{NewPool, PoolChange};

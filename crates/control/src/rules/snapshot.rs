@@ -1,7 +1,7 @@
 //! Snapshots: what may be taken, described anew, deleted, and reverted to.
 
 use super::names;
-use super::words::count;
+use crate::figures::words::count;
 use crate::model::{Snapshot, State, Volume};
 use crate::mutation::{NewSnapshot, SnapshotChange};
 use crate::name::{SnapshotName, VolumeName};

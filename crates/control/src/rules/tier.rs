@@ -1,7 +1,7 @@
 //! Tiers of Filestore: how large a volume of one may be, and what performance may be asked for.
 
-use super::asked_iops;
-use super::words::{count, gb};
+use crate::figures::asked_iops;
+use crate::figures::words::{count, gb};
 use crate::levels::Tier;
 use crate::model::{Performance, Tiered, Volume};
 use crate::refusal::{Refusal, Status};

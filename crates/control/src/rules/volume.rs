@@ -1,10 +1,11 @@
 //! Volumes of either surface: what may be made, changed, moved and deleted.
 
 use super::named::{self, Given};
-use super::words::{count, decimal, gib, mibps};
-use super::{automatic, bytes_of, exports, names, paths, pool_throughput, tier, volume_cap};
+use super::{exports, names, paths, tier};
 use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
+use crate::figures::words::{count, decimal, gib, mibps};
+use crate::figures::{automatic, bytes_of, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{Pool, Pooled, Presentation, Protocol, QosType, Runs, State, Volume};
 use crate::mutation::{NewVolume, VolumeChange};

@@ -1,8 +1,9 @@
 //! Every rule and limit of the reference documents that concerns provisioning, row by row.
 
+use crate::figures::{self, tier_limits};
 use crate::levels::Levels;
 use crate::model::{Performance, Pooled, Presentation};
-use crate::rules::{self, tier_limits};
+use crate::rules;
 use crate::view::View;
 use crate::{Pool, QosType, State, Volume};
 use crate::{Stamp, name::Place};
@@ -80,7 +81,7 @@ fn planned(pool: &Pool, volume: &Volume) -> VolumePlan {
 /// MiB/s of a whole pool.
 fn pool_mibps(level: &str, tib: u64) -> f64 {
     let pool = a_pool(level, tib * 1024, QosType::Manual);
-    let figures = rules::pool_figures(&levels(), &pool, Default::default());
+    let figures = figures::pool_figures(&levels(), &pool, Default::default());
     figures.total_throughput_mibps.unwrap()
 }
 
@@ -88,7 +89,7 @@ fn pool_mibps(level: &str, tib: u64) -> f64 {
 fn volume_mibps(level: &str, tib: u64, large: bool) -> f64 {
     let pool = a_pool(level, tib * 1024, QosType::Auto);
     let volume = a_volume(tib * 1024, large);
-    rules::volume_throughput(&levels(), &pool, &volume).unwrap() as f64 / 1_048_576.0
+    figures::volume_throughput(&levels(), &pool, &volume).unwrap() as f64 / 1_048_576.0
 }
 
 /// A tier's figure, in the row's unit: operations, or MB/s of 10^6 bytes.

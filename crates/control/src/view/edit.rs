@@ -1,10 +1,10 @@
 //! Changes to a view, with everything that is kept up beside the resources themselves.
 
-use super::{PoolUse, View};
+use super::View;
+use crate::figures::{PoolUse, bytes_of};
 use crate::model::{Operation, Pool, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, Surface, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
-use crate::rules::bytes_of;
 use std::sync::Arc;
 use weir_base::invariant;
 

@@ -7,11 +7,11 @@
 
 mod edit;
 
+use crate::figures::{self, PoolFigures, PoolUse};
 use crate::levels::Levels;
 use crate::model::{Operation, Pool, Resource, Snapshot, Volume};
 use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
-use crate::named::{NamedPolicy, PolicyName};
-use crate::rules::{self, PoolFigures};
+use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,17 +19,6 @@ use weir_replica::manager::Relations;
 use weir_replica::model::Path;
 
 type Map<K, V> = RedBlackTreeMapSync<K, V>;
-
-/// What a pool's volumes take of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolUse {
-    /// How many volumes it has.
-    pub volumes: u64,
-    /// The sum of their capacities, in GiB.
-    pub capacity_gib: u64,
-    /// The sum of the throughput given to them by hand, in bytes a second.
-    pub throughput: u64,
-}
 
 /// All resources at one moment, ordered by name.
 #[derive(Clone, Debug)]
@@ -141,7 +130,7 @@ impl View {
             pending: Map::default(),
             failed: Map::default(),
             relations: Relations::default(),
-            policies: rules::named::builtin()
+            policies: named::builtin()
                 .into_iter()
                 .map(|policy| (policy.name.clone(), Arc::new(policy)))
                 .collect(),
@@ -311,7 +300,7 @@ impl View {
 
     /// A pool's figures as its users see them: total and available throughput, allocated capacity, number of volumes.
     pub fn pool_figures(&self, pool: &Pool) -> PoolFigures {
-        rules::pool_figures(&self.levels, pool, self.pool_use(&pool.name))
+        figures::pool_figures(&self.levels, pool, self.pool_use(&pool.name))
     }
 
     /// The pool that a volume is in; those of a tier are in none.
@@ -321,7 +310,7 @@ impl View {
 
     /// What a volume may do, in bytes a second; `None` where only the pool binds, or nothing.
     pub fn volume_throughput(&self, volume: &Volume) -> Option<u64> {
-        rules::volume_throughput(&self.levels, self.pool_of(volume)?, volume)
+        figures::volume_throughput(&self.levels, self.pool_of(volume)?, volume)
     }
 
     /// What is exported at a path, which is written without its leading slash.

@@ -1,0 +1,169 @@
+//! From what is asked for to a job that runs: the way of every mutation, whether a user or a schedule asks for it.
+
+use crate::accept::{self, Facts};
+use crate::jobs::{Place, Works};
+use crate::model::{Actor, Operation, Role};
+use crate::mutation::Mutation;
+use crate::name::{Name, Target};
+use crate::refusal::{Refusal, Status};
+use crate::view::View;
+use std::sync::Arc;
+use weir_base::{Clock, Rng};
+
+/// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
+/// Returns the operation, as it was accepted, once it is in the catalog.
+pub(crate) async fn begin<E: From<Refusal>>(
+    works: Arc<Works>,
+    mutation: Mutation,
+    again: impl FnOnce(&View) -> Result<Option<Mutation>, E>,
+    actor: Actor,
+    facts: Facts,
+    name: Name,
+) -> Result<Operation, E> {
+    let mut refused = None;
+    let begun = works.store.change_or(|draft| {
+        let newer = again(&draft.view)?;
+        let mutation = newer.as_ref().unwrap_or(&mutation);
+        let accepted = at_least(&actor, mutation.role()).and_then(|()| {
+            accept::apply(
+                works.render.get(),
+                draft,
+                mutation,
+                &actor,
+                &facts,
+                name.clone(),
+            )
+        });
+        let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
+        let runs = !accepted.operation.done();
+        let place = runs.then(|| works.lanes.enter(accepted.lane, &name));
+        let place = place.flatten();
+        let label = match mutation {
+            Mutation::CreateSnapshot(name, _) => draft.view.snapshot(name),
+            _ => None,
+        };
+        let label = label.map(|snapshot| snapshot.snapmirror_label().to_owned());
+        Ok((accepted.operation, place, label))
+    });
+    let ((operation, place, label), ticket) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            if let Some(refusal) = refused {
+                note(&works, &mutation, &actor, &refusal);
+            }
+            return Err(error);
+        }
+    };
+    let early = match (&place, label) {
+        (Some(place), Some(label)) => works.take_early(&operation, label, place),
+        _ => None,
+    };
+    if let Err(why) = ticket.committed().await {
+        if let Some(early) = early {
+            works.rollback_snapshot(&operation, early).await;
+        }
+        return Err(why.into());
+    }
+    if let Some(place) = place {
+        let operation = operation.clone();
+        tokio::spawn(async move { works.run(operation, place, early).await });
+    }
+    Ok(operation)
+}
+
+/// A name for a mutation's operation.
+pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutation) -> Name {
+    operation_on(clock, rng, &mutation.target())
+}
+
+/// A name for an operation on `target`.
+pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) -> Name {
+    let at = clock.now();
+    let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
+    let tail = rng.next_u64() as u32;
+    target
+        .place()
+        .name(&format!("operation-{millis}-{tail:08x}"))
+}
+
+/// From what is asked for to a job that can be run, once it is in the catalog.
+pub(crate) async fn accepted(
+    works: &Works,
+    mutation: Mutation,
+    actor: &Actor,
+    facts: &Facts,
+    name: Name,
+) -> Result<(Operation, Option<Place>), Refusal> {
+    let begun = may_change(actor).and_then(|()| {
+        works.store.change(|draft| {
+            let accepted = accept::apply(
+                works.render.get(),
+                draft,
+                &mutation,
+                actor,
+                facts,
+                name.clone(),
+            )?;
+            let place = works.lanes.enter(accepted.lane, &name);
+            Ok((accepted.operation, place))
+        })
+    });
+    let ((operation, place), ticket) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            note(works, &mutation, actor, &refusal);
+            return Err(refusal);
+        }
+    };
+    ticket.committed().await?;
+    Ok((operation, place))
+}
+
+/// Puts a refusal into the audit log. No caller waits for it to be written.
+fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
+    let target: String = mutation.target().to_string().chars().take(300).collect();
+    let words = match mutation {
+        Mutation::Replicate { .. } => format!("refused: {}", refusal.message),
+        _ => format!("refused: {}", refusal.reason),
+    };
+    let words: String = words.chars().take(300).collect();
+    let noted = works.store.change(|draft| {
+        draft.audit(actor, mutation.verb(), target.clone(), &words);
+        Ok(())
+    });
+    if let Err(why) = noted {
+        tracing::debug!(%why, "a refusal that is not in the audit log");
+    }
+}
+
+pub(crate) fn may_change(actor: &Actor) -> Result<(), Refusal> {
+    at_least(actor, Role::Editor)
+}
+
+pub(crate) fn may_administer(actor: &Actor) -> Result<(), Refusal> {
+    at_least(actor, Role::Admin)
+}
+
+pub(crate) fn at_least(actor: &Actor, role: Role) -> Result<(), Refusal> {
+    if actor.role >= role {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::PermissionDenied,
+        "ROLE_INSUFFICIENT",
+        format!(
+            "token {} has role {}; this needs {}",
+            actor.name,
+            actor.role.as_str(),
+            role.as_str()
+        ),
+    ))
+}
+
+pub(crate) fn closing() -> Refusal {
+    Refusal::new(
+        Status::Unavailable,
+        "CLOSING",
+        "the server is being stopped",
+    )
+}
