@@ -595,9 +595,9 @@ fn flags_stand_anywhere() {
         }
     }
     for refused in [
-        &["ontap", "snapmirror show", "--sever", at][..],
-        &["ontap", "--sever", at, "snapmirror show"],
-        &["snapmirror", "show", "--sever", at],
+        &["ontap", "snapmirror show", "--srever", at][..],
+        &["ontap", "--srever", at, "snapmirror show"],
+        &["snapmirror", "show", "--srever", at],
         &["ontap", "version", "--server"],
     ] {
         let ran = weir(refused, &[("WEIR_SERVER", &elsewhere.address)], None);

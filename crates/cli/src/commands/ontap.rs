@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(common.ca_cert.as_deref(), Some("c.pem"));
         for refused in [
             &["--server"][..],
-            &["show", "--sever", "x"],
+            &["show", "--srever", "x"],
             &["--wait"],
             &["--quiet=x"],
         ] {

@@ -48,7 +48,7 @@ const UNRELEASED: i64 = 3;
 const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES];
 
 /// The version that this program knows.
-const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
+pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
 
 /// A transaction writes each page whole that it touches, and SQLite keeps a tree more for every key that is not the table's
 /// own order: `BIGINT PRIMARY KEY` is another number than the row's. A mutation wrote twelve pages where seven do.

@@ -306,7 +306,10 @@ async fn catalogs_that_are_not_ours_are_refused() {
     newer(&bench).await;
     sql(
         &bench.url,
-        "UPDATE meta SET value = '4' WHERE name = 'version'",
+        &format!(
+            "UPDATE meta SET value = '{}' WHERE name = 'version'",
+            crate::catalog::KNOWN
+        ),
     )
     .await;
     sql(&bench.url, "UPDATE pools SET body = '{'").await;
