@@ -249,10 +249,16 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.reply(&a.here(), &["uuid"], records.collect()))
 }
 
+/// The one of this UUID, and whether it is a restore.
+fn named(a: &Asked<'_>, id: &str) -> Option<(Relationship, bool)> {
+    let ours = a.cluster.relationship_named(id).map(with_kind);
+    ours.or_else(|| announced(a).into_iter().find(|(r, _)| r.uuid == id))
+}
+
 /// GET of one, by its UUID.
 pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
-    let found = all(a).into_iter().find(|(r, _)| r.uuid == id);
+    let found = named(a, id);
     let (r, restore) = found.ok_or_else(Refusal::no_entry)?;
     Ok(listing.one(&["uuid"], record(&r, a.cluster.now(), restore)))
 }
@@ -424,7 +430,7 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
         }
         id
     });
-    let found = all(a).into_iter().find(|(r, _)| r.uuid == id);
+    let found = named(a, &id);
     let (made, _) = found.ok_or_else(Refusal::no_entry)?;
     a.done(Some((link(&id), record(&made, a.cluster.now(), true))))
 }
