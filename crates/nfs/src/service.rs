@@ -462,7 +462,7 @@ impl Service {
             // What it is to write cannot be seen before it is opened, but its context cannot be made up either.
             let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
             return match gss {
-                Some(gss) if gss.knows(&call) => Poll::Ready(Begin::Go(None)),
+                Some(gss) if gss.takes(&call, bytes) => Poll::Ready(Begin::Go(None)),
                 Some(_) => refuse(Refusal::Auth(AuthStat::GssCred)),
                 None => refuse(Refusal::Auth(AuthStat::BadCred)),
             };

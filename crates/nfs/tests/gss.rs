@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::compound::Ops;
 use support::{NFS, R, Server, X, block_on};
-use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, Established, Peer, Protection, window};
+use weir_nfs::gss::{
+    Accepted, Acceptor, ESTABLISHING, Established, MAX_TOKEN, Peer, Protection, window,
+};
 use weir_nfs::{ConnInfo, Handled};
 use weir_vfs::{Flavours, Groups, Identity, Rule, Squash};
 
@@ -69,7 +71,8 @@ struct Mechanism;
 impl Acceptor for Mechanism {
     fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
         Box::pin(std::future::ready(match token[..] {
-            [key, uid] => Accepted {
+            // Behind 255 anything may follow: the groups of a user of Active Directory.
+            [key, uid] | [key, uid, 255, ..] => Accepted {
                 token: vec![key, 0xaa],
                 established: Some(Established {
                     peer: Peer {
@@ -372,6 +375,33 @@ fn a_context_that_cannot_be_established_is_said_so() {
     assert_eq!((r.u(), r.u()), (9 << 16, 77));
     assert_eq!(denied(init(&s, CONTINUE, b"more")), CRED_PROBLEM);
     assert_eq!(s.service.gss().unwrap().contexts(), 0);
+}
+
+/// A ticket of Active Directory has its user's groups in it.
+#[test]
+fn long_tokens_are_read_and_other_long_records_of_strangers_are_not() {
+    let s = server(Flavours::KRB5);
+    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let goes = |record: &[u8], bytes| {
+        let begin = s.service.poll_begin(&s.conn(), record, bytes, &cx);
+        matches!(begin, std::task::Poll::Ready(weir_nfs::Begin::Go(None)))
+    };
+    let x = head((NFS.0, 3, 0), INIT, 0, NONE, &[]).u(0).u(0).0;
+    assert!(goes(&x, MAX_TOKEN));
+    assert!(!goes(&x, MAX_TOKEN + 2000));
+    let stranger = User {
+        handle: vec![0; 16],
+        key: 7,
+    };
+    let args = X::new().o(&[0; 32]);
+    assert!(!goes(&stranger.record(GETATTR, 1, PRIVACY, &args), 1 << 20));
+    let user = User::new(&s, 7, 100);
+    assert!(goes(&user.record(GETATTR, 1, PRIVACY, &args), 1 << 20));
+    let mut token = vec![7, 100, 255];
+    token.resize(40_000, 9);
+    let mut r = init(&s, INIT, &token);
+    r.raw(12);
+    assert_eq!(r.u(), 6, "a verifier: it is established");
 }
 
 /// Its client establishes another one, which it notices by RPCSEC_GSS_CREDPROBLEM.

@@ -36,6 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use weir_base::limits::net::MAX_CALL_HEADER;
 use weir_base::{Budget, Clock, Rng};
 use weir_vfs::{Flavour, Identity};
 use wire::Procedure;
@@ -162,10 +163,14 @@ impl Gss {
         }
     }
 
-    /// Whether a long record may be read: its context is one of ours.
-    pub(crate) fn knows(&self, call: &Call<'_>) -> bool {
-        let credential = Credential::decode(call.cred);
-        credential.is_some_and(|c| self.contexts.get(c.handle).is_some())
+    /// Whether a record of so many bytes may be read that is longer than most: its context is one of ours, or it is the
+    /// token of a new one. What a stranger can have memory taken for is thus bounded by [`MAX_TOKEN`].
+    pub(crate) fn takes(&self, call: &Call<'_>, bytes: usize) -> bool {
+        match Credential::decode(call.cred) {
+            Some(c) if c.procedure == Procedure::Init => bytes <= MAX_TOKEN + MAX_CALL_HEADER,
+            Some(c) => self.contexts.get(c.handle).is_some(),
+            None => false,
+        }
     }
 
     fn establish(self: &Arc<Self>, call: &Call<'_>) -> Handled {
