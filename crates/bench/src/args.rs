@@ -114,7 +114,7 @@ pub enum Version {
 /// Sessions of NFSv4.
 #[derive(Args, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionArgs {
-    /// The minor version.
+    /// Minor version of NFSv4: 1, or 2 (RFC 7862).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     pub minor: u32,
     /// Slots that each client's session asks for: calls in flight of the client, over all its
@@ -169,10 +169,10 @@ impl std::fmt::Display for Version {
 /// has one session over its connections; in flight are at most its slots.
 #[derive(Args, Debug, Clone)]
 pub struct Nfs4Args {
-    /// The load.
+    /// What to do, over how many connections and how deep.
     #[command(flatten)]
     pub load: NfsArgs,
-    /// The sessions.
+    /// Minor version and slots of the sessions that the clients make.
     #[command(flatten)]
     pub session: SessionArgs,
 }
@@ -190,7 +190,7 @@ impl Nfs4Args {
 /// Load on an NFSv3 server. In flight are at most connections × depth calls.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct NfsArgs {
-    /// The protocol.
+    /// The version of NFS that the calls are of; each has a command of its own.
     #[arg(skip)]
     pub version: Version,
     /// The operation to repeat.

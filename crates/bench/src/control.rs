@@ -87,7 +87,7 @@ impl Control {
         self.free = (0..slots.min(MAX_WINDOW)).rev().map(slot).collect();
     }
 
-    /// The protocol.
+    /// How calls are encoded now: of NFSv3 until [`Control::speak`].
     pub fn wire(&self) -> Arc<dyn Wire> {
         self.wire.clone()
     }

@@ -139,7 +139,7 @@ pub struct Shared {
 /// What a connection has of its client.
 #[derive(Clone, Copy)]
 pub struct Seat<'a> {
-    /// The protocol.
+    /// How calls are encoded and replies decoded.
     pub wire: &'a dyn Wire,
     /// The files of the working set, by number, opened where files are.
     pub files: &'a [Handle],

@@ -210,11 +210,11 @@ fn default_mode(kind: FileKind) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use weir_base::{Ino, Time};
 
-    fn attr(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Attr {
+    pub(crate) fn attr(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Attr {
         Attr {
             kind,
             mode,

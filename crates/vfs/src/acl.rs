@@ -217,28 +217,12 @@ impl Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_base::{Ino, Time};
     use weir_volume::{FileKind, Guard};
 
     fn attr(mode: u32) -> Attr {
         Attr {
-            kind: FileKind::Regular,
-            mode,
-            nlink: 1,
-            uid: 10,
-            gid: 20,
-            size: 0,
-            used: 0,
-            rdev: (0, 0),
-            fsid: 1,
-            ino: Ino(9),
-            atime: Time::EPOCH,
-            mtime: Time::EPOCH,
-            ctime: Time::EPOCH,
-            btime: Time::EPOCH,
-            dos: 0,
-            change: 0,
             guard: Guard::Acl,
+            ..crate::access::tests::attr(FileKind::Regular, mode, 10, 20)
         }
     }
 

@@ -47,7 +47,7 @@ pub enum Place {
 /// An export of an NFS server.
 #[derive(Debug, Clone)]
 pub struct Nfs {
-    /// The protocol.
+    /// NFSv3, or NFSv4 with its minor version and slots.
     pub version: Version,
     /// HOST:PORT of the NFS service.
     pub server: String,
