@@ -24,6 +24,8 @@ pub enum BenchCommand {
     Nfs4(Box<Nfs4Args>),
     /// What TCP over loopback carries on this machine: the ceiling of any server.
     Tcp(TcpArgs),
+    /// What devices make of an intent log: durable appends, folder by folder.
+    Log(crate::log::LogArgs),
     /// Whether limits on throughput hold: starts a server of its own.
     Qos(Box<crate::qos::QosArgs>),
     /// What snapshots cost beside a load: starts a server of its own.

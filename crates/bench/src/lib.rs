@@ -17,6 +17,7 @@
 //! | [`tally`], [`report`] | counting and reporting |
 //! | [`machine`], [`clock`] | processor time, memory, time |
 //! | [`run`], [`tcp`] | the two measurements |
+//! | [`log`] | durable appends to a device, without a server |
 //! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
@@ -30,6 +31,7 @@ pub mod error;
 pub mod interrupt;
 pub mod lab;
 pub mod load;
+pub mod log;
 pub mod machine;
 pub mod nfs3;
 pub mod nfs4;
@@ -64,6 +66,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         BenchCommand::Nfs3(a) => load(&a.settled()),
         BenchCommand::Nfs4(a) => load(&a.settings()),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
+            show(a.json.as_deref(), &report, &report.table())?;
+            Ok(Ending::Sound)
+        }),
+        BenchCommand::Log(a) => log::log(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
         }),
