@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use weir_base::Time;
-use weir_vfs::{Admissions, Protocol};
+use weir_vfs::{Admissions, Protocol, Transport};
 
 /// The connection that a call came over.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct ConnInfo {
     pub peer: SocketAddr,
     /// The server's address and port.
     pub local: SocketAddr,
+    /// How the connection is protected.
+    pub transport: Transport,
     /// How its last requests were admitted.
     pub admitted: Admissions,
     /// The session of NFSv4 that its last request was of.
@@ -68,6 +70,7 @@ impl ConnInfo {
             id,
             peer,
             local,
+            transport: Transport::Clear,
             admitted: Admissions::default(),
             session: Remembered::default(),
             ended: Arc::default(),
@@ -98,6 +101,7 @@ impl ConnInfo {
             origin,
             protocol: Protocol::Nfsv3,
             flavour: credential.flavour(),
+            transport: self.transport,
             identity: credential.identity(),
             access: v3::access::EachCall,
             client: origin.into(),

@@ -23,6 +23,8 @@ pub const AUTH_NONE: u32 = 0;
 pub const AUTH_SYS: u32 = 1;
 /// RPCSEC_GSS (RFC 2203 §4).
 pub const RPCSEC_GSS: u32 = 6;
+/// AUTH_TLS: whether the connection can be protected by TLS (RFC 9289 §4.1).
+pub const AUTH_TLS: u32 = 7;
 /// The pseudo flavours of Kerberos: RPCSEC_GSS with its three services (RFC 2623 §2.2.2). Here also the flavour of a call
 /// whose caller was established so ([`established`]); off the wire it is refused.
 pub const AUTH_KRB5: u32 = 390_003;
@@ -317,6 +319,17 @@ pub fn put_accepted(out: &mut Vec<u8>, xid: u32) {
     head[..4].copy_from_slice(&xid.to_be_bytes());
     head[4..8].copy_from_slice(&REPLY.to_be_bytes());
     out.extend_from_slice(&head);
+}
+
+/// Appends the reply to a probe for TLS that is to begin (RFC 9289 §4.1).
+pub fn put_start_tls(out: &mut Vec<u8>, xid: u32) {
+    const ACCEPTED: u32 = 0;
+    const SUCCESS: u32 = 0;
+    for word in [xid, REPLY, ACCEPTED, AUTH_NONE] {
+        out.put_u32(word);
+    }
+    out.put_opaque(b"STARTTLS");
+    out.put_u32(SUCCESS);
 }
 
 /// Appends a whole refusal (RFC 5531 §9, `accepted_reply`, `rejected_reply`).

@@ -25,7 +25,7 @@ use crate::xdr::Reader;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -37,7 +37,9 @@ use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs};
+use weir_vfs::{
+    Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Transport, Unfinished, Vfs,
+};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -87,6 +89,8 @@ pub enum Handled {
     /// No reply at all: a retransmission of a call in progress, or a reply to a
     /// call of ours that was consumed.
     Drop,
+    /// The reply, in the clear; then TLS on this connection (RFC 9289 §4.1).
+    StartTls(ReplyBuf),
     /// Close the connection: what came is not RPC.
     Close(&'static str),
 }
@@ -125,8 +129,13 @@ pub struct Service {
     nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
     groups: OnceLock<UserGroups>,
+    /// Connections can be protected by TLS.
+    tls: AtomicBool,
     rng: Arc<dyn Rng>,
 }
+
+/// How NFSv3 is refused over a connection that is not protected as the export wants it.
+const UNPROTECTED: Refusal = Refusal::Auth(AuthStat::TooWeak);
 
 /// What a call that waits takes up besides its bytes: the future, its slot and place in the tree.
 pub(crate) const HELD_OVERHEAD: usize = 1024;
@@ -231,6 +240,7 @@ impl Service {
             nfs4,
             gss: OnceLock::new(),
             groups: OnceLock::new(),
+            tls: AtomicBool::new(false),
             rng: config.rng,
         })
     }
@@ -248,6 +258,11 @@ impl Service {
     pub fn look_groups_up(&self, directory: Arc<dyn Directory>) {
         let groups = UserGroups::new(directory, Arc::clone(&self.clock));
         let _ = self.groups.set(groups);
+    }
+
+    /// Clients that ask whether connections can be protected by TLS get yes, from now on.
+    pub fn offer_tls(&self) {
+        self.tls.store(true, Ordering::Relaxed);
     }
 
     /// Clients and sessions of NFSv4 at this moment.
@@ -324,6 +339,7 @@ impl Service {
                 let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
                 match (gss, not_served(&call)) {
                     (_, Some(why)) => refuse(call.xid, why),
+                    (..) if call.flavour == rpc::AUTH_TLS => self.start_tls(conn, &call),
                     (Some(gss), None) => gss.call(self, conn, &call, record, now),
                     (None, None) if call.is_established() => {
                         refuse(call.xid, Refusal::Auth(AuthStat::BadCred))
@@ -343,6 +359,18 @@ impl Service {
             }
             Message::Nonsense => Handled::Close("not an RPC message"),
         }
+    }
+
+    /// The probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
+    fn start_tls(&self, conn: &ConnInfo, call: &Call<'_>) -> Handled {
+        let probe = call.procedure == 0 && call.cred.is_empty() && call.args.is_empty();
+        let offered = self.tls.load(Ordering::Relaxed);
+        if !probe || !offered || conn.transport != Transport::Clear {
+            return refuse(call.xid, Refusal::Auth(AuthStat::BadCred));
+        }
+        let mut out = ReplyBuf::start(64);
+        rpc::put_start_tls(&mut out, call.xid);
+        Handled::StartTls(ReplyBuf::whole(out, None))
     }
 
     /// Serves a call whose user may have more groups than its credential, see [`crate::groups`].
@@ -493,6 +521,7 @@ impl Service {
             }
             // A COMPOUND's own refusal would take all of it.
             Err(_) if is_nfs4(&call) => return refuse(Refusal::SystemErr),
+            Err(Unfinished::Failed(Error::Unprotected)) => return refuse(UNPROTECTED),
             Err(why) => {
                 let error = match why {
                     Unfinished::Failed(error) => error,
@@ -616,9 +645,13 @@ impl Service {
             out: &mut head,
             payload: &mut payload,
             volume: None,
+            unprotected: false,
         };
         let outcome = op.run(&args);
         let volume = op.volume;
+        if op.unprotected {
+            return Err(UNPROTECTED);
+        }
         Ok(match outcome {
             Ok(lsn) => {
                 let done = head.get(start..start + 4) == Some(&[0; 4]);

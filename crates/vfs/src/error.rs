@@ -22,6 +22,8 @@ pub enum Error {
     Denied,
     /// The export is for this client, if it establishes the caller's identity in another way.
     WrongFlavour,
+    /// The export is for this client, over a connection that is protected better.
+    Unprotected,
     /// A name that nothing can have.
     Name(BadName),
     /// There is no entry of this name.

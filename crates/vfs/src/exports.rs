@@ -71,6 +71,18 @@ impl Protocols {
     }
 }
 
+/// How the connection that a call came over is protected (RFC 9289), the weakest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// Not at all.
+    #[default]
+    Clear,
+    /// By TLS: the server has shown a certificate.
+    Tls,
+    /// By TLS, and the client has shown a certificate too.
+    MutualTls,
+}
+
 /// A set of security flavours: a bit for each [`Flavour`](crate::Flavour).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flavours(pub(crate) u8);
@@ -112,6 +124,8 @@ pub struct Rule {
     pub flavours: Flavours,
     /// Those of `flavours` by which they may make changes.
     pub writers: Flavours,
+    /// The least protection of their connections; with less they are refused, as with a flavour that is not admitted.
+    pub transport: Transport,
     /// The identities that are mapped to the anonymous one.
     pub squash: Squash,
     /// User id of anonymous callers.
@@ -128,6 +142,7 @@ impl Rule {
             protocols: Protocols::ALL,
             flavours: Flavours::SYS,
             writers: Flavours::SYS,
+            transport: Transport::Clear,
             squash,
             anon_uid: NOBODY,
             anon_gid: NOBODY,

@@ -2,7 +2,7 @@ use super::*;
 use crate::admission::{self, Admission};
 use crate::identity::{Sid, Token};
 use crate::names::{Resolver, Unavailable};
-use crate::{Admissions, Flavour, Session};
+use crate::{Admissions, Flavour, Session, Transport};
 use std::collections::BTreeMap;
 use weir_base::{Rng, SeededRng, SystemClock, Time};
 use weir_store::{Aggregate, Env};
@@ -277,6 +277,7 @@ fn a_connection_remembers_and_forgets_in_time() {
         origin: at("10.0.0.1"),
         protocol: Protocol::Nfsv3,
         flavour: Flavour::None,
+        transport: Transport::Clear,
         identity: None,
         access: (),
         client: at("10.0.0.1").into(),

@@ -3,7 +3,7 @@
 use crate::admission::Admissions;
 use crate::claims::Actor;
 use crate::error::Error;
-use crate::exports::{Flavours, Protocol};
+use crate::exports::{Flavours, Protocol, Transport};
 use crate::identity::Identity;
 use std::net::{IpAddr, Ipv4Addr};
 use weir_volume::Attr;
@@ -140,6 +140,8 @@ pub struct Session<'s, A> {
     pub protocol: Protocol,
     /// How the identity was established.
     pub flavour: Flavour,
+    /// How the connection is protected.
+    pub transport: Transport,
     /// The caller, before the export's rule is applied; `None` without identity.
     pub identity: Option<&'s Identity>,
     /// How contents are checked.

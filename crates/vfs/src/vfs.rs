@@ -3,7 +3,7 @@
 use crate::admission::{self, Admission};
 use crate::claims::Claims;
 use crate::error::{Error, Outcome, Suspend};
-use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Verdict};
+use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
 use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 use crate::names::Names;
@@ -122,7 +122,8 @@ impl Vfs {
         self.key.decode(handle)
     }
 
-    /// The flavours by which `session`'s client may use a volume, whatever the session's own.
+    /// The flavours by which `session`'s client may use a volume, whatever the session's own: none over a connection that is
+    /// not protected as the rule wants it.
     ///
     /// # Errors
     /// `Stale`, `Denied`; suspended while the client's name decides and is not known.
@@ -132,7 +133,11 @@ impl Vfs {
         volume: VolumeId,
         session: &Session<'_, A>,
     ) -> Outcome<Flavours> {
-        Ok(self.rule(table, volume, session)?.1.flavours)
+        let (_, rule) = self.rule(table, volume, session)?;
+        Ok(match session.transport >= rule.transport {
+            true => rule.flavours,
+            false => Flavours::NONE,
+        })
     }
 
     #[inline]
@@ -153,7 +158,7 @@ impl Vfs {
     /// Verifies `handle` and admits `session` to its export in `table`.
     ///
     /// # Errors
-    /// `BadHandle`, `Stale`, `Denied`, `WrongFlavour`; suspended while the client's name decides and is not known.
+    /// `BadHandle`, `Stale`, `Denied`, `WrongFlavour`, `Unprotected`; suspended while the client's name decides and is not known.
     pub fn admit<'t, A: Copy>(
         &'t self,
         table: &'t ExportTable,
@@ -168,8 +173,8 @@ impl Vfs {
     }
 
     /// As [`Vfs::admit`], for locks of a protocol without security of its own: clients of NLM ask by AUTH_SYS whatever flavour
-    /// the mount has, and knfsd lets them too. So any flavour of the rule will do, and changes count as allowed if any may make
-    /// them.
+    /// the mount has, and in the clear whatever protects the mount; knfsd lets them too. So any flavour of the rule will do, and
+    /// changes count as allowed if any may make them.
     ///
     /// # Errors
     /// `BadHandle`, `Stale`, `Denied`; suspended likewise.
@@ -187,6 +192,7 @@ impl Vfs {
             writers => writers,
         };
         let mut session = *session;
+        session.transport = Transport::MutualTls;
         if !by.contains(session.flavour) {
             session.flavour = by.first().unwrap_or(session.flavour);
         }
@@ -196,7 +202,7 @@ impl Vfs {
     /// As [`Vfs::admit`], of a file whose handle was verified before.
     ///
     /// # Errors
-    /// `Stale`, `Denied`, `WrongFlavour`; suspended likewise.
+    /// `Stale`, `Denied`, `WrongFlavour`, `Unprotected`; suspended likewise.
     pub fn admit_file<'t, A: Copy>(
         &'t self,
         table: &'t ExportTable,
@@ -204,6 +210,9 @@ impl Vfs {
         session: &Session<'t, A>,
     ) -> Outcome<Admitted<'t, A>> {
         let (export, rule) = self.rule(table, id.volume, session)?;
+        if session.transport < rule.transport {
+            return Err(Error::Unprotected.into());
+        }
         if !rule.flavours.contains(session.flavour) {
             return Err(Error::WrongFlavour.into());
         }

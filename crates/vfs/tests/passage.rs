@@ -15,8 +15,8 @@ use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Wh
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Cx, Error, Export, FileId, Flavour, Groups, HandleKey, Identity,
-    Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Unfinished, Vfs,
-    Volume, Writes,
+    Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Transport, Unfinished,
+    Vfs, Volume, Writes,
 };
 use weir_volume::{Attr, Engine, EngineOptions};
 
@@ -98,6 +98,7 @@ impl Server {
             origin,
             protocol: Protocol::Nfsv3,
             flavour: Flavour::Sys,
+            transport: Transport::Clear,
             identity: Some(who),
             access: Open,
             client: origin.into(),

@@ -12,7 +12,7 @@ use weir_vfs::volume::{Attr, CreateHow, SetAttr, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
     Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, Operand, Outcome, Protocol,
-    Reads, Rule, Session, Squash, Suspend, Unfinished, Vfs, Volume, Writes,
+    Reads, Rule, Session, Squash, Suspend, Transport, Unfinished, Vfs, Volume, Writes,
 };
 use weir_volume::{Engine, EngineOptions};
 
@@ -106,6 +106,7 @@ impl Server {
             origin,
             protocol: Protocol::Nfsv3,
             flavour: Flavour::Sys,
+            transport: Transport::Clear,
             identity: Some(who),
             access,
             client: origin.into(),
@@ -240,6 +241,7 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
                 origin,
                 protocol: Protocol::Nfsv3,
                 flavour: Flavour::Sys,
+                transport: Transport::Clear,
                 identity: Some(&who),
                 access,
                 client: origin.into(),

@@ -14,7 +14,7 @@ use weir_control::backend::{
     SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
-use weir_vfs::{Clients, Cx, Export, Flavours, Protocols, Rule, Vfs, Volume};
+use weir_vfs::{Clients, Cx, Export, Flavours, Protocols, Rule, Transport, Vfs, Volume};
 use weir_volume::{Engine, Snapshot};
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
@@ -30,6 +30,8 @@ pub struct Node {
     rng: Arc<dyn Rng>,
     /// Rules of volumes that have no policy of their own.
     default_rules: Vec<Rule>,
+    /// The least protection of connections: what the default rules ask for, which policies cannot say.
+    transport: Transport,
     /// The engine's volumes by name, which is what the control plane calls their key.
     volumes: Mutex<HashMap<String, Arc<Volume>>>,
     /// Held while a publication is made: they follow each other.
@@ -61,6 +63,11 @@ impl Node {
             vfs,
             clock,
             rng,
+            transport: default_rules
+                .iter()
+                .map(|rule| rule.transport)
+                .max()
+                .unwrap_or_default(),
             default_rules,
         }
     }
@@ -82,7 +89,12 @@ impl Node {
         let volume = self.find(&spec.key)?;
         let rules = match &spec.rules {
             None => self.default_rules.iter().map(|r| within(r, spec)).collect(),
-            Some(rules) => rules.iter().flat_map(|rule| rules_of(spec, rule)).collect(),
+            Some(rules) => {
+                let rules = rules.iter();
+                rules
+                    .flat_map(|rule| rules_of(spec, rule, self.transport))
+                    .collect()
+            }
         };
         let mut paths = spec.paths.iter().cloned();
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
@@ -116,7 +128,7 @@ fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
 }
 
 /// A rule of a policy as the data path has it: one for each entry of its clients.
-fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
+fn rules_of(spec: &ExportSpec, rule: &ExportRule, transport: Transport) -> Vec<Rule> {
     let parsed = rule.clients.iter().map(|text| Clients::parse(text));
     let clients: Result<Vec<Clients>, String> = parsed.collect();
     let (clients, flavours) = match clients {
@@ -136,6 +148,7 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
         },
         flavours,
         writers: rule.writers,
+        transport,
         squash: match rule.squash {
             Squash::None => weir_vfs::Squash::None,
             Squash::Root => weir_vfs::Squash::Root,

@@ -57,7 +57,8 @@ pub struct Serve {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
     /// How volumes without an export policy of their own are exported: ro or rw; root_squash, no_root_squash or all_squash;
-    /// anonuid=N, anongid=N; sec=FLAVOURS of sys, krb5, krb5i and krb5p with colons between (sys); clients=ADDR[/BITS], a host
+    /// anonuid=N, anongid=N; sec=FLAVOURS of sys, krb5, krb5i and krb5p with colons between (sys); xprtsec=tls or mtls: connections
+    /// need TLS, or TLS with a client's certificate (for every volume, none); clients=ADDR[/BITS], a host
     /// name, or names with * and ? (repeat for several)
     #[arg(
         long,
@@ -70,6 +71,15 @@ pub struct Serve {
     /// system's libgssapi-krb5-2
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,
+    /// Let clients protect their NFS connections by TLS (RFC 9289; xprtsec=tls of a mount), with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "nfs_tls_key")]
+    pub nfs_tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "nfs_tls_cert")]
+    pub nfs_tls_key: Option<PathBuf>,
+    /// Accept certificates of clients that these have issued (PEM; xprtsec=mtls)
+    #[arg(long, value_name = "FILE", requires = "nfs_tls_cert")]
+    pub nfs_tls_ca: Option<PathBuf>,
     /// Let users whose credential is full (16 groups, all that AUTH_SYS has room for) have all groups that this machine's name
     /// service knows of them
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, anyhow, bail};
-use weir_vfs::{Clients, Flavour, Flavours, Rule, Squash};
+use weir_vfs::{Clients, Flavour, Flavours, Rule, Squash, Transport};
 
 /// Reads a list such as `rw,root_squash,clients=10.1.0.0/16`. Without `clients`, everyone.
 pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
@@ -20,6 +20,7 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
             ("rw", "") => read_only = false,
             ("ro", "") => read_only = true,
             ("sec", list) => rule.flavours = flavours(list)?,
+            ("xprtsec", list) => rule.transport = transport(list)?,
             ("no_root_squash", "") => rule.squash = Squash::None,
             ("root_squash", "") => rule.squash = Squash::Root,
             ("all_squash", "") => rule.squash = Squash::All,
@@ -59,6 +60,21 @@ fn flavours(list: &str) -> Result<Flavours> {
     let named: Vec<Flavours> = named.collect::<Result<_>>()?;
     let all = named.into_iter().reduce(Flavours::or);
     all.context("sec takes at least one flavour")
+}
+
+/// Reads the kinds of protection that connections may have, with colons between, as exports(5) has them: the least counts.
+fn transport(list: &str) -> Result<Transport> {
+    let named = list.split(':').map(|name| match name {
+        "none" => Ok(Transport::Clear),
+        "tls" => Ok(Transport::Tls),
+        "mtls" => Ok(Transport::MutualTls),
+        _ => bail!("xprtsec takes none, tls and mtls with colons between, not '{name}'"),
+    });
+    let named: Vec<Transport> = named.collect::<Result<_>>()?;
+    named
+        .into_iter()
+        .min()
+        .context("xprtsec takes at least one")
 }
 
 /// Why an export of these rules on `listen` deserves a second thought, if it does.
@@ -103,7 +119,17 @@ mod tests {
         assert_eq!(secure[0].flavours, Flavours::KRB5_INTEGRITY);
         let any = read("rw,sec=sys:krb5:krb5i:krb5p").unwrap();
         assert_eq!(any[0].flavours, Flavours::SYS.or(Flavours::KRB5));
+        for (text, least) in [
+            ("rw", Transport::Clear),
+            ("xprtsec=none:tls:mtls", Transport::Clear),
+            ("xprtsec=mtls:tls", Transport::Tls),
+            ("xprtsec=mtls", Transport::MutualTls),
+        ] {
+            assert_eq!(read(text).unwrap()[0].transport, least, "{text}");
+        }
         for bad in [
+            "xprtsec=",
+            "xprtsec=ssl",
             "rx",
             "rw=1",
             "anonuid=x",

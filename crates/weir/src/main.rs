@@ -29,6 +29,7 @@ mod serve;
 mod size;
 mod state;
 mod storage;
+mod tls;
 mod users;
 mod watch;
 

@@ -5,11 +5,12 @@ use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
 use anyhow::{Context as _, Result, anyhow};
+use tokio_rustls::rustls::ServerConfig;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
@@ -32,7 +33,7 @@ use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state;
 use crate::watch::Files;
-use crate::{exports, os, resolve, users};
+use crate::{exports, os, resolve, tls, users};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -78,6 +79,7 @@ impl Storage {
         if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
             tracing::warn!("{caution}");
         }
+        let tls = tls::config(args, &rules)?;
         let rng: Arc<dyn Rng> = Arc::new(SystemRng);
         let drc = (memory.0 / DRC_SHARE).min(MAX_DRC);
         let locks = (memory.0 / LOCK_SHARE).min(MAX_LOCK_MEMORY);
@@ -163,6 +165,9 @@ impl Storage {
             Arc::clone(clock),
             Arc::clone(&engine),
         );
+        if let Some(tls) = tls {
+            rpc.protect(tls);
+        }
         let scrubber = Scrubber {
             engine: Arc::clone(&engine),
             clock: Arc::clone(clock),
@@ -261,6 +266,8 @@ pub struct Rpc {
     stats: Arc<Stats>,
     clock: Arc<dyn Clock>,
     engine: Arc<Engine>,
+    /// For connections that ask for it.
+    tls: OnceLock<Arc<ServerConfig>>,
 }
 
 impl Reply for ReplyBuf {
@@ -307,7 +314,14 @@ impl Rpc {
             stats,
             clock,
             engine,
+            tls: OnceLock::new(),
         })
+    }
+
+    /// Has connections protected that ask for it. Only the first settings count.
+    fn protect(&self, tls: Arc<ServerConfig>) {
+        let _ = self.tls.set(tls);
+        self.service.offer_tls();
     }
 }
 
@@ -366,6 +380,10 @@ impl Backend for Rpc {
             weir_nfs::Handled::Parked(work, refusal) => {
                 Handled::Parked(Box::pin(answer(work)), refusal)
             }
+            weir_nfs::Handled::StartTls(reply) => match self.tls.get() {
+                Some(tls) => Handled::StartTls(reply, Arc::clone(tls)),
+                None => unreachable!("the service offers what it was given settings for"),
+            },
             weir_nfs::Handled::Drop => Handled::Drop,
             weir_nfs::Handled::Close(why) => Handled::Close(why),
         }

@@ -77,6 +77,10 @@ pub const SMB_SMALL: usize = 64 << 10;
 /// part of a WRITE (MS-SMB2 §2.2.41, §2.2.1, §2.2.21).
 pub const SMB_HEAD: usize = 256;
 
+/// Bytes that a session of TLS is charged at rest: a record of 16 KiB that has begun, and the session's own state.
+pub const TLS_SESSION: usize = 24 << 10;
+/// Bytes of replies that are sealed at a time.
+pub const TLS_BATCH: usize = 128 << 10;
 /// What a waiting request is charged beyond the bytes of its call.
 pub const PENDING_OVERHEAD: usize = 4096;
 

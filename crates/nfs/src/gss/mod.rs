@@ -325,7 +325,7 @@ impl Seal {
             Handled::Held(later) => {
                 Handled::Held(Box::pin(async move { self.handled(later.await) }))
             }
-            other @ (Handled::Drop | Handled::Close(_)) => other,
+            other @ (Handled::Drop | Handled::Close(_) | Handled::StartTls(_)) => other,
         }
     }
 

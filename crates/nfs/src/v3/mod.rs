@@ -77,6 +77,8 @@ pub struct Op<'a> {
     pub payload: &'a mut Option<Box<Payload>>,
     /// The volume of the first handle, once it is known.
     pub volume: Option<VolumeId>,
+    /// Set when the connection is not protected as the export wants it: refused by RPC, not by a status.
+    pub unprotected: bool,
 }
 
 impl<'a> Op<'a> {
@@ -162,6 +164,7 @@ impl<'a> Op<'a> {
             Unfinished::Suspended(Suspend::Recall(_)) => Error::Delay,
             Unfinished::Suspended(suspend) => return End::Suspended(suspend),
         };
+        self.unprotected |= error == Error::Unprotected;
         self.status(Status::of(self.procedure, error));
         rest(self);
         End::Failed

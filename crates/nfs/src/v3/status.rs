@@ -63,7 +63,11 @@ impl Status {
             Error::NotSync => Status::NotSync,
             Error::BadCookie => Status::BadCookie,
             Error::Perm => Status::Perm,
-            Error::Access | Error::Locked | Error::Denied | Error::WrongFlavour => Status::Acces,
+            Error::Access
+            | Error::Locked
+            | Error::Denied
+            | Error::WrongFlavour
+            | Error::Unprotected => Status::Acces,
             Error::NotSupported => Status::NotSupp,
             Error::Delay | Error::Busy | Error::Grace => Status::Jukebox,
             Error::BadHandle => Status::BadHandle,

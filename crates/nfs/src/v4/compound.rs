@@ -672,6 +672,7 @@ impl<'a> Run<'a> {
             origin,
             protocol: Protocol::Nfsv4,
             flavour: self.credential.flavour(),
+            transport: self.conn.transport,
             identity: self.credential.identity(),
             access,
             client: client.map_or(origin, |c| c.address).into(),

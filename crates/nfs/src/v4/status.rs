@@ -91,7 +91,7 @@ impl From<Error> for Status {
         match error {
             Error::BadHandle => Status::BadHandle,
             Error::Denied | Error::Access => Status::Access,
-            Error::WrongFlavour => Status::WrongSec,
+            Error::WrongFlavour | Error::Unprotected => Status::WrongSec,
             Error::Locked => Status::Locked,
             Error::Grace => Status::Grace,
             Error::Name(BadName::Empty) => Status::Inval,

@@ -20,7 +20,7 @@ use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
 use weir_vfs::stats::Done;
-use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
+use weir_vfs::{Export, HandleKey, Rule, Squash, Transport, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
 
 pub const NFS: (u32, u32) = (100_003, 3);
@@ -153,6 +153,7 @@ pub struct Server {
     pub peer: std::cell::Cell<SocketAddr>,
     pub local: std::cell::Cell<SocketAddr>,
     pub uid: std::cell::Cell<(u32, u32)>,
+    pub transport: std::cell::Cell<Transport>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
     /// What the last reply counts as.
     pub last_done: std::cell::Cell<Option<Done>>,
@@ -205,6 +206,7 @@ impl Server {
             peer: std::cell::Cell::new(peer),
             local: std::cell::Cell::new("10.0.0.99:2049".parse().unwrap()),
             uid: (0, 0).into(),
+            transport: Transport::Clear.into(),
             last_lsn: None.into(),
             last_done: None.into(),
         }
@@ -259,12 +261,20 @@ impl Server {
     }
 
     pub fn conn(&self) -> ConnInfo {
-        ConnInfo::new(1, self.peer.get(), self.local.get())
+        let mut conn = ConnInfo::new(1, self.peer.get(), self.local.get());
+        conn.transport = self.transport.get();
+        conn
     }
 
     pub fn from(&self, addr: &str) -> &Server {
         self.peer
             .set(SocketAddr::new(addr.parse::<IpAddr>().unwrap(), 900));
+        self
+    }
+
+    /// From now on over connections that are protected so.
+    pub fn over(&self, transport: Transport) -> &Server {
+        self.transport.set(transport);
         self
     }
 

@@ -100,7 +100,7 @@ pub(super) fn service(input: &[u8]) {
             Handled::Later(_) | Handled::Held(_) | Handled::Parked(..) => {
                 unreachable!("waited for")
             }
-            Handled::Drop | Handled::Close(_) => {}
+            Handled::Drop | Handled::Close(_) | Handled::StartTls(_) => {}
         }
         assert!(fixture.running.engine.poisoned().is_none());
     });

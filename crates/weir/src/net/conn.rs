@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::limits::net as limits;
 use weir_base::{Lsn, invariant};
-use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
+use weir_nfs::record::{Admit, Broken, Flow, Inbox, Receiver};
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
@@ -26,6 +26,9 @@ use super::core::{Core, Stalled, Watch};
 use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
 use super::{Answer, Backend, Begin, Handled, Log as _, Pending};
+use tls::Layer;
+
+mod tls;
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -239,6 +242,7 @@ struct Serving<'a, 'c, B: Backend> {
     credit: &'a mut Option<HeldBytes>,
     /// The reply to the request that is read past.
     refusal: &'a mut Option<B::Reply>,
+    layer: &'a mut Layer,
     cx: &'a mut Context<'c>,
     now: Arrival,
     durable: Lsn,
@@ -311,6 +315,14 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
                 let bytes = message.len() + limits::PENDING_OVERHEAD;
                 self.traffic.park(work, refusal, bytes);
             }
+            Handled::StartTls(reply, config) => {
+                if !self.traffic.idle() {
+                    return Flow::Close("requests are under way as TLS is to begin");
+                }
+                self.traffic.outbox.push(reply);
+                *self.layer = Layer::Starting(config);
+                return Flow::Pause;
+            }
             Handled::Drop => {}
             Handled::Close(why) => return Flow::Close(why),
         }
@@ -331,6 +343,7 @@ pub(super) struct Conn<B: Backend> {
     core: Rc<Core<B::Log>>,
     backend: Arc<B>,
     stream: TcpStream,
+    layer: Layer,
     info: ConnInfo,
     inbox: Inbox<B::Framing>,
     /// Requests that were read but may not be run yet.
@@ -365,6 +378,7 @@ impl<B: Backend> Conn<B> {
             core,
             backend,
             stream,
+            layer: Layer::Clear,
             info,
             inbox: Inbox::new(limits::MAX_RECORD),
             backlog: Vec::new(),
@@ -381,6 +395,15 @@ impl<B: Backend> Conn<B> {
         if let Some(mut fresh) = self.traffic.outbox.fresh() {
             self.backend.answered(&self.info, &mut fresh);
         }
+        match self.layer {
+            Layer::Clear => self.flush_clear(cx),
+            _ => self.flush_layer(cx),
+        }
+    }
+
+    /// Has the replies leave as they are.
+    #[inline]
+    fn flush_clear(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.traffic.outbox.is_empty() {
             match self.stream.poll_write_ready(cx) {
                 Poll::Ready(ready) => ready?,
@@ -430,6 +453,9 @@ impl<B: Backend> Conn<B> {
             self.backlog.is_empty(),
             "what was read before is run before more is read"
         );
+        if !matches!(self.layer, Layer::Clear) {
+            return self.fill_layer(cx, only_begun, room);
+        }
         match self.stream.poll_read_ready(cx) {
             Poll::Ready(ready) => ready?,
             Poll::Pending => return Poll::Pending,
@@ -466,7 +492,7 @@ impl<B: Backend> Conn<B> {
             let n = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as libc::c_int) };
             read = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
             end = read == 0;
-            // A short read means an empty socket, see `flush`.
+            // A short read means an empty socket, see `flush_clear`.
             if !end && read < capacity {
                 Err(io::ErrorKind::WouldBlock.into())
             } else {
@@ -516,6 +542,7 @@ impl<B: Backend> Conn<B> {
             watch: &self.watch,
             credit: &mut self.incoming,
             refusal: &mut self.refusal,
+            layer: &mut self.layer,
             cx,
             now: Arrival {
                 time: self.core.clock.now(),
@@ -525,10 +552,18 @@ impl<B: Backend> Conn<B> {
             most: in_flight(room),
             announced,
         };
-        match backend.together(|| self.inbox.accept(input, &mut serving)) {
+        let accepted = backend.together(|| self.inbox.accept(input, &mut serving));
+        let used = accepted.and_then(|used| match &self.layer {
+            Layer::Starting(_) if used < input.len() => Err(Broken::Refused(
+                "the peer went on in the clear behind its probe for TLS",
+            )),
+            _ => Ok(used),
+        });
+        match used {
             Ok(used) => used,
             Err(error) => {
                 tracing::warn!(peer = %self.info.peer, "connection closed: {error}");
+                self.layer = Layer::Clear;
                 self.intake = Intake::Closed;
                 self.incoming = None;
                 self.inbox = Inbox::new(limits::MAX_RECORD);
@@ -630,7 +665,10 @@ impl<B: Backend> Conn<B> {
                 self.close();
             }
             if matches!(self.intake, Intake::Closed) && self.traffic.idle() {
-                return Ok(true);
+                return match self.layer {
+                    Layer::Clear => Ok(true),
+                    _ => self.end_layer(cx),
+                };
             }
             if !self.take_requests(cx)? {
                 return Ok(false);
@@ -643,7 +681,8 @@ impl<B: Backend> Conn<B> {
 
     /// Brings the ledger in line with what is held.
     fn settle(&mut self) {
-        let used = self.traffic.memory() + self.inbox.held() + self.backlog.capacity();
+        let used =
+            self.traffic.memory() + self.inbox.held() + self.backlog.capacity() + self.layer.held();
         if self.holding.set(used, self.inbox.announced()) {
             self.core.wakeups.memory_released();
         }
@@ -701,8 +740,10 @@ impl<B: Backend> Future for Conn<B> {
         }
         this.settle();
         let waits = match () {
-            () if !this.traffic.outbox.is_empty() => Stalled::Writing,
-            () if this.reading && this.inbox.partial() => Stalled::Reading,
+            () if !this.traffic.outbox.is_empty() || this.layer.is_writing() => Stalled::Writing,
+            () if this.reading && (this.inbox.partial() || this.layer.is_handshaking()) => {
+                Stalled::Reading
+            }
             () if this.inbox.waits() && this.holding.waits_for() > 0 => {
                 this.watch.backlog.set(this.backlog.len());
                 this.watch.rest.set(this.inbox.rest());

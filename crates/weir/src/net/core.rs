@@ -317,6 +317,8 @@ pub struct Core<L> {
     pub wakeups: Wakeups,
     /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
     pub receive: RefCell<Box<[u8]>>,
+    /// Where what came over TLS is opened to. Borrowed likewise; at most what is received, and one record.
+    pub opened: RefCell<Vec<u8>>,
     index: usize,
     /// Connections that this core has been dealt.
     connections: Cell<u64>,
@@ -340,6 +342,7 @@ impl<L: Log> Core<L> {
             clock: Arc::clone(&settings.clock),
             wakeups,
             receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),
+            opened: RefCell::default(),
             index,
             connections: Cell::new(0),
             waiting: RefCell::default(),

@@ -60,6 +60,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 
+use tokio_rustls::rustls::ServerConfig;
 use weir_base::Lsn;
 #[allow(unused_imports)] // For the documentation.
 use weir_base::limits::net as limits;
@@ -93,6 +94,8 @@ pub enum Handled<R> {
     /// does not count against what the connection may have under way. The reply is sent in its place if more wait so on the
     /// connection than may ([`limits::CONNECTION_PARKED`]).
     Parked(Pending<R>, R),
+    /// It is done, and asks for TLS with these settings: the reply leaves in the clear, and all that follows is TLS.
+    StartTls(R, Arc<ServerConfig>),
     /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still
     /// running).
     Drop,

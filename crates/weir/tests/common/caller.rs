@@ -1,6 +1,6 @@
 //! A client with an address of its own: one NFS connection from any address of the loopback network.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use socket2::{Domain, Socket, Type};
@@ -10,9 +10,14 @@ use super::{PATIENCE, record, reply, unique, words};
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 
+/// What a connection's bytes go through.
+pub trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
 /// See the module's head.
 pub struct Caller {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     xid: u32,
     uid: u32,
 }
@@ -40,6 +45,11 @@ impl Caller {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
+        Caller::over(Box::new(stream))
+    }
+
+    /// As root, on a connection that stands.
+    pub fn over(stream: Box<dyn Stream>) -> Caller {
         Caller {
             stream,
             xid: unique() as u32,
@@ -55,6 +65,19 @@ impl Caller {
 
     /// The words of the results of a call.
     pub fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> Vec<u32> {
+        let xid = self.send(program, procedure, args);
+        let answer = self.reply();
+        assert_eq!(answer[..6], [xid, 1, 0, 0, 0, 0], "not accepted");
+        answer[6..].to_vec()
+    }
+
+    /// The words of the next reply.
+    pub fn reply(&mut self) -> Vec<u32> {
+        reply(&mut *self.stream)
+    }
+
+    /// Sends a call without waiting for its reply; its transaction id.
+    pub fn send(&mut self, program: u32, procedure: u32, args: &[u8]) -> u32 {
         self.xid = self.xid.wrapping_add(1);
         let mut cred = words(&[7]);
         cred.extend(opaque(b"caller"));
@@ -64,9 +87,8 @@ impl Caller {
         body.extend(words(&[0, 0]));
         body.extend_from_slice(args);
         self.stream.write_all(&record(&body)).unwrap();
-        let answer = reply(&mut self.stream);
-        assert_eq!(answer[..6], [self.xid, 1, 0, 0, 0, 0], "not accepted");
-        answer[6..].to_vec()
+        self.stream.flush().unwrap();
+        self.xid
     }
 
     /// MNT: the root's handle, or the status.

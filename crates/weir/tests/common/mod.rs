@@ -208,7 +208,7 @@ pub fn null(xid: u32) -> Vec<u8> {
 }
 
 /// One whole reply as words.
-pub fn reply(stream: &mut TcpStream) -> Vec<u32> {
+pub fn reply(stream: &mut (impl Read + ?Sized)) -> Vec<u32> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).unwrap();
     let mark = u32::from_be_bytes(mark);

@@ -1,0 +1,256 @@
+//! TLS on a connection that began in the clear (RFC 9289 §4.1).
+//!
+//! The protocol above replies to a probe with [`Handled::StartTls`](super::Handled). That reply leaves in the clear, and from
+//! then on each byte in either direction is TLS's. What came behind the probe in the clear would be taken for requests of the
+//! peer that shows its certificate afterwards, although anyone may have put it there; so the connection is closed.
+//!
+//! The handshake runs on the event loop: its two steps cost a signature and a key agreement, some hundred microseconds. Between
+//! them nothing waits but the socket, so a peer that stops there is dropped as one that leaves a request unfinished.
+//!
+//! **Memory.** Records are opened into one buffer of the core's ([`Core::opened`](super::Core)), and replies are sealed
+//! [`limits::TLS_BATCH`] bytes at a time, when the socket has taken those before. What a session keeps is charged to the
+//! connection ([`limits::TLS_SESSION`]).
+//!
+//! **Not the kernel's TLS**: it would spare READs the copy of sealing them in user space, and needs a kernel that has it
+//! (`CONFIG_TLS`). It would come in here, behind the handshake.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection};
+use weir_base::invariant;
+use weir_base::limits::net as limits;
+use weir_vfs::Transport;
+
+use super::{Backend, Conn, Room};
+
+/// What is between the socket and the messages.
+#[derive(Default)]
+pub(super) enum Layer {
+    /// Nothing.
+    #[default]
+    Clear,
+    /// TLS, once the reply that says so has left.
+    Starting(Arc<ServerConfig>),
+    /// TLS.
+    Tls(Box<Session>),
+}
+
+impl Layer {
+    /// Bytes that it holds.
+    pub fn held(&self) -> usize {
+        match self {
+            Layer::Clear => 0,
+            Layer::Starting(_) => limits::TLS_SESSION,
+            Layer::Tls(session) if session.0.wants_write() => {
+                limits::TLS_SESSION + limits::TLS_BATCH
+            }
+            Layer::Tls(_) => limits::TLS_SESSION,
+        }
+    }
+
+    /// Whether the peer is to take something of it.
+    pub fn is_writing(&self) -> bool {
+        matches!(self, Layer::Tls(session) if session.0.wants_write())
+    }
+
+    /// Whether the peer is to go on with the handshake.
+    pub fn is_handshaking(&self) -> bool {
+        matches!(self, Layer::Tls(session) if session.0.is_handshaking())
+    }
+}
+
+/// The server's side of TLS on one connection.
+pub(super) struct Session(ServerConnection);
+
+impl Session {
+    fn new(config: &Arc<ServerConfig>) -> io::Result<Session> {
+        let mut tls = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        tls.set_buffer_limit(Some(limits::TLS_BATCH));
+        Ok(Session(tls))
+    }
+
+    /// Opens what came from the socket, and appends what is in it to `out`.
+    ///
+    /// # Errors
+    /// It is not TLS, or not what the session agrees to. What the peer is to be sent about that waits to be written.
+    fn open(&mut self, mut sealed: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        // Nothing is taken once the peer has closed.
+        while self.0.read_tls(&mut sealed)? > 0 {
+            let state = self.0.process_new_packets();
+            let state = state.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+            let start = out.len();
+            out.resize(start + state.plaintext_bytes_to_read(), 0);
+            if let Some(room) = out.get_mut(start..).filter(|room| !room.is_empty()) {
+                self.0.reader().read_exact(room)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the peer has said that it sends no more.
+    fn peer_has_closed(&mut self) -> bool {
+        let state = self.0.process_new_packets();
+        state.is_ok_and(|state| state.peer_has_closed())
+    }
+
+    /// How the connection is protected, once it is.
+    fn transport(&self) -> Transport {
+        match self.0.peer_certificates() {
+            Some(_) => Transport::MutualTls,
+            None => Transport::Tls,
+        }
+    }
+}
+
+/// A socket to be written to.
+struct Socket<'s>(&'s TcpStream);
+
+impl io::Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, pieces)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether an attempt at the socket failed for good.
+fn lasting(done: io::Result<()>) -> io::Result<()> {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    match done {
+        Err(error) if !matches!(error.kind(), WouldBlock | Interrupted) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl<B: Backend> Conn<B> {
+    /// As [`Conn::flush`], on a connection that is not in the clear any more.
+    #[cold]
+    pub(super) fn flush_layer(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Layer::Starting(config) = &self.layer {
+            let config = Arc::clone(config);
+            self.flush_clear(cx)?;
+            if !self.traffic.outbox.is_empty() {
+                return Ok(());
+            }
+            self.layer = Layer::Tls(Box::new(Session::new(&config)?));
+        }
+        let Layer::Tls(session) = &mut self.layer else {
+            return Ok(());
+        };
+        let tls = &mut session.0;
+        loop {
+            while tls.wants_write() {
+                match self.stream.poll_write_ready(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(()),
+                }
+                let mut written = 0;
+                let done = self.stream.try_io(Interest::WRITABLE, || {
+                    written = tls.write_tls(&mut Socket(&self.stream))?;
+                    Ok(())
+                });
+                self.watch.sent.set(self.watch.sent.get() + written as u64);
+                lasting(done)?;
+            }
+            if self.traffic.outbox.is_empty() || tls.is_handshaking() {
+                return Ok(());
+            }
+            let (pieces, _) = self.traffic.outbox.gather();
+            let sealed = tls.writer().write_vectored(&pieces)?;
+            drop(pieces);
+            if !invariant!(sealed > 0, "TLS has no room although nothing waits in it") {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.traffic.outbox.advance(sealed);
+        }
+    }
+
+    /// As [`Conn::fill`], on a connection that is not in the clear any more.
+    #[cold]
+    pub(super) fn fill_layer(
+        &mut self,
+        cx: &mut Context<'_>,
+        only_begun: bool,
+        room: Room,
+    ) -> Poll<io::Result<()>> {
+        let Layer::Tls(session) = &mut self.layer else {
+            // The socket is waited for, to take the reply.
+            return Poll::Pending;
+        };
+        if session.peer_has_closed() {
+            self.close();
+            return Poll::Ready(Ok(()));
+        }
+        match self.stream.poll_read_ready(cx) {
+            Poll::Ready(ready) => ready?,
+            Poll::Pending => return Poll::Pending,
+        }
+        let core = Rc::clone(&self.core);
+        let mut buffer = core.receive.borrow_mut();
+        // What is sealed is longer than what is in it, so no more than that is begun comes of it, but for the rest of a record.
+        let most = match () {
+            () if only_begun => self.inbox.spare().len() + self.inbox.skips(),
+            () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
+            () => buffer.len(),
+        };
+        let most = most.min(buffer.len());
+        let space = buffer.get_mut(..most).unwrap_or_default();
+        let (mut read, mut end) = (0, false);
+        let done = self.stream.try_io(Interest::READABLE, || {
+            read = rustix::io::read(&self.stream, &mut *space)?;
+            end = read == 0;
+            // A short read means an empty socket, see `flush_clear`.
+            match end || read == most {
+                true => Ok(()),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        lasting(done)?;
+        if end {
+            self.close();
+            return Poll::Ready(Ok(()));
+        }
+        self.watch
+            .received
+            .set(self.watch.received.get() + read as u64);
+        let mut opened = core.opened.borrow_mut();
+        opened.clear();
+        let before = session.0.is_handshaking();
+        let sealed = buffer.get(..read).unwrap_or_default();
+        if let Err(error) = session.open(sealed, &mut opened) {
+            // The peer is told why, if its socket takes that.
+            let _ = session.0.write_tls(&mut Socket(&self.stream));
+            return Poll::Ready(Err(error));
+        }
+        if before && !session.0.is_handshaking() {
+            self.info.transport = session.transport();
+            tracing::debug!(peer = %self.info.peer, transport = ?self.info.transport, "TLS");
+        }
+        if !opened.is_empty() {
+            let used = self.run(&opened, cx, room);
+            self.backlog = opened.get(used..).unwrap_or_default().to_vec();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Says that no more is sent. `true` when the socket has taken that.
+    #[cold]
+    pub(super) fn end_layer(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if let Layer::Tls(session) = &mut self.layer {
+            session.0.send_close_notify();
+        }
+        self.flush_layer(cx)?;
+        Ok(!self.layer.is_writing())
+    }
+}
