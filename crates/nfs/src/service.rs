@@ -209,7 +209,9 @@ impl Service {
     pub fn new(config: Config) -> Arc<Service> {
         let secret = config.vfs.derive_secret(b"duplicate-request cache");
         let drc = Drc::new(config.drc_bytes, secret);
-        drc.recover(config.done_calls, config.clock.now());
+        let (of_4, of_3) = { config.done_calls.into_iter() }
+            .partition(|call: &DoneCall| v4::persistent::is_operation(&call.key));
+        drc.recover(of_3, config.clock.now());
         let outbox = Arc::new(Outbox::default());
         let nfs4 = Nfs4::start(v4::Parts {
             vfs: Arc::clone(&config.vfs),
@@ -218,6 +220,7 @@ impl Service {
             records: Arc::clone(&config.records),
             grace: config.grace,
             name: config.name.clone(),
+            done: of_4,
         });
         let locks = LockService::start(nlm::Parts {
             vfs: Arc::clone(&config.vfs),

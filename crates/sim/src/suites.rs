@@ -40,6 +40,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::nfs::repeat::story,
     },
     Suite {
+        name: "nfs4-repeat",
+        about: "the same of requests of persistent NFSv4 sessions",
+        run: crate::nfs::repeat::story4,
+    },
+    Suite {
         name: "failed-write",
         about: "failing writes and flushes: poisoning, reading on, recovery",
         run: crate::faults::failed_write,

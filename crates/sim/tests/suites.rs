@@ -48,6 +48,11 @@ fn a_call_that_is_repeated_after_a_crash_was_carried_out_once() {
 }
 
 #[test]
+fn a_request_of_a_persistent_session_was_carried_out_once() {
+    run("nfs4-repeat", 80);
+}
+
+#[test]
 fn a_failed_write_poisons_and_loses_nothing() {
     run("failed-write", 100);
 }

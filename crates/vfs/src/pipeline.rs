@@ -94,6 +94,16 @@ impl OpContext {
         }
     }
 
+    /// Makes it the context of the next operation of the same request. The last one is settled.
+    pub fn renew(&mut self) {
+        self.engine.renew();
+        self.charge = None;
+        self.passed = false;
+        self.moved = 0;
+        self.progress = 0;
+        self.question = None;
+    }
+
     /// The operation must not be carried out twice: `key` becomes part of its log record.
     pub fn set_call(&mut self, key: Option<CallKey>) {
         self.engine.call = key;

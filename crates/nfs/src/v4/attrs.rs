@@ -34,7 +34,8 @@ const CANSETTIME: u32 = 15;
 const CASE_INSENSITIVE: u32 = 16;
 const CASE_PRESERVING: u32 = 17;
 const CHOWN_RESTRICTED: u32 = 18;
-const FILEHANDLE: u32 = 19;
+/// `filehandle`.
+pub const FILEHANDLE: u32 = 19;
 const FILEID: u32 = 20;
 const FILES_AVAIL: u32 = 21;
 const FILES_FREE: u32 = 22;

@@ -47,6 +47,8 @@ const MAX_SLOTS: u32 = 16;
 const MAX_CONNECTIONS: usize = 16;
 /// Bytes below which a back channel carries no call.
 const MIN_REQUEST: u32 = 1024;
+/// Seconds for which memory must have been enough before clients may use more slots.
+const CALM: u64 = 30;
 /// Times that a call is made that its client refuses.
 const TRIES: u8 = 5;
 /// Time after which a call without reply shows that something is wrong with the channel.
@@ -57,6 +59,7 @@ mod op {
     pub const GETATTR: u32 = 3;
     pub const RECALL: u32 = 4;
     pub const RECALL_ANY: u32 = 8;
+    pub const RECALL_SLOT: u32 = 10;
     pub const SEQUENCE: u32 = 11;
     pub const NOTIFY_LOCK: u32 = 13;
 }
@@ -81,6 +84,8 @@ pub mod flag {
     pub const ADMIN_REVOKED: u32 = 0x20;
     /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
     pub const RECALLABLE_REVOKED: u32 = 0x40;
+    /// SEQ4_STATUS_RESTART_RECLAIM_NEEDED.
+    pub const RESTART_RECLAIM_NEEDED: u32 = 0x100;
     /// SEQ4_STATUS_CB_PATH_DOWN_SESSION.
     pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
     /// SEQ4_STATUS_BACKCHANNEL_FAULT.
@@ -105,6 +110,8 @@ pub enum Callback {
     },
     /// CB_RECALL_ANY (§20.6): to keep no more delegations than this.
     RecallAny(u32),
+    /// CB_RECALL_SLOT (§20.8): to use no slot of this session beyond this one.
+    RecallSlot(u32),
 }
 
 impl Callback {
@@ -112,7 +119,7 @@ impl Callback {
     fn is_over(&self) -> bool {
         match self {
             Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
-            Callback::NotifyLock { .. } | Callback::RecallAny(_) => false,
+            Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
         }
     }
 
@@ -144,6 +151,10 @@ impl Callback {
                 out.put_u32(*keep);
                 // RCA4_TYPE_MASK_RDATA_DLG, RCA4_TYPE_MASK_WDATA_DLG.
                 Bitmap::of(&[0, 1]).put(out);
+            }
+            Callback::RecallSlot(highest) => {
+                out.put_u32(op::RECALL_SLOT);
+                out.put_u32(*highest);
             }
         }
     }
@@ -426,7 +437,6 @@ impl Nfs4 {
 
     /// Asks or notifies a client, over any of its sessions.
     pub(super) fn call_back(&self, client: &Client, what: Callback) {
-        let entry = Entry { what, tries: 0 };
         let sessions: Vec<Arc<Session>> = {
             let mut backs = client.backs.lock();
             backs.retain(|s| s.upgrade().is_some_and(|s| !s.is_dead()));
@@ -437,14 +447,52 @@ impl Nfs4 {
             // It has no back channel: what it was granted is revoked if that is asked back.
             return;
         };
+        self.call_back_over(session, what);
+    }
+
+    /// Asks or notifies a client over this session.
+    fn call_back_over(&self, session: &Arc<Session>, what: Callback) {
         {
             let mut inner = session.back.inner.lock();
             if inner.queue.len() >= MAX_QUEUED {
                 return;
             }
-            inner.queue.push_back(entry);
+            inner.queue.push_back(Entry { what, tries: 0 });
         }
         self.pump(session);
+    }
+
+    /// Memory is short: all clients are to use half of their slots.
+    pub(super) fn lower_slots(&self) {
+        let now = self.monotonic().as_secs() + 1;
+        self.pressed.store(now, Ordering::Relaxed);
+        for session in self.registry.sessions() {
+            if let Some(target) = session.slots.lower()
+                && session.back.is_asked()
+            {
+                self.call_back_over(&session, Callback::RecallSlot(target - 1));
+            }
+        }
+    }
+
+    /// Lowers the number of slots that clients are to use if replies were not kept, and raises it when memory has been enough for
+    /// a while; about once a second.
+    pub(super) fn tick_slots(&self) {
+        let sessions = self.registry.sessions();
+        // Each is asked.
+        let short = sessions.iter().filter(|s| s.slots.take_pressed()).count();
+        if short > 0 {
+            return self.lower_slots();
+        }
+        let pressed = self.pressed.load(Ordering::Relaxed);
+        let now = self.monotonic().as_secs() + 1;
+        if pressed == 0 || now < pressed + CALM {
+            return;
+        }
+        // Clients see it with their next requests.
+        let raised = sessions.iter().filter(|s| s.slots.raise()).count();
+        let next = if raised > 0 { now } else { 0 };
+        self.pressed.store(next, Ordering::Relaxed);
     }
 
     /// Makes the calls of a session that there are slots for.
@@ -600,7 +648,7 @@ impl Nfs4 {
                 self.vfs.claims.reply(delegation.file, &client.own, answer);
                 false
             }
-            Callback::NotifyLock { .. } | Callback::RecallAny(_) => false,
+            Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
         }
     }
 

@@ -15,6 +15,7 @@
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
 
 use super::args::{CreateSession, ExchangeId};
+use super::persistent;
 use super::session::Session;
 use super::state::{DELEGATIONS, States};
 use super::status::Status;
@@ -104,6 +105,41 @@ pub struct Client {
 }
 
 impl Client {
+    /// A client without a name that it keeps over restarts, and without anything else.
+    fn new(id: u64, owner: Arc<[u8]>, address: IpAddr, memory: Reservation) -> Client {
+        let claims = claims::Client {
+            service: SERVICE,
+            address,
+            name: Arc::from(id.to_be_bytes()),
+        };
+        let own = Owner {
+            client: claims.clone(),
+            who: DELEGATIONS.clone(),
+            shown: Arc::default(),
+        };
+        Client {
+            id,
+            owner,
+            verifier: [0; 8],
+            principal: (Flavour::None, None),
+            address,
+            claims,
+            own,
+            status: AtomicU32::new(0),
+            backs: Mutex::default(),
+            confirmed: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
+            courteous: AtomicBool::new(false),
+            renewed: AtomicU64::new(0),
+            reclaimed: AtomicBool::new(false),
+            recorded: Arc::default(),
+            record: Mutex::default(),
+            creation: Mutex::default(),
+            states: RwLock::new(States::new((id >> 32) as u32, id as u32)),
+            memory: Mutex::new(memory),
+        }
+    }
+
     /// The lease begins anew.
     pub fn renew(&self, now: Duration) {
         let now = now.as_secs();
@@ -265,6 +301,16 @@ impl Registry {
         counts
     }
 
+    /// The session of a request, taken out of the connection's memory or found in the table. It is put there again with the reply:
+    /// so the requests of one session write no counter of references, which its other connections' cores would have to fetch.
+    pub fn take_session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
+        let mut remembered = conn.session.borrow_mut();
+        match remembered.take_if(|session| session.id == *id && !session.is_dead()) {
+            Some(session) => Some(session),
+            None => self.sessions.read().get(id).cloned(),
+        }
+    }
+
     /// A session, by the connection's memory or the table.
     pub fn session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
         if let Some(session) = conn.session.borrow().as_ref()
@@ -276,6 +322,11 @@ impl Registry {
         let session = self.sessions.read().get(id).cloned()?;
         *conn.session.borrow_mut() = Some(Arc::clone(&session));
         Some(session)
+    }
+
+    /// All sessions.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.read().values().cloned().collect()
     }
 
     /// A client by its id.
@@ -357,38 +408,14 @@ impl Registry {
         table.next += 1;
         let id = u64::from(self.start) << 32 | u64::from(table.next);
         let owner: Arc<[u8]> = args.owner.into();
-        let claims = claims::Client {
-            service: SERVICE,
-            address,
-            name: Arc::from(id.to_be_bytes()),
-        };
-        let own = Owner {
-            client: claims.clone(),
-            who: DELEGATIONS.clone(),
-            shown: Arc::default(),
-        };
-        let client = Arc::new(Client {
-            id,
-            owner: Arc::clone(&owner),
+        let client = Client {
             verifier: args.verifier,
             principal,
-            address,
-            claims,
-            own,
-            status: AtomicU32::new(0),
-            backs: Mutex::default(),
-            confirmed: AtomicBool::new(false),
-            expired: AtomicBool::new(false),
-            courteous: AtomicBool::new(false),
             renewed: AtomicU64::new(now.as_secs()),
-            reclaimed: AtomicBool::new(false),
             recorded: (self.recorded)(args.owner).into(),
-            record: Mutex::default(),
-            creation: Mutex::default(),
-            states: RwLock::new(States::new(self.start, table.next)),
-            memory: Mutex::new(memory),
-        });
-        table.clients.insert(id, client);
+            ..Client::new(id, Arc::clone(&owner), address, memory)
+        };
+        table.clients.insert(id, Arc::new(client));
         table.unconfirmed.insert(owner, id);
         Ok(Introduced {
             client: id,
@@ -475,6 +502,26 @@ impl Registry {
             replaced,
             session: Some(session),
         })
+    }
+
+    /// A session of before the restart for one request that was sent again, and for nothing else: it is in no table, and its client
+    /// has no claims.
+    ///
+    /// # Errors
+    /// DELAY if there is no memory.
+    pub fn session_that_was(&self, id: SessionId, address: IpAddr) -> Result<Arc<Session>, Status> {
+        let memory = self.budget.try_reserve(CLIENT_BYTES);
+        let memory = memory.ok_or(Status::Delay)?;
+        let number = persistent::client_of(&id);
+        let client = Arc::new(Client::new(number, Arc::default(), address, memory));
+        let asked = persistent::as_asked(&client);
+        Ok(Arc::new(Session::new(
+            id,
+            &client,
+            &asked,
+            2,
+            &self.budget,
+        )?))
     }
 
     fn end_sessions(&self, client: &Client) {

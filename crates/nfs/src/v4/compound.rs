@@ -3,6 +3,7 @@
 use super::args::{self, Args, Head, OP_ILLEGAL};
 use super::client::Client;
 use super::copy_ops::Copying;
+use super::persistent::{Repeated, Request, must_run_once};
 use super::pseudo::{self, Pseudo};
 use super::serve::Nfs4;
 use super::session::Session;
@@ -17,14 +18,15 @@ use crate::reply::{Payload, ReplyBuf};
 use crate::rpc::{self, Credential};
 use crate::xdr::{Put, Reader};
 use std::sync::Arc;
+use std::time::Duration;
 use weir_base::{Lsn, VolumeId};
 use weir_vfs::access::{R, W, X, permits};
 use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::stats::Done;
-use weir_vfs::volume::Attr;
+use weir_vfs::volume::{Attr, Guard};
 use weir_vfs::{
     AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, Flavours,
-    HANDLE_BYTES, Identity, Looks, OpContext, Protocol, Suspend, Unfinished,
+    HANDLE_BYTES, Identity, Looks, Namespace, OpContext, Protocol, Suspend, Unfinished,
 };
 
 /// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
@@ -139,6 +141,8 @@ pub(super) type Outcome = Result<Status, Fail>;
 pub(super) struct Hold {
     pub(super) session: Arc<Session>,
     pub(super) slot: u32,
+    /// The request as the log knows it.
+    pub(super) request: Request,
     pub(super) cache: bool,
     /// Bytes of the results at most, from the status on.
     pub(super) most: usize,
@@ -196,14 +200,16 @@ pub(super) struct Cursor {
     results: usize,
     number: usize,
     pub(super) hold: Option<Hold>,
-    pub(super) client: Option<Arc<Client>>,
     pub(super) made: Option<Made>,
     pub(super) copying: Option<Box<Copying>>,
+    /// What was carried out before the restart, if the request is a retransmission of one of then.
+    pub(super) repeated: Option<Box<Repeated>>,
     pub(super) cx: OpContext,
     /// The operation has used its context.
     used: bool,
     now: Arrival,
-    flow: u64,
+    /// Attributes that an operation had of a file that is the current one now, for those that follow it at once.
+    seen: Option<(FileId, Attr)>,
     lsn: Option<Lsn>,
     cut: Option<Cut>,
     /// Number of the operation that is being run.
@@ -249,13 +255,13 @@ impl Cursor {
             results,
             number,
             hold: None,
-            client: None,
             made: None,
             copying: None,
+            repeated: None,
             cx: OpContext::new(now.time, flow, now.monotonic),
             used: false,
             now,
-            flow,
+            seen: None,
             lsn: None,
             cut: None,
             operation_at_hand: 0,
@@ -264,6 +270,11 @@ impl Cursor {
             counted: None,
             more: Vec::new(),
         }
+    }
+
+    /// When the request arrived, on the monotonic clock, if the caller knows.
+    pub(super) fn arrived(&self) -> Option<Duration> {
+        self.now.monotonic.map(Duration::from_nanos)
     }
 
     fn put_at(&mut self, at: usize, value: u32) {
@@ -278,8 +289,8 @@ impl Cursor {
         self.put_at(self.number, results);
     }
 
-    /// The reply, and the log record that it waits for. What is to be kept of it is.
-    pub(super) fn into_reply(mut self, s: &Nfs4) -> (ReplyBuf, Option<Lsn>) {
+    /// The reply, and the log record that it waits for. What is to be kept of it is. The connection remembers the session.
+    pub(super) fn take_reply(&mut self, s: &Nfs4, conn: &ConnInfo) -> (ReplyBuf, Option<Lsn>) {
         self.cx.settle(&s.vfs.throttle);
         if let Some(hold) = self.hold.take() {
             let kept = hold.cache.then(|| {
@@ -294,6 +305,9 @@ impl Cursor {
                 }
             });
             hold.session.slots.end(hold.slot, kept);
+            if self.repeated.is_none() {
+                conn.session.replace(Some(hold.session));
+            }
         }
         let out = std::mem::take(&mut self.out);
         let mut reply = ReplyBuf::compound(out, self.payload.take(), self.cut);
@@ -383,6 +397,9 @@ pub(super) struct Run<'a> {
     pub(super) c: &'a mut Cursor,
 }
 
+const ACCESS: u32 = 3;
+const GETATTR: u32 = 9;
+const GETFH: u32 = 10;
 const SETATTR: u32 = 34;
 
 impl<'a> Run<'a> {
@@ -420,6 +437,9 @@ impl<'a> Run<'a> {
     /// Runs one operation, whose arguments are decoded.
     fn step(&mut self, operation: u32, args: &Args<'_>) -> Result<(), Ran> {
         self.c.operation_at_hand = operation;
+        if !matches!(operation, ACCESS | GETATTR | GETFH) {
+            self.c.seen = None;
+        }
         if let Some(payload) = self.c.payload.take() {
             // Another result follows the data.
             payload.flatten(&mut self.c.out);
@@ -437,7 +457,10 @@ impl<'a> Run<'a> {
                 Ok(Some((reply, lsn))) => return Err(Ran::Replay(reply, lsn)),
                 Err(status) => Err(Fail::Status(status)),
             },
-            args => self.operate(args),
+            args => match self.done_before() {
+                Some(done) => self.repeat(args, done),
+                None => self.operate_once(operation, args),
+            },
         };
         let outcome = match outcome {
             // Nothing was changed: what is not answered in room cannot be answered.
@@ -492,14 +515,11 @@ impl<'a> Run<'a> {
     /// What the operation has been charged so far is settled; what it goes on to do is charged anew.
     pub(super) fn renew_context(&mut self) {
         self.c.cx.settle(&self.s.vfs.throttle);
-        let now = self.c.now;
-        self.c.cx = OpContext::new(now.time, self.c.flow, now.monotonic);
+        self.c.cx.renew();
     }
 
     /// Counts an operation on a volume; not the attributes that are asked for along with another.
     fn count(&mut self, volume: VolumeId, operation: u32) {
-        const ACCESS: u32 = 3;
-        const GETATTR: u32 = 9;
         if matches!(operation, ACCESS | GETATTR) && self.c.counted.is_some() {
             return;
         }
@@ -556,6 +576,22 @@ impl<'a> Run<'a> {
             true => Status::RepTooBigToCache,
             false => Status::RepTooBig,
         }
+    }
+
+    /// Carries an operation out. One that must not be carried out twice leaves its key in the log.
+    fn operate_once(&mut self, operation: u32, args: &Args<'_>) -> Outcome {
+        self.may_follow(args)?;
+        if must_run_once(operation) {
+            self.leave_key();
+        }
+        self.operate(args)
+    }
+
+    /// What the operation's context changes from now on has the operation's key, if that is to outlive the server.
+    pub(super) fn leave_key(&mut self) {
+        let hold = self.c.hold.as_ref();
+        let key = hold.and_then(|hold| self.s.key_of(hold, self.c.index));
+        self.c.cx.set_call(key);
     }
 
     fn operate(&mut self, args: &Args<'_>) -> Outcome {
@@ -659,15 +695,30 @@ impl<'a> Run<'a> {
 
     /// The client of the session.
     pub(super) fn client(&self) -> Arc<Client> {
-        match &self.c.client {
-            Some(client) => Arc::clone(client),
+        match &self.c.hold {
+            Some(hold) => Arc::clone(&hold.session.client),
             None => unreachable!("an operation of a session has a client"),
+        }
+    }
+
+    /// Attributes that an operation had of `file`, which the next one may want: as they were at a moment of this request, which
+    /// is all that it promises. Those of a file with an access control list depend on the caller, and are read anew.
+    pub(super) fn note_seen(&mut self, file: FileId, attr: &Attr) {
+        let plain = attr.guard == Guard::Mode && file.namespace == Namespace::Live;
+        self.c.seen = plain.then_some((file, *attr));
+    }
+
+    /// The attributes of the current file.
+    pub(super) fn attr_of(&mut self, operand: &Operand<'_, '_>) -> Result<Attr, Unfinished> {
+        match &self.c.seen {
+            Some((file, attr)) if Fh::File(*file) == self.c.current => Ok(*attr),
+            _ => operand.getattr(&mut self.c.cx),
         }
     }
 
     fn caller<'o>(&self, access: Access<'o>) -> weir_vfs::Session<'a, Access<'o>> {
         let origin = self.conn.peer.ip().to_canonical();
-        let client = self.c.client.as_ref();
+        let client = self.c.hold.as_ref().map(|hold| &hold.session.client);
         weir_vfs::Session {
             origin,
             protocol: Protocol::Nfsv4,

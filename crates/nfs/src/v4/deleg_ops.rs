@@ -86,6 +86,9 @@ pub(super) enum Given {
 }
 
 impl Given {
+    /// Nothing, as when none was wished for.
+    pub(super) const NONE: Given = Given::Not(NOT_WANTED);
+
     /// The delegation that is all that the client needs, which then has no open (RFC 9754 §4).
     pub(super) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
         match *self {

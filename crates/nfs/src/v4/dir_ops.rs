@@ -126,7 +126,10 @@ impl Run<'_> {
             }
             listing.entry(e.cookie, e.name, |out| match (&e.attr, file) {
                 (Some(attr), Some(file)) => {
-                    let handle = s.vfs.handle(dir.volume, file);
+                    let handle = match a.mask.has(attrs::FILEHANDLE) {
+                        true => s.vfs.handle(dir.volume, file),
+                        false => [0; weir_vfs::HANDLE_BYTES],
+                    };
                     let object = Object {
                         minor,
                         attr,

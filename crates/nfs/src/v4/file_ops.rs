@@ -16,7 +16,8 @@ use weir_vfs::acl::Acl;
 use weir_vfs::claims::Actor;
 use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{
-    BadHandle, Changes, Error, Exempt, FileId, Looks, Permitted, Reads, Unfinished, Writes,
+    BadHandle, Changes, Error, Exempt, FileId, HANDLE_BYTES, Looks, Permitted, Reads, Unfinished,
+    Writes,
 };
 
 /// ACCESS4 bits (§18.1, RFC 8276 §8.5).
@@ -141,7 +142,7 @@ impl<'a> Run<'a> {
             Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
             Fh::File(file) => {
                 let operand = self.look(file)?;
-                Ok((operand.getattr(&mut self.c.cx)?, Some(operand)))
+                Ok((self.attr_of(&operand)?, Some(operand)))
             }
             Fh::None => unreachable!("a handle that was tested"),
         }
@@ -178,7 +179,11 @@ impl<'a> Run<'a> {
         {
             attr = self.held(o, attr)?;
         }
-        let handle = self.handle(self.c.current);
+        // A hash, which hardly anyone asks for.
+        let handle = match mask.has(attrs::FILEHANDLE) {
+            true => self.handle(self.c.current),
+            false => [0; HANDLE_BYTES],
+        };
         let space = match &operand {
             Some(o) if attrs::wants_volume(mask) => Some(o.statfs()),
             _ => None,
@@ -403,6 +408,7 @@ impl<'a> Run<'a> {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
                 let written = done.value;
+                self.note_seen(file, &written.change.after);
                 self.c.out.put_u32(written.len as u32);
                 self.c.out.put_u32(match written.granted {
                     Stability::Unstable => 0,
@@ -450,6 +456,10 @@ impl<'a> Run<'a> {
             stated.may_write()?;
         }
         if let Some(acl) = new.list(a)? {
+            if new.sets_more() {
+                // Carried out is what the second of two changes has carried out.
+                self.c.cx.set_call(None);
+            }
             let (operand, charged) = self.enter(file, stated.access(), Changes)?;
             let done = operand.set_acl(&mut self.c.cx, charged, &acl)?;
             self.c.wait_for(done.lsn);
@@ -458,6 +468,7 @@ impl<'a> Run<'a> {
                 return Ok(Status::Ok);
             }
             self.renew_context();
+            self.leave_key();
         }
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let mode = match new.needs_mode() {
@@ -559,8 +570,8 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn client_ref(&self) -> &super::client::Client {
-        match &self.c.client {
-            Some(client) => client,
+        match &self.c.hold {
+            Some(hold) => &hold.session.client,
             None => unreachable!("an operation of a session has a client"),
         }
     }

@@ -7,7 +7,7 @@
 //! first operation concerned (`failure::Cut`).
 //!
 //! **Once.** Each request has a slot of its session ([`slot`]); a retransmission gets the reply of the first execution. So the
-//! duplicate-request cache of version 3 has no part here.
+//! duplicate-request cache of version 3 has no part here. Over a restart, the log knows what was carried out ([`persistent`]).
 //!
 //! **State** is of two halves: claims (opens, share reservations, locks) in the table that all protocols share, and stateids
 //! that name them ([`state`]). Both belong to a client ([`client`]), which a lease keeps alive.
@@ -35,6 +35,7 @@ mod name_ops;
 mod numbers;
 mod open_ops;
 mod patience;
+pub(crate) mod persistent;
 mod pseudo;
 mod serve;
 mod session;

@@ -7,7 +7,7 @@ use super::pseudo;
 use super::status::Status;
 use super::types::{StateId, put_change};
 use weir_base::limits::MAX_NAME;
-use weir_vfs::volume::{Change, Created, Done, FileKind, SetAttr};
+use weir_vfs::volume::{Attr, Change, Created, Done, FileKind, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Unfinished};
 
 /// A name that can be an entry's (§14.5); what is longer is found out by the directory.
@@ -28,13 +28,16 @@ fn found(
     cx: &mut OpContext,
     charged: Charged<Looks>,
     name: &[u8],
-) -> Result<FileRef, Fail> {
+) -> Result<(Attr, FileRef), Fail> {
     match dir.lookup(cx, charged, name) {
         Err(Unfinished::Failed(Error::NotDir)) => match dir.attr_at_hand(cx) {
             Some(attr) if attr.kind == FileKind::Symlink => Err(Status::Symlink.into()),
             _ => Err(Status::NotDir.into()),
         },
-        found => Ok(found?.1),
+        found => {
+            let (found, file) = found?;
+            Ok((found.attr, file))
+        }
     }
 }
 
@@ -78,12 +81,14 @@ impl Run<'_> {
             }
             Fh::File(dir) => {
                 let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
-                let file = found(&operand, &mut self.c.cx, charged, name)?;
-                self.goes_to(FileId {
+                let (attr, file) = found(&operand, &mut self.c.cx, charged, name)?;
+                let file = FileId {
                     volume: dir.volume,
                     ino: file.ino,
                     namespace: file.namespace,
-                });
+                };
+                self.goes_to(file);
+                self.note_seen(file, &attr);
             }
             Fh::None => unreachable!("a handle that was tested"),
         }
@@ -118,7 +123,7 @@ impl Run<'_> {
                     self.c.state = StateId::ANONYMOUS;
                     return Ok(Status::Ok);
                 }
-                let up = found(&operand, &mut self.c.cx, charged, b"..")?;
+                let (_, up) = found(&operand, &mut self.c.cx, charged, b"..")?;
                 self.goes_to(FileId {
                     volume: file.volume,
                     ino: up.ino,
@@ -170,11 +175,13 @@ impl Run<'_> {
         let file = operand.near(done.value.ino);
         self.put_dir_change(&done.value.dir);
         new.mask.put(&mut self.c.out);
-        self.goes_to(FileId {
+        let file = FileId {
             volume: dir.volume,
             ino: file.ino,
             namespace: file.namespace,
-        });
+        };
+        self.goes_to(file);
+        self.note_seen(file, &done.value.attr);
         Ok(Status::Ok)
     }
 

@@ -26,7 +26,7 @@ use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
 /// Bits of `share_access` that are wishes for delegations.
 const WISHES: u32 = 0x003f_ff00;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
-const RESULT: u32 = 0x04 | 0x08;
+pub(super) const RESULT: u32 = 0x04 | 0x08;
 /// OPEN4_RESULT_NO_OPEN_STATEID (RFC 9754 §4), OPEN4_RESULT_MAY_NOTIFY_LOCK.
 const NO_STATEID: u32 = 0x10;
 const MAY_NOTIFY: u32 = 0x20;
@@ -200,9 +200,8 @@ impl<'a> Run<'a> {
                 (Some(CreateHow::Exclusive(*verifier)), new(attrs, minor)?)
             }
         };
-        if !matches!(create, Some(CreateHow::Exclusive(_))) {
+        if matches!(create, None | Some(CreateHow::Unchecked)) {
             match dir.listed(&mut self.c.cx, name) {
-                Ok(_) if create == Some(CreateHow::Guarded) => return Err(Status::Exist.into()),
                 Ok((found, file)) => {
                     // Of the attributes of a file that exists only the size is set, and only to 0 (§18.16.3).
                     let cut = create.is_some() && new.set.size == Some(0);
@@ -233,6 +232,14 @@ impl<'a> Run<'a> {
             Err(Unfinished::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
                 return Err(Status::Delay.into());
             }
+            Err(Unfinished::Failed(error)) if create == Some(CreateHow::Guarded) => {
+                // That there is one precedes all else (open(2)).
+                return match dir.listed(&mut self.c.cx, name) {
+                    Ok(_) => Err(Status::Exist.into()),
+                    Err(Unfinished::Suspended(wait)) => Err(wait.into()),
+                    Err(Unfinished::Failed(_)) => Err(error.into()),
+                };
+            }
             done => done?,
         };
         self.c.wait_for(done.lsn);
@@ -244,6 +251,7 @@ impl<'a> Run<'a> {
             ..Made::found(place(dir.near(done.value.ino)))
         };
         self.c.made = Some(made);
+        self.note_seen(made.file, &done.value.attr);
         Ok((made, None))
     }
 

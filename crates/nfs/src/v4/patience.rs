@@ -7,8 +7,9 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-/// Ticks that a request waits at most, of a second each: more than a client needs that is there.
-const TICKS: u64 = 2;
+/// Ticks that a request waits at most, of a second each: more than a client needs that is there. Clients wait for a second before
+/// they try again, and one that does so ten times (pynfs) must not have kept another of its sessions silent for a lease.
+const TICKS: u64 = 1;
 
 #[derive(Default)]
 struct Inner {

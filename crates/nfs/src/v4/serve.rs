@@ -7,6 +7,7 @@ use super::client::{Client, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run};
 use super::deleg_ops::Recalled;
 use super::patience::Patience;
+use super::persistent::Before;
 use super::pseudo::Pseudo;
 use super::status::Status;
 use super::types::SessionId;
@@ -17,7 +18,7 @@ use crate::service::{HELD_OVERHEAD, Handled};
 use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::limits::protocol::NAME_WAIT;
@@ -25,7 +26,7 @@ use weir_base::{Clock, Lsn, Rng, SipKey};
 use weir_vfs::claims::{Notice, Sink};
 use weir_vfs::grace::{Claimant, RecordId, Records};
 use weir_vfs::throttle::HeldBytes;
-use weir_vfs::volume::MAX_CLIENT;
+use weir_vfs::volume::{DoneCall, MAX_CLIENT};
 use weir_vfs::{Error, ExportTable, Outcome, Suspend, Unfinished, Vfs};
 
 /// What the service is made of.
@@ -36,6 +37,8 @@ pub(crate) struct Parts {
     pub(crate) records: Arc<Records>,
     pub(crate) grace: Duration,
     pub(crate) name: String,
+    /// The calls and operations that were carried out before the start.
+    pub(crate) done: Vec<DoneCall>,
 }
 
 /// The service. See the parent module.
@@ -46,6 +49,8 @@ pub(crate) struct Nfs4 {
     records: Arc<Records>,
     /// Records of before the start, of clients that have not come back.
     before: Mutex<HashMap<Box<[u8]>, RecordId>>,
+    /// What was carried out before the start.
+    pub(super) before_start: Before,
     /// Distinguishes owners of opens and locks in the table of claims.
     pub(super) owners: SipKey,
     /// `so_major_id` and the server's scope: the same over restarts, another for another server.
@@ -55,6 +60,8 @@ pub(crate) struct Nfs4 {
     pub(crate) callbacks: Callbacks,
     pub(super) recalled: Recalled,
     pub(super) blocked: Blocked,
+    /// When memory was short last, in seconds on the monotonic clock, from 1; 0: all may use all of their slots.
+    pub(super) pressed: AtomicU64,
     patience: Patience,
     notices: Mutex<Vec<Notice>>,
     any_notice: AtomicBool,
@@ -81,6 +88,7 @@ impl Nfs4 {
     /// Starts the service: clients that had state before the start are expected.
     pub(crate) fn start(p: Parts) -> Arc<Nfs4> {
         let owners = p.vfs.derive_secret(b"nfs4 owners");
+        let sessions = p.vfs.derive_secret(b"nfs4 sessions");
         let server = p.vfs.derive_secret(b"nfs4 server").hash128(&[]);
         let identity = format!("{}/{server:032x}", p.name);
         let budget = Arc::clone(p.vfs.claims.budget());
@@ -103,12 +111,14 @@ impl Nfs4 {
                 clock: p.clock,
                 records: p.records,
                 before: Mutex::new(before),
+                before_start: Before::new(sessions, &p.done, now),
                 owners,
                 identity: identity.into_bytes().into(),
                 pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), 0)))),
                 callbacks: Callbacks::default(),
                 recalled: Recalled::default(),
                 blocked: Blocked::default(),
+                pressed: AtomicU64::new(0),
                 patience: Patience::default(),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
@@ -168,11 +178,11 @@ impl Nfs4 {
         let mut cursor = Cursor::new(call.xid, &head, at, now, conn.id);
         if !matches!(head.minor, 1 | 2) {
             cursor.close(Status::MinorVersMismatch, 0);
-            let (reply, _) = cursor.into_reply(self);
+            let (reply, _) = cursor.take_reply(self, conn);
             return Handled::Reply(reply, None);
         }
         match self.run(conn, call, record.len(), &mut cursor) {
-            Ok(Ran::Ended) => self.ended(cursor),
+            Ok(Ran::Ended) => self.ended(conn, &mut cursor),
             Ok(Ran::Replay(reply, lsn)) => Handled::Reply(reply, lsn),
             Err(why) => crate::service::refuse(call.xid, why),
             Ok(Ran::Waits(wait)) => {
@@ -181,6 +191,9 @@ impl Nfs4 {
                     let bytes = record.len() + HELD_OVERHEAD;
                     self.vfs.throttle.hold(conn.peer.ip(), bytes)
                 });
+                if let (Some(hold), None) = (&cursor.hold, &cursor.repeated) {
+                    conn.session.replace(Some(Arc::clone(&hold.session)));
+                }
                 let is_held = held.is_some();
                 let is_parked = matches!(wait, Suspend::Recall(_));
                 let waiting = Waiting {
@@ -229,8 +242,8 @@ impl Nfs4 {
         }
     }
 
-    fn ended(&self, cursor: Cursor) -> Handled {
-        let (reply, lsn) = cursor.into_reply(self);
+    fn ended(&self, conn: &ConnInfo, cursor: &mut Cursor) -> Handled {
+        let (reply, lsn) = cursor.take_reply(self, conn);
         Handled::Reply(reply, lsn)
     }
 
@@ -259,8 +272,10 @@ impl Nfs4 {
     pub(crate) fn tick(&self) {
         self.take_notices();
         self.tick_callbacks();
+        self.tick_slots();
         self.tick_blocked();
         self.patience.tick();
+        self.before_start.tick(self.monotonic());
         let passed = self.registry.tick(self.monotonic());
         for client in passed.courteous {
             self.vfs.claims.park(&client.claims);
@@ -364,7 +379,10 @@ impl Nfs4 {
                     }
                 }
                 Notice::Granted(grant) => self.granted(grant),
-                Notice::Recall => self.recall_any(),
+                Notice::Recall => {
+                    self.recall_any();
+                    self.lower_slots();
+                }
                 // Every break of a delegation is answered, and NFSv4 marks no file for deletion.
                 Notice::Break { .. } | Notice::Delete { .. } => {}
             }
@@ -442,10 +460,10 @@ async fn later(
         match ran {
             Ok(Ran::Waits(again)) => wait = again,
             Ok(Ran::Ended) => {
-                let Some(cursor) = waiting.cursor.take() else {
+                let Some(mut cursor) = waiting.cursor.take() else {
                     unreachable!("a cursor that was run is there");
                 };
-                return service.ended(*cursor);
+                return service.ended(&conn, &mut cursor);
             }
             Ok(Ran::Replay(reply, lsn)) => return Handled::Reply(reply, lsn),
             Err(why) => return crate::service::refuse(call.xid, why),

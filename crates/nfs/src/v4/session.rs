@@ -20,6 +20,8 @@ const MAX_CACHED: u32 = 8192;
 /// Bytes below which a channel carries no SEQUENCE.
 const MIN_MESSAGE: u32 = 256;
 
+/// `CREATE_SESSION4_FLAG_PERSIST`: requests are carried out once over restarts of the server, too (§18.36.3).
+pub const PERSIST: u32 = 1;
 /// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`: this connection takes callbacks, too (§18.36.3).
 pub const CONN_BACK_CHAN: u32 = 2;
 
@@ -77,10 +79,11 @@ impl Session {
         };
         let wanted = asked.flags & CONN_BACK_CHAN != 0;
         let back = BackChannel::new(wanted, asked.back, asked.program, &asked.security);
-        let flags = match back.is_asked() {
+        let back_channel = match back.is_asked() {
             true => CONN_BACK_CHAN,
             false => 0,
         };
+        let flags = asked.flags & PERSIST | back_channel;
         Ok(Session {
             id,
             client: Arc::clone(client),
@@ -91,6 +94,11 @@ impl Session {
             flags,
             dead: AtomicBool::new(false),
         })
+    }
+
+    /// Whether its requests are carried out once over restarts of the server, too.
+    pub fn is_persistent(&self) -> bool {
+        self.flags & PERSIST != 0
     }
 
     /// Whether it has been destroyed.

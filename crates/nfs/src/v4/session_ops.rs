@@ -1,8 +1,10 @@
 //! Operations on clients and sessions.
 
 use super::args::{CreateSession, ExchangeId, Security, Sequence, StateIds};
+use super::callback::flag;
 use super::client::Principal;
 use super::compound::{Fh, Hold, Outcome, Run};
+use super::persistent::Request;
 use super::session::Session;
 use super::slot::{Results, Seen};
 use super::status::Status;
@@ -10,6 +12,7 @@ use super::types::{SessionId, StateId};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, ACCEPTED_BYTES};
 use crate::xdr::Put;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
 use weir_vfs::Flavours;
@@ -40,17 +43,26 @@ impl Run<'_> {
         &mut self,
         a: &Sequence,
     ) -> Result<Option<(ReplyBuf, Option<Lsn>)>, Status> {
-        let session = self.s.registry.session(self.conn, &a.session);
-        let session = session.ok_or(Status::BadSession)?;
+        // The length counts, and the first bytes behind the transaction id and the stamp.
+        let head = self.args.get(..CHECKED).unwrap_or(self.args);
+        let checksum = crc32c::crc32c_append(self.args.len() as u32, head);
+        let request = Request {
+            slot: a.slot,
+            sequence: a.sequence,
+            checksum,
+        };
+        let Some(session) = self.s.registry.take_session(self.conn, &a.session) else {
+            let (session, repeated) = self.session_before(&a.session, &request)?;
+            self.c.repeated = Some(Box::new(repeated));
+            self.begun(a, (session, 0), request, flag::RESTART_RECLAIM_NEEDED);
+            return Ok(None);
+        };
         if session.client.is_expired() {
             return Err(Status::BadSession);
         }
         if a.slot >= session.slots.count() {
             return Err(Status::BadSlot);
         }
-        // The length counts, and the first bytes behind the transaction id and the stamp.
-        let head = self.args.get(..CHECKED).unwrap_or(self.args);
-        let checksum = crc32c::crc32c_append(self.args.len() as u32, head);
         if self.bytes > session.fore.max_request as usize {
             return Err(Status::ReqTooBig);
         }
@@ -67,13 +79,27 @@ impl Run<'_> {
                 out.extend_from_slice(bytes);
                 return Ok(Some((ReplyBuf::compound(out, None, *cut), *lsn)));
             }
-            Seen::New => {}
+            Seen::New => session.slots.follows(a.highest),
         }
-        let client = std::sync::Arc::clone(&session.client);
-        client.renew(self.s.monotonic());
+        let client = &session.client;
+        let now = self.c.arrived().unwrap_or_else(|| self.s.monotonic());
+        client.renew(now);
         if client.comes_back() {
             self.s.vfs.claims.unpark(&client.claims);
         }
+        let status = session.back.status() | client.status.load(Ordering::Relaxed);
+        self.begun(a, (session, a.slot), request, status);
+        Ok(None)
+    }
+
+    /// A request has a slot: the result of SEQUENCE, and what the rest of the request goes by.
+    fn begun(
+        &mut self,
+        a: &Sequence,
+        (session, slot): (Arc<Session>, u32),
+        request: Request,
+        status: u32,
+    ) {
         let most = session.fore.max_response;
         let most = match a.cache {
             true => most.min(session.fore.max_cached),
@@ -83,18 +109,17 @@ impl Run<'_> {
         out.put_fixed(&session.id);
         out.put_u32(a.sequence);
         out.put_u32(a.slot);
-        let highest = session.slots.count() - 1;
+        let highest = (session.slots.count() - 1).max(a.slot);
         out.put_u32(highest);
-        out.put_u32(highest);
-        out.put_u32(session.back.status() | client.status.load(Ordering::Relaxed));
-        self.c.client = Some(client);
+        out.put_u32(session.slots.target() - 1);
+        out.put_u32(status);
         self.c.hold = Some(Hold {
             session,
-            slot: a.slot,
+            slot,
+            request,
             cache: a.cache,
             most: (most as usize).saturating_sub(ACCEPTED_BYTES),
         });
-        Ok(None)
     }
 
     fn xid(&self) -> u32 {

@@ -11,17 +11,22 @@
 //! operation that waited is answered DELAY, and those before it with what they did.
 //!
 //! **Memory.** Slots are charged when the session is made, kept replies when they are kept. If the budget has no room
-//! for a reply it is not kept, which the client learns only if it needs it (RETRY_UNCACHED_REP).
+//! for a reply it is not kept, which the client learns only if it needs it (RETRY_UNCACHED_REP). When memory is short, clients are
+//! to use fewer slots: the *target* is halved, and what is kept beyond it goes when the client has followed (§2.10.6.1). It rises again
+//! when memory has been enough for a while. The number of slots that are accepted stays what was granted, so no slot's
+//! sequence number is ever begun anew.
 
 use super::status::Status;
 use crate::failure::Cut;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::{Budget, Lsn, Reservation};
 
 /// Bytes that a slot is charged for.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// Slots that a client with more may always use.
+const LEAST_TARGET: u32 = 8;
 /// What a kept reply is charged beyond its bytes.
 const KEPT_OVERHEAD: usize = 64;
 
@@ -58,6 +63,12 @@ struct Slot(Mutex<State>);
 /// See the module's head.
 pub struct Slots {
     slots: Box<[Slot]>,
+    /// How many the client is to use.
+    target: AtomicU32,
+    /// The target beyond which nothing is kept any more; all slots if the client has not followed yet.
+    trimmed: AtomicU32,
+    /// A reply was not kept for want of memory.
+    pressed: AtomicBool,
     budget: Arc<Budget>,
     /// The highest slot that was ever used.
     highest: AtomicU32,
@@ -80,6 +91,9 @@ impl Slots {
         let memory = budget.try_reserve(count as usize * SLOT_BYTES)?;
         Some(Slots {
             slots: (0..count).map(|_| Slot::default()).collect(),
+            target: AtomicU32::new(count),
+            trimmed: AtomicU32::new(count),
+            pressed: AtomicBool::new(false),
             budget: Arc::clone(budget),
             highest: AtomicU32::new(0),
             _memory: memory,
@@ -89,6 +103,47 @@ impl Slots {
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.slots.len() as u32
+    }
+
+    /// How many the client is to use.
+    pub fn target(&self) -> u32 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Halves the target; returns it, unless it is as low as it gets.
+    pub fn lower(&self) -> Option<u32> {
+        let lower = |target: u32| (target > LEAST_TARGET).then(|| (target / 2).max(LEAST_TARGET));
+        let order = Ordering::Relaxed;
+        self.target.fetch_update(order, order, lower).ok()?;
+        Some(self.target())
+    }
+
+    /// Doubles the target; false if it is that of all slots.
+    pub fn raise(&self) -> bool {
+        let (all, order) = (self.count(), Ordering::Relaxed);
+        let higher = |target: u32| (target < all).then(|| (target * 2).min(all));
+        let raised = self.target.fetch_update(order, order, higher).is_ok();
+        if raised {
+            self.trimmed.store(all, order);
+        }
+        raised
+    }
+
+    /// The client uses no slot beyond `highest`: what is kept of those beyond the target goes.
+    pub fn follows(&self, highest: u32) {
+        let target = self.target();
+        if target >= self.trimmed.load(Ordering::Relaxed) || highest >= target {
+            return;
+        }
+        self.trimmed.store(target, Ordering::Relaxed);
+        for Slot(state) in self.slots.iter().skip(target as usize) {
+            state.lock().kept = None;
+        }
+    }
+
+    /// Whether a reply was not kept for want of memory since this was asked last.
+    pub fn take_pressed(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::Relaxed)
     }
 
     /// The highest slot that was ever used.
@@ -133,10 +188,13 @@ impl Slots {
     pub fn end(&self, slot: u32, reply: Option<Results>) {
         let kept = reply.and_then(|results| {
             let bytes = results.bytes.len() + KEPT_OVERHEAD;
-            let memory = self.budget.try_reserve(bytes)?;
+            let memory = self.budget.try_reserve(bytes);
+            if memory.is_none() {
+                self.pressed.store(true, Ordering::Relaxed);
+            }
             Some(Arc::new(Kept {
                 results,
-                _memory: memory,
+                _memory: memory?,
             }))
         });
         self.change(slot, |s| {

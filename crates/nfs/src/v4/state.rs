@@ -16,8 +16,8 @@
 
 use super::status::Status;
 use super::types::StateId;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_vfs::FileId;
@@ -207,6 +207,9 @@ fn stateid(start: u32, client: u32, number: u32, seqid: u32) -> StateId {
     StateId { seqid, other }
 }
 
+/// Keys are numbers of ours, and keyed hashes of what clients choose.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
 /// What a client has open, locked and delegated.
 pub struct States {
     start: u32,
@@ -237,11 +240,11 @@ impl States {
             start,
             client,
             next: 0,
-            all: HashMap::new(),
-            opens: HashMap::new(),
-            locks: HashMap::new(),
-            delegations: HashMap::new(),
-            revoked: HashMap::new(),
+            all: HashMap::default(),
+            opens: HashMap::default(),
+            locks: HashMap::default(),
+            delegations: HashMap::default(),
+            revoked: HashMap::default(),
         }
     }
 

@@ -195,9 +195,19 @@ pub fn exchange(owner: &[u8], verifier: u64, flags: u32) -> X {
 pub fn creation(client: u64, sequence: u32, slots: u32) -> X {
     let fore = [0, 1_049_620, 1_049_480, 3428, 8, slots, 0];
     let back = [0, 4096, 4096, 0, 2, 16, 0];
-    let x = X::new().h(client).u(sequence).u(2);
+    // CREATE_SESSION4_FLAG_PERSIST, CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
+    let x = X::new().h(client).u(sequence).u(3);
     let x = fore.into_iter().chain(back).fold(x, X::u);
     x.u(0x4000_0000).u(1).u(0)
+}
+
+/// Sends the arguments of a COMPOUND.
+pub fn send(s: &Server, addr: &str, args: &X) -> Results {
+    let mut r = s.from(addr).call(NFS4, 1, args);
+    let status = r.u();
+    assert_eq!(r.o(), b"tag");
+    let count = r.u();
+    Results { status, count, r }
 }
 
 impl<'s> Client<'s> {
@@ -249,12 +259,9 @@ impl<'s> Client<'s> {
     }
 
     pub fn send(&self, args: &X) -> Results {
-        let mut r = self.s.from(self.addr).call(NFS4, 1, args);
+        let results = send(self.s, self.addr, args);
         self.last_lsn.set(self.s.last_lsn.get());
-        let status = r.u();
-        assert_eq!(r.o(), b"tag");
-        let count = r.u();
-        Results { status, count, r }
+        results
     }
 
     /// The operations behind a SEQUENCE with these numbers.

@@ -4,6 +4,7 @@
 //! hide behind the same misreading here.
 
 pub mod client;
+pub mod persistent;
 pub mod repeat;
 pub mod server;
 pub mod story;

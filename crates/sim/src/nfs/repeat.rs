@@ -4,36 +4,40 @@
 //! took: calls that are in it are recognised and get their reply; calls that are not are carried out now. Either way, all
 //! that succeeded before succeed again in the same order, those with durable log records made the same objects, and in
 //! the end the state is that before the power failed.
+//!
+//! Over NFSv4 the calls are COMPOUNDs of a persistent session. Those that the log does not have are refused with the session that
+//! has ended, and are sent over the client's new one.
 
 use std::collections::BTreeMap;
 
 use weir_nfs::Handled;
 
 use super::client::{Caller, call, proc3, results};
+use super::persistent::{Compound, Session};
 use super::server::Server;
 use super::xdr::{In, Out};
 use crate::machine::{Machine, Sizes};
 use crate::rand::Choices;
 use crate::subject::Subject;
 
-type Checked<T = ()> = Result<T, String>;
+pub(super) type Checked<T = ()> = Result<T, String>;
 
-const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// A call that succeeded.
 struct Done {
     message: Vec<u8>,
+    /// What it is over NFSv4.
+    compound: Option<Compound>,
     /// The handle of what it made.
     handle: Option<Vec<u8>>,
     lsn: u64,
 }
 
 /// Status, handle of what was made, and what the reply waits for.
-fn send(
-    server: &Server,
-    machine: &Machine,
-    message: &[u8],
-) -> Checked<(u32, Option<Vec<u8>>, u64)> {
+pub(super) type Sent = (u32, Option<Vec<u8>>, u64);
+
+fn send(server: &Server, machine: &Machine, message: &[u8]) -> Checked<Sent> {
     let xid = u32::from_be_bytes([message[0], message[1], message[2], message[3]]);
     let procedure = u32::from_be_bytes([message[20], message[21], message[22], message[23]]);
     let Handled::Reply(reply, lsn) = server.handle(message, machine.now()) else {
@@ -178,11 +182,42 @@ fn observe(
     Ok(seen)
 }
 
-/// Random calls, repeated after power failures.
+/// Random calls of NFSv3, repeated after power failures.
 ///
 /// # Errors
 /// What was carried out twice or not at all.
 pub fn story(seed: u64) -> Checked {
+    lives(seed, false)
+}
+
+/// The same of COMPOUNDs of NFSv4.
+///
+/// # Errors
+/// What was carried out twice or not at all.
+pub fn story4(seed: u64) -> Checked {
+    lives(seed, true)
+}
+
+/// Sends a call of an earlier life again; over another session if it is refused with that of then.
+fn repeat(
+    server: &Server,
+    machine: &Machine,
+    session: Option<&mut Session>,
+    done: &Done,
+) -> Checked<Sent> {
+    let (Some(session), Some(compound)) = (session, &done.compound) else {
+        return send(server, machine, &done.message);
+    };
+    match session.send(server, machine, &done.message, compound)? {
+        (Session::ENDED, ..) => {
+            let message = session.message(compound);
+            session.send(server, machine, &message, compound)
+        }
+        sent => Ok(sent),
+    }
+}
+
+fn lives(seed: u64, v4: bool) -> Checked {
     let choices = Choices::new(seed);
     let sizes = Sizes {
         background: true,
@@ -216,9 +251,14 @@ pub fn story(seed: u64) -> Checked {
                 .wait_durable(Some(weir_base::Lsn(lsn)))
                 .map_err(|e| e.to_string())?;
         }
+        let mut session = match v4 {
+            true => Some(Session::begin(&server, &machine).map_err(at_life)?),
+            false => None,
+        };
         let mut last = 0;
         for (index, call) in done.iter().enumerate() {
-            let (status, handle, lsn) = send(&server, &machine, &call.message)?;
+            let sent = repeat(&server, &machine, session.as_mut(), call);
+            let (status, handle, lsn) = sent.map_err(at_life)?;
             last = lsn.max(last);
             if status != 0 || (call.lsn <= durable && handle != call.handle) {
                 let certain = call.lsn <= durable;
@@ -243,11 +283,24 @@ pub fn story(seed: u64) -> Checked {
             .crash_at(machine.world.counts().events + choices.between(5, 400));
         for _ in 0..choices.between(20, 300) {
             xid += 1;
-            let message = random(&choices, xid, &root, &target);
-            let (status, handle, lsn) = send(&server, &machine, &message)?;
+            let (message, compound, sent) = match &mut session {
+                Some(session) => {
+                    let compound = Compound::random(&choices, xid, &root, &target);
+                    let message = session.message(&compound);
+                    let sent = session.send(&server, &machine, &message, &compound)?;
+                    (message, Some(compound), sent)
+                }
+                None => {
+                    let message = random(&choices, xid, &root, &target);
+                    let sent = send(&server, &machine, &message)?;
+                    (message, None, sent)
+                }
+            };
+            let (status, handle, lsn) = sent;
             if status == 0 {
                 done.push(Done {
                     message,
+                    compound,
                     handle,
                     lsn,
                 });

@@ -67,7 +67,8 @@ impl Server {
         let service = Service::new(Config {
             vfs,
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
-            rng: Arc::new(weir_base::SeededRng::new(7)),
+            // No identity of an earlier life is made again.
+            rng: Arc::new(weir_base::SeededRng::new(running.engine.durable().0)),
             drc_bytes: 1 << 20,
             done_calls: running.engine.done_calls(),
             records: Records::of(&running.engine),

@@ -62,6 +62,28 @@ impl Cx {
         }
     }
 
+    /// Makes it the context of the next operation of the same request, which needs nothing of what was fetched for the last one.
+    pub fn renew(&mut self) {
+        match self.is_untouched() {
+            true => self.call = None,
+            false => *self = Cx::new(self.now),
+        }
+    }
+
+    /// Whether no operation has used it for more than what was in memory.
+    fn is_untouched(&self) -> bool {
+        self.pins.is_empty()
+            && self.bad.is_empty()
+            && self.roots.is_empty()
+            && self.space_waits == 0
+            && self.memory_waits == 0
+            && self.commit_epoch.is_none()
+            && self.commit_rounds == 0
+            && !self.noted
+            && self.ahead.is_none()
+            && self.direct.is_none()
+    }
+
     /// Whether the operation has taken its data: see [`Stop::Land`].
     pub fn has_data(&self) -> bool {
         self.direct.is_some()

@@ -1,0 +1,115 @@
+//! What clients of NFSv4 are asked for when memory is short: slots, and delegations that they do not need.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+use support::callbacks::*;
+use support::compound::*;
+use support::{Server, X};
+use weir_base::Reservation;
+
+const HOST: &str = "10.0.0.1";
+const OTHER: &str = "10.0.0.2";
+const WANT_READ: u32 = 0x100;
+const RECALL_ANY: u32 = 8;
+const RECALL_SLOT: u32 = 10;
+
+/// Takes all memory for clients but `left` bytes.
+fn shortage(s: &Server, left: usize) -> Reservation {
+    let budget = s.vfs.claims.budget();
+    budget.try_reserve(budget.available() - left).unwrap()
+}
+
+/// A further session with so many slots.
+fn session(c: &mut Client<'_>, number: u32, slots: u32) {
+    let mut r = c.alone(43, creation(c.id, number, slots));
+    c.session = r.ok(43).raw(16);
+    *c.slots.borrow_mut() = vec![0; slots as usize];
+}
+
+/// A request in a slot, of a client that uses no slot beyond `highest`: the highest slot, the one that it is to use.
+fn sequence(c: &Client<'_>, slot: u32, highest: u32, cache: bool) -> (u32, u32) {
+    let number = {
+        let mut slots = c.slots.borrow_mut();
+        slots[slot as usize] += 1;
+        slots[slot as usize]
+    };
+    let x = X::new().raw(&c.session).u(number).u(slot).u(highest);
+    let ops = Ops::new().op(53, x.u(cache.into())).root().getattr(&[1]);
+    let mut r = c.send(&c.compound(&ops));
+    let r = r.ok(53);
+    r.raw(16 + 8);
+    (r.u(), r.u())
+}
+
+#[test]
+fn a_client_uses_fewer_slots_while_memory_is_short() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let mut c = Client::new(&s, HOST, b"client");
+    session(&mut c, 2, 64);
+    assert_eq!(sequence(&c, 63, 63, true), (63, 63));
+    let kept = s.vfs.claims.budget().used();
+    let memory = shortage(&s, 0);
+    // The reply is not kept, which is found at the next tick.
+    assert_eq!(sequence(&c, 0, 63, true), (63, 63));
+    assert!(calls.next().is_none());
+    s.service.tick();
+    let mut call = calls.expect(RECALL_SLOT);
+    assert_eq!((&call.session, call.r.u()), (&c.session, 31));
+    call.r.end();
+    call.reply(&s, OK, X::new());
+    // All slots are accepted, and what is kept stays until the client has followed.
+    assert_eq!(sequence(&c, 40, 63, false), (63, 31));
+    assert_eq!(s.vfs.claims.budget().available(), 0);
+    assert_eq!(sequence(&c, 1, 31, false), (63, 31));
+    assert!(s.vfs.claims.budget().available() > 0, "of slot 63");
+    // As long as it lasts, it is half of that again, down to eight.
+    for highest in [15, 7] {
+        let rest = shortage(&s, 0);
+        sequence(&c, 0, 7, true);
+        drop(rest);
+        s.service.tick();
+        assert_eq!(calls.expect(RECALL_SLOT).r.u(), highest);
+    }
+    sequence(&c, 0, 7, true);
+    drop(memory);
+    s.service.tick();
+    for (passed, highest) in [(29, 7), (1, 15), (29, 15), (1, 31), (30, 63), (60, 63)] {
+        s.clock.advance(Duration::from_secs(passed));
+        s.service.tick();
+        assert_eq!(sequence(&c, 0, 7, false), (63, highest));
+    }
+    // In a slot that was given up and is used again, the count goes on.
+    assert_eq!(sequence(&c, 63, 63, true), (63, 63));
+    assert!(s.vfs.claims.budget().used() <= kept);
+}
+
+#[test]
+fn delegations_are_asked_back_when_memory_is_short() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let a = Client::new(&s, HOST, b"a");
+    let root = a.volume();
+    for name in [b"f", b"g", b"h", b"i"] {
+        let open = Ops::new()
+            .fh(&root)
+            .open(name, b"o", (1 | WANT_READ, 0), Some(0));
+        let mut r = a.run(&open);
+        r.ok(22);
+        assert!(matches!(opened(&mut r).1, Given::Read(_)));
+    }
+    let b = Client::new(&s, OTHER, b"b");
+    let root = b.volume();
+    let open = |name| Ops::new().fh(&root).open(name, b"o", (1, 0), Some(0));
+    let memory = shortage(&s, 0);
+    assert_eq!(b.status(&open(b"x")), DELAY);
+    // To b, which has no delegations, and none of whose four slots is asked for.
+    let mut call = calls.expect(RECALL_ANY);
+    assert_eq!(call.r.u(), 2, "half of them");
+    call.reply(&s, OK, X::new());
+    drop(memory);
+    assert_eq!(b.status(&open(b"x")), OK);
+}
