@@ -675,3 +675,23 @@ impl Message for Refusal {
         r.end(Refusal { reason, text })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The document's version and its list of frames are the code's.
+    #[test]
+    fn the_document_says_what_is_spoken() {
+        let text = include_str!("../../../docs/format.md");
+        assert!(
+            text.contains(&format!("\nVersion {VERSION}, over any stream")),
+            "docs/format.md has another version of the replication protocol than {VERSION}"
+        );
+        for number in 0..=u8::MAX {
+            let listed = Kind::from_number(number)
+                .map(|kind| text.contains(&format!("\n| {number} {kind:?} |")));
+            assert_ne!(listed, Some(false), "frame {number}");
+        }
+    }
+}
