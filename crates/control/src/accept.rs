@@ -10,7 +10,7 @@ use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{self, replication};
-use crate::store::Draft;
+use crate::store::Transaction;
 use crate::view::View;
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
 /// An operation's response, if it has been done.
 pub(crate) fn response(
     render: Option<&Render>,
-    draft: &Draft<'_>,
+    tx: &Transaction<'_>,
     operation: &Operation,
     outcome: &Outcome,
 ) -> Option<Arc<str>> {
     let render = render.filter(|_| *outcome == Outcome::Done)?;
-    render(&draft.view, &operation.target()).map(Into::into)
+    render(&tx.view, &operation.target()).map(Into::into)
 }
 
 /// What [`apply`] needs to know that is not in the view.
-pub(crate) struct Facts {
+pub(crate) struct Inputs {
     /// A number for a new resource.
     pub id: u64,
     /// Bytes that the target's data holds, where its capacity is to fall.
@@ -62,27 +62,27 @@ fn idle(view: &View, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
     Ok(volume)
 }
 
-/// Makes the change in the draft, with its operation and its line in the audit log; or refuses.
+/// Makes the change in the transaction, with its operation and its line in the audit log; or refuses.
 pub(crate) fn apply(
     render: Option<&Render>,
-    draft: &mut Draft<'_>,
+    tx: &mut Transaction<'_>,
     mutation: &Mutation,
     actor: &Actor,
-    facts: &Facts,
+    inputs: &Inputs,
     operation: Name,
 ) -> Result<Accepted, Refusal> {
     let target = mutation.target();
-    if let Some(hold) = replication::hold(&draft.view, mutation) {
+    if let Some(hold) = replication::hold(&tx.view, mutation) {
         return Err(hold.refusal());
     }
-    let (lane, job, ends) = intend(draft, mutation, &target, facts)?;
-    let seq = draft.audit(actor, mutation.verb(), target.to_string(), "started");
+    let (lane, job, ends) = intend(tx, mutation, &target, inputs)?;
+    let seq = tx.audit(actor, mutation.verb(), target.to_string(), "started");
     let mut operation = Operation {
         name: operation,
         job,
-        quiet: facts.quiet,
+        quiet: inputs.quiet,
         audit: Some(seq),
-        created: draft.now,
+        created: tx.now,
         ended: None,
         outcome: None,
         response: None,
@@ -96,16 +96,16 @@ pub(crate) fn apply(
     );
     if ends && ended {
         let words = if queues(mutation) { "queued" } else { "done" };
-        draft.outcome(seq, words.to_owned());
-        operation.ended = Some(draft.now);
+        tx.outcome(seq, words.to_owned());
+        operation.ended = Some(tx.now);
         operation.outcome = Some(Outcome::Done);
     } else if ends {
-        operation.response = response(render, draft, &operation, &Outcome::Done);
-        draft.end(&operation, Outcome::Done, operation.response.clone());
-        operation.ended = Some(draft.now);
+        operation.response = response(render, tx, &operation, &Outcome::Done);
+        tx.end(&operation, Outcome::Done, operation.response.clone());
+        operation.ended = Some(tx.now);
         operation.outcome = Some(Outcome::Done);
     } else {
-        draft.put_operation(operation.clone());
+        tx.put_operation(operation.clone());
     }
     Ok(Accepted { operation, lane })
 }
@@ -114,69 +114,69 @@ pub(crate) fn apply(
 type Intent = (u64, Job, bool);
 
 fn intend(
-    draft: &mut Draft<'_>,
+    tx: &mut Transaction<'_>,
     mutation: &Mutation,
     target: &Target,
-    facts: &Facts,
+    inputs: &Inputs,
 ) -> Result<Intent, Refusal> {
     match mutation {
         Mutation::CreatePool(name, new) => {
-            let pool = rules::pool::create(&draft.view, name, new, facts.id, draft.now)?;
-            draft.put_pool(pool);
-            Ok((facts.id, Job::CreatePool(name.clone()), false))
+            let pool = rules::pool::create(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_pool(pool);
+            Ok((inputs.id, Job::CreatePool(name.clone()), false))
         }
         Mutation::UpdatePool(name, change) => {
-            let pool = draft.view.pool(name).cloned();
+            let pool = tx.view.pool(name).cloned();
             let pool = pool.ok_or_else(|| missing(target))?;
-            let (next, volumes) = rules::pool::update(&draft.view, &pool, change)?;
-            draft.put_pool(next);
+            let (next, volumes) = rules::pool::update(&tx.view, &pool, change)?;
+            tx.put_pool(next);
             for volume in volumes {
-                draft.put_volume(volume);
+                tx.put_volume(volume);
             }
             Ok((pool.id, Job::UpdatePool(name.clone()), false))
         }
         Mutation::DeletePool(name) => {
-            let pool = draft.view.pool(name).cloned();
+            let pool = tx.view.pool(name).cloned();
             let pool = pool.ok_or_else(|| missing(target))?;
-            rules::pool::delete(&draft.view, &pool)?;
-            draft.remove_pool(&pool);
+            rules::pool::delete(&tx.view, &pool)?;
+            tx.remove_pool(&pool);
             Ok((pool.id, Job::DeletePool(name.clone()), false))
         }
-        Mutation::SwitchPool(name) => match draft.view.pool(name) {
+        Mutation::SwitchPool(name) => match tx.view.pool(name) {
             Some(pool) => Ok((pool.id, Job::SwitchPool(name.clone()), true)),
             None => Err(missing(target)),
         },
         Mutation::CreateVolume(name, new) => {
-            let mut volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
-            policy::follow(&mut volume, &policy::Rules::new(), draft.now.secs());
-            draft.put_volume(volume);
-            Ok((facts.id, Job::Create(name.clone()), false))
+            let mut volume = rules::volume::create(&tx.view, name, new, inputs.id, tx.now)?;
+            policy::follow(&mut volume, &policy::Rules::new(), tx.now.secs());
+            tx.put_volume(volume);
+            Ok((inputs.id, Job::Create(name.clone()), false))
         }
         Mutation::UpdateVolume(name, change) => {
-            let volume = idle(&draft.view, name)?;
-            let before = draft.view.clone();
-            let mut next = rules::volume::update(&before, &volume, change, facts.used)?;
-            policy::follow(&mut next, &policy::of(&volume), draft.now.secs());
-            draft.put_volume(next.clone());
+            let volume = idle(&tx.view, name)?;
+            let before = tx.view.clone();
+            let mut next = rules::volume::update(&before, &volume, change, inputs.used)?;
+            policy::follow(&mut next, &policy::of(&volume), tx.now.secs());
+            tx.put_volume(next.clone());
             let held = |view: &View, of: &Volume| rules::volume::capacity(view, of);
-            let capacity = held(&before, &volume) != held(&draft.view, &next);
+            let capacity = held(&before, &volume) != held(&tx.view, &next);
             let mode = change.unix_permissions.is_some();
             // The engine has to be notified.
             let touched = capacity || mode;
             if touched {
-                draft.set_state(&next, State::Updating, "", None);
+                tx.set_state(&next, State::Updating, "", None);
             }
             let of = name.clone();
             let job = Job::Update { of, capacity, mode };
             // Labels, descriptions and the like are in force once they are written.
-            let words = !touched && alike((&before, &volume), (&draft.view, &next));
+            let words = !touched && alike((&before, &volume), (&tx.view, &next));
             Ok((volume.id, job, words))
         }
         Mutation::RenameVolume { name, to } => {
-            let volume = idle(&draft.view, name)?;
+            let volume = idle(&tx.view, name)?;
             let to = name.place.of(name.surface, to);
-            rules::named::check_rename(&draft.view, &volume, &to)?;
-            rename_volume(draft, &volume, &to);
+            rules::named::check_rename(&tx.view, &volume, &to)?;
+            rename_volume(tx, &volume, &to);
             let job = Job::Update {
                 of: to,
                 capacity: false,
@@ -185,25 +185,25 @@ fn intend(
             Ok((volume.id, job, false))
         }
         Mutation::ChangePolicy(name, change) => {
-            let (next, volumes) = rules::named::change(&draft.view, name, change, facts.id)?;
-            let before = draft.view.policy(name).cloned();
+            let (next, volumes) = rules::named::change(&tx.view, name, change, inputs.id)?;
+            let before = tx.view.policy(name).cloned();
             if let Some(before) = &before {
                 let moves = next.as_ref().is_none_or(|next| next.name != before.name);
                 if moves {
-                    draft.remove_policy(before);
+                    tx.remove_policy(before);
                 }
             }
             let id = next.as_ref().or(before.as_deref());
-            let id = id.map_or(facts.id, |policy| policy.id);
+            let id = id.map_or(inputs.id, |policy| policy.id);
             if let Some(next) = next {
-                draft.put_policy(next);
+                tx.put_policy(next);
             }
             let seen = !volumes.is_empty();
             for mut volume in volumes {
-                let old = draft.view.volume(&volume.name).cloned();
+                let old = tx.view.volume(&volume.name).cloned();
                 let rules = old.map(|old| policy::of(&old)).unwrap_or_default();
-                policy::follow(&mut volume, &rules, draft.now.secs());
-                draft.put_volume(volume);
+                policy::follow(&mut volume, &rules, tx.now.secs());
+                tx.put_volume(volume);
             }
             let job = Job::Policy {
                 verb: change.verb().into(),
@@ -212,16 +212,16 @@ fn intend(
             Ok((id, job, !seen))
         }
         Mutation::DeleteVolume { name, force } => {
-            let going = idle(&draft.view, name)?;
-            rules::volume::delete(&draft.view, &going, *force)?;
-            draft.set_state(&going, State::Deleting, "", None);
+            let going = idle(&tx.view, name)?;
+            rules::volume::delete(&tx.view, &going, *force)?;
+            tx.set_state(&going, State::Deleting, "", None);
             Ok((going.id, Job::Delete(name.clone()), false))
         }
         Mutation::RevertVolume { name, snapshot } => {
-            let back = idle(&draft.view, name)?;
+            let back = idle(&tx.view, name)?;
             rules::snapshot::whole(&back)?;
-            rules::snapshot::revert(&draft.view, &name.snapshot(snapshot))?;
-            draft.set_state(&back, State::Restoring, "", None);
+            rules::snapshot::revert(&tx.view, &name.snapshot(snapshot))?;
+            tx.set_state(&back, State::Restoring, "", None);
             let job = Job::Revert {
                 of: name.clone(),
                 snapshot: snapshot.as_str().into(),
@@ -229,49 +229,52 @@ fn intend(
             Ok((back.id, job, false))
         }
         Mutation::CreateSnapshot(name, new) => {
-            let parent = idle(&draft.view, &name.parent)?;
+            let parent = idle(&tx.view, &name.parent)?;
             rules::snapshot::whole(&parent)?;
-            let snapshot = rules::snapshot::create(&draft.view, name, new, facts.id, draft.now)?;
-            draft.put_snapshot(snapshot);
+            let snapshot = rules::snapshot::create(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_snapshot(snapshot);
             if let Some(period) = new.schedule {
                 let mut volume = Volume::clone(&parent);
-                policy::ran(&mut volume, period, draft.now.secs());
-                draft.note_volume(volume);
+                policy::ran(&mut volume, period, tx.now.secs());
+                tx.note_volume(volume);
             }
             Ok((parent.id, Job::TakeSnapshot(name.clone()), false))
         }
         Mutation::UpdateSnapshot(name, change) => {
-            let parent = idle(&draft.view, &name.parent)?;
-            let snapshot = draft.view.snapshot(name).cloned();
+            let parent = idle(&tx.view, &name.parent)?;
+            let snapshot = tx.view.snapshot(name).cloned();
             let snapshot = snapshot.ok_or_else(|| missing(target))?;
             let next = rules::snapshot::update(&snapshot, change)?;
             let label = next.snapmirror_label() != snapshot.snapmirror_label();
-            draft.put_snapshot(next);
+            tx.put_snapshot(next);
             let name = name.clone();
             Ok((parent.id, Job::UpdateSnapshot { name, label }, !label))
         }
         Mutation::RenameSnapshot { name, to } => {
-            let parent = idle(&draft.view, &name.parent)?;
-            let next = rules::snapshot::rename(&draft.view, name, to)?;
+            let parent = idle(&tx.view, &name.parent)?;
+            let next = rules::snapshot::rename(&tx.view, name, to)?;
             let job = Job::RenameSnapshot {
                 name: next.name.clone(),
                 from: Arc::clone(&name.id),
             };
-            rename(draft, name, next);
+            rename(tx, name, next);
             Ok((parent.id, job, false))
         }
         Mutation::SplitVolume(name) => {
-            let volume = idle(&draft.view, name)?;
-            rules::volume::split(&draft.view, &volume)?;
+            let volume = idle(&tx.view, name)?;
+            rules::volume::split(&tx.view, &volume)?;
             let mut next = Volume::clone(&volume);
             next.splitting = true;
             next.revision += 1;
-            draft.put_volume(next);
+            tx.put_volume(next);
             Ok((split_lane(volume.id), Job::Split(name.clone()), false))
         }
-        Mutation::Replicate { verb, facts } => {
-            let edits = replication::change(&draft.view, verb, facts, draft.now.secs())?;
-            draft.replicate(edits);
+        Mutation::Replicate {
+            verb,
+            preconditions,
+        } => {
+            let edits = replication::change(&tx.view, verb, preconditions, tx.now.secs())?;
+            tx.replicate(edits);
             let (command, target) = verb.subject();
             let job = Job::Relation {
                 command: command.into(),
@@ -280,8 +283,8 @@ fn intend(
             Ok((0, job, true))
         }
         Mutation::DeleteSnapshot(name) => {
-            let parent = idle(&draft.view, &name.parent)?;
-            let snapshot = draft.view.snapshot(name).cloned();
+            let parent = idle(&tx.view, &name.parent)?;
+            let snapshot = tx.view.snapshot(name).cloned();
             let snapshot = snapshot.ok_or_else(|| missing(target))?;
             let mut going = Snapshot::clone(&snapshot);
             if going.state != State::Ready {
@@ -292,7 +295,7 @@ fn intend(
                 ));
             }
             going.state = State::Deleting;
-            draft.put_snapshot(going);
+            tx.put_snapshot(going);
             Ok((parent.id, Job::DeleteSnapshot(name.clone()), false))
         }
     }
@@ -305,30 +308,30 @@ pub(crate) fn split_lane(volume: u64) -> u64 {
 }
 
 /// Puts a snapshot in the place of what it was called; copies of it know it by its new name.
-pub(crate) fn rename(draft: &mut Draft<'_>, before: &SnapshotName, next: Snapshot) {
-    let copies = draft.view.volumes.values();
+pub(crate) fn rename(tx: &mut Transaction<'_>, before: &SnapshotName, next: Snapshot) {
+    let copies = tx.view.volumes.values();
     let copies = copies.filter(|volume| volume.clone_of.as_ref() == Some(before));
     let copies: Vec<Arc<Volume>> = copies.cloned().collect();
     for volume in copies {
         let mut volume = Volume::clone(&volume);
         volume.clone_of = Some(next.name.clone());
-        draft.note_volume(volume);
+        tx.note_volume(volume);
     }
-    draft.view.remove_snapshot(before);
-    draft.put_snapshot(next);
+    tx.view.remove_snapshot(before);
+    tx.put_snapshot(next);
 }
 
 /// Puts a volume in the place of what it was called, with its snapshots; copies of them know them by their new names.
-fn rename_volume(draft: &mut Draft<'_>, volume: &Volume, to: &VolumeName) {
-    let snapshots = draft.view.snapshots_to_go(&volume.name);
-    draft.remove_volume(volume);
+fn rename_volume(tx: &mut Transaction<'_>, volume: &Volume, to: &VolumeName) {
+    let snapshots = tx.view.snapshots_to_go(&volume.name);
+    tx.remove_volume(volume);
     let mut next = Volume::clone(volume);
     next.name = to.clone();
     next.revision += 1;
-    draft.put_volume(next);
+    tx.put_volume(next);
     for snapshot in snapshots {
         let mut next = Snapshot::clone(&snapshot);
         next.name = to.snapshot(&snapshot.name.id);
-        rename(draft, &snapshot.name, next);
+        rename(tx, &snapshot.name, next);
     }
 }

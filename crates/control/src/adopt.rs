@@ -4,11 +4,11 @@
 //! lists are compared in its lane, when no job of it runs, so that what is only half done is not taken for a difference.
 
 use crate::backend::SnapshotState;
-use crate::jobs::Works;
+use crate::jobs::JobContext;
 use crate::model::{Labels, SNAPMIRROR_LABEL, Snapshot, State};
 use crate::name::VolumeName;
 use crate::stamp::Stamp;
-use crate::store::Draft;
+use crate::store::Transaction;
 use std::collections::HashMap;
 use weir_base::Rng;
 
@@ -16,44 +16,44 @@ use weir_base::Rng;
 type Found = (VolumeName, Vec<SnapshotState>);
 
 /// Makes the catalog's list of a volume's snapshots what the engine has.
-pub(crate) async fn one(works: &Works, rng: &dyn Rng, name: &VolumeName) {
-    let Some(volume) = works.store.view().volume(name).cloned() else {
+pub(crate) async fn one(context: &JobContext, rng: &dyn Rng, name: &VolumeName) {
+    let Some(volume) = context.store.view().volume(name).cloned() else {
         return;
     };
     let tail = rng.next_u64();
     let turn = name.place.name(&format!("adoption-{tail:016x}"));
-    let Some(mut place) = works.lanes.enter(volume.id, &turn) else {
+    let Some(mut place) = context.lanes.enter(volume.id, &turn) else {
         return;
     };
     place.begin().await;
     let key = volume.key.to_string();
-    let Ok(found) = works.ask(move |node| node.snapshots(&key)).await else {
+    let Ok(found) = context.ask(move |node| node.snapshots(&key)).await else {
         return;
     };
-    write(works, rng, &[(name.clone(), found)]).await;
+    write(context, rng, &[(name.clone(), found)]).await;
     drop(place);
 }
 
 /// The same of every volume, at the start.
-pub(crate) async fn all(works: &Works, rng: &dyn Rng) {
-    let view = works.store.view();
+pub(crate) async fn all(context: &JobContext, rng: &dyn Rng) {
+    let view = context.store.view();
     let there = view.volumes.values();
     let there = there.filter(|volume| volume.number.is_some() && volume.idle().is_ok());
     let wanted: Vec<(VolumeName, String)> = there
         .map(|volume| (volume.name.clone(), volume.key.to_string()))
         .collect();
-    let asked = works.ask(move |node| {
+    let asked = context.ask(move |node| {
         let each = wanted.into_iter();
         Ok(each
             .filter_map(|(name, key)| Some((name, node.snapshots(&key).ok()?)))
             .collect::<Vec<_>>())
     });
     let found = asked.await.unwrap_or_default();
-    write(works, rng, &found).await;
+    write(context, rng, &found).await;
 }
 
-async fn write(works: &Works, rng: &dyn Rng, found: &[Found]) {
-    let view = works.store.view();
+async fn write(context: &JobContext, rng: &dyn Rng, found: &[Found]) {
+    let view = context.store.view();
     let differ = |(name, found): &&Found| {
         let known = view.snapshots(name, None);
         let settled = known.filter(|snapshot| snapshot.state == State::Ready);
@@ -65,9 +65,9 @@ async fn write(works: &Works, rng: &dyn Rng, found: &[Found]) {
     if changed.is_empty() {
         return;
     }
-    let written = works.store.insist(|draft| {
+    let written = context.store.commit_with_retry(|tx| {
         for (name, found) in &changed {
-            merge(draft, rng, name, found);
+            merge(tx, rng, name, found);
         }
     });
     if let Err(why) = written.await {
@@ -75,24 +75,24 @@ async fn write(works: &Works, rng: &dyn Rng, found: &[Found]) {
     }
 }
 
-fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, name: &VolumeName, found: &[SnapshotState]) {
-    if draft.view.volume(name).is_none() {
+fn merge(tx: &mut Transaction<'_>, rng: &dyn Rng, name: &VolumeName, found: &[SnapshotState]) {
+    if tx.view.volume(name).is_none() {
         return;
     }
     let mut has: HashMap<&str, &SnapshotState> =
         found.iter().map(|s| (s.name.as_str(), s)).collect();
-    for known in draft.view.snapshots_to_go(name) {
+    for known in tx.view.snapshots_to_go(name) {
         let there = has.remove(&*known.name.id);
         match there.filter(|_| known.state == State::Ready) {
             Some(state) if known.engine != Some(state.engine()) => {
                 let mut known = Snapshot::clone(&known);
                 known.engine = Some(state.engine());
                 known.created = Stamp::from_nanos(state.created);
-                draft.put_snapshot(known);
+                tx.put_snapshot(known);
             }
             None if there.is_none() && known.state == State::Ready => {
                 tracing::info!(snapshot = %known.name, "gone from the engine");
-                draft.remove_snapshot(&known);
+                tx.remove_snapshot(&known);
             }
             _ => {}
         }
@@ -106,7 +106,7 @@ fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, name: &VolumeName, found: &[Snaps
         if !state.label.is_empty() {
             labels.insert(SNAPMIRROR_LABEL.to_owned(), state.label.clone());
         }
-        draft.put_snapshot(Snapshot {
+        tx.put_snapshot(Snapshot {
             id: (rng.next_u64() >> 1).max(1),
             name: name.snapshot(&state.name),
             revision: 1,

@@ -1,16 +1,16 @@
 //! The facade: reads from the view, changes through the catalog.
 
-use crate::accept::{self, Facts};
+use crate::accept::{self, Inputs};
 use crate::adopt;
 use crate::backend::{self, Backend, Throttled};
 use crate::catalog::{AuditEntry, Catalog, TokenRecord};
-use crate::jobs::Works;
+use crate::jobs::JobContext;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Collection, Name, Target, VolumeName};
 use crate::open_error::OpenError;
-use crate::publish::{self, InForce};
+use crate::publish::{self, Effective};
 use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
@@ -50,7 +50,7 @@ pub struct Options {
 
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
 pub struct Control {
-    pub(crate) works: Arc<Works>,
+    pub(crate) context: Arc<JobContext>,
     usage: Usage,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
@@ -78,7 +78,7 @@ impl Control {
     /// As [`Control::open`].
     pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
         let (control, mut rebuilt) = Control::open_with(options, true).await?;
-        let (view, node) = (control.view(), Arc::clone(&control.works.backend));
+        let (view, node) = (control.view(), Arc::clone(&control.context.backend));
         for one in rebuilt.iter_mut().filter(|one| one.copy_of.is_some()) {
             one.copy_of = Some(rebuild::origin(&view, &one.name, &node.aggregate()));
         }
@@ -135,8 +135,8 @@ impl Control {
             .await
             .map_err(wrong)?;
         check_levels(&store.view())?;
-        let published = watch::Sender::new(InForce::default());
-        let works = Arc::new(Works::new(
+        let published = watch::Sender::new(Effective::default());
+        let context = Arc::new(JobContext::new(
             Arc::clone(&store),
             Arc::clone(&backend),
             published.subscribe(),
@@ -149,15 +149,15 @@ impl Control {
             published,
         ));
         let how = recover::How { marked, rebuild };
-        let rebuilt = recover::recover(&works, &loaded, &*rng, device_bytes, how).await?;
-        adopt::all(&works, &*rng).await;
-        let tidying = tokio::spawn(tidy(Arc::clone(&works)));
-        let schedules = Schedules::new(Arc::clone(&works), Arc::clone(&clock), Arc::clone(&rng));
+        let rebuilt = recover::recover(&context, &loaded, &*rng, device_bytes, how).await?;
+        adopt::all(&context, &*rng).await;
+        let tidying = tokio::spawn(tidy(Arc::clone(&context)));
+        let schedules = Schedules::new(Arc::clone(&context), Arc::clone(&clock), Arc::clone(&rng));
         let schedules = Arc::new(schedules);
         let taking = tokio::spawn(Arc::clone(&schedules).run());
         let control = Arc::new(Control {
             usage: Usage::new(Arc::clone(&clock)),
-            works,
+            context,
             clock,
             rng,
             submissions: Semaphore::new(SUBMISSIONS),
@@ -173,12 +173,12 @@ impl Control {
 
     /// Everything as it is intended now and written in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
-        self.works.store.view()
+        self.context.store.view()
     }
 
     /// The catalog: tokens and the audit log.
     pub fn catalog(&self) -> &Catalog {
-        &self.works.store.catalog
+        &self.context.store.catalog
     }
 
     /// Checks a change against the rules, writes it into the catalog, and begins it. What is quick has ended when this
@@ -231,8 +231,8 @@ impl Control {
         let Ok(_turn) = self.submissions.acquire().await else {
             return Err(closing().into());
         };
-        let works = Arc::clone(&self.works);
-        let facts = Facts {
+        let context = Arc::clone(&self.context);
+        let inputs = Inputs {
             id: (self.rng.next_u64() >> 1).max(1),
             used: self.used_if_shrinking(&mutation).await,
             quiet: false,
@@ -240,7 +240,7 @@ impl Control {
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let actor = actor.clone();
         // A task of its own: once begun it goes on although the caller may hang up.
-        let begun = tokio::spawn(begin(works, mutation, again, actor, facts, name));
+        let begun = tokio::spawn(begin(context, mutation, again, actor, inputs, name));
         let operation = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
         match operation.done() {
             true => Ok(Arc::new(operation)),
@@ -254,19 +254,19 @@ impl Control {
     /// The refusal that [`Control::submit`] would return.
     pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
         at_least(actor, mutation.role())?;
-        let facts = Facts {
+        let inputs = Inputs {
             id: 1,
             used: None,
             quiet: false,
         };
         let name = mutation.target().place().name("operation-0-0");
-        self.works.store.try_out(|draft| {
+        self.context.store.validate(|tx| {
             accept::apply(
-                self.works.render.get(),
-                draft,
+                self.context.render.get(),
+                tx,
                 mutation,
                 actor,
-                &facts,
+                &inputs,
                 name,
             )
             .map(|_| ())
@@ -278,7 +278,7 @@ impl Control {
     /// # Errors
     /// `NOT_FOUND` if there is no such operation.
     pub async fn wait(&self, name: &Name, limit: Duration) -> Result<Arc<Operation>, Refusal> {
-        let mut revisions = self.works.store.revisions();
+        let mut revisions = self.context.store.revisions();
         let ended = async {
             loop {
                 revisions.mark_unchanged();
@@ -308,8 +308,8 @@ impl Control {
     /// `NOT_FOUND`, or `OPERATION_RUNNING` if it has not ended.
     pub async fn delete_operation(&self, name: &Name, actor: &Actor) -> Result<(), Refusal> {
         may_change(actor)?;
-        let ((), ticket) = self.works.store.change(|draft| {
-            let found = draft.view.operation(name);
+        let ((), ticket) = self.context.store.change(|tx| {
+            let found = tx.view.operation(name);
             let operation = found.ok_or_else(|| no_operation(name))?;
             if !operation.done() {
                 return Err(Refusal::new(
@@ -318,9 +318,9 @@ impl Control {
                     format!("operation {} has not ended", name.id),
                 ));
             }
-            draft.remove_operation(name);
+            tx.remove_operation(name);
             let full = name.full(Collection::Operations);
-            draft.audit(actor, "delete", full, "done");
+            tx.audit(actor, "delete", full, "done");
             Ok(())
         })?;
         ticket.committed().await.map(|_| ())
@@ -359,12 +359,12 @@ impl Control {
         actor: &Actor,
     ) -> Result<(TokenRecord, String), Refusal> {
         may_administer(actor)?;
-        self.works.store.running()?;
+        self.context.store.running()?;
         let made = self
             .catalog()
             .create_token(name, role, actor, &*self.clock, &*self.rng)
             .await;
-        self.works.store.follow_audit().await;
+        self.context.store.follow_audit().await;
         made
     }
 
@@ -382,9 +382,9 @@ impl Control {
     /// As [`Catalog::revoke_token`], or that `actor` is no admin.
     pub async fn revoke_token(&self, name: &str, actor: &Actor) -> Result<TokenRecord, Refusal> {
         may_administer(actor)?;
-        self.works.store.running()?;
+        self.context.store.running()?;
         let revoked = self.catalog().revoke_token(name, actor, &*self.clock).await;
-        self.works.store.follow_audit().await;
+        self.context.store.follow_audit().await;
         revoked
     }
 
@@ -400,20 +400,20 @@ impl Control {
     ) -> Result<Vec<AuditEntry>, Refusal> {
         may_administer(actor)?;
         // Outcomes may still be on their way.
-        self.works.store.drained().await;
+        self.context.store.drained().await;
         self.catalog().audit(before, limit).await
     }
 
     /// Bytes that each volume's data holds.
     pub async fn volumes_used(&self, volumes: impl Iterator<Item = &Volume> + Send) -> Vec<u64> {
         let keys = volumes.map(|volume| Arc::clone(&volume.key)).collect();
-        self.usage.volumes(&self.works, keys).await
+        self.usage.volumes(&self.context, keys).await
     }
 
     /// What limits a volume now; `None` if there is none of this name, or the node cannot say.
     pub async fn throttled(&self, name: &VolumeName) -> Option<Throttled> {
         let key = self.view().volume(name)?.key.to_string();
-        self.works
+        self.context
             .ask_promptly(move |node| node.throttled(&key))
             .await
             .ok()
@@ -426,7 +426,7 @@ impl Control {
             return 0;
         };
         self.usage
-            .snapshot(&self.works, &parent.key, &name.id)
+            .snapshot(&self.context, &parent.key, &name.id)
             .await
     }
 
@@ -442,14 +442,14 @@ impl Control {
         let view = self.view();
         let mut volumes = view.volumes.values();
         if let Some(volume) = volumes.find(|volume| *volume.key == *key) {
-            adopt::one(&self.works, &*self.rng, &volume.name).await;
+            adopt::one(&self.context, &*self.rng, &volume.name).await;
         }
     }
 
     /// Refuses every change from now on, because the catalog is not where the next start expects it. What is in the
     /// view can still be read.
     pub fn halt(&self, why: &str) {
-        self.works.store.halt(why);
+        self.context.store.halt(why);
     }
 
     /// Ends the work in the background and closes the catalog. Operations not yet done go on with the next start.
@@ -458,7 +458,7 @@ impl Control {
         for task in self.background.lock().drain(..) {
             task.abort();
         }
-        self.works.store.close().await;
+        self.context.store.close().await;
     }
 
     /// What the target's data holds, if the mutation would leave less room: only then is it worth asking the node.
@@ -474,16 +474,19 @@ impl Control {
             return None;
         }
         let key = volume.key.to_string();
-        let asked = self.works.ask_promptly(move |node| node.volume(&key)).await;
+        let asked = self
+            .context
+            .ask_promptly(move |node| node.volume(&key))
+            .await;
         asked.ok().map(|state| state.used)
     }
 }
 
 /// Sets right, from time to time, what could not be done when it was to be done.
-async fn tidy(works: Arc<Works>) {
+async fn tidy(context: Arc<JobContext>) {
     loop {
         tokio::time::sleep(TIDY).await;
-        recover::tidy(&works).await;
+        recover::tidy(&context).await;
     }
 }
 

@@ -164,7 +164,7 @@ impl Job {
 
     /// Whether running it once more, when it was done and acknowledged long ago, changes nothing. A second revert would
     /// take away what was written after the first, and a mode set again what a client made of it.
-    pub(crate) fn repeatable(&self) -> bool {
+    pub(crate) fn lazily_durable(&self) -> bool {
         match self {
             Job::CreatePool(_)
             | Job::UpdatePool(_)

@@ -27,18 +27,18 @@
 //!
 //! The engine's deletions are durable only with its next checkpoint, which no job waits for: forcing one for
 //! each deletion would slow down writers. What has a tombstone in the catalog is deleted again after a crash; the tombstone
-//! goes when the node has reached the point behind the deletion ([`Works::delete_deferred`], [`Works::settle`]).
+//! goes when the node has reached the point behind the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
 
 use crate::accept::{self, Render, split_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
 use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, Target, VolumeName};
-use crate::publish::{self, InForce};
+use crate::publish::{self, Effective};
 use crate::refusal::{Refusal, Status};
 use crate::rules;
 use crate::stamp::Stamp;
-use crate::store::{Draft, Store};
+use crate::store::{Store, Transaction};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -125,10 +125,10 @@ impl Drop for Place {
 pub(crate) type Early = JoinHandle<Result<TakenSnapshot, BackendError>>;
 
 /// Everything that jobs work with.
-pub(crate) struct Works {
+pub(crate) struct JobContext {
     pub store: Arc<Store>,
     pub backend: Arc<dyn Backend>,
-    pub published: watch::Receiver<InForce>,
+    pub published: watch::Receiver<Effective>,
     pub lanes: Arc<Lanes>,
     pub render: OnceLock<Render>,
     calls: Semaphore,
@@ -155,13 +155,13 @@ fn gone(what: &Target) -> Refusal {
     )
 }
 
-impl Works {
+impl JobContext {
     pub fn new(
         store: Arc<Store>,
         backend: Arc<dyn Backend>,
-        published: watch::Receiver<InForce>,
-    ) -> Works {
-        Works {
+        published: watch::Receiver<Effective>,
+    ) -> JobContext {
+        JobContext {
             store,
             backend,
             published,
@@ -193,15 +193,15 @@ impl Works {
     }
 
     /// Asks the node, off the threads that serve, again where that may help.
-    async fn persist<T: Send + 'static>(
+    async fn ask_with_retries<T: Send + 'static>(
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
     ) -> Result<T, BackendError> {
-        self.again(|| self.ask(f.clone())).await
+        self.with_retries(|| self.ask(f.clone())).await
     }
 
     /// Does it, again where that may help.
-    async fn again<T, A: Future<Output = Result<T, BackendError>>>(
+    async fn with_retries<T, A: Future<Output = Result<T, BackendError>>>(
         &self,
         mut attempt: impl FnMut() -> A,
     ) -> Result<T, BackendError> {
@@ -230,9 +230,9 @@ impl Works {
         };
         let parent = place.is_first().then(|| self.volume(&name.parent));
         let (key, id) = (parent?.ok()?.key.to_string(), name.id.to_string());
-        let works = Arc::clone(self);
+        let context = Arc::clone(self);
         Some(tokio::spawn(async move {
-            works
+            context
                 .ask(move |node| node.snapshot_create(&key, &id, &label))
                 .await
         }))
@@ -262,7 +262,7 @@ impl Works {
             | Job::UpdatePool(_)
             | Job::DeletePool(_)
             | Job::SwitchPool(_)
-            | Job::Policy { .. } => self.in_force(self.store.view().generation).await,
+            | Job::Policy { .. } => self.effective(self.store.view().generation).await,
             Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
             Job::Delete(of) => self.delete(of).await,
@@ -285,16 +285,16 @@ impl Works {
                 Outcome::Failed(refusal)
             }
         };
-        let ended = self.store.insist(|draft| {
-            if job.repeatable() {
-                draft.repeatable();
+        let ended = self.store.commit_with_retry(|tx| {
+            if job.lazily_durable() {
+                tx.lazily_durable();
             }
             let gone = match outcome == Outcome::Deleted {
-                true => forget(draft, &job.target()),
+                true => forget(tx, &job.target()),
                 false => None,
             };
-            let response = accept::response(self.render.get(), draft, &operation, &outcome);
-            draft.end(&operation, outcome.clone(), response);
+            let response = accept::response(self.render.get(), tx, &operation, &outcome);
+            tx.end(&operation, outcome.clone(), response);
             gone
         });
         match ended.await {
@@ -311,7 +311,7 @@ impl Works {
         self.pending_delete.lock().insert(key, self.backend.point());
     }
 
-    async fn in_force(&self, generation: u64) -> Result<(), Refusal> {
+    async fn effective(&self, generation: u64) -> Result<(), Refusal> {
         publish::wait_for(self.published.clone(), generation).await
     }
 
@@ -323,25 +323,27 @@ impl Works {
     async fn make(&self, name: &VolumeName) -> Result<(), Refusal> {
         let wanted = self.volume(name)?;
         let spec = rules::volume::spec(&self.store.view(), &wanted);
-        let made = self.persist(move |node| node.create_volume(&spec)).await;
+        let made = self
+            .ask_with_retries(move |node| node.create_volume(&spec))
+            .await;
         match made {
             Ok(state) => {
-                let ready = self.store.insist(|draft| {
-                    draft.repeatable();
-                    if let Some(now) = draft.view.volume(name).cloned() {
-                        draft.set_state(&now, State::Ready, "", Some(state.number));
+                let ready = self.store.commit_with_retry(|tx| {
+                    tx.lazily_durable();
+                    if let Some(now) = tx.view.volume(name).cloned() {
+                        tx.set_state(&now, State::Ready, "", Some(state.number));
                     }
                 });
                 let ((), generation) = ready.await?;
-                self.in_force(generation).await
+                self.effective(generation).await
             }
             Err(error) => {
                 // Half of it may be there.
                 let key = Arc::clone(&wanted.key);
-                let undone = self.store.insist(|draft| {
-                    if let Some(now) = draft.view.volume(name).cloned() {
-                        draft.tombstone(&key);
-                        draft.remove_volume(&now);
+                let undone = self.store.commit_with_retry(|tx| {
+                    if let Some(now) = tx.view.volume(name).cloned() {
+                        tx.tombstone(&key);
+                        tx.remove_volume(&now);
                     }
                 });
                 undone.await?;
@@ -379,10 +381,10 @@ impl Works {
         if durable.is_empty() {
             return;
         }
-        let done = self.store.insist(|draft| {
-            draft.repeatable();
+        let done = self.store.commit_with_retry(|tx| {
+            tx.lazily_durable();
             for key in &durable {
-                draft.remove_tombstone(key);
+                tx.remove_tombstone(key);
             }
         });
         if done.await.is_ok() {
@@ -403,29 +405,29 @@ impl Works {
         if capacity || mode {
             if let Err(error) = self.fit(name, capacity, mode).await {
                 let words = error.to_string();
-                let marked = self.store.insist(|draft| {
-                    if let Some(now) = draft.view.volume(name).cloned() {
+                let marked = self.store.commit_with_retry(|tx| {
+                    if let Some(now) = tx.view.volume(name).cloned() {
                         if matches!(now.state, State::Updating | State::Error) {
-                            draft.set_state(&now, State::Error, &words, None);
+                            tx.set_state(&now, State::Error, &words, None);
                         }
                     }
                 });
                 marked.await?;
                 return Err(failure(&error));
             }
-            let ready = self.store.insist(|draft| {
-                if job.repeatable() {
-                    draft.repeatable();
+            let ready = self.store.commit_with_retry(|tx| {
+                if job.lazily_durable() {
+                    tx.lazily_durable();
                 }
-                if let Some(now) = draft.view.volume(name).cloned() {
+                if let Some(now) = tx.view.volume(name).cloned() {
                     if matches!(now.state, State::Updating | State::Error) {
-                        draft.set_state(&now, State::Ready, "", None);
+                        tx.set_state(&now, State::Ready, "", None);
                     }
                 }
             });
             ready.await?;
         }
-        self.in_force(self.store.view().generation).await
+        self.effective(self.store.view().generation).await
     }
 
     /// Makes the engine's capacity, and the root's mode if asked for, what is intended.
@@ -444,9 +446,9 @@ impl Works {
         let bits = wanted.unix_permissions;
         if !mode {
             let set = move |node: &dyn Backend| node.set_capacity(&key, bytes);
-            return self.again(|| self.ask_promptly(set.clone())).await;
+            return self.with_retries(|| self.ask_promptly(set.clone())).await;
         }
-        self.persist(move |node| {
+        self.ask_with_retries(move |node| {
             if capacity {
                 node.set_capacity(&key, bytes)?;
             }
@@ -460,11 +462,11 @@ impl Works {
 
     async fn delete(&self, name: &VolumeName) -> Result<(), Refusal> {
         let going = self.volume(name)?;
-        let out = self.in_force(self.store.view().generation).await;
+        let out = self.effective(self.store.view().generation).await;
         let key = going.key.to_string();
         let deleted = match out {
             Ok(()) => self
-                .persist(move |node| match node.delete_volume(&key) {
+                .ask_with_retries(move |node| match node.delete_volume(&key) {
                     Err(BackendError::NotFound(_)) => Ok(()),
                     other => other,
                 })
@@ -475,18 +477,18 @@ impl Works {
         if let Err(refusal) = deleted {
             // It stays, and is served again.
             let words = format!("deletion failed: {}", refusal.message);
-            let back = self.store.insist(|draft| {
-                if let Some(now) = draft.view.volume(name).cloned() {
+            let back = self.store.commit_with_retry(|tx| {
+                if let Some(now) = tx.view.volume(name).cloned() {
                     let state = match now.number {
                         Some(_) => State::Ready,
                         None => State::Error,
                     };
-                    draft.set_state(&now, state, &words, None);
+                    tx.set_state(&now, state, &words, None);
                 }
             });
             let ((), generation) = back.await?;
             // Either way the deletion has failed.
-            let _ = self.in_force(generation).await;
+            let _ = self.effective(generation).await;
             return Err(refusal);
         }
         Ok(())
@@ -504,17 +506,17 @@ impl Works {
                 let view = self.store.view();
                 let label = view.snapshot(name).map_or("", |s| s.snapmirror_label());
                 let label = label.to_owned();
-                self.persist(move |node| node.snapshot_create(&key, &id, &label))
+                self.ask_with_retries(move |node| node.snapshot_create(&key, &id, &label))
                     .await
                     .map_err(|error| failure(&error))
             }
             (None, Err(refusal)) => Err(refusal),
         };
-        let written = self.store.insist(|draft| {
+        let written = self.store.commit_with_retry(|tx| {
             if taken.is_ok() {
-                draft.repeatable();
+                tx.lazily_durable();
             }
-            let Some(snapshot) = draft.view.snapshot(name).cloned() else {
+            let Some(snapshot) = tx.view.snapshot(name).cloned() else {
                 return;
             };
             match &taken {
@@ -523,9 +525,9 @@ impl Works {
                     snapshot.state = State::Ready;
                     snapshot.created = Stamp::from_nanos(taken.state.created);
                     snapshot.engine = Some(taken.state.engine());
-                    draft.put_snapshot(snapshot);
+                    tx.put_snapshot(snapshot);
                 }
-                Err(_) => draft.remove_snapshot(&snapshot),
+                Err(_) => tx.remove_snapshot(&snapshot),
             }
         });
         written.await?;
@@ -540,7 +542,7 @@ impl Works {
         };
         let (key, id) = (parent.key.to_string(), name.id.to_string());
         let label = snapshot.snapmirror_label().to_owned();
-        self.persist(move |node| node.snapshot_label(&key, &id, &label))
+        self.ask_with_retries(move |node| node.snapshot_label(&key, &id, &label))
             .await
             .map_err(|error| failure(&error))
     }
@@ -549,23 +551,23 @@ impl Works {
         let parent = self.volume(&name.parent)?;
         let (key, old, new) = (parent.key.to_string(), from.to_owned(), name.id.to_string());
         let renamed = self
-            .persist(move |node| node.snapshot_rename(&key, &old, &new))
+            .ask_with_retries(move |node| node.snapshot_rename(&key, &old, &new))
             .await;
         let before = name.parent.snapshot(from);
-        let written = self.store.insist(|draft| {
-            let Some(snapshot) = draft.view.snapshot(name).cloned() else {
+        let written = self.store.commit_with_retry(|tx| {
+            let Some(snapshot) = tx.view.snapshot(name).cloned() else {
                 return;
             };
             let mut snapshot = Snapshot::clone(&snapshot);
             snapshot.state = State::Ready;
             if let Err(error) = &renamed {
                 snapshot.state_details = format!("renaming failed: {error}");
-                if draft.view.snapshot(&before).is_none() {
+                if tx.view.snapshot(&before).is_none() {
                     snapshot.name = before.clone();
-                    return accept::rename(draft, name, snapshot);
+                    return accept::rename(tx, name, snapshot);
                 }
             }
-            draft.put_snapshot(snapshot);
+            tx.put_snapshot(snapshot);
         });
         written.await?;
         renamed.map_err(|error| failure(&error))
@@ -573,15 +575,15 @@ impl Works {
 
     async fn split(&self, name: &VolumeName) -> Result<(), Refusal> {
         let result = self.split_until_done(name).await;
-        let written = self.store.insist(|draft| {
-            if let Some(volume) = draft.view.volume(name).cloned() {
+        let written = self.store.commit_with_retry(|tx| {
+            if let Some(volume) = tx.view.volume(name).cloned() {
                 let mut volume = Volume::clone(&volume);
                 volume.splitting = false;
                 match &result {
                     Ok(()) => volume.clone_of = None,
                     Err(why) => volume.state_details = format!("splitting failed: {}", why.message),
                 }
-                draft.put_volume(volume);
+                tx.put_volume(volume);
             }
         });
         written.await?;
@@ -591,12 +593,12 @@ impl Works {
     async fn split_until_done(&self, name: &VolumeName) -> Result<(), Refusal> {
         let key = self.volume(name)?.key.to_string();
         let of = key.clone();
-        self.persist(move |node| node.split(&of))
+        self.ask_with_retries(move |node| node.split(&of))
             .await
             .map_err(|error| failure(&error))?;
         loop {
             let of = key.clone();
-            let state = self.persist(move |node| node.volume(&of)).await;
+            let state = self.ask_with_retries(move |node| node.volume(&of)).await;
             match state.map_err(|error| failure(&error))? {
                 state if !state.shared => return Ok(()),
                 state if !state.splitting => {
@@ -615,19 +617,19 @@ impl Works {
         let parent = self.volume(&name.parent)?;
         let (key, id) = (parent.key.to_string(), name.id.to_string());
         let dropped = self
-            .persist(move |node| match node.snapshot_delete(&key, &id) {
+            .ask_with_retries(move |node| match node.snapshot_delete(&key, &id) {
                 Err(BackendError::NotFound(_)) => Ok(()),
                 other => other,
             })
             .await;
         if let Err(error) = dropped {
             let words = error.to_string();
-            let back = self.store.insist(|draft| {
-                if let Some(snapshot) = draft.view.snapshot(name).cloned() {
+            let back = self.store.commit_with_retry(|tx| {
+                if let Some(snapshot) = tx.view.snapshot(name).cloned() {
                     let mut snapshot = Snapshot::clone(&snapshot);
                     snapshot.state = State::Ready;
                     snapshot.state_details.clone_from(&words);
-                    draft.put_snapshot(snapshot);
+                    tx.put_snapshot(snapshot);
                 }
             });
             back.await?;
@@ -641,34 +643,34 @@ impl Works {
         let to = Arc::clone(to);
         let key = back.key.to_string();
         let reverted = self
-            .persist(move |node| {
+            .ask_with_retries(move |node| {
                 node.revert(&key, &to)?;
                 Ok((node.volume(&key)?, node.snapshots(&key)?))
             })
             .await;
-        let written = self.store.insist(|draft| {
-            let Some(now) = draft.view.volume(name).cloned() else {
+        let written = self.store.commit_with_retry(|tx| {
+            let Some(now) = tx.view.volume(name).cloned() else {
                 return;
             };
             match &reverted {
                 Ok((state, left)) => {
                     let left: HashSet<&str> = left.iter().map(|s| s.name.as_str()).collect();
-                    for snapshot in draft.view.snapshots_to_go(&now.name) {
+                    for snapshot in tx.view.snapshots_to_go(&now.name) {
                         if !left.contains(&*snapshot.name.id) {
-                            draft.remove_snapshot(&snapshot);
+                            tx.remove_snapshot(&snapshot);
                         }
                     }
-                    draft.set_state(&now, State::Ready, "", Some(state.number));
+                    tx.set_state(&now, State::Ready, "", Some(state.number));
                 }
                 Err(error) => {
                     let words = format!("revert failed: {error}");
-                    draft.set_state(&now, State::Ready, &words, None);
+                    tx.set_state(&now, State::Ready, &words, None);
                 }
             }
         });
         let ((), generation) = written.await?;
         match reverted {
-            Ok(_) => self.in_force(generation).await,
+            Ok(_) => self.effective(generation).await,
             Err(error) => Err(failure(&error)),
         }
     }
@@ -685,15 +687,15 @@ fn never_pending(job: &Job) -> Refusal {
 }
 
 /// Takes what was deleted out of the catalog; returns the key of the engine volume that has a tombstone now.
-fn forget(draft: &mut Draft<'_>, target: &Target) -> Option<Arc<str>> {
+fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::Snapshot(name) = target {
-        let snapshot = draft.view.snapshot(name).cloned()?;
-        draft.remove_snapshot(&snapshot);
+        let snapshot = tx.view.snapshot(name).cloned()?;
+        tx.remove_snapshot(&snapshot);
         return None;
     }
-    let volume = draft.view.volume_of(target).cloned()?;
-    draft.remove_volume(&volume);
-    draft.tombstone(&volume.key);
+    let volume = tx.view.volume_of(target).cloned()?;
+    tx.remove_volume(&volume);
+    tx.tombstone(&volume.key);
     Some(Arc::clone(&volume.key))
 }
 

@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
-use weir_replica::manager::{Facts, Verb};
+use weir_replica::manager::{Preconditions, Verb};
 
 /// A storage pool to be made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -213,7 +213,7 @@ pub enum Mutation {
         /// The change to make.
         verb: Verb,
         /// What it has to know of the volumes.
-        facts: Facts,
+        preconditions: Preconditions,
     },
 }
 

@@ -22,20 +22,20 @@ impl Control {
     /// # Errors
     /// That the catalog cannot be written, or that the server stops. Nothing has been written down then.
     pub async fn settle(&self, steps: &[Step]) -> Result<(), Refusal> {
-        let ((), ticket) = self.works.store.change(|draft| {
-            draft.repeatable();
-            let mut next = Changes::to(&draft.view.relations);
+        let ((), ticket) = self.context.store.change(|tx| {
+            tx.lazily_durable();
+            let mut next = Changes::to(&tx.view.relations);
             for step in steps {
                 // It is due as well when the volume is what it was.
                 let waits = match step {
-                    Step::Due(uuid) => draft.view.relations.named(uuid),
+                    Step::Due(uuid) => tx.view.relations.named(uuid),
                     _ => None,
                 };
-                if waits.is_none_or(|entry| !replication::waits(&draft.view, entry)) {
-                    manager::settle(&mut next, step, draft.now.secs());
+                if waits.is_none_or(|entry| !replication::waits(&tx.view, entry)) {
+                    manager::settle(&mut next, step, tx.now.secs());
                 }
             }
-            draft.replicate(next.into_edits());
+            tx.replicate(next.into_edits());
             Ok::<_, Refusal>(())
         })?;
         ticket.committed().await.map(|_| ())
@@ -44,7 +44,7 @@ impl Control {
     /// From now on operations keep their target's state, as the API shows it, when they end. There is one way for as
     /// long as the control plane lives.
     pub fn set_render(&self, render: Render) {
-        if self.works.render.set(render).is_err() {
+        if self.context.render.set(render).is_err() {
             tracing::debug!("responses are made already");
         }
     }
@@ -65,19 +65,19 @@ impl Control {
         let response: Option<Arc<str>> = response.map(Into::into);
         let job = Job::Replicate { name, verb };
         let name = operation_on(&*self.clock, &*self.rng, &job.target());
-        let (operation, ticket) = self.works.store.change(|draft| {
-            let audit = draft.audit(actor, job.verb(), job.target().to_string(), "done");
+        let (operation, ticket) = self.context.store.change(|tx| {
+            let audit = tx.audit(actor, job.verb(), job.target().to_string(), "done");
             let operation = Operation {
                 name,
                 job,
                 quiet: false,
                 audit: Some(audit),
-                created: draft.now,
-                ended: Some(draft.now),
+                created: tx.now,
+                ended: Some(tx.now),
                 outcome: Some(outcome),
                 response,
             };
-            draft.put_operation(operation.clone());
+            tx.put_operation(operation.clone());
             Ok(operation)
         })?;
         ticket.committed().await?;

@@ -37,14 +37,14 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Which generation is in force, and why a newer one is not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InForce {
+pub(crate) struct Effective {
     pub generation: u64,
     pub error: Option<String>,
 }
 
 /// Waits until `generation` is in force.
 pub(crate) async fn wait_for(
-    mut published: watch::Receiver<InForce>,
+    mut published: watch::Receiver<Effective>,
     generation: u64,
 ) -> Result<(), Refusal> {
     let reached = async {
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     backend: Arc<dyn Backend>,
     clock: Arc<dyn weir_base::Clock>,
     mut revisions: watch::Receiver<u64>,
-    published: watch::Sender<InForce>,
+    published: watch::Sender<Effective>,
 ) {
     let mut memory = Memory::default();
     let mut rested = Duration::ZERO;
@@ -104,7 +104,7 @@ pub(crate) async fn run(
         memory = kept;
         match result {
             Ok(called) => {
-                published.send_replace(InForce {
+                published.send_replace(Effective {
                     generation,
                     error: None,
                 });

@@ -9,13 +9,13 @@
 use crate::backend::{VolumeState, is_keyed};
 use crate::catalog::Catalog;
 use crate::first;
-use crate::jobs::Works;
+use crate::jobs::JobContext;
 use crate::model::{Pool, Presentation, QosType, Volume};
 use crate::name::{Name, Place, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
 use crate::rules::{self, paths};
-use crate::store::Draft;
+use crate::store::Transaction;
 use crate::view::View;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,13 +79,13 @@ struct Lost<'a> {
 
 /// Gives rows to the volumes of `engine` that the catalog does not know. `spare` are keys that it has for deletion.
 pub(crate) async fn run(
-    works: &Works,
+    context: &JobContext,
     engine: &[VolumeState],
     spare: &[String],
     rng: &dyn Rng,
     device_bytes: u64,
 ) -> Result<Vec<Rebuilt>, OpenError> {
-    let view = works.store.view();
+    let view = context.store.view();
     let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
     let mut lost: Vec<Lost<'_>> = Vec::new();
     for state in engine {
@@ -93,7 +93,7 @@ pub(crate) async fn run(
             continue;
         }
         let key = state.key.clone();
-        let snapshot = works.ask(move |node| node.origin(&key)).await;
+        let snapshot = context.ask(move |node| node.origin(&key)).await;
         lost.push(Lost {
             state,
             record: Record::read(&state.annotation),
@@ -112,16 +112,16 @@ pub(crate) async fn run(
         }
     }
     let pools: Vec<u64> = lost.iter().map(|_| (rng.next_u64() >> 1).max(1)).collect();
-    let made = works.store.insist(|draft| {
+    let made = context.store.commit_with_retry(|tx| {
         let mut rebuilt: Vec<Rebuilt> = Vec::new();
         let mut names: HashMap<String, VolumeName> = HashMap::new();
         for (lost, pool_id) in lost.iter().zip(&pools) {
-            let one = put(draft, lost, *pool_id, device_bytes, &names);
+            let one = put(tx, lost, *pool_id, device_bytes, &names);
             names.insert(lost.state.key.clone(), one.name.clone());
             rebuilt.push(one);
         }
-        enlarge_pools(draft);
-        draft.audit(
+        enlarge_pools(tx);
+        tx.audit(
             &crate::model::Actor::local(),
             "rebuild",
             format!("{} volumes", rebuilt.len()),
@@ -137,12 +137,12 @@ pub(crate) async fn run(
 }
 
 /// A name for it that is free and can be one.
-fn name_for(draft: &Draft<'_>, lost: &Lost<'_>) -> VolumeName {
+fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
     let recorded = lost.record.as_ref().and_then(Record::name);
     let name = recorded
         .filter(|name| rules::names::check(&name.place, &name.id).is_ok())
         .unwrap_or_else(|| Place::local().volume(&lost.state.key));
-    if draft.view.volume(&name).is_none() {
+    if tx.view.volume(&name).is_none() {
         return name;
     }
     // Its namesake was made after it was deleted, and a crash took the deletion back.
@@ -153,14 +153,14 @@ fn name_for(draft: &Draft<'_>, lost: &Lost<'_>) -> VolumeName {
 }
 
 fn put(
-    draft: &mut Draft<'_>,
+    tx: &mut Transaction<'_>,
     lost: &Lost<'_>,
     pool_id: u64,
     device_bytes: u64,
     names: &HashMap<String, VolumeName>,
 ) -> Rebuilt {
     let Lost { state, record, .. } = lost;
-    let name = name_for(draft, lost);
+    let name = name_for(tx, lost);
     let share: Arc<str> = record
         .as_ref()
         .map(|record| record.share.clone())
@@ -168,13 +168,13 @@ fn put(
         .unwrap_or_else(|| Arc::clone(&name.id));
     let recorded = record.iter().flat_map(|record| &record.paths);
     let mut own: Vec<Arc<str>> = recorded
-        .filter(|path| draft.view.is_path_free(path))
+        .filter(|path| tx.view.is_path_free(path))
         .cloned()
         .collect();
     if own.is_empty() {
         // No other volume has the key.
-        own = paths::of(&draft.view, &name, &share)
-            .unwrap_or_else(|_| vec![state.key.as_str().into()]);
+        own =
+            paths::of(&tx.view, &name, &share).unwrap_or_else(|_| vec![state.key.as_str().into()]);
     }
     let rebuilt = Rebuilt {
         name: name.clone(),
@@ -203,7 +203,7 @@ fn put(
             .unwrap_or(first::ROOT_MODE),
         clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
             let parent = names.get(key).cloned().or_else(|| {
-                let mut volumes = draft.view.volumes.values();
+                let mut volumes = tx.view.volumes.values();
                 let found = volumes.find(|volume| *volume.key == **key);
                 found.map(|volume| volume.name.clone())
             })?;
@@ -212,42 +212,42 @@ fn put(
         splitting: state.splitting,
         description: "its row was made anew from the engine's record; no client may use it until it has export rules"
             .to_owned(),
-        ..first::volume(name, lost.id, gib, draft.now)
+        ..first::volume(name, lost.id, gib, tx.now)
     };
     if made.tiered().is_some() {
         // It has NFSv3 then, and the record does not say what it had.
         made.protocols.clear();
     }
-    if let Some(pool) = made.pool().filter(|pool| draft.view.pool(pool).is_none()) {
+    if let Some(pool) = made.pool().filter(|pool| tx.view.pool(pool).is_none()) {
         let level = record.as_ref().and_then(|record| record.level.clone());
-        let level = level.filter(|level| draft.view.levels.pool(level).is_some());
-        draft.put_pool(Pool {
+        let level = level.filter(|level| tx.view.levels.pool(level).is_some());
+        tx.put_pool(Pool {
             service_level: level.unwrap_or_else(|| first::LEVEL.into()),
             qos_type: match made.throughput_mibps() {
                 Some(_) => QosType::Manual,
                 None => QosType::Auto,
             },
             description: "made anew from the engine's records of its volumes".to_owned(),
-            ..first::pool(pool, pool_id, 1, draft.now)
+            ..first::pool(pool, pool_id, 1, tx.now)
         });
     }
-    draft.put_volume(made);
+    tx.put_volume(made);
     rebuilt
 }
 
 /// Makes pools as large as what their volumes have been given, where they are smaller.
-fn enlarge_pools(draft: &mut Draft<'_>) {
-    let levels = Arc::clone(&draft.view.levels);
+fn enlarge_pools(tx: &mut Transaction<'_>) {
+    let levels = Arc::clone(&tx.view.levels);
     let mut larger: BTreeMap<Name, Pool> = BTreeMap::new();
-    for pool in draft.view.pools.values() {
+    for pool in tx.view.pools.values() {
         let Some(level) = levels.pool(&pool.service_level) else {
             continue;
         };
-        let taken = draft.view.pool_use(&pool.name);
+        let taken = tx.view.pool_use(&pool.name);
         let of_throughput = level.mibps_per_tib.map_or(0, |rate| {
             (taken.throughput as f64 / (rate * 1024.0)).ceil() as u64
         });
-        let volumes = draft.view.volumes_of(&pool.name);
+        let volumes = tx.view.volumes_of(&pool.name);
         let of_volumes = match level.overcommit {
             true => volumes.map(|volume| volume.capacity_gib).max().unwrap_or(0),
             false => taken.capacity_gib,
@@ -260,7 +260,7 @@ fn enlarge_pools(draft: &mut Draft<'_>) {
         }
     }
     for pool in larger.into_values() {
-        draft.put_pool(pool);
+        tx.put_pool(pool);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::backend::{Capacity, VolumeState, is_keyed};
 use crate::catalog::Loaded;
 use crate::first::{POOL, pool, volume};
 use crate::job::Job;
-use crate::jobs::{Works, lane_of};
+use crate::jobs::{JobContext, lane_of};
 use crate::model::{Operation, Outcome, State};
 use crate::name::Place;
 use crate::open_error::OpenError;
@@ -39,53 +39,53 @@ pub(crate) struct How {
 
 /// Makes the engine match the catalog. When it returns, what is to be served is in force.
 pub(crate) async fn recover(
-    works: &Arc<Works>,
+    context: &Arc<JobContext>,
     loaded: &Loaded,
     rng: &dyn Rng,
     device_bytes: u64,
     how: How,
 ) -> Result<Vec<Rebuilt>, OpenError> {
-    let engine = works.ask(|node| node.volumes()).await;
+    let engine = context.ask(|node| node.volumes()).await;
     let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
-    let fresh = !works
+    let fresh = !context
         .store
         .catalog
         .settled()
         .await
-        .map_err(|e| OpenError::from_catalog(&works.store.catalog, e))?;
+        .map_err(|e| OpenError::from_catalog(&context.store.catalog, e))?;
     let mut rebuilt = Vec::new();
     match (fresh, how.rebuild) {
         (_, true) => {
-            rebuilt = rebuild::run(works, &engine, &loaded.tombstones, rng, device_bytes).await?;
+            rebuilt = rebuild::run(context, &engine, &loaded.tombstones, rng, device_bytes).await?;
         }
-        (true, false) => first_start(works, &engine, rng, device_bytes).await?,
+        (true, false) => first_start(context, &engine, rng, device_bytes).await?,
         (false, false) => {}
     }
     if fresh || !how.marked {
-        let aggregate: Arc<str> = works.backend.aggregate().into();
-        let settled = works.store.insist(|draft| {
-            draft.settled(Arc::clone(&aggregate));
+        let aggregate: Arc<str> = context.backend.aggregate().into();
+        let settled = context.store.commit_with_retry(|tx| {
+            tx.settled(Arc::clone(&aggregate));
         });
         settled
             .await
             .map_err(|refusal| OpenError::Backend(refusal.message))?;
     }
-    compare(works, &engine, loaded).await?;
-    resume(works).await;
-    fit_all(works).await;
+    compare(context, &engine, loaded).await?;
+    resume(context).await;
+    fit_all(context).await;
     for key in &loaded.tombstones {
-        works.delete_deferred(&key.as_str().into()).await;
+        context.delete_deferred(&key.as_str().into()).await;
     }
-    let generation = works.store.view().generation;
-    publish::wait_for(works.published.clone(), generation)
+    let generation = context.store.view().generation;
+    publish::wait_for(context.published.clone(), generation)
         .await
         .map_err(|refusal| OpenError::Backend(refusal.message))?;
     Ok(rebuilt)
 }
 
 /// Sets every volume's capacity: the engine remembers it only in passing, and one that is the same costs nothing.
-async fn fit_all(works: &Arc<Works>) {
-    let view = works.store.view();
+async fn fit_all(context: &Arc<JobContext>) {
+    let view = context.store.view();
     let there = view.volumes.values().filter(|v| v.number.is_some());
     let wanted: Vec<(String, Capacity)> = there
         .map(|volume| {
@@ -95,7 +95,7 @@ async fn fit_all(works: &Arc<Works>) {
             )
         })
         .collect();
-    let done = works.ask(move |node| {
+    let done = context.ask(move |node| {
         for (key, bytes) in wanted {
             if let Err(error) = node.set_capacity(&key, bytes) {
                 tracing::error!(key, %error, "setting a volume's capacity failed");
@@ -108,20 +108,20 @@ async fn fit_all(works: &Arc<Works>) {
 }
 
 /// Runs every operation that has not ended and is not running, and waits for them.
-pub(crate) async fn resume(works: &Arc<Works>) {
-    let view = works.store.view();
+pub(crate) async fn resume(context: &Arc<JobContext>) {
+    let view = context.store.view();
     let pending = view.pending.keys().filter_map(|name| view.operation(name));
     let mut pending: Vec<Arc<Operation>> = pending.cloned().collect();
     pending.sort_by_key(|operation| (operation.created, operation.audit));
     let mut running = tokio::task::JoinSet::new();
     for operation in pending {
         let lane = lane_of(&view, &operation);
-        if let Some(place) = works.lanes.enter(lane, &operation.name) {
+        if let Some(place) = context.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "going on with");
-            let works = Arc::clone(works);
+            let context = Arc::clone(context);
             // Splitting goes on for as long as there are data, and no caller has to wait for it.
             let aside = matches!(operation.job, Job::Split(_));
-            let run = async move { works.run(Operation::clone(&operation), place, None).await };
+            let run = async move { context.run(Operation::clone(&operation), place, None).await };
             match aside {
                 true => drop(tokio::spawn(run)),
                 false => drop(running.spawn(run)),
@@ -133,10 +133,10 @@ pub(crate) async fn resume(works: &Arc<Works>) {
 
 /// Tries again what could not be done when it was to be done: operations without a job, engine volumes that are to go,
 /// capacities that the engine did not take.
-pub(crate) async fn tidy(works: &Arc<Works>) {
-    resume(works).await;
-    works.settle().await;
-    let view = works.store.view();
+pub(crate) async fn tidy(context: &Arc<JobContext>) {
+    resume(context).await;
+    context.settle().await;
+    let view = context.store.view();
     for name in view.failed.keys() {
         if view
             .volume(name)
@@ -144,13 +144,13 @@ pub(crate) async fn tidy(works: &Arc<Works>) {
         {
             continue;
         }
-        if works.fit(name, true, false).await.is_err() {
+        if context.fit(name, true, false).await.is_err() {
             continue;
         }
-        let ready = works.store.insist(|draft| {
-            let now = draft.view.volume(name).cloned();
+        let ready = context.store.commit_with_retry(|tx| {
+            let now = tx.view.volume(name).cloned();
             if let Some(now) = now.filter(|now| now.state == State::Error) {
-                draft.set_state(&now, State::Ready, "", None);
+                tx.set_state(&now, State::Ready, "", None);
             }
         });
         if ready.await.is_err() {
@@ -161,12 +161,12 @@ pub(crate) async fn tidy(works: &Arc<Works>) {
 
 /// Sets right what can be set right without doing anything to data.
 async fn compare(
-    works: &Arc<Works>,
+    context: &Arc<JobContext>,
     engine: &[VolumeState],
     loaded: &Loaded,
 ) -> Result<(), OpenError> {
     let has: HashMap<&str, &VolumeState> = engine.iter().map(|v| (v.key.as_str(), v)).collect();
-    let view = works.store.view();
+    let view = context.store.view();
     let mut wrong = Vec::new();
     for volume in view.volumes.values() {
         let settled = !matches!(volume.state, State::Creating | State::Deleting);
@@ -183,13 +183,13 @@ async fn compare(
         }
     }
     if !wrong.is_empty() {
-        let marked = works.store.insist(|draft| {
+        let marked = context.store.commit_with_retry(|tx| {
             for (volume, number) in &wrong {
                 let (state, details) = match number {
                     Some(_) => (volume.state, ""),
                     None => (State::Error, "the engine does not have this volume's data"),
                 };
-                draft.set_state(volume, state, details, *number);
+                tx.set_state(volume, state, details, *number);
             }
         });
         marked
@@ -213,7 +213,7 @@ async fn compare(
 }
 
 async fn first_start(
-    works: &Arc<Works>,
+    context: &Arc<JobContext>,
     engine: &[VolumeState],
     rng: &dyn Rng,
     device_bytes: u64,
@@ -224,27 +224,27 @@ async fn first_start(
     let old: Vec<(u64, &VolumeState)> = old.map(|state| (id(), state)).collect();
     let (pool_id, volume_id) = (id(), id());
     let place = Place::local();
-    let made = works.store.insist(|draft| {
-        let now = draft.now;
-        if draft.view.pool(&place.name(POOL)).is_none() {
-            draft.put_pool(pool(place.name(POOL), pool_id, capacity, now));
+    let made = context.store.commit_with_retry(|tx| {
+        let now = tx.now;
+        if tx.view.pool(&place.name(POOL)).is_none() {
+            tx.put_pool(pool(place.name(POOL), pool_id, capacity, now));
         }
         for (id, state) in &old {
             let name = place.volume(&state.key);
-            if draft.view.volume(&name).is_none() {
+            if tx.view.volume(&name).is_none() {
                 let mut volume = volume(name, *id, capacity, now);
                 volume.key = state.key.as_str().into();
                 volume.number = Some(state.number);
-                draft.put_volume(volume);
+                tx.put_volume(volume);
                 tracing::info!(volume = state.key, "adopted");
             }
         }
-        let new = old.is_empty() && draft.view.volume(&place.volume(VOLUME)).is_none();
+        let new = old.is_empty() && tx.view.volume(&place.volume(VOLUME)).is_none();
         if new {
             let mut volume = volume(place.volume(VOLUME), volume_id, capacity, now);
             volume.state = State::Creating;
-            draft.put_volume(volume);
-            draft.put_operation(Operation {
+            tx.put_volume(volume);
+            tx.put_operation(Operation {
                 name: place.name(&format!("operation-first-{volume_id:016x}")),
                 job: Job::Create(place.volume(VOLUME)),
                 quiet: false,

@@ -9,8 +9,8 @@
 //! that was stopped between taking and deleting, and a snapshot that something depended on for a while then need no
 //! care.
 
-use crate::accept::Facts;
-use crate::jobs::Works;
+use crate::accept::Inputs;
+use crate::jobs::JobContext;
 use crate::model::{Actor, Labels, Period, Role, SNAPMIRROR_LABEL, State, Volume};
 use crate::mutation::{Mutation, NewSnapshot};
 use crate::name::{SnapshotName, VolumeName};
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 32;
 const NAMESAKES: u32 = 100;
 
 pub(crate) struct Schedules {
-    works: Arc<Works>,
+    context: Arc<JobContext>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     /// Only one round at a time.
@@ -50,9 +50,9 @@ struct Task {
 }
 
 impl Schedules {
-    pub fn new(works: Arc<Works>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Schedules {
+    pub fn new(context: Arc<JobContext>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Schedules {
         Schedules {
-            works,
+            context,
             clock,
             rng,
             turn: tokio::sync::Mutex::default(),
@@ -76,7 +76,7 @@ impl Schedules {
     pub async fn look(self: Arc<Self>) {
         let _turn = self.turn.lock().await;
         let now = self.clock.now().secs;
-        let view = self.works.store.view();
+        let view = self.context.store.view();
         let mut tasks = JoinSet::new();
         for (n, volume) in view.volumes.values().enumerate() {
             if n % STRIDE == STRIDE - 1 {
@@ -132,11 +132,11 @@ impl Schedules {
 
     /// Writes down times that are right; if that fails, the next minute does it.
     async fn settle(&self, volume: &VolumeName, now: i64) {
-        let settled = self.works.store.insist(|draft| {
-            if let Some(volume) = draft.view.volume(volume).cloned() {
+        let settled = self.context.store.commit_with_retry(|tx| {
+            if let Some(volume) = tx.view.volume(volume).cloned() {
                 let mut volume = Volume::clone(&volume);
                 policy::settle(&mut volume, now);
-                draft.note_volume(volume);
+                tx.note_volume(volume);
             }
         });
         if let Err(why) = settled.await {
@@ -145,7 +145,7 @@ impl Schedules {
     }
 
     async fn take(&self, volume: &VolumeName, period: Period, now: i64) -> Result<(), Refusal> {
-        let view = self.works.store.view();
+        let view = self.context.store.view();
         let name = free_name(&view, volume, period, now)?;
         let new = NewSnapshot {
             schedule: Some(period),
@@ -156,11 +156,11 @@ impl Schedules {
         let Err(why) = taken else { return Ok(()) };
         // What will be no different in a minute is not tried every minute.
         if !matches!(why.status, Status::Unavailable | Status::Aborted) {
-            let noted = self.works.store.insist(|draft| {
-                if let Some(volume) = draft.view.volume(volume).cloned() {
+            let noted = self.context.store.commit_with_retry(|tx| {
+                if let Some(volume) = tx.view.volume(volume).cloned() {
                     let mut volume = Volume::clone(&volume);
                     policy::ran(&mut volume, period, now);
-                    draft.note_volume(volume);
+                    tx.note_volume(volume);
                 }
             });
             noted.await?;
@@ -171,7 +171,7 @@ impl Schedules {
     /// Deletes the oldest of a schedule's snapshots until as many are left as are kept. What something depends on stays
     /// for now.
     async fn prune(&self, volume: &VolumeName, period: Period, keep: usize) -> Result<(), Refusal> {
-        let view = self.works.store.view();
+        let view = self.context.store.view();
         let ours: BTreeMap<&str, &SnapshotName> = view
             .snapshots(volume, None)
             .filter(|snapshot| snapshot.schedule == Some(period) && snapshot.state == State::Ready)
@@ -184,7 +184,7 @@ impl Schedules {
             return Ok(());
         };
         // In the order in which they were taken, which the clock need not know.
-        let all = self.works.ask(move |node| node.snapshots(&key)).await;
+        let all = self.context.ask(move |node| node.snapshots(&key)).await;
         for snapshot in all.unwrap_or_default() {
             let Some(name) = ours.get(snapshot.name.as_str()).filter(|_| over > 0) else {
                 continue;
@@ -205,15 +205,15 @@ impl Schedules {
             role: Role::Editor,
             address: None,
         };
-        let facts = Facts {
+        let inputs = Inputs {
             id: (self.rng.next_u64() >> 1).max(1),
             used: None,
             quiet: true,
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
-        let (operation, place) = accepted(&self.works, mutation, &actor, &facts, name).await?;
+        let (operation, place) = accepted(&self.context, mutation, &actor, &inputs, name).await?;
         if let Some(place) = place {
-            self.works.run(operation, place, None).await;
+            self.context.run(operation, place, None).await;
         }
         Ok(())
     }

@@ -5,14 +5,14 @@
 //! is held for microseconds and never across a wait, and goes to one writer task. The writer takes whatever has queued up
 //! as one transaction: a hundred mutations at once cost one flush of the disk, not a hundred.
 //!
-//! A change that is *repeatable* says how far a job has come: were it lost, the job would be run again from its start,
+//! A change that is *lazily durable* says how far a job has come: were it lost, the job would be run again from its start,
 //! before anyone is served, and no client could notice. It is in the view at once and waits to be written with the next
 //! transaction, or for [`LINGER`] at most; so a mutation costs one transaction, not one for each of its job's steps.
 //! Changes are written in the order in which they were made, so the catalog is what the view was at some moment.
 //!
 //! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the view is refused
 //! (each change knows the epoch that it was made in), and the head is loaded anew: what is in the catalog, and what of
-//! repeatable changes still waits to be written.
+//! lazily durable changes still waits to be written.
 
 use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
@@ -92,7 +92,7 @@ impl Changed {
 struct Staged {
     epoch: u64,
     writes: Vec<Write>,
-    repeatable: bool,
+    lazily_durable: bool,
     view: Box<View>,
     changed: Changed,
     reply: oneshot::Sender<Result<(), Refusal>>,
@@ -106,12 +106,12 @@ enum Message {
 }
 
 /// A change under way: what it does to the view, it does to the catalog.
-pub(crate) struct Draft<'h> {
+pub(crate) struct Transaction<'h> {
     pub view: View,
     pub now: Stamp,
     writes: Vec<Write>,
     changed: Changed,
-    repeatable: bool,
+    lazily_durable: bool,
     head: Ended<'h>,
 }
 
@@ -121,11 +121,11 @@ struct Ended<'h> {
     audited: &'h mut i64,
 }
 
-impl Draft<'_> {
+impl Transaction<'_> {
     /// Need not be in the catalog at once: if it is lost, with everything after it, it will be made again and no client
     /// can notice.
-    pub fn repeatable(&mut self) {
-        self.repeatable = true;
+    pub fn lazily_durable(&mut self) {
+        self.lazily_durable = true;
     }
 
     pub fn put_pool(&mut self, pool: Pool) {
@@ -302,7 +302,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Waits until it is in the view, and in the catalog unless it is repeatable.
+    /// Waits until it is in the view, and in the catalog unless it is lazily durable.
     pub async fn committed(self) -> Result<u64, Refusal> {
         match self.reply.await {
             Ok(result) => result.map(|()| self.generation),
@@ -368,7 +368,7 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What is in the catalog, or repeatable.
+    /// What is in the catalog, or lazily durable.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
@@ -398,18 +398,18 @@ impl Store {
     }
 
     /// What `f` would refuse; nothing is changed.
-    pub fn try_out(
+    pub fn validate(
         &self,
-        f: impl FnOnce(&mut Draft<'_>) -> Result<(), Refusal>,
+        f: impl FnOnce(&mut Transaction<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let view = self.head.lock().view.clone();
         let (mut ended, mut seq, mut audited) = (VecDeque::new(), 0, 0);
-        f(&mut Draft {
+        f(&mut Transaction {
             view,
             now: self.clock.now().into(),
             writes: Vec::new(),
             changed: Changed::default(),
-            repeatable: false,
+            lazily_durable: false,
             head: Ended {
                 ended: &mut ended,
                 seq: &mut seq,
@@ -418,10 +418,10 @@ impl Store {
         })
     }
 
-    /// Makes a change: `f` edits the draft, or refuses and has changed nothing.
+    /// Makes a change: `f` edits the transaction, or refuses and has changed nothing.
     pub fn change<T>(
         &self,
-        f: impl FnOnce(&mut Draft<'_>) -> Result<T, Refusal>,
+        f: impl FnOnce(&mut Transaction<'_>) -> Result<T, Refusal>,
     ) -> Result<(T, Ticket), Refusal> {
         self.change_or(f)
     }
@@ -429,7 +429,7 @@ impl Store {
     /// The same, with refusals in the caller's own form.
     pub fn change_or<T, E: From<Refusal>>(
         &self,
-        f: impl FnOnce(&mut Draft<'_>) -> Result<T, E>,
+        f: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<(T, Ticket), E> {
         let mut head = self.head.lock();
         if let Some(why) = head.halted.as_ref().or(head.broken.as_ref()) {
@@ -443,26 +443,26 @@ impl Store {
             audited,
             ..
         } = &mut *head;
-        let mut draft = Draft {
+        let mut tx = Transaction {
             view: view.clone(),
             now: self.clock.now().into(),
             writes: Vec::new(),
             changed: Changed::default(),
-            repeatable: false,
+            lazily_durable: false,
             head: Ended {
                 ended,
                 seq,
                 audited,
             },
         };
-        let value = f(&mut draft)?;
-        let Draft {
+        let value = f(&mut tx)?;
+        let Transaction {
             view: mut next,
             writes,
             changed,
-            repeatable,
+            lazily_durable,
             ..
-        } = draft;
+        } = tx;
         next.revision += 1;
         *view = next.clone();
         let (reply, receive) = oneshot::channel();
@@ -470,7 +470,7 @@ impl Store {
         let message = Message::Change(Staged {
             epoch: *epoch,
             writes,
-            repeatable,
+            lazily_durable,
             view: Box::new(next),
             changed,
             reply,
@@ -486,12 +486,12 @@ impl Store {
 
     /// Makes a change that has to be made, however often the catalog fails meanwhile. `f` sees the newest view each time.
     /// Gives up only when the server stops or another took over.
-    pub async fn insist<T>(
+    pub async fn commit_with_retry<T>(
         &self,
-        mut f: impl FnMut(&mut Draft<'_>) -> T,
+        mut f: impl FnMut(&mut Transaction<'_>) -> T,
     ) -> Result<(T, u64), Refusal> {
         loop {
-            let staged = self.change(|draft| Ok(f(draft)));
+            let staged = self.change(|tx| Ok(f(tx)));
             let result = match staged {
                 Ok((value, ticket)) => ticket.committed().await.map(|at| (value, at)),
                 Err(refusal) => Err(refusal),
@@ -667,7 +667,7 @@ impl Writer {
             return true;
         }
         let writes = current.iter().flat_map(|staged| &staged.writes);
-        let now = due || current.iter().any(|staged| !staged.repeatable);
+        let now = due || current.iter().any(|staged| !staged.lazily_durable);
         #[cfg(test)]
         crate::tests::crash::at_commit(store.catalog.url(), false).await;
         let result = match now {

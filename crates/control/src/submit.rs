@@ -1,7 +1,7 @@
 //! From what is asked for to a job that runs: the way of every mutation, whether a user or a schedule asks for it.
 
-use crate::accept::{self, Facts};
-use crate::jobs::{Place, Works};
+use crate::accept::{self, Inputs};
+use crate::jobs::{JobContext, Place};
 use crate::model::{Actor, Operation, Role};
 use crate::mutation::Mutation;
 use crate::name::{Name, Target};
@@ -13,33 +13,33 @@ use weir_base::{Clock, Rng};
 /// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
 /// Returns the operation, as it was accepted, once it is in the catalog.
 pub(crate) async fn begin<E: From<Refusal>>(
-    works: Arc<Works>,
+    context: Arc<JobContext>,
     mutation: Mutation,
     again: impl FnOnce(&View) -> Result<Option<Mutation>, E>,
     actor: Actor,
-    facts: Facts,
+    inputs: Inputs,
     name: Name,
 ) -> Result<Operation, E> {
     let mut refused = None;
-    let begun = works.store.change_or(|draft| {
-        let newer = again(&draft.view)?;
+    let begun = context.store.change_or(|tx| {
+        let newer = again(&tx.view)?;
         let mutation = newer.as_ref().unwrap_or(&mutation);
         let accepted = at_least(&actor, mutation.role()).and_then(|()| {
             accept::apply(
-                works.render.get(),
-                draft,
+                context.render.get(),
+                tx,
                 mutation,
                 &actor,
-                &facts,
+                &inputs,
                 name.clone(),
             )
         });
         let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
         let runs = !accepted.operation.done();
-        let place = runs.then(|| works.lanes.enter(accepted.lane, &name));
+        let place = runs.then(|| context.lanes.enter(accepted.lane, &name));
         let place = place.flatten();
         let label = match mutation {
-            Mutation::CreateSnapshot(name, _) => draft.view.snapshot(name),
+            Mutation::CreateSnapshot(name, _) => tx.view.snapshot(name),
             _ => None,
         };
         let label = label.map(|snapshot| snapshot.snapmirror_label().to_owned());
@@ -49,24 +49,24 @@ pub(crate) async fn begin<E: From<Refusal>>(
         Ok(begun) => begun,
         Err(error) => {
             if let Some(refusal) = refused {
-                note(&works, &mutation, &actor, &refusal);
+                note(&context, &mutation, &actor, &refusal);
             }
             return Err(error);
         }
     };
     let early = match (&place, label) {
-        (Some(place), Some(label)) => works.take_early(&operation, label, place),
+        (Some(place), Some(label)) => context.take_early(&operation, label, place),
         _ => None,
     };
     if let Err(why) = ticket.committed().await {
         if let Some(early) = early {
-            works.rollback_snapshot(&operation, early).await;
+            context.rollback_snapshot(&operation, early).await;
         }
         return Err(why.into());
     }
     if let Some(place) = place {
         let operation = operation.clone();
-        tokio::spawn(async move { works.run(operation, place, early).await });
+        tokio::spawn(async move { context.run(operation, place, early).await });
     }
     Ok(operation)
 }
@@ -88,30 +88,30 @@ pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) ->
 
 /// From what is asked for to a job that can be run, once it is in the catalog.
 pub(crate) async fn accepted(
-    works: &Works,
+    context: &JobContext,
     mutation: Mutation,
     actor: &Actor,
-    facts: &Facts,
+    inputs: &Inputs,
     name: Name,
 ) -> Result<(Operation, Option<Place>), Refusal> {
     let begun = may_change(actor).and_then(|()| {
-        works.store.change(|draft| {
+        context.store.change(|tx| {
             let accepted = accept::apply(
-                works.render.get(),
-                draft,
+                context.render.get(),
+                tx,
                 &mutation,
                 actor,
-                facts,
+                inputs,
                 name.clone(),
             )?;
-            let place = works.lanes.enter(accepted.lane, &name);
+            let place = context.lanes.enter(accepted.lane, &name);
             Ok((accepted.operation, place))
         })
     });
     let ((operation, place), ticket) = match begun {
         Ok(begun) => begun,
         Err(refusal) => {
-            note(works, &mutation, actor, &refusal);
+            note(context, &mutation, actor, &refusal);
             return Err(refusal);
         }
     };
@@ -120,15 +120,15 @@ pub(crate) async fn accepted(
 }
 
 /// Puts a refusal into the audit log. No caller waits for it to be written.
-fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
+fn note(context: &JobContext, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
     let target: String = mutation.target().to_string().chars().take(300).collect();
     let words = match mutation {
         Mutation::Replicate { .. } => format!("refused: {}", refusal.message),
         _ => format!("refused: {}", refusal.reason),
     };
     let words: String = words.chars().take(300).collect();
-    let noted = works.store.change(|draft| {
-        draft.audit(actor, mutation.verb(), target.clone(), &words);
+    let noted = context.store.change(|tx| {
+        tx.audit(actor, mutation.verb(), target.clone(), &words);
         Ok(())
     });
     if let Err(why) = noted {

@@ -1,7 +1,7 @@
 //! How much data volumes and snapshots hold, asked of the node. What one volume holds is asked each time and costs the
 //! same however many there are; snapshots at most once a second for each volume.
 
-use crate::jobs::Works;
+use crate::jobs::JobContext;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ impl Usage {
     }
 
     /// Bytes held by the data of each of the engine's volumes; 0 where the node cannot say.
-    pub async fn volumes(&self, works: &Works, keys: Vec<Arc<str>>) -> Vec<u64> {
+    pub async fn volumes(&self, context: &JobContext, keys: Vec<Arc<str>>) -> Vec<u64> {
         let nothing = vec![0; keys.len()];
-        let asked = works.ask_promptly(move |node| {
+        let asked = context.ask_promptly(move |node| {
             let used = |key: &Arc<str>| node.volume(key).map_or(0, |state| state.used);
             Ok(keys.iter().map(used).collect())
         });
@@ -43,13 +43,13 @@ impl Usage {
     }
 
     /// Bytes held by a snapshot alone; 0 if the node cannot say.
-    pub async fn snapshot(&self, works: &Works, key: &str, name: &str) -> u64 {
+    pub async fn snapshot(&self, context: &JobContext, key: &str, name: &str) -> u64 {
         let known = self.snapshots.lock().get(key).cloned();
         if let Some((_, sizes)) = known.filter(|(at, _)| self.fresh(*at)) {
             return sizes.get(name).copied().unwrap_or(0);
         }
         let of = key.to_owned();
-        let all = works.ask(move |node| node.snapshots(&of)).await;
+        let all = context.ask(move |node| node.snapshots(&of)).await;
         let each = all.unwrap_or_default().into_iter();
         let sizes: Sizes = Arc::new(each.map(|s| (s.name, s.used)).collect());
         let mut kept = self.snapshots.lock();

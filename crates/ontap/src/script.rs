@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_replica::manager::{
-    self, Changes, Done, Edit, Entry, Event, Facts, Global, Manager, Now, Order, Progress,
-    Relations, Side, Step, Task, Verb,
+    self, Changes, Command, Done, Edit, Entry, Event, Global, Manager, Now, Preconditions,
+    Progress, Relations, Side, Step, Task, Verb,
 };
 use weir_replica::model::{Copied, MirrorState, Path, Policy, Relationship, SnapshotIdentity};
 use weir_replica::retention::Held;
@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    fn facts(&mut self, verb: &Verb) -> Facts {
+    fn preconditions(&mut self, verb: &Verb) -> Preconditions {
         self.next += 1;
         let of = |to: &Path| self.rows.entry(to).map(|entry| entry.source.clone());
         let (source, destination) = match verb {
@@ -249,21 +249,21 @@ impl State {
             }
             _ => false,
         };
-        Facts {
+        Preconditions {
             unique: u128::from(self.next),
             source: side(source),
             destination: side(destination),
             running,
             fingerprint: "00".repeat(32),
-            ..Facts::none()
+            ..Preconditions::none()
         }
     }
 
     fn relate(&mut self, verb: &Verb) -> Result<(), Failure> {
-        let facts = self.facts(verb);
+        let preconditions = self.preconditions(verb);
         let mut next = Changes::to(&self.rows);
         let refused = |why: manager::Refused| Failure::new(why.reason, why.text);
-        manager::change(&mut next, verb, &facts, NOW).map_err(refused)?;
+        manager::change(&mut next, verb, &preconditions, NOW).map_err(refused)?;
         self.apply(next);
         // What transfers do waits for a step.
         if matches!(verb, Verb::Break(_) | Verb::Stop(_) | Verb::Abort { .. }) {
@@ -297,33 +297,33 @@ impl State {
         self.apply(next);
     }
 
-    /// Does what the manager orders, up to the middle of transfers.
+    /// Does what the manager commands, up to the middle of transfers.
     fn start(&mut self) {
         loop {
-            let orders = self.manager.reconcile(&self.rows, self.now());
-            if orders.is_empty() {
+            let commands = self.manager.reconcile(&self.rows, self.now());
+            if commands.is_empty() {
                 return;
             }
-            for order in orders {
-                match order {
-                    Order::Start(job) if job.task == Task::Break => {
+            for command in commands {
+                match command {
+                    Command::Start(job) if job.task == Task::Break => {
                         self.event(job.id, Event::Ended(Ok(Done::default())), self.now());
                     }
-                    Order::Start(job) => {
+                    Command::Start(job) => {
                         self.jobs.push(job.id);
                         self.event(job.id, Event::Moving, self.now());
                         let half = Event::Progress(progress(BYTES / 2));
                         self.event(job.id, half, self.now());
                     }
-                    Order::Abort { id } => {
+                    Command::Abort { id } => {
                         self.jobs.retain(|job| *job != id);
                         let ended = Event::Ended(Err(manager::Failure::Aborted));
                         self.event(id, ended, self.now());
                     }
-                    Order::Forget { relationship, .. } => {
+                    Command::Forget { relationship, .. } => {
                         self.settle(&Step::Forgotten(relationship));
                     }
-                    Order::Throttle { .. } => {}
+                    Command::Throttle { .. } => {}
                 }
             }
         }

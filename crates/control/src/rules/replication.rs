@@ -11,11 +11,18 @@ use crate::mutation::Mutation;
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
-use weir_replica::manager::{self, Changes, Edit, Entry, Facts, Reason, Refused, Use, Verb};
+use weir_replica::manager::{
+    self, Changes, Edit, Entry, Preconditions, Reason, Refused, Use, Verb,
+};
 use weir_replica::model::{MirrorState, Path};
 
 /// What a verb makes of the rows. `now` is in seconds since 1970.
-pub fn change(view: &View, verb: &Verb, facts: &Facts, now: i64) -> Result<Vec<Edit>, Refusal> {
+pub fn change(
+    view: &View,
+    verb: &Verb,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Result<Vec<Edit>, Refusal> {
     if let Verb::Create { note, .. } | Verb::Modify { note, .. } = verb
         && let Some(note) = note
     {
@@ -23,12 +30,12 @@ pub fn change(view: &View, verb: &Verb, facts: &Facts, now: i64) -> Result<Vec<E
         names::check_words(description, &note.labels, &Extra::new())?;
     }
     let mut next = Changes::to(&view.relations);
-    manager::change(&mut next, verb, facts, now)?;
+    manager::change(&mut next, verb, preconditions, now)?;
     let edits = next.into_edits();
     let ends = matches!(verb, Verb::Create { .. }) || verb.queues();
     for edit in edits.iter().filter(|_| ends) {
         if let Edit::Relationship(entry) = edit {
-            // They were there when the facts were gathered.
+            // They were there when the preconditions were gathered.
             stays(view, "source", &entry.source)?;
             stays(view, "destination", &entry.destination)?;
         }

@@ -169,7 +169,7 @@ async fn a_capacity_that_the_node_does_not_take_is_tried_again() {
         served.exports.iter().any(|e| e.paths == ["/share-v"]),
         "and is served"
     );
-    crate::recover::tidy(&bench.control.works).await;
+    crate::recover::tidy(&bench.control.context).await;
     crash::sound(&bench.control.view(), &bench.node, "tidied");
 }
 
@@ -494,13 +494,13 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     bench.done(volume("w", "p", 1)).await;
     let catalog = |bench: &Bench| bench.control.catalog().clone();
     bench.done(delete("v")).await;
-    bench.control.works.store.drained().await;
+    bench.control.context.store.drained().await;
     assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 1);
     // The node comes back with the volume, for there was no checkpoint.
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "deleted again");
-    crate::recover::tidy(&bench.control.works).await;
-    bench.control.works.store.drained().await;
+    crate::recover::tidy(&bench.control.context).await;
+    bench.control.context.store.drained().await;
     assert_eq!(
         catalog(&bench).tombstones().await.unwrap().len(),
         1,
@@ -508,17 +508,17 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     );
     bench.node.checkpoint();
     bench.done(delete("w")).await;
-    bench.control.works.store.drained().await;
-    crate::recover::tidy(&bench.control.works).await;
-    bench.control.works.store.drained().await;
+    bench.control.context.store.drained().await;
+    crate::recover::tidy(&bench.control.context).await;
+    bench.control.context.store.drained().await;
     assert_eq!(
         catalog(&bench).tombstones().await.unwrap().len(),
         1,
         "one of the two is durable"
     );
     bench.node.checkpoint();
-    crate::recover::tidy(&bench.control.works).await;
-    bench.control.works.store.drained().await;
+    crate::recover::tidy(&bench.control.context).await;
+    bench.control.context.store.drained().await;
     assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 0);
     bench.restart(4).await;
     crash::sound(&bench.control.view(), &bench.node, "gone");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sim::identity;
 use crate::{NewSnapshot, Role, State};
-use weir_replica::manager::{Done, Facts, Side, Step, Verb};
+use weir_replica::manager::{Done, Preconditions, Side, Step, Verb};
 use weir_replica::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
 use weir_replica::retention::Held;
 
@@ -11,7 +11,7 @@ fn path(volume: &str) -> Path {
     Path::local("p1", volume)
 }
 
-fn facts(unique: u128) -> Facts {
+fn preconditions(unique: u128) -> Preconditions {
     let side = |data_protection| {
         Ok(Side {
             size: None,
@@ -23,17 +23,20 @@ fn facts(unique: u128) -> Facts {
             }],
         })
     };
-    Facts {
+    Preconditions {
         unique,
         source: side(false),
         destination: side(true),
-        ..Facts::none()
+        ..Preconditions::none()
     }
 }
 
 fn replicate(verb: Verb) -> Mutation {
-    let facts = facts(7);
-    Mutation::Replicate { verb, facts }
+    let preconditions = preconditions(7);
+    Mutation::Replicate {
+        verb,
+        preconditions,
+    }
 }
 
 fn create(from: &str, to: &str, unique: u128) -> Mutation {
@@ -47,8 +50,11 @@ fn create(from: &str, to: &str, unique: u128) -> Mutation {
         note: None,
         initialize: None,
     };
-    let facts = facts(unique);
-    Mutation::Replicate { verb, facts }
+    let preconditions = preconditions(unique);
+    Mutation::Replicate {
+        verb,
+        preconditions,
+    }
 }
 
 fn settings() -> Vec<Verb> {
@@ -189,7 +195,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
             "REPLICATION_STATE",
         ),
         (create("src", "dst", 8), "ALREADY_EXISTS"),
-        // Its volume was there when the facts were gathered, and is not now.
+        // Its volume was there when the preconditions were gathered, and is not now.
         (create("src", "gone", 9), "NOT_FOUND"),
         (create("gone", "src", 9), "NOT_FOUND"),
     ] {
@@ -313,11 +319,11 @@ async fn a_revert_and_a_transfer_keep_out_of_each_others_way() {
     bench.done(replicate(abort)).await;
 
     let set = |state| {
-        let (store, name) = (Arc::clone(&bench.control.works.store), vol("src"));
+        let (store, name) = (Arc::clone(&bench.control.context.store), vol("src"));
         async move {
-            let made = store.insist(|draft| {
-                let volume = draft.view.volume(&name).cloned().unwrap();
-                draft.set_state(&volume, state, "", None);
+            let made = store.commit_with_retry(|tx| {
+                let volume = tx.view.volume(&name).cloned().unwrap();
+                tx.set_state(&volume, state, "", None);
             });
             made.await.unwrap();
         }

@@ -3,10 +3,10 @@
 //! What is intended, and what has become of it, are rows of the catalog ([`rows`]). Rules are functions from the rows as
 //! they are to edits of them: what users request ([`change`]), and what happened to transfers or the time has brought
 //! ([`settle`]). They are called inside the catalog's transaction, so what they have checked is so when it is written.
-//! They make no calls of their own: what a verb needs to know of the volumes is handed in as [`Facts`].
+//! They make no calls of their own: what a verb needs to know of the volumes is handed in as [`Preconditions`].
 //!
 //! The [`Manager`] is what is in memory only: which jobs run and how far they are. It compares that with the rows and
-//! gives [`Order`]s to the caller, which moves data. So all of it runs in virtual time, with a script in place of
+//! gives [`Command`]s to the caller, which moves data. So all of it runs in virtual time, with a script in place of
 //! transfers.
 //!
 //! **Nothing is lost by a crash.** A transfer that is to be made is part of its relationship's row until it has ended: after
@@ -18,7 +18,7 @@
 //!
 //! **Throttles.** A transfer takes its relationship's throttle along when it starts, also when it starts again after an
 //! abort, a failure or a crash; changing the relationship's changes nothing that is under way. Global throttles are
-//! orders of their own and act at once.
+//! commands of their own and act at once.
 
 mod rows;
 #[cfg(test)]
@@ -96,7 +96,7 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
 pub enum Verb {
     /// Make a relationship, at its destination's node.
     Create {
-        /// From, as it is to be shown; [`Facts::found`] says where it is.
+        /// From, as it is to be shown; [`Preconditions::found`] says where it is.
         source: Path,
         /// The volume that becomes the copy, on this node.
         destination: Path,
@@ -329,7 +329,7 @@ pub struct Side {
 
 /// What a verb may have to know that is not the manager's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct Preconditions {
     /// For a new relationship's name.
     pub unique: u128,
     /// Where the source that was named is found: with the peer's name in `cluster` where it is another node's. `None`: as it
@@ -347,10 +347,10 @@ pub struct Facts {
     pub fingerprint: String,
 }
 
-impl Facts {
+impl Preconditions {
     /// For verbs that need none.
-    pub fn none() -> Facts {
-        Facts {
+    pub fn none() -> Preconditions {
+        Preconditions {
             unique: 0,
             found: None,
             source: Err("it was not asked for".to_owned()),
@@ -398,7 +398,7 @@ pub struct Job {
 
 /// What the caller that moves data is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum Command {
     /// Begin. The caller must report [`Event::Ended`] from now on.
     Start(Box<Job>),
     /// End it soon; [`Event::Ended`] says when.

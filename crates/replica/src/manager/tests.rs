@@ -42,10 +42,10 @@ fn snapshot(name: &str, id: u32) -> Held {
     }
 }
 
-fn facts() -> Facts {
+fn preconditions() -> Preconditions {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let next = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
-    Facts {
+    Preconditions {
         unique: next << 80 | next,
         found: None,
         source: Ok(Side {
@@ -130,10 +130,10 @@ fn initialize(to: &str) -> Verb {
 }
 
 fn started(manager: &mut Node) -> Vec<Job> {
-    let orders = manager.orders().into_iter();
-    orders
-        .filter_map(|order| match order {
-            Order::Start(job) => Some(*job),
+    let commands = manager.commands().into_iter();
+    commands
+        .filter_map(|command| match command {
+            Command::Start(job) => Some(*job),
             _ => None,
         })
         .collect()
@@ -152,8 +152,10 @@ fn done() -> Event {
 /// `s:b` is a copy of `s:a`.
 fn mirrored(disk: &Disk) -> Node {
     let mut m = disk.open();
-    m.change(create("s:a", "s:b"), &facts(), START).unwrap();
-    m.change(initialize("s:b"), &facts(), START).unwrap();
+    m.change(create("s:a", "s:b"), &preconditions(), START)
+        .unwrap();
+    m.change(initialize("s:b"), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
     m.event(job.id, done(), START.plus(10));
     m
@@ -163,9 +165,9 @@ fn only(m: &Node) -> Relationship {
     m.relationship(&path("s:b")).unwrap()
 }
 
-fn refused(m: &mut Node, verb: Verb, facts: &Facts, words: &str) {
+fn refused(m: &mut Node, verb: Verb, preconditions: &Preconditions, words: &str) {
     let before = m.rows.clone();
-    let answer = m.change(verb.clone(), facts, START).unwrap_err();
+    let answer = m.change(verb.clone(), preconditions, START).unwrap_err();
     assert!(answer.text.contains(words), "{verb:?}: {}", answer.text);
     assert_eq!(m.rows, before, "{verb:?}");
     assert!(started(m).is_empty(), "{verb:?}");
@@ -187,7 +189,7 @@ fn a_relationships_life() {
     );
     assert_eq!(m.destinations().len(), 1);
 
-    m.change(update("s:b"), &facts(), now).unwrap();
+    m.change(update("s:b"), &preconditions(), now).unwrap();
     let job = started(&mut m).remove(0);
     assert_eq!(only(&m).status, Status::Preparing);
     m.event(job.id, Event::Moving, now.plus(2));
@@ -204,7 +206,8 @@ fn a_relationships_life() {
         (1 << 20, now.plus(5).wall)
     );
     // A quiesced one ends what runs.
-    m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
+    m.change(Verb::Quiesce(path("s:b")), &preconditions(), now)
+        .unwrap();
     assert_eq!(only(&m).status, Status::Quiescing);
     m.event(job.id, Event::Finalizing, now.plus(12));
     m.event(job.id, done(), now.plus(13));
@@ -217,23 +220,30 @@ fn a_relationships_life() {
     assert_eq!(last.rate, (1 << 18) / 10, "without what had come before");
     assert_ne!(last.uuid, first.uuid);
     assert_eq!(only(&m).status, Status::Quiesced);
-    refused(&mut m, update("s:b"), &facts(), "is quiesced");
-    m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
+    refused(&mut m, update("s:b"), &preconditions(), "is quiesced");
+    m.change(Verb::Resume(path("s:b")), &preconditions(), now)
+        .unwrap();
 
-    m.change(Verb::Break(path("s:b")), &facts(), now).unwrap();
+    m.change(Verb::Break(path("s:b")), &preconditions(), now)
+        .unwrap();
     assert_eq!(only(&m).status, Status::Breaking);
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Break);
     m.event(job.id, done(), now);
     assert_eq!(only(&m).state, MirrorState::BrokenOff);
     for verb in [update("s:b"), initialize("s:b"), Verb::Break(path("s:b"))] {
-        refused(&mut m, verb, &facts(), "must be a data-protection volume");
+        refused(
+            &mut m,
+            verb,
+            &preconditions(),
+            "must be a data-protection volume",
+        );
     }
     let resync = |source| Verb::Resync {
         destination: path("s:b"),
         source,
     };
-    let mut strangers = facts();
+    let mut strangers = preconditions();
     strangers.source.as_mut().unwrap().snapshots.clear();
     refused(
         &mut m,
@@ -241,27 +251,37 @@ fn a_relationships_life() {
         &strangers,
         "No common Snapshot copy found between s:a and s:b",
     );
-    m.change(resync(None), &facts(), now).unwrap();
+    m.change(resync(None), &preconditions(), now).unwrap();
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Resync));
     m.event(job.id, done(), now);
     assert_eq!(only(&m).state, MirrorState::Snapmirrored);
 
-    m.change(Verb::Delete(path("s:b")), &facts(), now).unwrap();
+    m.change(Verb::Delete(path("s:b")), &preconditions(), now)
+        .unwrap();
     assert_eq!(m.relationships(), []);
     assert_eq!(m.destinations().len(), 1, "known until it is released");
-    m.orders();
-    m.change(Verb::Release(path("s:b")), &facts(), now).unwrap();
-    let orders = m.orders();
-    let [Order::Forget { relationship, .. }] = orders.as_slice() else {
-        panic!("{orders:?}");
+    m.commands();
+    m.change(Verb::Release(path("s:b")), &preconditions(), now)
+        .unwrap();
+    let commands = m.commands();
+    let [Command::Forget { relationship, .. }] = commands.as_slice() else {
+        panic!("{commands:?}");
     };
     assert_eq!(m.destinations(), []);
-    let again = disk.open().orders();
-    assert!(orders.iter().all(|o| again.contains(o)), "until it is done");
+    let again = disk.open().commands();
+    assert!(
+        commands.iter().all(|o| again.contains(o)),
+        "until it is done"
+    );
     m.settle(&[Step::Forgotten(relationship.clone())], now);
     assert_eq!(m.rows.known(), Vec::<&Arc<Known>>::new());
-    refused(&mut m, Verb::Release(path("s:b")), &facts(), NO_ENTRIES);
+    refused(
+        &mut m,
+        Verb::Release(path("s:b")),
+        &preconditions(),
+        NO_ENTRIES,
+    );
 }
 
 #[test]
@@ -272,11 +292,12 @@ fn turned_round() {
         destination: path("s:a"),
         source: Some(path("s:b")),
     };
-    refused(&mut m, back(), &facts(), "would make a loop");
-    m.change(Verb::Break(path("s:b")), &facts(), START).unwrap();
+    refused(&mut m, back(), &preconditions(), "would make a loop");
+    m.change(Verb::Break(path("s:b")), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
     m.event(job.id, done(), START);
-    m.change(back(), &facts(), START).unwrap();
+    m.change(back(), &preconditions(), START).unwrap();
     let job = started(&mut m).remove(0);
     assert_eq!((job.source, job.destination), (path("s:b"), path("s:a")));
     assert_eq!(
@@ -289,7 +310,7 @@ fn turned_round() {
         destination: path("s:b"),
         source: None,
     };
-    refused(&mut m, again, &facts(), "would make a loop");
+    refused(&mut m, again, &preconditions(), "would make a loop");
 }
 
 #[test]
@@ -297,15 +318,16 @@ fn reversed_in_one_step() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
     let reverse = || Verb::Reverse(path("s:b"));
-    refused(&mut m, reverse(), &facts(), "is not broken off");
+    refused(&mut m, reverse(), &preconditions(), "is not broken off");
     let modified = with_schedule("s:b", "hourly");
-    m.change(modified, &facts(), START).unwrap();
-    m.change(with_throttle("s:b", Some(8192)), &facts(), START)
+    m.change(modified, &preconditions(), START).unwrap();
+    m.change(with_throttle("s:b", Some(8192)), &preconditions(), START)
         .unwrap();
-    m.change(Verb::Break(path("s:b")), &facts(), START).unwrap();
+    m.change(Verb::Break(path("s:b")), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
     m.event(job.id, done(), START);
-    let mut strangers = facts();
+    let mut strangers = preconditions();
     strangers.source.as_mut().unwrap().snapshots.clear();
     refused(
         &mut m,
@@ -314,7 +336,7 @@ fn reversed_in_one_step() {
         "No common Snapshot copy found between s:b and s:a",
     );
     let writes = disk.0.lock().unwrap().writes;
-    m.change(reverse(), &facts(), START).unwrap();
+    m.change(reverse(), &preconditions(), START).unwrap();
     assert_eq!(disk.0.lock().unwrap().writes, writes + 1);
     let [turned] = m.relationships().try_into().unwrap();
     assert_eq!(
@@ -335,11 +357,13 @@ fn stopped_in_one_step_from_any_state() {
     let disk = Disk::default();
     let mut m = disk.open();
     let stop = || Verb::Stop(path("s:b"));
-    m.change(create("s:a", "s:b"), &facts(), START).unwrap();
-    m.change(initialize("s:b"), &facts(), START).unwrap();
+    m.change(create("s:a", "s:b"), &preconditions(), START)
+        .unwrap();
+    m.change(initialize("s:b"), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
-    m.change(stop(), &facts(), START).unwrap();
-    assert_eq!(m.orders(), [Order::Abort { id: job.id }]);
+    m.change(stop(), &preconditions(), START).unwrap();
+    assert_eq!(m.commands(), [Command::Abort { id: job.id }]);
     assert_eq!(only(&m).status, Status::Aborting);
     m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
     // There is nothing to show yet.
@@ -347,17 +371,18 @@ fn stopped_in_one_step_from_any_state() {
     let rests = (MirrorState::Uninitialized, Status::Quiesced);
     assert_eq!((shown.state, shown.status), rests);
 
-    m.change(Verb::Resume(path("s:b")), &facts(), START)
+    m.change(Verb::Resume(path("s:b")), &preconditions(), START)
         .unwrap();
-    m.change(initialize("s:b"), &facts(), START).unwrap();
+    m.change(initialize("s:b"), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
     m.event(job.id, done(), START);
     let often = with_schedule("s:b", "5min");
-    m.change(often, &facts(), START).unwrap();
-    m.change(update("s:b"), &facts(), START).unwrap();
+    m.change(often, &preconditions(), START).unwrap();
+    m.change(update("s:b"), &preconditions(), START).unwrap();
     started(&mut m);
     let writes = disk.0.lock().unwrap().writes;
-    m.change(stop(), &facts(), START).unwrap();
+    m.change(stop(), &preconditions(), START).unwrap();
     assert_eq!(disk.0.lock().unwrap().writes, writes + 1);
     // A node that dies here goes on with it; no slot of the schedule comes between.
     let mut m = disk.open();
@@ -366,7 +391,7 @@ fn stopped_in_one_step_from_any_state() {
     assert_eq!(job.task, Task::Break);
     m.event(job.id, done(), START);
     assert_eq!(only(&m).state, MirrorState::BrokenOff);
-    m.change(stop(), &facts(), START).unwrap();
+    m.change(stop(), &preconditions(), START).unwrap();
     assert_eq!(started(&mut m), []);
     assert_eq!(only(&m).state, MirrorState::BrokenOff);
 }
@@ -402,8 +427,8 @@ fn made_and_begun_in_one_step() {
         verb => verb,
     };
     let words = "Snapshot copy \"gone\" is not present on source volume \"s:a\".";
-    refused(&mut m, with("gone"), &facts(), words);
-    m.change(with("a"), &facts(), START).unwrap();
+    refused(&mut m, with("gone"), &preconditions(), words);
+    m.change(with("a"), &preconditions(), START).unwrap();
     assert_eq!(disk.0.lock().unwrap().writes, 1);
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Initialize));
@@ -428,12 +453,12 @@ fn commands_by_their_subjects() {
 fn what_is_refused_changes_nothing() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
-    let with = |change: fn(&mut Facts)| {
-        let mut facts = facts();
-        change(&mut facts);
-        facts
+    let with = |change: fn(&mut Preconditions)| {
+        let mut preconditions = preconditions();
+        change(&mut preconditions);
+        preconditions
     };
-    let good = facts();
+    let good = preconditions();
     let missing = with(|f| f.source = Err("entry doesn't exist".to_owned()));
     let homeless = with(|f| f.destination = Err("entry doesn't exist".to_owned()));
     let small = with(|f| f.destination.as_mut().unwrap().size = Some(99));
@@ -561,8 +586,12 @@ fn peers_are_known_by_name_and_by_certificate() {
         fingerprint: print.to_owned(),
     };
     let print = "SHA256:".to_owned() + &["CD"; 32].join(":");
-    m.change(peer("far", "far.example:11105", &print), &facts(), START)
-        .unwrap();
+    m.change(
+        peer("far", "far.example:11105", &print),
+        &preconditions(),
+        START,
+    )
+    .unwrap();
     let held = m.rows.peer("far").unwrap();
     assert_eq!(held.fingerprint, "cd".repeat(32), "as it is compared");
     let own = "ab".repeat(32);
@@ -579,15 +608,20 @@ fn peers_are_known_by_name_and_by_certificate() {
         (peer("a b", "h:1", &other), "not a valid name"),
         (Verb::PeerDelete("x".to_owned()), NO_ENTRIES),
     ] {
-        refused(&mut m, verb, &facts(), words);
+        refused(&mut m, verb, &preconditions(), words);
     }
-    m.change(create("far://s/a", "s:b"), &facts(), START)
+    m.change(create("far://s/a", "s:b"), &preconditions(), START)
         .unwrap();
     let gone = || Verb::PeerDelete("far".to_owned());
-    refused(&mut m, gone(), &facts(), "is the source of SnapMirror");
-    m.change(Verb::Delete(path("s:b")), &facts(), START)
+    refused(
+        &mut m,
+        gone(),
+        &preconditions(),
+        "is the source of SnapMirror",
+    );
+    m.change(Verb::Delete(path("s:b")), &preconditions(), START)
         .unwrap();
-    m.change(gone(), &facts(), START).unwrap();
+    m.change(gone(), &preconditions(), START).unwrap();
     assert_eq!(m.rows.peers().count(), 0);
 }
 
@@ -602,7 +636,7 @@ fn a_copy_restores_what_it_was_made_from() {
         throttle: Some(64),
         files: Vec::new(),
     };
-    let mut strangers = facts();
+    let mut strangers = preconditions();
     strangers.destination.as_mut().unwrap().snapshots.clear();
     strangers.destination.as_mut().unwrap().data_protection = false;
     refused(
@@ -611,7 +645,8 @@ fn a_copy_restores_what_it_was_made_from() {
         &strangers,
         "No common Snapshot copy found",
     );
-    m.change(restore("s:b", "s:a"), &facts(), START).unwrap();
+    m.change(restore("s:b", "s:a"), &preconditions(), START)
+        .unwrap();
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Restore));
     assert_eq!((job.destination, job.throttle), (path("s:a"), Some(64)));
@@ -624,14 +659,14 @@ fn a_copy_restores_what_it_was_made_from() {
 fn throttles_hold_from_the_next_transfer_on() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
-    m.change(with_throttle("s:b", Some(8192)), &facts(), START)
+    m.change(with_throttle("s:b", Some(8192)), &preconditions(), START)
         .unwrap();
-    m.change(update("s:b"), &facts(), START).unwrap();
+    m.change(update("s:b"), &preconditions(), START).unwrap();
     let job = started(&mut m).remove(0);
     assert_eq!(job.throttle, Some(8192));
-    m.change(with_throttle("s:b", Some(4096)), &facts(), START)
+    m.change(with_throttle("s:b", Some(4096)), &preconditions(), START)
         .unwrap();
-    assert_eq!(m.orders(), [], "nothing happens to what is under way");
+    assert_eq!(m.commands(), [], "nothing happens to what is under way");
     let shown = only(&m);
     assert_eq!(
         (shown.throttle, shown.transfer.unwrap().throttle),
@@ -641,14 +676,14 @@ fn throttles_hold_from_the_next_transfer_on() {
         destination: path("s:b"),
         hard: false,
     };
-    m.change(abort, &facts(), START).unwrap();
-    assert_eq!(m.orders(), [Order::Abort { id: job.id }]);
+    m.change(abort, &preconditions(), START).unwrap();
+    assert_eq!(m.commands(), [Command::Abort { id: job.id }]);
     assert_eq!(only(&m).status, Status::Aborting);
     m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
     let shown = only(&m);
     assert_eq!(shown.last.unwrap().error.as_deref(), Some(ABORTED));
     assert_eq!((shown.status, shown.healthy), (Status::Idle, false));
-    m.change(update("s:b"), &facts(), START).unwrap();
+    m.change(update("s:b"), &preconditions(), START).unwrap();
     let again = started(&mut m).remove(0);
     assert_eq!(
         (again.throttle, again.anew),
@@ -658,7 +693,7 @@ fn throttles_hold_from_the_next_transfer_on() {
     assert!(!only(&m).healthy, "until one has ended well");
     m.event(again.id, done(), START);
     // One that waits can be queried after it was aborted.
-    m.change(update("s:b"), &facts(), START).unwrap();
+    m.change(update("s:b"), &preconditions(), START).unwrap();
     let failing = started(&mut m).remove(0);
     let failure = Failure::Retry("connection refused".to_owned());
     m.event(failing.id, Event::Ended(Err(failure)), START);
@@ -667,26 +702,26 @@ fn throttles_hold_from_the_next_transfer_on() {
         destination: path("s:b"),
         hard: false,
     };
-    m.change(abort, &facts(), START.plus(1)).unwrap();
+    m.change(abort, &preconditions(), START.plus(1)).unwrap();
     let last = only(&m).last.unwrap();
     assert_eq!(
         (last.uuid, last.error.as_deref()),
         (waiting.uuid, Some(ABORTED))
     );
     assert_eq!((last.end, only(&m).transfer), (START.plus(1).wall, None));
-    // The global ones are orders of their own.
+    // The global ones are commands of their own.
     let global = Verb::GlobalThrottle {
         incoming: true,
         max: Some(4096),
     };
-    m.change(global, &facts(), START).unwrap();
+    m.change(global, &preconditions(), START).unwrap();
     let (incoming, outgoing) = (Some(4096), None);
-    assert_eq!(m.orders(), [Order::Throttle { incoming, outgoing }]);
+    assert_eq!(m.commands(), [Command::Throttle { incoming, outgoing }]);
     assert_eq!(m.rows.global_throttle(true), Global::Max(4096));
     assert_eq!(m.rows.global_throttle(false), Global::Unset);
     assert_eq!(
-        disk.open().orders().first(),
-        Some(&Order::Throttle { incoming, outgoing })
+        disk.open().commands().first(),
+        Some(&Command::Throttle { incoming, outgoing })
     );
 }
 
@@ -694,7 +729,7 @@ fn throttles_hold_from_the_next_transfer_on() {
 fn failures_are_tried_again_less_and_less_often() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
-    m.change(update("s:b"), &facts(), START).unwrap();
+    m.change(update("s:b"), &preconditions(), START).unwrap();
     let mut now = START;
     let mut tries = 0;
     let mut waits = Vec::new();
@@ -706,7 +741,7 @@ fn failures_are_tried_again_less_and_less_often() {
         for _ in 0..1000 {
             now = now.plus(1);
             m.tick(now);
-            if m.orders.iter().any(|o| matches!(o, Order::Start(_))) {
+            if m.commands.iter().any(|o| matches!(o, Command::Start(_))) {
                 waits.push(now.wall - since);
                 break;
             }
@@ -719,7 +754,7 @@ fn failures_are_tried_again_less_and_less_often() {
     let reason = "Transfer failed. (connection refused)";
     assert_eq!(shown.unhealthy_reason.as_deref(), Some(reason));
     // What cannot be mended is not tried again.
-    m.change(update("s:b"), &facts(), now).unwrap();
+    m.change(update("s:b"), &preconditions(), now).unwrap();
     let job = started(&mut m).remove(0);
     let failure = Failure::Final("No common Snapshot copy found".to_owned());
     m.event(job.id, Event::Ended(Err(failure)), now);
@@ -731,7 +766,7 @@ fn failures_are_tried_again_less_and_less_often() {
 fn schedules_over_restarts_and_changes_of_the_clock() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
-    m.change(with_schedule("s:b", "5min"), &facts(), START)
+    m.change(with_schedule("s:b", "5min"), &preconditions(), START)
         .unwrap();
     let mut now = START;
     let mut at = Vec::new();
@@ -774,14 +809,16 @@ fn schedules_over_restarts_and_changes_of_the_clock() {
     }
     assert_eq!(runs, 3);
     // Quiesced, it misses runs and says so; resumed, it waits for its next slot.
-    m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
+    m.change(Verb::Quiesce(path("s:b")), &preconditions(), now)
+        .unwrap();
     let at_rest = only(&m);
     assert!(!at_rest.healthy, "as long as nothing is copied");
     assert!(at_rest.unhealthy_reason.unwrap().contains("quiesced"));
     now = now.plus(600);
     m.tick(now);
     assert!(started(&mut m).is_empty());
-    m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
+    m.change(Verb::Resume(path("s:b")), &preconditions(), now)
+        .unwrap();
     m.tick(now.plus(1));
     assert!(started(&mut m).is_empty() && only(&m).healthy);
     m.tick(now.plus(300));
@@ -817,7 +854,7 @@ fn a_crash_at_any_write_loses_nothing_that_was_answered() {
         let mut acknowledged = m.rows.clone();
         for (at, verb) in script().into_iter().enumerate() {
             let now = START.plus(at as i64 * 10);
-            match m.change(verb, &facts(), now) {
+            match m.change(verb, &preconditions(), now) {
                 Ok(()) => acknowledged = m.rows.clone(),
                 Err(_) => return (acknowledged, m.rows.clone()),
             }

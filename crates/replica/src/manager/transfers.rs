@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_base::limits::replica::{RETRY_FIRST_MS, RETRY_MOST_MS};
 
 use super::rows::{Changes, Edit, Entry, Relations, Work};
-use super::{AT_ONCE, Done, Event, Failure, Global, Job, Now, Order, Progress, Task};
+use super::{AT_ONCE, Command, Done, Event, Failure, Global, Job, Now, Progress, Task};
 use crate::model::{
     ABORTED, Copied, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity, Status,
     Transfer, TransferKind,
@@ -217,8 +217,8 @@ impl Manager {
 
     /// What is to be done so that what runs is what the rows say, in this order. Each is said once. To be called when all
     /// steps so far are in the rows.
-    pub fn reconcile(&mut self, rows: &Relations, now: Now) -> Vec<Order> {
-        let mut orders = Vec::new();
+    pub fn reconcile(&mut self, rows: &Relations, now: Now) -> Vec<Command> {
+        let mut commands = Vec::new();
         self.running.retain(|_, running| !running.ended);
         self.failed.retain(|uuid, _| {
             let entry = rows.named(uuid);
@@ -228,7 +228,7 @@ impl Manager {
         if self.throttles != Some(throttles) {
             self.throttles = Some(throttles);
             let [incoming, outgoing] = throttles.map(Global::kbs);
-            orders.push(Order::Throttle { incoming, outgoing });
+            commands.push(Command::Throttle { incoming, outgoing });
         }
         self.forgetting.retain(|uuid| {
             let known = rows.destination(uuid);
@@ -236,7 +236,7 @@ impl Manager {
         });
         for known in rows.released() {
             if self.forgetting.insert(known.uuid.clone()) {
-                orders.push(Order::Forget {
+                commands.push(Command::Forget {
                     relationship: known.uuid.clone(),
                     source: known.source.clone(),
                 });
@@ -247,7 +247,7 @@ impl Manager {
             let wanted = pending.is_some_and(|p| p.uuid == running.transfer && !p.aborting);
             if !wanted && !running.aborting {
                 running.aborting = true;
-                orders.push(Order::Abort { id: running.id });
+                commands.push(Command::Abort { id: running.id });
             }
         }
         let mut waiting: Vec<(i64, u64, &Entry)> = Vec::new();
@@ -266,12 +266,12 @@ impl Manager {
             if self.running.len() >= AT_ONCE {
                 break;
             }
-            orders.extend(self.start(rows, entry, now));
+            commands.extend(self.start(rows, entry, now));
         }
-        orders
+        commands
     }
 
-    fn start(&mut self, rows: &Relations, entry: &Entry, now: Now) -> Option<Order> {
+    fn start(&mut self, rows: &Relations, entry: &Entry, now: Now) -> Option<Command> {
         let pending = entry.pending.as_ref()?;
         // Without a policy it waits until it has one again.
         let policy = rows.policy(&entry.policy)?;
@@ -310,7 +310,7 @@ impl Manager {
         };
         self.failed.remove(&entry.uuid);
         self.running.insert(entry.uuid.clone(), running);
-        Some(Order::Start(Box::new(job)))
+        Some(Command::Start(Box::new(job)))
     }
 
     /// Whether a job of this relationship runs.

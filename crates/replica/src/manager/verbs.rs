@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::rows::{Changes, Edit, Entry, Known, Peer, Relations, Work};
 use super::{
-    DEFAULT_POLICY, Facts, First, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, refuse, uuid,
+    DEFAULT_POLICY, First, NO_ENTRIES, Preconditions, Reason, Refused, Side, TRIES, Verb, refuse,
+    uuid,
 };
 use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
 use crate::retention::common;
@@ -34,7 +35,7 @@ const MAX_PEERS: usize = 256;
 ///
 /// # Errors
 /// The changes are not to be used then.
-pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outcome {
+pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, now: i64) -> Outcome {
     match verb.clone() {
         Verb::Create {
             source,
@@ -46,7 +47,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             note,
             initialize,
         } => {
-            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
+            let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
             let (source, destination) = (&entry.source, &entry.destination);
             if upstream(&next.rows, None, source, destination) {
                 return refuse(Reason::State, looped(source, destination));
@@ -58,8 +59,8 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             }
             entry.schedule = known_schedule(&next.rows, schedule)?;
             entry.throttle = in_range(throttle)?;
-            let to = destination_side(&entry.destination, facts)?;
-            let from = source_side(&entry, facts)?;
+            let to = destination_side(&entry.destination, preconditions)?;
+            let from = source_side(&entry, preconditions)?;
             protected(&entry.destination, to)?;
             large_enough(from, to)?;
             if let Some(First {
@@ -129,10 +130,10 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
                     return refuse(Reason::State, not_protected(&entry.destination));
                 }
             }
-            let to = destination_side(&entry.destination, facts)?;
+            let to = destination_side(&entry.destination, preconditions)?;
             protected(&entry.destination, to)?;
             // A source that cannot be reached now is tried again; one that is known must fit.
-            if let Ok(from) = &facts.source {
+            if let Ok(from) = &preconditions.source {
                 large_enough(from, to)?;
                 has_snapshot(&entry, &wanted, from)?;
             }
@@ -157,7 +158,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
                 }
                 MirrorState::Snapmirrored => {}
             }
-            if let Ok(from) = &facts.source {
+            if let Ok(from) = &preconditions.source {
                 has_snapshot(&entry, &wanted, from)?;
             }
             begin(&mut entry, TransferKind::Update, wanted, now)?;
@@ -187,7 +188,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             };
             pending.aborting = true;
             entry.anew |= hard;
-            if !facts.running {
+            if !preconditions.running {
                 entry.withdraw(now);
             }
             next.put(entry);
@@ -202,7 +203,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             {
                 Some((Work::Transfer(_), pending)) => {
                     pending.aborting = true;
-                    if !facts.running {
+                    if !preconditions.running {
                         entry.withdraw(now);
                     }
                 }
@@ -228,8 +229,8 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
         Verb::Resync {
             destination,
             source,
-        } => resync(next, destination, source, facts, now)?,
-        Verb::Reverse(destination) => reverse(next, &destination, facts, now)?,
+        } => resync(next, destination, source, preconditions, now)?,
+        Verb::Reverse(destination) => reverse(next, &destination, preconditions, now)?,
         Verb::Restore {
             source,
             destination,
@@ -243,9 +244,9 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
                     "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
                 );
             }
-            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
-            let to = destination_side(&entry.destination, facts)?;
-            let from = source_side(&entry, facts)?;
+            let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
+            let to = destination_side(&entry.destination, preconditions)?;
+            let from = source_side(&entry, preconditions)?;
             large_enough(from, to)?;
             let wanted = Wanted {
                 snapshot: source_snapshot,
@@ -264,13 +265,13 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             free(&found(&next.rows, &destination)?)?;
             next.make(Edit::NoRelationship(destination));
         }
-        verb => return settings(next, verb, facts),
+        verb => return settings(next, verb, preconditions),
     }
     Ok(())
 }
 
 /// Policies, schedules, peers, global throttles.
-fn settings(next: &mut Changes, verb: Verb, facts: &Facts) -> Outcome {
+fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
     match verb {
         Verb::PolicyCreate {
             name,
@@ -374,7 +375,7 @@ fn settings(next: &mut Changes, verb: Verb, facts: &Facts) -> Outcome {
             next.make(Edit::NoSchedule(name));
         }
         Verb::GlobalThrottle { incoming, max } => {
-            if facts.synchronous && max.is_some() {
+            if preconditions.synchronous && max.is_some() {
                 return refuse(
                     Reason::State,
                     "Global throttling cannot be enabled because the cluster has \
@@ -389,7 +390,7 @@ fn settings(next: &mut Changes, verb: Verb, facts: &Facts) -> Outcome {
             address,
             fingerprint,
         } => {
-            let peer = new_peer(&next.rows, name, address, &fingerprint, facts)?;
+            let peer = new_peer(&next.rows, name, address, &fingerprint, preconditions)?;
             next.make(Edit::Peer(Arc::new(peer)));
         }
         Verb::PeerDelete(name) => {
@@ -423,7 +424,7 @@ fn new_peer(
     name: String,
     address: Option<String>,
     print: &str,
-    facts: &Facts,
+    preconditions: &Preconditions,
 ) -> Result<Peer, Refused> {
     let invalid = |why: String| Refused::new(Reason::Invalid, why);
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -437,7 +438,7 @@ fn new_peer(
             "\"{print}\" is not a SHA-256 fingerprint: 64 hexadecimal digits are wanted."
         ))
     })?;
-    if fingerprint == facts.fingerprint {
+    if fingerprint == preconditions.fingerprint {
         return refuse(
             Reason::Invalid,
             "That is the fingerprint of this node itself.",
@@ -476,12 +477,12 @@ fn resync(
     next: &mut Changes,
     destination: Path,
     source: Option<Path>,
-    facts: &Facts,
+    preconditions: &Preconditions,
     now: i64,
 ) -> Outcome {
     let mut entry = match (next.rows.entry(&destination), source) {
         (None, Some(source)) => {
-            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
+            let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
             // The other way round: what was copied before is the source now.
             let reverse = next.rows.entry(&entry.source);
             if let Some(reverse) = reverse.filter(|e| e.source == entry.destination) {
@@ -495,7 +496,7 @@ fn resync(
         }
         _ => found(&next.rows, &destination)?,
     };
-    resynchronize(&next.rows, &mut entry, None, facts, now)?;
+    resynchronize(&next.rows, &mut entry, None, preconditions, now)?;
     next.put(entry);
     Ok(())
 }
@@ -505,7 +506,7 @@ fn resynchronize(
     rows: &Relations,
     entry: &mut Entry,
     instead: Option<&str>,
-    facts: &Facts,
+    preconditions: &Preconditions,
     now: i64,
 ) -> Outcome {
     free(entry)?;
@@ -513,8 +514,8 @@ fn resynchronize(
     if entry.restore || entry.state == MirrorState::Uninitialized {
         return refuse(Reason::State, not_initialized(entry));
     }
-    let to = destination_side(&entry.destination, facts)?;
-    let from = source_side(entry, facts)?;
+    let to = destination_side(&entry.destination, preconditions)?;
+    let from = source_side(entry, preconditions)?;
     large_enough(from, to)?;
     if common(&from.snapshots, &to.snapshots).is_none() {
         return refuse(Reason::State, no_common(entry));
@@ -526,7 +527,12 @@ fn resynchronize(
     begin(entry, TransferKind::Resync, PLAIN, now)
 }
 
-fn reverse(next: &mut Changes, destination: &Path, facts: &Facts, now: i64) -> Outcome {
+fn reverse(
+    next: &mut Changes,
+    destination: &Path,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
     let before = found(&next.rows, destination)?;
     free(&before)?;
     if before.state != MirrorState::BrokenOff {
@@ -536,7 +542,7 @@ fn reverse(next: &mut Changes, destination: &Path, facts: &Facts, now: i64) -> O
         );
     }
     let (from, to) = (before.destination.clone(), before.source.clone());
-    let fresh = new_entry(&next.rows, from, to, facts, now)?;
+    let fresh = new_entry(&next.rows, from, to, preconditions, now)?;
     let mut entry = Entry {
         state: MirrorState::BrokenOff,
         policy: before.policy,
@@ -546,7 +552,13 @@ fn reverse(next: &mut Changes, destination: &Path, facts: &Facts, now: i64) -> O
         note: before.note,
         ..fresh
     };
-    resynchronize(&next.rows, &mut entry, Some(&before.uuid), facts, now)?;
+    resynchronize(
+        &next.rows,
+        &mut entry,
+        Some(&before.uuid),
+        preconditions,
+        now,
+    )?;
     next.make(Edit::NoRelationship(before.destination));
     next.put(entry);
     Ok(())
@@ -580,10 +592,10 @@ fn new_entry(
     rows: &Relations,
     shown: Path,
     destination: Path,
-    facts: &Facts,
+    preconditions: &Preconditions,
     now: i64,
 ) -> Result<Entry, Refused> {
-    let source = facts.found.clone().unwrap_or_else(|| shown.clone());
+    let source = preconditions.found.clone().unwrap_or_else(|| shown.clone());
     if source == destination {
         return refuse(
             Reason::Invalid,
@@ -603,7 +615,7 @@ fn new_entry(
         );
     }
     Ok(Entry {
-        uuid: uuid(facts.unique),
+        uuid: uuid(preconditions.unique),
         number: rows.next_number(),
         source,
         shown,
@@ -692,8 +704,11 @@ fn in_range(throttle: Option<u64>) -> Result<Option<u64>, Refused> {
     }
 }
 
-fn destination_side<'f>(path: &Path, facts: &'f Facts) -> Result<&'f Side, Refused> {
-    let side = facts.destination.as_ref();
+fn destination_side<'f>(
+    path: &Path,
+    preconditions: &'f Preconditions,
+) -> Result<&'f Side, Refused> {
+    let side = preconditions.destination.as_ref();
     side.map_err(|why| {
         Refused::new(
             Reason::NotFound,
@@ -702,8 +717,8 @@ fn destination_side<'f>(path: &Path, facts: &'f Facts) -> Result<&'f Side, Refus
     })
 }
 
-fn source_side<'f>(entry: &Entry, facts: &'f Facts) -> Result<&'f Side, Refused> {
-    let side = facts.source.as_ref();
+fn source_side<'f>(entry: &Entry, preconditions: &'f Preconditions) -> Result<&'f Side, Refused> {
+    let side = preconditions.source.as_ref();
     side.map_err(|why| {
         Refused::new(
             Reason::NotFound,

@@ -17,7 +17,7 @@ use weir_ontap::cluster::{
     Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Reason, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
-use weir_replica::manager::{Facts, NO_ENTRIES, Refused, Verb};
+use weir_replica::manager::{NO_ENTRIES, Preconditions, Refused, Verb};
 use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
 use weir_replica::schedule;
 
@@ -340,13 +340,16 @@ impl AsUser {
 
     /// What has to do with relationships themselves.
     fn relate(&self, verb: Verb) -> Answer<()> {
-        let facts = self.facts(&verb)?;
+        let preconditions = self.preconditions(&verb)?;
         let (breaks, unpairs) = match &verb {
             Verb::Break(to) | Verb::Stop(to) => (Some(to.clone()), false),
             Verb::PeerDelete(_) => (None, true),
             _ => (None, false),
         };
-        self.submit(Mutation::Replicate { verb, facts })?;
+        self.submit(Mutation::Replicate {
+            verb,
+            preconditions,
+        })?;
         self.service.wake();
         if unpairs {
             self.service.peers.deleted();
@@ -355,7 +358,7 @@ impl AsUser {
     }
 
     /// What a verb has to know.
-    fn facts(&self, verb: &Verb) -> Answer<Facts> {
+    fn preconditions(&self, verb: &Verb) -> Answer<Preconditions> {
         let service = &self.service;
         let resolved = |shown: &Path| service.resolve(shown).map_err(refused);
         let (source, destination) = match verb {
@@ -381,33 +384,33 @@ impl AsUser {
                 let source = self.source_of(destination).ok_or_else(missing)?;
                 // A peer that cannot be reached now is tried again.
                 let ask = source.cluster.is_empty().then_some(&source);
-                return Ok(service.facts(ask, destination));
+                return Ok(service.preconditions(ask, destination));
             }
             Verb::Reverse(destination) => {
                 let to = self.source_of(destination).ok_or_else(missing)?;
-                return Ok(service.facts(Some(destination), &to));
+                return Ok(service.preconditions(Some(destination), &to));
             }
             Verb::Abort { destination, .. } | Verb::Stop(destination) => {
                 let view = service.control.view();
                 let entry = view.relations.entry(destination);
                 let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
-                return Ok(Facts {
+                return Ok(Preconditions {
                     running,
-                    ..Facts::none()
+                    ..Preconditions::none()
                 });
             }
             Verb::PeerCreate { .. } => {
                 let fingerprint = service.peers.fingerprint.clone();
-                return Ok(Facts {
+                return Ok(Preconditions {
                     fingerprint,
-                    ..Facts::none()
+                    ..Preconditions::none()
                 });
             }
-            _ => return Ok(Facts::none()),
+            _ => return Ok(Preconditions::none()),
         };
-        Ok(Facts {
+        Ok(Preconditions {
             found: Some(source.clone()),
-            ..service.facts(Some(&source), destination)
+            ..service.preconditions(Some(&source), destination)
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Relationships are rows of the catalog, and [`weir_replica::manager`] decides what is to be done for them; this carries it
 //! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
-//! manager's orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
+//! manager's commands. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
 //! source for its snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is a
 //! thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with
 //! the same frames ([`link`]) and under the same throttles ([`limiter`]). Threads, because both sides wait for disks.
@@ -37,7 +37,7 @@ use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_replica::manager::{
-    Event, Facts, Job, Manager, Now, Order, Reason, Refused, Relations, Side, Step,
+    Command, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side, Step,
 };
 use weir_replica::model::Path;
 use weir_replica::plan;
@@ -257,9 +257,9 @@ impl Replication {
             }
             drop(waiting);
             let view = self.control.view();
-            let orders = self.manager.lock().reconcile(&view.relations, now);
-            for order in orders {
-                self.carry_out(order);
+            let commands = self.manager.lock().reconcile(&view.relations, now);
+            for command in commands {
+                self.carry_out(command);
             }
             // Under the lock: a thread that has checked before waits by now.
             drop(self.manager.lock());
@@ -309,19 +309,19 @@ impl Replication {
         }
     }
 
-    fn carry_out(self: &Arc<Self>, order: Order) {
-        match order {
-            Order::Start(job) => self.begin(*job),
-            Order::Abort { id } => {
+    fn carry_out(self: &Arc<Self>, command: Command) {
+        match command {
+            Command::Start(job) => self.begin(*job),
+            Command::Abort { id } => {
                 if let Some(job) = self.jobs.lock().get(&id) {
                     job.send_replace(true);
                 }
             }
-            Order::Throttle { incoming, outgoing } => {
+            Command::Throttle { incoming, outgoing } => {
                 self.incoming.set_global(incoming);
                 self.outgoing.set_global(outgoing);
             }
-            Order::Forget {
+            Command::Forget {
                 relationship,
                 source,
             } => {
@@ -458,9 +458,9 @@ impl Replication {
     }
 
     /// What a verb may have to know of both ends. Asks a peer if need be, so it may take seconds.
-    fn facts(self: &Arc<Self>, source: Option<&Path>, destination: &Path) -> Facts {
+    fn preconditions(self: &Arc<Self>, source: Option<&Path>, destination: &Path) -> Preconditions {
         let side = |told: Result<plan::Volume, Refused>| told.map(side).map_err(|r| r.text);
-        Facts {
+        Preconditions {
             unique: u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64()),
             found: None,
             source: match source {

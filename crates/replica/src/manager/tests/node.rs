@@ -53,7 +53,7 @@ impl Disk {
         let mut manager = Manager::default();
         Node {
             disk: self.clone(),
-            orders: manager.reconcile(&rows, START),
+            commands: manager.reconcile(&rows, START),
             rows,
             manager,
             unsaved: false,
@@ -77,7 +77,7 @@ pub struct Node {
     pub disk: Disk,
     pub rows: Relations,
     pub manager: Manager,
-    pub orders: Vec<Order>,
+    pub commands: Vec<Command>,
     /// Something that has happened could not be written.
     pub unsaved: bool,
 }
@@ -87,18 +87,24 @@ impl Node {
         let edits = next.into_edits();
         self.disk.write(&edits)?;
         edits.iter().for_each(|edit| self.rows.apply(edit));
-        self.orders.extend(self.manager.reconcile(&self.rows, now));
+        self.commands
+            .extend(self.manager.reconcile(&self.rows, now));
         Ok(())
     }
 
-    pub fn change(&mut self, verb: Verb, facts: &Facts, now: Now) -> Result<(), Refused> {
+    pub fn change(
+        &mut self,
+        verb: Verb,
+        preconditions: &Preconditions,
+        now: Now,
+    ) -> Result<(), Refused> {
         let mut next = Changes::to(&self.rows);
-        let mut facts = facts.clone();
+        let mut preconditions = preconditions.clone();
         if let Verb::Abort { destination, .. } | Verb::Stop(destination) = &verb {
             let entry = self.rows.entry(destination);
-            facts.running = entry.is_some_and(|entry| self.manager.runs(&entry.uuid));
+            preconditions.running = entry.is_some_and(|entry| self.manager.runs(&entry.uuid));
         }
-        change(&mut next, &verb, &facts, now.wall)?;
+        change(&mut next, &verb, &preconditions, now.wall)?;
         self.commit(next, now)
     }
 
@@ -121,8 +127,8 @@ impl Node {
         self.settle(&due, now);
     }
 
-    pub fn orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.orders)
+    pub fn commands(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.commands)
     }
 
     pub fn relationship(&self, to: &Path) -> Option<Relationship> {

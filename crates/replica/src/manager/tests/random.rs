@@ -68,7 +68,7 @@ fn random_verbs_against_a_model() {
                 _ => (Verb::Delete(to.clone()), idle),
             };
             let before = m.rows.clone();
-            let answer = m.change(verb.clone(), &facts(), now);
+            let answer = m.change(verb.clone(), &preconditions(), now);
             assert_eq!(
                 answer.is_ok(),
                 may,
