@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use weir_base::Rng;
+use weir_testclient::nfs3::{Call, FIFO, FILE_SYNC, Fh, How, Name, SOCK, Sattr, SetTime, UNSTABLE};
 
+use crate::Fault;
 use crate::content::Content;
 use crate::lane::{Effect, Lane};
 use crate::model::{Id, Kind, Object, Place, State, Where};
-use crate::nfs3::{Call, FIFO, FILE_SYNC, Fh, How, Name, SOCK, Sattr, UNSTABLE};
-use crate::xdr::Fault;
 
 /// A lane stops creating at this many objects. Small, so that names are used again and again.
 const MAX_OBJECTS: usize = 14;
@@ -255,25 +255,28 @@ impl Lane {
         let at = self.new_name(place);
         let (dir, name) = self.target(&at)?;
         let mode = 0o700 + self.below(0o100) as u32;
-        let attr = Sattr {
-            mode: Some(mode),
-            ..Sattr::default()
-        };
+        let attr = Sattr::mode(mode);
         let (call, kind, mode) = match which {
             0 => (Call::Mkdir(dir, name, attr), Kind::Dir, Some(mode)),
             1 => {
                 let target = vec![b'a' + self.below(26) as u8; 1 + self.below(1500)];
                 (
-                    Call::Symlink(dir, name, target.clone()),
+                    Call::Symlink(dir, name, Sattr::default(), target.clone()),
                     Kind::Symlink(target),
                     None,
                 )
             }
             n => {
-                let ftype = if n == 2 || self.lenient { FIFO } else { SOCK };
+                let kind = if n == 2 || self.lenient { FIFO } else { SOCK };
                 (
-                    Call::Mknod(dir, name, ftype, attr),
-                    Kind::Special(ftype),
+                    Call::Mknod {
+                        dir,
+                        name,
+                        kind,
+                        attr,
+                        rdev: (0, 0),
+                    },
+                    Kind::Special(kind),
                     Some(mode),
                 )
             }
@@ -426,7 +429,7 @@ impl Lane {
         let Some(id) = self.pick(&ids) else {
             return Ok(None);
         };
-        let mut attr = Sattr::default();
+        let (mut attr, mut mtime) = (Sattr::default(), None);
         // The modification time only of files: a folder's changes with its entries.
         let what = self.below(7) + 1;
         if what & 1 != 0 {
@@ -440,15 +443,16 @@ impl Lane {
         }
         let is_file = matches!(self.state.object(id)?.kind, Kind::File(_));
         if what & 4 != 0 && is_file {
-            attr.mtime = Some((self.below(1 << 31) as u32, self.below(1_000_000_000) as u32));
+            mtime = Some((self.below(1 << 31) as u32, self.below(1_000_000_000) as u32));
+            attr.mtime = mtime.map_or(SetTime::Keep, SetTime::Client);
         }
         let mut after = self.state.clone();
         let object = after.change(id)?;
+        object.mtime = mtime.or(object.mtime);
         object.mode = attr.mode.or(object.mode);
         object.uid = attr.uid.or(object.uid);
         object.gid = attr.gid.or(object.gid);
-        object.mtime = attr.mtime.or(object.mtime);
-        let call = Call::Setattr(object.fh.clone(), attr);
+        let call = Call::Setattr(object.fh.clone(), attr, None);
         Ok(Some((
             call,
             Effect::Change {
@@ -475,6 +479,7 @@ impl Lane {
                 size: Some(size),
                 ..Sattr::default()
             },
+            None,
         );
         Ok((
             call,

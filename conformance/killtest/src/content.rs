@@ -7,7 +7,7 @@
 //! a pending write's end beyond it, and each byte is the stable one or that of a pending write.
 //! The bytes themselves are random, so that a stale or misplaced page cannot pass for the right one.
 
-use crate::xdr::Fault;
+use crate::Fault;
 
 #[derive(Clone, Debug)]
 struct Pending {

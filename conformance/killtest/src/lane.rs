@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::SeededRng;
+use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, JUKEBOX, Name, Reply, STALE, UNSTABLE, Verifier};
 
+use crate::Fault;
 use crate::model::{Found, Id, Kind, Object, State, show};
-use crate::nfs3::{Call, FILE_SYNC, Fh, JUKEBOX, Name, Reply, STALE, UNSTABLE, Verifier};
-use crate::xdr::Fault;
 
 /// Handles of removed objects that are kept, to see that they stay stale.
 const MAX_GONE: usize = 24;
@@ -172,6 +172,7 @@ impl Lane {
                     count,
                     committed,
                     verifier,
+                    ..
                 },
             ) => {
                 let Call::Write { data, .. } = call else {
@@ -188,7 +189,7 @@ impl Lane {
                 }
                 self.see_verifier(verifier)?;
             }
-            (Effect::Commit { id, offset, count }, Reply::Committed(verifier)) => {
+            (Effect::Commit { id, offset, count }, Reply::Committed(verifier, _)) => {
                 self.see_verifier(verifier)?;
                 self.state.content(id)?.commit(offset, count);
             }
@@ -202,7 +203,7 @@ impl Lane {
                 reply,
             ) => {
                 if let (true, Some(id)) = (made, set) {
-                    let Reply::Made(Some(fh), attr) = reply else {
+                    let Reply::Made(Some(fh), attr, _) = reply else {
                         return Err(format!("gave no handle: {reply:?}"));
                     };
                     let object = after.change(id)?;
@@ -328,13 +329,13 @@ fn describe(call: &Call) -> String {
         } => format!("WRITE {}+{} stable_how {stable}", offset, data.len()),
         Call::Read { offset, count, .. } => format!("READ {offset}+{count}"),
         Call::Commit { offset, count, .. } => format!("COMMIT {offset}+{count}"),
-        Call::Setattr(_, a) => format!("SETATTR {a:?}"),
+        Call::Setattr(_, a, _) => format!("SETATTR {a:?}"),
         Call::Getattr(_) => "GETATTR".into(),
         Call::Lookup(_, n) => format!("LOOKUP {}", show(n)),
         Call::Create(_, n, how) => format!("CREATE {} {how:?}", show(n)),
         Call::Mkdir(_, n, _) => format!("MKDIR {}", show(n)),
-        Call::Symlink(_, n, t) => format!("SYMLINK {} to {} bytes", show(n), t.len()),
-        Call::Mknod(_, n, t, _) => format!("MKNOD {} type {t}", show(n)),
+        Call::Symlink(_, n, _, t) => format!("SYMLINK {} to {} bytes", show(n), t.len()),
+        Call::Mknod { name, kind, .. } => format!("MKNOD {} type {kind}", show(name)),
         Call::Remove(_, n) => format!("REMOVE {}", show(n)),
         Call::Rmdir(_, n) => format!("RMDIR {}", show(n)),
         Call::Rename { from, to } => format!("RENAME {} to {}", show(&from.1), show(&to.1)),

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use weir_testclient::nfs3::{DIR, Fattr, Fh, LNK, Name, REG};
+
+use crate::Fault;
 use crate::content::Content;
-use crate::nfs3::{DIR, Fattr, Fh, LNK, Name, REG};
-use crate::xdr::Fault;
 
 /// A lane's own number for an object.
 pub type Id = u32;
@@ -173,8 +174,8 @@ impl State {
     }
 
     fn admits_object(&self, id: Id, object: &Object, f: &Found) -> Result<(), Fault> {
-        if f.attr.ftype != object.ftype() {
-            return Err(format!("type {}, not {}", f.attr.ftype, object.ftype()));
+        if f.attr.kind != object.ftype() {
+            return Err(format!("type {}, not {}", f.attr.kind, object.ftype()));
         }
         for (what, got, want) in [
             ("mode", f.attr.mode, object.mode),
@@ -269,14 +270,11 @@ mod tests {
 
     fn found(id: Id, nlink: u32) -> Found {
         let attr = Fattr {
-            ftype: REG,
+            kind: REG,
             mode: 0o644,
             nlink,
-            uid: 0,
-            gid: 0,
-            size: 0,
             fileid: u64::from(id),
-            mtime: (0, 0),
+            ..Fattr::default()
         };
         Found {
             fh: vec![id as u8],

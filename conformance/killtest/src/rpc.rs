@@ -4,8 +4,10 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::nfs3::{Call, Reply};
-use crate::xdr::{Dec, Enc, Fault};
+use weir_testclient::nfs3::JUKEBOX;
+use weir_testclient::{Call, Caller, In, Malformed, Reply, rpc};
+
+use crate::Fault;
 
 /// The server went away, or what it said is wrong. Only the second is a finding.
 #[derive(Debug)]
@@ -17,6 +19,12 @@ pub enum Broken {
 impl From<Fault> for Broken {
     fn from(f: Fault) -> Self {
         Broken::Wrong(f)
+    }
+}
+
+impl From<Malformed> for Broken {
+    fn from(what: Malformed) -> Self {
+        Broken::Wrong(what.0.into())
     }
 }
 
@@ -57,30 +65,10 @@ impl Connection {
     /// Queues a call and gives its XID.
     pub fn send(&mut self, call: &Call) -> u32 {
         self.xid = self.xid.wrapping_add(1);
-        let (program, version, procedure) = call.procedure();
-        let mut e = Enc(std::mem::take(&mut self.out));
-        let mark = e.0.len();
-        e.u32(0)
-            .u32(self.xid)
-            .u32(0)
-            .u32(2)
-            .u32(program)
-            .u32(version)
-            .u32(procedure);
-        e.u32(1)
-            .u32(28)
-            .u32(0)
-            .opaque(b"killtest")
-            .u32(0)
-            .u32(0)
-            .u32(0); // AUTH_SYS, uid 0, gid 0
-        e.u32(0).u32(0); // no verifier
-        call.encode(&mut e);
-        let length = (e.0.len() - mark - 4) as u32 | 1 << 31;
-        if let Some(place) = e.0.get_mut(mark..mark + 4) {
-            place.copy_from_slice(&length.to_be_bytes());
-        }
-        self.out = e.0;
+        let message = call.message(self.xid, &Caller::default());
+        let mark = message.len() as u32 | 1 << 31;
+        self.out.extend(mark.to_be_bytes());
+        self.out.extend(message);
         self.xid
     }
 
@@ -109,21 +97,8 @@ impl Connection {
                 break;
             }
         }
-        let mut d = Dec(&record);
-        let xid = d.u32()?;
-        let (kind, denied) = (d.u32()?, d.u32()?);
-        if kind != 1 || denied != 0 {
-            return Err(Broken::Wrong(format!(
-                "not an accepted reply: kind {kind}, state {denied}"
-            )));
-        }
-        d.u32()?;
-        d.opaque()?;
-        let accepted = d.u32()?;
-        if accepted != 0 {
-            return Err(Broken::Wrong(format!("RPC accept state {accepted}")));
-        }
-        let body = d.0.to_vec();
+        let (xid, results) = rpc::accepted(&record)?;
+        let body = results.0.to_vec();
         Ok((xid, body))
     }
 
@@ -138,19 +113,18 @@ impl Connection {
                     "reply to {xid:#x}, {sent:#x} was asked"
                 )));
             }
-            let mut d = Dec(&body);
-            let reply = call.decode(&mut d)?;
-            if !d.0.is_empty() {
-                return Err(Broken::Wrong(format!(
-                    "{} bytes too many in the reply to {call:?}",
-                    d.0.len()
-                )));
-            }
-            if !matches!(reply, Reply::Error(crate::nfs3::JUKEBOX)) {
+            let reply = decode(call, &body)?;
+            if !matches!(reply, Reply::Error(JUKEBOX)) {
                 return Ok(reply);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         Err(Broken::Wrong("NFS3ERR_JUKEBOX for a minute".into()))
     }
+}
+
+/// The reply to `call` that `body` is.
+pub fn decode(call: &Call, body: &[u8]) -> Result<Reply, Broken> {
+    let decoded = call.decode(In(body));
+    decoded.map_err(|what| Broken::Wrong(format!("a reply to {call:?}: {}", what.0)))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::xdr::Fault;
+use crate::Fault;
 
 /// How to run it. In the commands `{data}` and `{port}` are replaced; words are split at blanks.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use weir_testclient::nfs3::{Call, DIR, Entry, Fh, LNK, Name, REG, Reply};
+
 use crate::model::{Found, show};
-use crate::nfs3::{Call, DIR, Entry, Fh, LNK, Name, REG, Reply};
 use crate::rpc::{Broken, Connection};
 
 /// The entries of a folder, without "." and "..". A name or a cookie that comes twice is a fault.
@@ -15,6 +16,8 @@ pub fn list(c: &mut Connection, dir: &Fh) -> Result<Vec<Entry>, Broken> {
             dir: dir.clone(),
             cookie,
             verifier,
+            dircount: 8192,
+            maxcount: 65_536,
         })? {
             Reply::Entries {
                 entries,
@@ -100,7 +103,7 @@ pub fn tree(c: &mut Connection, dir: &Fh) -> Result<BTreeMap<Name, Found>, Broke
             target: Vec::new(),
             children: BTreeMap::new(),
         };
-        match attr.ftype {
+        match attr.kind {
             REG => f.content = read_all(c, &fh)?,
             DIR => f.children = tree(c, &fh)?,
             LNK => match c.call(&Call::Readlink(fh))? {

@@ -9,19 +9,16 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::caller::{Caller, opaque};
+use common::caller::{Caller, status};
 use common::{Server, ask, closed, null, record, reply, serves, words};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
+use weir_testclient::In;
+use weir_testclient::nfs3::{Call, FILE_SYNC, How, PROGRAM, Reply, Sattr, UNSTABLE};
 
-const NFS: u32 = 100_003;
-const GETATTR: u32 = 1;
-const READ: u32 = 6;
-const WRITE: u32 = 7;
-const CREATE: u32 = 8;
 const TOOWEAK: u32 = 5;
 const BADCRED: u32 = 1;
 
@@ -116,7 +113,7 @@ impl Authority {
 
 /// NULL with a credential of AUTH_TLS.
 fn probe(xid: u32) -> Vec<u8> {
-    record(&words(&[xid, 0, 2, NFS, 3, 0, 7, 0, 0, 0]))
+    record(&words(&[xid, 0, 2, PROGRAM, 3, 0, 7, 0, 0, 0]))
 }
 
 /// The words of a reply with the token.
@@ -165,46 +162,54 @@ fn files_are_written_and_read_over_tls() {
     let mut caller = Caller::over(Box::new(stream));
     let root = caller.mount("/vol1").unwrap();
 
-    let create = [opaque(&root), opaque(b"f"), words(&[0, 0, 0, 0, 0, 0, 0])].concat();
-    let made = caller.call(NFS, CREATE, &create);
-    assert_eq!(made[..2], [0, 1]);
-    let file = words(&made[3..3 + made[2] as usize / 4]);
+    let how = How::Unchecked(Sattr::default());
+    let create = Call::Create(root.clone(), b"f".into(), how);
+    let Reply::Made(Some(file), ..) = caller.ask(&create) else {
+        panic!("no file");
+    };
+    let write = |number: u32, stable, data| Call::Write {
+        fh: file.clone(),
+        offset: u64::from(number) << 16,
+        stable,
+        data,
+    };
+    let read = |number: u32, count| Call::Read {
+        fh: file.clone(),
+        offset: u64::from(number) << 16,
+        count,
+    };
     // Many at a time, in both directions: the socket takes and gives parts of them.
     const BLOCKS: u32 = 64;
     for number in 0..BLOCKS {
-        let place = words(&[0, number << 16, 1 << 16, 0]);
-        let args = [opaque(&file), place, opaque(&block(number))].concat();
-        caller.send(NFS, WRITE, &args);
+        caller.post(&write(number, UNSTABLE, block(number)));
     }
     for _ in 0..BLOCKS {
         assert_eq!(caller.reply()[6], 0);
     }
-    let first = (0..BLOCKS).map(|number| {
-        let place = words(&[0, number << 16, 1 << 16]);
-        caller.send(NFS, READ, &[opaque(&file), place].concat())
-    });
+    let first = (0..BLOCKS).map(|number| caller.post(&read(number, 1 << 16)));
     let first = first.min().unwrap();
     for _ in 0..BLOCKS {
         let reply = caller.reply();
         let number = reply[0].wrapping_sub(first);
-        // status; attributes follow, 21 words; count, eof, length
-        assert_eq!(reply[6..8], [0, 1]);
-        assert_eq!(reply[8 + 21], 1 << 16);
-        assert!(words(&reply[8 + 24..]) == block(number), "block {number}");
+        let results = words(&reply[6..]);
+        match read(number, 1 << 16).decode(In(&results)) {
+            Ok(Reply::Data { data, .. }) => assert!(data == block(number), "block {number}"),
+            other => panic!("block {number}: {other:?}"),
+        }
     }
 
     // One record of the largest size, read in pieces.
     let large: Vec<u8> = (0..16).flat_map(block).collect();
-    let args = [opaque(&file), words(&[0, 0, 1 << 20, 2]), opaque(&large)].concat();
-    assert_eq!(caller.call(NFS, WRITE, &args)[0], 0);
-    let args = [opaque(&file), words(&[0, 0, 1 << 20])].concat();
-    let read = caller.call(NFS, READ, &args);
-    assert!(words(&read[1 + 22 + 3..]) == large);
+    assert_eq!(status(&caller.ask(&write(0, FILE_SYNC, large.clone()))), 0);
+    match caller.ask(&read(0, 1 << 20)) {
+        Reply::Data { data, .. } => assert!(data == large),
+        other => panic!("{other:?}"),
+    }
 
     // In the clear the same handle is of no use.
     let mut clear = Caller::over(Box::new(server.connect()));
     assert!(clear.mount("/vol1").is_ok(), "MOUNT shows the handle");
-    let xid = clear.send(NFS, GETATTR, &opaque(&root));
+    let xid = clear.post(&Call::Getattr(root));
     assert_eq!(clear.reply(), [xid, 1, 1, 1, TOOWEAK]);
     drop((caller, clear));
     server.stop();
@@ -219,7 +224,7 @@ fn certificates_of_clients_count_if_the_authority_issued_them() {
         let stream = protect(&server, &authority.client(own, b"sunrpc"))?;
         let mut caller = Caller::over(Box::new(stream));
         let root = caller.mount("/vol1").unwrap();
-        caller.send(NFS, GETATTR, &opaque(&root));
+        caller.post(&Call::Getattr(root));
         Ok::<_, std::io::Error>(caller.reply()[2..5].to_vec())
     };
     assert_eq!(getattr(None).unwrap(), [1, 1, TOOWEAK]);

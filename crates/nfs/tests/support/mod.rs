@@ -1,5 +1,4 @@
-//! A client for tests, without a network: encodes calls by hand, so that the
-//! service's own codec is not tested against itself.
+//! A server for tests, without a network, and its clients.
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test helper fails loudly.
@@ -17,18 +16,22 @@ use weir_nfs::{Arrival, Config, ConnInfo, Handled, Later, Outgoing, ReplyBuf, Se
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::device::{Device, Io};
 use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
+use weir_testclient::nfs3::{FILE_SYNC, How, Sattr, Wcc};
+use weir_testclient::{Call, Caller, In, Malformed, Out, Reply, rpc};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
 use weir_vfs::stats::Done;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Transport, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
 
+pub use weir_testclient::nfs3::Fattr;
+
 pub const NFS: (u32, u32) = (100_003, 3);
 pub const MOUNT: (u32, u32) = (100_005, 3);
 pub const NLM: (u32, u32) = (100_021, 4);
 pub const NSM: (u32, u32) = (100_024, 1);
 
-/// XDR, written out once more.
+/// Arguments, put together in one expression.
 #[derive(Clone, Default, Debug)]
 pub struct X(pub Vec<u8>);
 
@@ -36,109 +39,74 @@ impl X {
     pub fn new() -> X {
         X::default()
     }
-    pub fn u(mut self, v: u32) -> X {
-        self.0.extend(v.to_be_bytes());
-        self
+    fn put(self, put: impl FnOnce(&mut Out)) -> X {
+        let mut out = Out(self.0);
+        put(&mut out);
+        X(out.0)
     }
-    pub fn h(mut self, v: u64) -> X {
-        self.0.extend(v.to_be_bytes());
-        self
+    pub fn u(self, v: u32) -> X {
+        self.raw(&v.to_be_bytes())
+    }
+    pub fn h(self, v: u64) -> X {
+        self.raw(&v.to_be_bytes())
     }
     pub fn raw(mut self, v: &[u8]) -> X {
         self.0.extend(v);
         self
     }
     pub fn o(self, v: &[u8]) -> X {
-        let mut x = self.u(v.len() as u32).raw(v);
-        while x.0.len() % 4 != 0 {
-            x.0.push(0);
-        }
-        x
+        self.put(|out| {
+            out.opaque(v);
+        })
     }
     /// A `sattr3` that sets nothing but what is given.
     pub fn sattr(self, mode: Option<u32>, size: Option<u64>) -> X {
-        let x = match mode {
-            Some(m) => self.u(1).u(m),
-            None => self.u(0),
+        let attr = Sattr {
+            mode,
+            size,
+            ..Sattr::default()
         };
-        let x = x.u(0).u(0);
-        let x = match size {
-            Some(s) => x.u(1).h(s),
-            None => x.u(0),
-        };
-        x.u(0).u(0)
+        self.put(|out| attr.encode(out))
     }
 }
 
-/// Takes a reply apart; every take must succeed.
+/// Takes a reply apart, from a place on; every take must succeed.
 pub struct R(pub Vec<u8>, pub usize);
 
 impl R {
+    fn take<T>(&mut self, take: impl FnOnce(&mut In<'_>) -> Result<T, Malformed>) -> T {
+        let mut rest = In(&self.0[self.1..]);
+        let taken = take(&mut rest).unwrap();
+        self.1 = self.0.len() - rest.0.len();
+        taken
+    }
     pub fn u(&mut self) -> u32 {
-        self.1 += 4;
-        u32::from_be_bytes(self.0[self.1 - 4..self.1].try_into().unwrap())
+        self.take(|rest| rest.u32())
     }
     pub fn h(&mut self) -> u64 {
-        (u64::from(self.u()) << 32) | u64::from(self.u())
+        self.take(|rest| rest.u64())
     }
     pub fn raw(&mut self, n: usize) -> Vec<u8> {
         self.1 += n;
         self.0[self.1 - n..self.1].to_vec()
     }
     pub fn o(&mut self) -> Vec<u8> {
-        let n = self.u() as usize;
-        let v = self.raw(n);
-        self.raw((4 - n % 4) % 4);
-        v
+        self.take(|rest| rest.opaque().map(<[u8]>::to_vec))
     }
     pub fn fattr(&mut self) -> Fattr {
-        Fattr {
-            kind: self.u(),
-            mode: self.u(),
-            nlink: self.u(),
-            uid: self.u(),
-            gid: self.u(),
-            size: self.h(),
-            used: self.h(),
-            rdev: (self.u(), self.u()),
-            fsid: self.h(),
-            fileid: self.h(),
-            atime: (self.u(), self.u()),
-            mtime: (self.u(), self.u()),
-            ctime: (self.u(), self.u()),
-        }
+        self.take(Fattr::decode)
     }
     pub fn post_op(&mut self) -> Option<Fattr> {
-        (self.u() == 1).then(|| self.fattr())
+        self.take(Fattr::optional)
     }
     /// `wcc_data`: whether "before" is there, and "after".
     pub fn wcc(&mut self) -> (bool, Option<Fattr>) {
-        let before = self.u() == 1;
-        if before {
-            self.raw(24);
-        }
-        (before, self.post_op())
+        let wcc = self.take(Wcc::decode);
+        (wcc.before.is_some(), wcc.after)
     }
     pub fn end(&self) {
         assert_eq!(self.1, self.0.len(), "bytes after the results");
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fattr {
-    pub kind: u32,
-    pub mode: u32,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub size: u64,
-    pub used: u64,
-    pub rdev: (u32, u32),
-    pub fsid: u64,
-    pub fileid: u64,
-    pub atime: (u32, u32),
-    pub mtime: (u32, u32),
-    pub ctime: (u32, u32),
 }
 
 pub struct Server {
@@ -290,16 +258,19 @@ impl Server {
     /// The encoded call, and its transaction id.
     pub fn encode(&self, program: (u32, u32), procedure: u32, args: &X) -> Vec<u8> {
         let xid = self.xid.replace(self.xid.get() + 1);
+        let mut call = rpc::call(xid, program.0, program.1, procedure, &self.caller());
+        call.0.extend(&args.0);
+        call.0
+    }
+
+    fn caller(&self) -> Caller {
         let (uid, gid) = self.uid.get();
-        let cred = X::new().u(77).o(b"host").u(uid).u(gid).u(1).u(gid);
-        let head = X::new()
-            .u(xid)
-            .u(0)
-            .u(2)
-            .u(program.0)
-            .u(program.1)
-            .u(procedure);
-        head.u(1).o(&cred.0).u(0).u(0).raw(&args.0).0
+        Caller {
+            stamp: 77,
+            uid,
+            gid,
+            gids: vec![gid],
+        }
     }
 
     pub fn handle(&self, record: &[u8]) -> Handled {
@@ -345,52 +316,62 @@ impl Server {
         self.call(NFS, procedure, args)
     }
 
+    /// The reply to a call, decoded to its end.
+    pub fn ask(&self, call: &Call) -> Reply {
+        let (program, version, procedure) = call.procedure();
+        let mut args = Out::default();
+        call.encode(&mut args);
+        let results = self.call((program, version), procedure, &X(args.0));
+        call.decode(In(&results.0[results.1..])).unwrap()
+    }
+
     pub fn root(&self) -> Vec<u8> {
-        let mut r = self.call(MOUNT, 1, &X::new().o(b"/vol1"));
-        assert_eq!(r.u(), 0);
-        r.o()
+        match self.ask(&Call::Mnt(b"/vol1".into())) {
+            Reply::Root(root) => root,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn make(&self, call: &Call) -> Vec<u8> {
+        match self.ask(call) {
+            Reply::Made(Some(made), ..) => made,
+            other => panic!("{call:?}: {other:?}"),
+        }
     }
 
     /// Creates a file (UNCHECKED) and returns its handle.
     pub fn create(&self, dir: &[u8], name: &[u8], mode: u32) -> Vec<u8> {
-        let mut r = self.nfs(8, &X::new().o(dir).o(name).u(0).sattr(Some(mode), None));
-        assert_eq!(r.u(), 0, "create {}", String::from_utf8_lossy(name));
-        assert_eq!(r.u(), 1);
-        r.o()
+        let how = How::Unchecked(Sattr::mode(mode));
+        self.make(&Call::Create(dir.into(), name.into(), how))
     }
 
     pub fn mkdir(&self, dir: &[u8], name: &[u8], mode: u32) -> Vec<u8> {
-        let mut r = self.nfs(9, &X::new().o(dir).o(name).sattr(Some(mode), None));
-        assert_eq!(r.u(), 0);
-        assert_eq!(r.u(), 1);
-        r.o()
+        self.make(&Call::Mkdir(dir.into(), name.into(), Sattr::mode(mode)))
     }
 
     pub fn write(&self, file: &[u8], offset: u64, data: &[u8]) {
-        let mut r = self.nfs(
-            7,
-            &X::new().o(file).h(offset).u(data.len() as u32).u(2).o(data),
-        );
-        assert_eq!(r.u(), 0);
+        let reply = self.ask(&Call::Write {
+            fh: file.into(),
+            offset,
+            stable: FILE_SYNC,
+            data: data.into(),
+        });
+        assert!(matches!(reply, Reply::Written { .. }), "{reply:?}");
     }
 
     pub fn read(&self, file: &[u8], offset: u64, count: u32) -> (Vec<u8>, bool) {
-        let mut r = self.nfs(6, &X::new().o(file).h(offset).u(count));
-        assert_eq!(r.u(), 0);
-        assert!(r.post_op().is_some());
-        let (n, eof) = (r.u(), r.u());
-        let data = r.o();
-        assert_eq!(data.len(), n as usize);
-        r.end();
-        (data, eof == 1)
+        let fh = file.into();
+        match self.ask(&Call::Read { fh, offset, count }) {
+            Reply::Data { data, eof } => (data, eof),
+            other => panic!("{other:?}"),
+        }
     }
 
     pub fn getattr(&self, object: &[u8]) -> Fattr {
-        let mut r = self.nfs(1, &X::new().o(object));
-        assert_eq!(r.u(), 0);
-        let a = r.fattr();
-        r.end();
-        a
+        match self.ask(&Call::Getattr(object.into())) {
+            Reply::Attr(attr) => attr,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Status of a call.

@@ -1,6 +1,6 @@
 //! Target of NFSv4's COMPOUND: a tag, a minor version, and any number of operations with their arguments.
 
-use crate::nfs::xdr::Out;
+use weir_testclient::Out;
 
 /// Whatever comes, it decodes or it does not.
 pub(super) fn compound(input: &[u8]) {

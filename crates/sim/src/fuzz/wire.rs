@@ -3,11 +3,12 @@
 use weir_base::limits::net::{RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
 use weir_nfs::record::{Admit, Flow, Inbox, Receiver, RecordMarks};
 use weir_nfs::rpc::{self, Message};
+use weir_testclient::rpc::call;
+use weir_testclient::{Caller, Out};
 
 use super::Target;
 use crate::model::{Data, How, Kind, Name, Op, Set, SetTo, Slot, Stable};
-use crate::nfs::client::{Caller, call, put_args, put_readdir};
-use crate::nfs::xdr::Out;
+use crate::nfs::client::{call_of, readdir};
 
 /// The targets of this module.
 pub(super) fn targets() -> Vec<Target> {
@@ -333,19 +334,15 @@ pub fn calls_on(handle: &dyn Fn(Slot) -> Vec<u8>) -> Vec<Vec<u8>> {
         uid: 1000,
         gid: 100,
         gids: vec![4, 24, 27],
+        ..Caller::default()
     };
     let mut list = Vec::new();
     for op in every_op() {
-        let mut args = Out::default();
-        let procedure = put_args(&mut args, &op, handle, None);
-        let mut message = call(7, weir_nfs::NFS_PROGRAM, 3, procedure, &caller);
-        message.0.extend_from_slice(&args.0);
-        list.push(message.0);
+        list.push(call_of(&op, handle, None).message(7, &caller));
     }
     for plus in [false, true] {
-        let mut message = call(8, weir_nfs::NFS_PROGRAM, 3, 16 + u32::from(plus), &caller);
-        put_readdir(&mut message, &handle(Slot(0)), 0, [0; 8], 100, plus);
-        list.push(message.0);
+        let page = readdir(handle(Slot(0)), 0, [0; 8], 100, plus);
+        list.push(page.message(8, &caller));
     }
     for procedure in [18, 19, 20] {
         let mut message = call(9, weir_nfs::NFS_PROGRAM, 3, procedure, &caller);

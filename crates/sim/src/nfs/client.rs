@@ -1,214 +1,109 @@
-//! Encodes operations as NFSv3 calls and decodes the replies (RFC 1813).
+//! Operations of the model as NFSv3 calls, and replies as answers.
 
 use weir_base::Time;
+use weir_testclient::Malformed;
+use weir_testclient::nfs3::{
+    self, BLK, CHR, Call, DIR, FIFO, Fattr, LNK, REG, Reply, SOCK, Sattr, SetTime, Verifier, Wcc,
+};
 
-use super::xdr::{In, Malformed, Out};
-use crate::model::{Errno, How, Kind, Op, Set, SetTo, Slot, Stable};
+use crate::model::{Errno, How, Kind, Name, Op, Set, SetTo, Slot, Stable};
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen};
 
-/// Procedure numbers (RFC 1813 §3.3).
-#[allow(missing_docs)]
-pub mod proc3 {
-    pub const NULL: u32 = 0;
-    pub const GETATTR: u32 = 1;
-    pub const SETATTR: u32 = 2;
-    pub const LOOKUP: u32 = 3;
-    pub const ACCESS: u32 = 4;
-    pub const READLINK: u32 = 5;
-    pub const READ: u32 = 6;
-    pub const WRITE: u32 = 7;
-    pub const CREATE: u32 = 8;
-    pub const MKDIR: u32 = 9;
-    pub const SYMLINK: u32 = 10;
-    pub const MKNOD: u32 = 11;
-    pub const REMOVE: u32 = 12;
-    pub const RMDIR: u32 = 13;
-    pub const RENAME: u32 = 14;
-    pub const LINK: u32 = 15;
-    pub const READDIR: u32 = 16;
-    pub const READDIRPLUS: u32 = 17;
-    pub const FSSTAT: u32 = 18;
-    pub const FSINFO: u32 = 19;
-    pub const PATHCONF: u32 = 20;
-    pub const COMMIT: u32 = 21;
-}
+/// Kinds and their `ftype3`.
+const KINDS: [(Kind, u32); 7] = [
+    (Kind::File, REG),
+    (Kind::Dir, DIR),
+    (Kind::Block, BLK),
+    (Kind::Char, CHR),
+    (Kind::Symlink, LNK),
+    (Kind::Socket, SOCK),
+    (Kind::Fifo, FIFO),
+];
 
-/// The identity of the caller (AUTH_SYS).
-#[derive(Clone, Debug, Default)]
-pub struct Caller {
-    /// Numeric id of the user.
-    pub uid: u32,
-    /// Numeric id of the primary group.
-    pub gid: u32,
-    /// Numeric ids of the supplementary groups.
-    pub gids: Vec<u32>,
-}
+/// Stabilities in the order of `stable_how`.
+const STABILITIES: [Stable; 3] = [Stable::Unstable, Stable::Data, Stable::File];
 
-/// The head of a call with AUTH_SYS; arguments follow.
-#[must_use]
-pub fn call(xid: u32, program: u32, version: u32, procedure: u32, caller: &Caller) -> Out {
-    let mut cred = Out::default();
-    cred.u32(xid).opaque(b"sim").u32(caller.uid).u32(caller.gid);
-    cred.u32(caller.gids.len() as u32);
-    for gid in &caller.gids {
-        cred.u32(*gid);
-    }
-    let mut out = Out::default();
-    out.u32(xid)
-        .u32(0)
-        .u32(2)
-        .u32(program)
-        .u32(version)
-        .u32(procedure);
-    out.u32(1).opaque(&cred.0).u32(0).u32(0);
-    out
-}
-
-/// The results of an accepted reply.
-///
-/// # Errors
-/// If it is not a successful reply to `xid`.
-pub fn results(reply: &[u8], xid: u32) -> Result<In<'_>, Malformed> {
-    let mut reader = In(reply);
-    if reader.u32()? != xid {
-        return Err(Malformed("reply to another transaction"));
-    }
-    if reader.u32()? != 1 || reader.u32()? != 0 {
-        return Err(Malformed("call denied"));
-    }
-    let _flavour = reader.u32()?;
-    let _verifier = reader.opaque()?;
-    match reader.u32()? {
-        0 => Ok(reader),
-        _ => Err(Malformed("call accepted but not served")),
-    }
-}
-
-fn kind_number(kind: Kind) -> u32 {
-    match kind {
-        Kind::File => 1,
-        Kind::Dir => 2,
-        Kind::Block => 3,
-        Kind::Char => 4,
-        Kind::Symlink => 5,
-        Kind::Socket => 6,
-        Kind::Fifo => 7,
-    }
-}
-
-fn kind_of(number: u32) -> Result<Kind, Malformed> {
-    Ok(match number {
-        1 => Kind::File,
-        2 => Kind::Dir,
-        3 => Kind::Block,
-        4 => Kind::Char,
-        5 => Kind::Symlink,
-        6 => Kind::Socket,
-        7 => Kind::Fifo,
-        _ => return Err(Malformed("unknown file type")),
-    })
-}
-
-fn put_time(out: &mut Out, time: Time) {
-    out.u32(time.secs as u32).u32(time.nanos);
-}
-
-fn get_time(reader: &mut In<'_>) -> Result<Time, Malformed> {
-    let (secs, nanos) = (reader.u32()?, reader.u32()?);
-    if nanos >= 1_000_000_000 {
-        return Err(Malformed("nanoseconds of a second or more"));
-    }
-    Ok(Time {
+fn get_time((secs, nanos): nfs3::Time) -> Time {
+    Time {
         secs: i64::from(secs),
         nanos,
-    })
-}
-
-fn put_set_time(out: &mut Out, set: SetTo) {
-    match set {
-        SetTo::Keep => {
-            out.u32(0);
-        }
-        SetTo::Server => {
-            out.u32(1);
-        }
-        SetTo::Client(time) => {
-            out.u32(2);
-            put_time(out, time);
-        }
     }
 }
 
-/// Encodes a `sattr3` (RFC 1813 §2.6).
-pub fn put_set(out: &mut Out, set: &Set) {
-    let put = |out: &mut Out, value: u32| {
-        out.u32(value);
-    };
-    out.optional(set.mode, put)
-        .optional(set.uid, put)
-        .optional(set.gid, put)
-        .optional(set.size, |out, size| {
-            out.u64(size);
-        });
-    put_set_time(out, set.atime);
-    put_set_time(out, set.mtime);
+fn put_time(time: Time) -> nfs3::Time {
+    (time.secs as u32, time.nanos)
 }
 
-/// Decodes a `fattr3` (RFC 1813 §2.6).
-#[allow(clippy::missing_errors_doc)]
-pub fn get_attr(reader: &mut In<'_>) -> Result<Seen, Malformed> {
-    let kind = kind_of(reader.u32()?)?;
-    let (mode, nlink, uid, gid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-    let (size, used) = (reader.u64()?, reader.u64()?);
-    let rdev = (reader.u32()?, reader.u32()?);
-    let _fsid = reader.u64()?;
+fn put_set(set: &Set) -> Sattr {
+    let time = |set: SetTo| match set {
+        SetTo::Keep => SetTime::Keep,
+        SetTo::Server => SetTime::Server,
+        SetTo::Client(time) => SetTime::Client(put_time(time)),
+    };
+    Sattr {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: time(set.atime),
+        mtime: time(set.mtime),
+    }
+}
+
+fn seen(attr: Fattr) -> Result<Seen, Malformed> {
+    let kind = KINDS.iter().find(|(_, number)| *number == attr.kind);
     Ok(Seen {
-        kind,
-        mode,
-        nlink,
-        uid,
-        gid,
-        size,
-        used,
-        rdev,
-        fileid: reader.u64()?,
-        atime: get_time(reader)?,
-        mtime: get_time(reader)?,
-        ctime: get_time(reader)?,
+        kind: kind.ok_or(Malformed("unknown file type"))?.0,
+        mode: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        size: attr.size,
+        used: attr.used,
+        rdev: attr.rdev,
+        fileid: attr.fileid,
+        atime: get_time(attr.atime),
+        mtime: get_time(attr.mtime),
+        ctime: get_time(attr.ctime),
         change: None,
     })
 }
 
-fn get_post_op(reader: &mut In<'_>) -> Result<Option<Seen>, Malformed> {
-    reader.bool()?.then(|| get_attr(reader)).transpose()
-}
-
-fn get_wcc(reader: &mut In<'_>) -> Result<Around, Malformed> {
-    let before = if reader.bool()? {
-        Some(Before {
-            size: reader.u64()?,
-            mtime: get_time(reader)?,
-            ctime: get_time(reader)?,
-            change: None,
-        })
-    } else {
-        None
-    };
+fn around(wcc: Wcc) -> Result<Around, Malformed> {
     Ok(Around {
-        before,
-        after: get_post_op(reader)?,
+        before: wcc.before.map(|before| Before {
+            size: before.size,
+            mtime: get_time(before.mtime),
+            ctime: get_time(before.ctime),
+            change: None,
+        }),
+        after: wcc.after.map(seen).transpose()?,
     })
 }
 
-/// Encodes the arguments of `op`; directories are read by [`put_readdir`].
-///
-/// Returns the procedure number.
-pub fn put_args(
-    out: &mut Out,
-    op: &Op,
-    handle: &dyn Fn(Slot) -> Handle,
-    guard: Option<Time>,
-) -> u32 {
+/// READDIR or READDIRPLUS from `cookie` on.
+pub fn readdir(dir: Handle, cookie: u64, verifier: Verifier, entries: u32, plus: bool) -> Call {
+    // Sizes that make room for at least one entry with the longest name.
+    let count = 600 + entries.saturating_mul(60).min(30_000);
+    match plus {
+        false => Call::Readdir {
+            dir,
+            cookie,
+            verifier,
+            count,
+        },
+        true => Call::Readdirplus {
+            dir,
+            cookie,
+            verifier,
+            dircount: count,
+            maxcount: count + 600,
+        },
+    }
+}
+
+/// The call that performs `op`; of a directory, the first page.
+pub fn call_of(op: &Op, handle: &dyn Fn(Slot) -> Handle, guard: Option<Time>) -> Call {
     match op {
         Op::Punch { .. }
         | Op::Clone { .. }
@@ -217,174 +112,94 @@ pub fn put_args(
         | Op::Open { .. } => {
             unreachable!("NFSv3 has no such operation: {op:?}")
         }
-        Op::Getattr { object } => {
-            out.opaque(&handle(*object));
-            proc3::GETATTR
-        }
+        Op::Getattr { object } => Call::Getattr(handle(*object)),
         Op::Setattr { object, set, .. } => {
-            out.opaque(&handle(*object));
-            put_set(out, set);
-            out.optional(guard, put_time);
-            proc3::SETATTR
+            Call::Setattr(handle(*object), put_set(set), guard.map(put_time))
         }
-        Op::Lookup { dir, name } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            proc3::LOOKUP
-        }
-        Op::Readlink { object } => {
-            out.opaque(&handle(*object));
-            proc3::READLINK
-        }
+        Op::Lookup { dir, name } => Call::Lookup(handle(*dir), name.to_vec()),
+        Op::Readlink { object } => Call::Readlink(handle(*object)),
         Op::Read {
             object,
             offset,
             len,
-        } => {
-            out.opaque(&handle(*object)).u64(*offset).u32(*len);
-            proc3::READ
-        }
+        } => Call::Read {
+            fh: handle(*object),
+            offset: *offset,
+            count: *len,
+        },
         Op::Write {
             object,
             offset,
             data,
             stable,
-        } => {
-            let stable = match stable {
-                Stable::Unstable => 0,
-                Stable::Data => 1,
-                Stable::File => 2,
-            };
-            out.opaque(&handle(*object))
-                .u64(*offset)
-                .u32(data.len)
-                .u32(stable);
-            out.opaque(&data.bytes());
-            proc3::WRITE
-        }
+        } => Call::Write {
+            fh: handle(*object),
+            offset: *offset,
+            stable: *stable as u32,
+            data: data.bytes(),
+        },
         Op::Commit {
             object,
             offset,
             len,
-        } => {
-            out.opaque(&handle(*object)).u64(*offset).u32(*len);
-            proc3::COMMIT
-        }
+        } => Call::Commit {
+            fh: handle(*object),
+            offset: *offset,
+            count: *len,
+        },
         Op::Create {
             dir,
             name,
             how,
             set,
         } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            match how {
-                How::Unchecked => {
-                    out.u32(0);
-                    put_set(out, set);
-                }
-                How::Guarded => {
-                    out.u32(1);
-                    put_set(out, set);
-                }
-                How::Exclusive(verifier) => {
-                    out.u32(2).fixed(verifier);
-                }
-            }
-            proc3::CREATE
+            let how = match how {
+                How::Unchecked => nfs3::How::Unchecked(put_set(set)),
+                How::Guarded => nfs3::How::Guarded(put_set(set)),
+                How::Exclusive(verifier) => nfs3::How::Exclusive(*verifier),
+            };
+            Call::Create(handle(*dir), name.to_vec(), how)
         }
-        Op::Mkdir { dir, name, set } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            put_set(out, set);
-            proc3::MKDIR
-        }
+        Op::Mkdir { dir, name, set } => Call::Mkdir(handle(*dir), name.to_vec(), put_set(set)),
         Op::Symlink {
             dir,
             name,
             target,
             set,
-        } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            put_set(out, set);
-            out.opaque(target);
-            proc3::SYMLINK
-        }
+        } => Call::Symlink(handle(*dir), name.to_vec(), put_set(set), target.to_vec()),
         Op::Mknod {
             dir,
             name,
             kind,
             rdev,
             set,
-        } => {
-            out.opaque(&handle(*dir))
-                .opaque(name)
-                .u32(kind_number(*kind));
-            match kind {
-                Kind::Block | Kind::Char => {
-                    put_set(out, set);
-                    out.u32(rdev.0).u32(rdev.1);
-                }
-                Kind::Fifo | Kind::Socket => put_set(out, set),
-                _ => {}
-            }
-            proc3::MKNOD
-        }
-        Op::Remove { dir, name } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            proc3::REMOVE
-        }
-        Op::Rmdir { dir, name } => {
-            out.opaque(&handle(*dir)).opaque(name);
-            proc3::RMDIR
-        }
+        } => Call::Mknod {
+            dir: handle(*dir),
+            name: name.to_vec(),
+            kind: KINDS
+                .iter()
+                .find(|(one, _)| one == kind)
+                .map_or(0, |(_, number)| *number),
+            attr: put_set(set),
+            rdev: *rdev,
+        },
+        Op::Remove { dir, name } => Call::Remove(handle(*dir), name.to_vec()),
+        Op::Rmdir { dir, name } => Call::Rmdir(handle(*dir), name.to_vec()),
         Op::Rename {
             from_dir,
             from,
             to_dir,
             to,
-        } => {
-            out.opaque(&handle(*from_dir)).opaque(from);
-            out.opaque(&handle(*to_dir)).opaque(to);
-            proc3::RENAME
-        }
-        Op::Link { object, dir, name } => {
-            out.opaque(&handle(*object))
-                .opaque(&handle(*dir))
-                .opaque(name);
-            proc3::LINK
-        }
-        Op::Readdir { dir, entries } => {
-            put_readdir(out, &handle(*dir), 0, [0; 8], *entries, false);
-            proc3::READDIR
-        }
+        } => Call::Rename {
+            from: (handle(*from_dir), from.to_vec()),
+            to: (handle(*to_dir), to.to_vec()),
+        },
+        Op::Link { object, dir, name } => Call::Link {
+            fh: handle(*object),
+            to: (handle(*dir), name.to_vec()),
+        },
+        Op::Readdir { dir, entries } => readdir(handle(*dir), 0, [0; 8], *entries, false),
     }
-}
-
-/// Arguments of READDIR or READDIRPLUS.
-pub fn put_readdir(
-    out: &mut Out,
-    dir: &[u8],
-    cookie: u64,
-    verifier: [u8; 8],
-    entries: u32,
-    plus: bool,
-) {
-    // Sizes that make room for at least one entry with the longest name.
-    let count = 600 + entries.saturating_mul(60).min(30_000);
-    out.opaque(dir).u64(cookie).fixed(&verifier);
-    if plus {
-        out.u32(count).u32(count + 600);
-    } else {
-        out.u32(count);
-    }
-}
-
-/// One page of a directory.
-#[derive(Debug, Default)]
-#[allow(missing_docs)]
-pub struct Page {
-    pub verifier: [u8; 8],
-    pub entries: Vec<Entry>,
-    pub eof: bool,
-    pub bytes: usize,
 }
 
 /// Status codes (RFC 1813 §2.6).
@@ -418,145 +233,61 @@ pub fn errno(status: u32) -> Errno {
     }
 }
 
-/// Decodes the results of `op` (other than a directory's).
+/// What a reply says in terms of the model; of a directory, its page's entries.
 ///
 /// # Errors
-/// Outer: the reply is malformed. Inner: the status, after the failure's own results were decoded.
-pub fn get_results(op: &Op, mut reader: In<'_>) -> Result<Result<Answer, Errno>, Malformed> {
-    let status = reader.u32()?;
+/// Outer: what no reply may say. Inner: the status.
+pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, Malformed> {
     let mut answer = Answer::default();
-    let reader = &mut reader;
-    if status != 0 {
-        skip_failure(op, reader)?;
-        reader.end()?;
-        return Ok(Err(errno(status)));
-    }
-    match op {
-        Op::Punch { .. }
-        | Op::Clone { .. }
-        | Op::SetXattr { .. }
-        | Op::Xattrs { .. }
-        | Op::Open { .. } => {
-            return Err(Malformed("NFSv3 has no such operation"));
+    let mut changed = Vec::new();
+    match reply {
+        Reply::Error(status) => return Ok(Err(errno(status))),
+        Reply::Root(root) => answer.object = Some(root),
+        Reply::Attr(attr) => answer.attr = Some(seen(attr)?),
+        Reply::Found(object, attr) => {
+            answer.object = Some(object);
+            answer.attr = attr.map(seen).transpose()?;
         }
-        Op::Getattr { .. } => answer.attr = Some(get_attr(reader)?),
-        Op::Setattr { .. } | Op::Remove { .. } | Op::Rmdir { .. } => {
-            answer.changed.push(get_wcc(reader)?);
+        Reply::Target(target) => answer.data = Some(target),
+        Reply::Data { data, eof } => (answer.data, answer.eof) = (Some(data), Some(eof)),
+        Reply::Written {
+            count,
+            committed,
+            around,
+            ..
+        } => {
+            changed.push(around);
+            let granted = STABILITIES.get(committed as usize);
+            answer.written = Some((*granted.ok_or(Malformed("unknown stability"))?, count));
         }
-        Op::Lookup { .. } => {
-            answer.object = Some(reader.opaque()?.to_vec());
-            answer.attr = get_post_op(reader)?;
-            let _dir = get_post_op(reader)?;
-        }
-        Op::Readlink { .. } => {
-            let _attr = get_post_op(reader)?;
-            answer.data = Some(reader.opaque()?.to_vec());
-        }
-        Op::Read { .. } => {
-            let _attr = get_post_op(reader)?;
-            let count = reader.u32()?;
-            answer.eof = Some(reader.bool()?);
-            let data = reader.opaque()?;
-            if data.len() != count as usize {
-                return Err(Malformed("READ count and data length differ"));
-            }
-            answer.data = Some(data.to_vec());
-        }
-        Op::Write { .. } => {
-            answer.changed.push(get_wcc(reader)?);
-            let count = reader.u32()?;
-            let granted = match reader.u32()? {
-                0 => Stable::Unstable,
-                1 => Stable::Data,
-                2 => Stable::File,
-                _ => return Err(Malformed("unknown stability")),
-            };
-            let _verifier: [u8; 8] = reader.fixed()?;
-            answer.written = Some((granted, count));
-        }
-        Op::Commit { .. } => {
-            answer.changed.push(get_wcc(reader)?);
-            let _verifier: [u8; 8] = reader.fixed()?;
-        }
-        Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Mknod { .. } => {
-            if !reader.bool()? {
+        Reply::Made(object, attr, dir) => {
+            if object.is_none() {
                 return Err(Malformed("a created object without a handle"));
             }
-            answer.object = Some(reader.opaque()?.to_vec());
-            answer.attr = get_post_op(reader)?;
-            answer.changed.push(get_wcc(reader)?);
+            answer.object = object;
+            answer.attr = attr.map(seen).transpose()?;
+            changed.push(dir);
         }
-        Op::Rename { .. } => {
-            answer.changed.push(get_wcc(reader)?);
-            answer.changed.push(get_wcc(reader)?);
+        Reply::Linked(attr, dir) => {
+            answer.attr = attr.map(seen).transpose()?;
+            changed.push(dir);
         }
-        Op::Link { .. } => {
-            answer.attr = get_post_op(reader)?;
-            answer.changed.push(get_wcc(reader)?);
+        Reply::Committed(_, around) => changed.push(around),
+        Reply::Done(all) => changed = all,
+        Reply::Entries { entries, eof, .. } => {
+            let entry = |entry: nfs3::Entry| {
+                Ok(Entry {
+                    name: Name(entry.name),
+                    fileid: entry.fileid,
+                    cookie: entry.cookie,
+                    attr: entry.attr.map(seen).transpose()?,
+                })
+            };
+            let entries: Result<Vec<Entry>, Malformed> = entries.into_iter().map(entry).collect();
+            (answer.entries, answer.eof) = (Some(entries?), Some(eof));
         }
-        Op::Readdir { .. } => return Err(Malformed("directories are decoded in pages")),
     }
-    reader.end()?;
+    let changed: Result<Vec<Around>, Malformed> = changed.into_iter().map(around).collect();
+    answer.changed = changed?;
     Ok(Ok(answer))
-}
-
-fn skip_failure(op: &Op, reader: &mut In<'_>) -> Result<(), Malformed> {
-    match op {
-        Op::Getattr { .. } => {}
-        Op::Lookup { .. } | Op::Readlink { .. } | Op::Read { .. } | Op::Readdir { .. } => {
-            get_post_op(reader)?;
-        }
-        Op::Rename { .. } => {
-            get_wcc(reader)?;
-            get_wcc(reader)?;
-        }
-        Op::Link { .. } => {
-            get_post_op(reader)?;
-            get_wcc(reader)?;
-        }
-        _ => {
-            get_wcc(reader)?;
-        }
-    }
-    Ok(())
-}
-
-/// Decodes a page of a directory.
-///
-/// # Errors
-/// As [`get_results`].
-pub fn get_page(mut reader: In<'_>, plus: bool) -> Result<Result<Page, Errno>, Malformed> {
-    let status = reader.u32()?;
-    let _attr = get_post_op(&mut reader)?;
-    if status != 0 {
-        reader.end()?;
-        return Ok(Err(errno(status)));
-    }
-    let bytes = reader.0.len();
-    let mut page = Page {
-        verifier: reader.fixed()?,
-        bytes,
-        ..Page::default()
-    };
-    while reader.bool()? {
-        let fileid = reader.u64()?;
-        let name = reader.opaque()?.into();
-        let cookie = reader.u64()?;
-        let mut attr = None;
-        if plus {
-            attr = get_post_op(&mut reader)?;
-            if reader.bool()? {
-                reader.opaque()?;
-            }
-        }
-        page.entries.push(Entry {
-            name,
-            fileid,
-            cookie,
-            attr,
-        });
-    }
-    page.eof = reader.bool()?;
-    reader.end()?;
-    Ok(Ok(page))
 }

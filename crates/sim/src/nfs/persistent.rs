@@ -1,11 +1,11 @@
 //! A client of NFSv4.2 with a persistent session, which sends COMPOUNDs that change names and attributes.
 
 use weir_nfs::Handled;
+use weir_testclient::Out;
+use weir_testclient::rpc::{Caller, call, results};
 
-use super::client::{Caller, call, results};
 use super::repeat::{Checked, NAMES, Sent};
 use super::server::Server;
-use super::xdr::Out;
 use crate::machine::Machine;
 use crate::rand::Choices;
 

@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 
 use weir_nfs::Handled;
+use weir_testclient::nfs3::{Call, Fattr, How, Reply, Sattr};
+use weir_testclient::rpc::{Caller, results};
 
-use super::client::{Caller, call, proc3, results};
 use super::persistent::{Compound, Session};
 use super::server::Server;
-use super::xdr::{In, Out};
 use crate::machine::{Machine, Sizes};
 use crate::rand::Choices;
 use crate::subject::Subject;
@@ -24,11 +24,15 @@ pub(super) type Checked<T = ()> = Result<T, String>;
 
 pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
+/// A call as it was sent.
+enum Request {
+    V3(u32, Call),
+    V4(Vec<u8>, Compound),
+}
+
 /// A call that succeeded.
 struct Done {
-    message: Vec<u8>,
-    /// What it is over NFSv4.
-    compound: Option<Compound>,
+    request: Request,
     /// The handle of what it made.
     handle: Option<Vec<u8>>,
     lsn: u64,
@@ -37,96 +41,48 @@ struct Done {
 /// Status, handle of what was made, and what the reply waits for.
 pub(super) type Sent = (u32, Option<Vec<u8>>, u64);
 
-fn send(server: &Server, machine: &Machine, message: &[u8]) -> Checked<Sent> {
-    let xid = u32::from_be_bytes([message[0], message[1], message[2], message[3]]);
-    let procedure = u32::from_be_bytes([message[20], message[21], message[22], message[23]]);
-    let Handled::Reply(reply, lsn) = server.handle(message, machine.now()) else {
+/// The reply, and what it waits for.
+fn exchange(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checked<(Reply, u64)> {
+    let message = call.message(xid, &Caller::default());
+    let Handled::Reply(reply, lsn) = server.handle(&message, machine.now()) else {
         return Err("no reply".into());
     };
-    let bytes = reply.message();
-    let decode = || {
-        let mut r: In<'_> = results(&bytes, xid)?;
-        let status = r.u32()?;
-        let makes = matches!(procedure, proc3::CREATE..=proc3::MKNOD);
-        let handle = match makes && status == 0 && r.bool()? {
-            true => Some(r.opaque()?.to_vec()),
-            false => None,
-        };
-        Ok((status, handle))
-    };
-    let (status, handle) = decode().map_err(|e: super::xdr::Malformed| e.0.to_owned())?;
-    Ok((status, handle, lsn.map_or(0, |lsn| lsn.0)))
+    let decoded = results(&reply.message(), xid).and_then(|results| call.decode(results));
+    let reply = decoded.map_err(|what| format!("{call:?}: {}", what.0))?;
+    Ok((reply, lsn.map_or(0, |lsn| lsn.0)))
 }
 
-fn attributes(out: &mut Out, mode: u32) {
-    out.u32(1).u32(mode);
-    (0..5).for_each(|_| {
-        out.u32(0);
-    });
+fn send(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checked<Sent> {
+    let (reply, lsn) = exchange(server, machine, xid, call)?;
+    Ok(match reply {
+        Reply::Error(status) => (status, None, lsn),
+        Reply::Made(handle, ..) => (0, handle, lsn),
+        _ => (0, None, lsn),
+    })
 }
 
 /// Any call, on `root` and on the file `target`, which is never removed.
-fn random(choices: &Choices, xid: u32, root: &[u8], target: &[u8]) -> Vec<u8> {
-    let name = || choices.pick(&NAMES).as_bytes();
-    let mode = choices.below(0o1000) as u32;
-    let at = |procedure: u32| {
-        let mut out = call(xid, weir_nfs::NFS_PROGRAM, 3, procedure, &Caller::default());
-        out.opaque(root).opaque(name());
-        out
-    };
+fn random(choices: &Choices, xid: u32, root: &[u8], target: &[u8]) -> Call {
+    let name = || choices.pick(&NAMES).as_bytes().to_vec();
+    let attr = Sattr::mode(choices.below(0o1000) as u32);
+    let dir = || root.to_vec();
     match choices.below(9) {
-        0 => {
-            let mut out = at(proc3::CREATE);
-            // GUARDED: a second execution would fail.
-            attributes(out.u32(1), mode);
-            out.0
-        }
-        1 => {
-            let mut out = at(proc3::CREATE);
-            out.u32(2).u64(u64::from(xid));
-            out.0
-        }
-        2 => {
-            let mut out = at(proc3::MKDIR);
-            attributes(&mut out, mode);
-            out.0
-        }
-        3 => {
-            let mut out = at(proc3::SYMLINK);
-            attributes(&mut out, mode);
-            out.opaque(b"target");
-            out.0
-        }
-        4 => at(proc3::REMOVE).0,
-        5 => at(proc3::RMDIR).0,
-        6 => {
-            let mut out = at(proc3::RENAME);
-            out.opaque(root).opaque(name());
-            out.0
-        }
-        7 => {
-            let mut out = call(
-                xid,
-                weir_nfs::NFS_PROGRAM,
-                3,
-                proc3::LINK,
-                &Caller::default(),
-            );
-            out.opaque(target).opaque(root).opaque(name());
-            out.0
-        }
-        _ => {
-            let mut out = call(
-                xid,
-                weir_nfs::NFS_PROGRAM,
-                3,
-                proc3::SETATTR,
-                &Caller::default(),
-            );
-            attributes(out.opaque(target), mode);
-            out.u32(0);
-            out.0
-        }
+        // A second execution would fail.
+        0 => Call::Create(dir(), name(), How::Guarded(attr)),
+        1 => Call::Create(dir(), name(), How::Exclusive(u64::from(xid).to_be_bytes())),
+        2 => Call::Mkdir(dir(), name(), attr),
+        3 => Call::Symlink(dir(), name(), attr, b"target".to_vec()),
+        4 => Call::Remove(dir(), name()),
+        5 => Call::Rmdir(dir(), name()),
+        6 => Call::Rename {
+            from: (dir(), name()),
+            to: (dir(), name()),
+        },
+        7 => Call::Link {
+            fh: target.to_vec(),
+            to: (dir(), name()),
+        },
+        _ => Call::Setattr(target.to_vec(), attr, None),
     }
 }
 
@@ -139,45 +95,22 @@ fn observe(
     target: &[u8],
 ) -> Checked<BTreeMap<String, Vec<u32>>> {
     let mut seen = BTreeMap::new();
-    let mut ask = |procedure: u32, args: &dyn Fn(&mut Out)| -> Checked<Vec<u32>> {
+    let mut ask = |call: Call| {
         *xid += 1;
-        let mut out = call(
-            *xid,
-            weir_nfs::NFS_PROGRAM,
-            3,
-            procedure,
-            &Caller::default(),
-        );
-        args(&mut out);
-        let Handled::Reply(reply, _) = server.handle(&out.0, machine.now()) else {
-            return Err("no reply".into());
-        };
-        let bytes = reply.message();
-        let rest = results(&bytes, *xid).map_err(|e| e.0.to_owned())?;
-        let words = rest
-            .0
-            .chunks(4)
-            .map(|w| w.iter().fold(0, |n, b| n << 8 | u32::from(*b)));
-        Ok(words.collect())
+        exchange(server, machine, *xid, &call).map(|(reply, _)| reply)
     };
+    let short = |attr: Fattr| vec![attr.kind, attr.mode, attr.nlink];
     for name in NAMES {
-        let words = ask(proc3::LOOKUP, &|out| {
-            out.opaque(root).opaque(name.as_bytes());
-        })?;
-        // Status; type, mode and links of the object. Without power, what has to be read is not known.
-        let found = match words.first() {
-            Some(0) => words.get(11..14).unwrap_or_default().to_vec(),
-            Some(2) => Vec::new(),
+        // Without power, what has to be read is not known.
+        let found = match ask(Call::Lookup(root.to_vec(), name.into()))? {
+            Reply::Found(_, Some(attr)) => short(attr),
+            Reply::Error(2) => Vec::new(),
             _ => continue,
         };
         seen.insert(name.to_owned(), found);
     }
-    let words = ask(proc3::GETATTR, &|out| {
-        out.opaque(target);
-    })?;
-    if words.first() == Some(&0) {
-        let attributes = words.get(1..4).unwrap_or_default();
-        seen.insert("the target".to_owned(), attributes.to_vec());
+    if let Reply::Attr(attr) = ask(Call::Getattr(target.to_vec()))? {
+        seen.insert("the target".to_owned(), short(attr));
     }
     Ok(seen)
 }
@@ -205,10 +138,12 @@ fn repeat(
     session: Option<&mut Session>,
     done: &Done,
 ) -> Checked<Sent> {
-    let (Some(session), Some(compound)) = (session, &done.compound) else {
-        return send(server, machine, &done.message);
+    let (session, message, compound) = match (session, &done.request) {
+        (Some(session), Request::V4(message, compound)) => (session, message, compound),
+        (_, Request::V3(xid, call)) => return send(server, machine, *xid, call),
+        (None, Request::V4(..)) => return Err("a COMPOUND without a session".into()),
     };
-    match session.send(server, machine, &done.message, compound)? {
+    match session.send(server, machine, message, compound)? {
         (Session::ENDED, ..) => {
             let message = session.message(compound);
             session.send(server, machine, &message, compound)
@@ -235,16 +170,9 @@ fn lives(seed: u64, v4: bool) -> Checked {
         if !lived {
             lived = true;
             xid += 1;
-            let mut out = call(
-                xid,
-                weir_nfs::NFS_PROGRAM,
-                3,
-                proc3::CREATE,
-                &Caller::default(),
-            );
-            out.opaque(&root).opaque(b"target");
-            attributes(out.u32(1), 0o644);
-            let (_, handle, lsn) = send(&server, &machine, &out.0)?;
+            let how = How::Guarded(Sattr::mode(0o644));
+            let create = Call::Create(root.clone(), b"target".to_vec(), how);
+            let (_, handle, lsn) = send(&server, &machine, xid, &create)?;
             target = handle.ok_or("no target")?;
             running
                 .engine
@@ -283,24 +211,23 @@ fn lives(seed: u64, v4: bool) -> Checked {
             .crash_at(machine.world.counts().events + choices.between(5, 400));
         for _ in 0..choices.between(20, 300) {
             xid += 1;
-            let (message, compound, sent) = match &mut session {
+            let (request, sent) = match &mut session {
                 Some(session) => {
                     let compound = Compound::random(&choices, xid, &root, &target);
                     let message = session.message(&compound);
                     let sent = session.send(&server, &machine, &message, &compound)?;
-                    (message, Some(compound), sent)
+                    (Request::V4(message, compound), sent)
                 }
                 None => {
-                    let message = random(&choices, xid, &root, &target);
-                    let sent = send(&server, &machine, &message)?;
-                    (message, None, sent)
+                    let call = random(&choices, xid, &root, &target);
+                    let sent = send(&server, &machine, xid, &call)?;
+                    (Request::V3(xid, call), sent)
                 }
             };
             let (status, handle, lsn) = sent;
             if status == 0 {
                 done.push(Done {
-                    message,
-                    compound,
+                    request,
                     handle,
                     lsn,
                 });

@@ -12,11 +12,12 @@ use std::time::Duration;
 use weir_base::{Clock, Time};
 use weir_nfs::{Config, ConnInfo, Handled, Service};
 use weir_store::aggregate::Aggregate;
+use weir_testclient::rpc::results;
+use weir_testclient::{Call, Caller, Malformed, Reply};
 use weir_vfs::grace::Records;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs};
 
-use super::client::{Caller, Page, call, get_page, get_results, put_args, put_readdir, results};
-use super::xdr::{In, Malformed, Out};
+use super::client::{answer, call_of, readdir};
 use crate::machine::{Machine, Running};
 use crate::model::{Errno, Op, Slot};
 use crate::subject::{Answer, Entry, Handle, Subject};
@@ -98,25 +99,17 @@ impl Server {
         }
     }
 
-    /// Performs a call as root; returns the results and the LSN that they wait for.
-    fn rpc(
-        &self,
-        program: u32,
-        procedure: u32,
-        args: &Out,
-        now: Time,
-    ) -> Result<(Vec<u8>, u64), Malformed> {
+    /// Performs a call as root; returns the reply and the LSN that it waits for.
+    fn rpc(&self, call: &Call, now: Time) -> Result<(Reply, u64), Malformed> {
         let xid = self.xid.replace(self.xid.get().wrapping_add(1));
-        let mut message = call(xid, program, 3, procedure, &Caller::default());
-        message.0.extend_from_slice(&args.0);
-        match self.handle(&message.0, now) {
+        match self.handle(&call.message(xid, &Caller::default()), now) {
             Handled::Reply(reply, lsn) => {
                 let bytes = reply.message();
                 if bytes.len() + 4 != reply.len() {
                     return Err(Malformed("the reply's length is not that of its pieces"));
                 }
-                let rest = results(&bytes, xid)?.0.to_vec();
-                Ok((rest, lsn.map_or(0, |lsn| lsn.0)))
+                let reply = call.decode(results(&bytes, xid)?)?;
+                Ok((reply, lsn.map_or(0, |lsn| lsn.0)))
             }
             _ => Err(Malformed("no reply")),
         }
@@ -132,10 +125,8 @@ impl Server {
         if let Op::Readdir { dir, entries } = op {
             return self.list(&handle(*dir), *entries, now);
         }
-        let mut args = Out::default();
-        let procedure = put_args(&mut args, op, handle, guard);
-        let (reply, lsn) = self.rpc(weir_nfs::NFS_PROGRAM, procedure, &args, now)?;
-        Ok(get_results(op, In(&reply))?.map(|answer| Answer { lsn, ..answer }))
+        let (reply, lsn) = self.rpc(&call_of(op, handle, guard), now)?;
+        Ok(answer(reply)?.map(|answer| Answer { lsn, ..answer }))
     }
 
     /// The whole directory, in small pages, by READDIR or READDIRPLUS.
@@ -145,24 +136,18 @@ impl Server {
         entries: u32,
         now: Time,
     ) -> Result<Result<Answer, Errno>, Malformed> {
-        let plus = entries % 2 == 0;
-        let (mut cookie, mut verifier) = (0, [0; 8]);
+        let (mut cookie, mut given) = (0, [0; 8]);
         let mut all: Vec<Entry> = Vec::new();
         loop {
-            let mut args = Out::default();
-            put_readdir(&mut args, dir, cookie, verifier, entries, plus);
-            let (reply, _) = self.rpc(weir_nfs::NFS_PROGRAM, 16 + u32::from(plus), &args, now)?;
-            let page = match get_page(In(&reply), plus)? {
-                Ok(page) => page,
+            let call = readdir(dir.to_vec(), cookie, given, entries, entries % 2 == 0);
+            let (reply, _) = self.rpc(&call, now)?;
+            if let Reply::Entries { verifier, .. } = reply {
+                given = verifier;
+            }
+            let (mut some, eof) = match answer(reply)? {
+                Ok(page) => (page.entries.unwrap_or_default(), page.eof == Some(true)),
                 Err(errno) => return Ok(Err(errno)),
             };
-            let Page {
-                verifier: given,
-                entries: mut some,
-                eof,
-                ..
-            } = page;
-            verifier = given;
             if some.is_empty() && !eof {
                 return Err(Malformed("an empty page that is not the last"));
             }
@@ -180,17 +165,10 @@ impl Server {
 
 impl Subject for Server {
     fn root(&mut self) -> Handle {
-        let mut args = Out::default();
-        args.opaque(b"/vol1");
-        let reply = self.rpc(weir_nfs::MOUNT_PROGRAM, 1, &args, Time::EPOCH);
-        let decoded = reply.and_then(|(bytes, _)| {
-            let mut reader = In(&bytes);
-            match reader.u32()? {
-                0 => Ok(reader.opaque()?.to_vec()),
-                _ => Err(Malformed("mount refused")),
-            }
-        });
-        decoded.unwrap_or_else(|what| panic!("MNT: {}", what.0))
+        match self.rpc(&Call::Mnt(b"/vol1".to_vec()), Time::EPOCH) {
+            Ok((Reply::Root(root), _)) => root,
+            other => panic!("MNT: {other:?}"),
+        }
     }
 
     fn call(

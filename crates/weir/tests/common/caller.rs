@@ -4,11 +4,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use socket2::{Domain, Socket, Type};
+use weir_testclient::nfs3::{self, Call, Reply, Sattr};
+use weir_testclient::{In, rpc};
 
 use super::{PATIENCE, record, reply, unique, words};
-
-const NFS: u32 = 100_003;
-const MOUNT: u32 = 100_005;
 
 /// What a connection's bytes go through.
 pub trait Stream: Read + Write {}
@@ -20,19 +19,6 @@ pub struct Caller {
     stream: Box<dyn Stream>,
     xid: u32,
     uid: u32,
-}
-
-/// XDR's variable-length opaque: the length, then the bytes (RFC 4506 section 4.10).
-pub fn opaque(bytes: &[u8]) -> Vec<u8> {
-    let mut out = words(&[bytes.len() as u32]);
-    out.extend_from_slice(bytes);
-    out.resize(out.len().next_multiple_of(4), 0);
-    out
-}
-
-/// A `sattr3` with a mode.
-fn sattr(mode: u32) -> Vec<u8> {
-    words(&[1, mode, 0, 0, 0, 0, 0])
 }
 
 impl Caller {
@@ -63,12 +49,16 @@ impl Caller {
         self
     }
 
-    /// The words of the results of a call.
-    pub fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> Vec<u32> {
-        let xid = self.send(program, procedure, args);
-        let answer = self.reply();
-        assert_eq!(answer[..6], [xid, 1, 0, 0, 0, 0], "not accepted");
-        answer[6..].to_vec()
+    /// Sends what `message` makes for the caller. The stamp is another each time.
+    fn put(&mut self, message: impl FnOnce(&rpc::Caller) -> Vec<u8>) {
+        let caller = rpc::Caller {
+            stamp: unique() as u32,
+            uid: self.uid,
+            gid: self.uid,
+            gids: Vec::new(),
+        };
+        self.stream.write_all(&record(&message(&caller))).unwrap();
+        self.stream.flush().unwrap();
     }
 
     /// The words of the next reply.
@@ -76,59 +66,86 @@ impl Caller {
         reply(&mut *self.stream)
     }
 
-    /// Sends a call without waiting for its reply; its transaction id.
-    pub fn send(&mut self, program: u32, procedure: u32, args: &[u8]) -> u32 {
+    /// The results in the next reply, which is to this XID.
+    fn results(&mut self, xid: u32) -> Vec<u8> {
+        let reply = words(&self.reply());
+        rpc::results(&reply, xid).unwrap().0.to_vec()
+    }
+
+    fn next_xid(&mut self) -> u32 {
         self.xid = self.xid.wrapping_add(1);
-        let mut cred = words(&[7]);
-        cred.extend(opaque(b"caller"));
-        cred.extend(words(&[self.uid, self.uid, 0]));
-        let mut body = words(&[self.xid, 0, 2, program, 3, procedure, 1]);
-        body.extend(opaque(&cred));
-        body.extend(words(&[0, 0]));
-        body.extend_from_slice(args);
-        self.stream.write_all(&record(&body)).unwrap();
-        self.stream.flush().unwrap();
         self.xid
+    }
+
+    /// The results of any call of any program.
+    pub fn call(&mut self, program: (u32, u32), procedure: u32, args: &[u8]) -> Vec<u8> {
+        let xid = self.next_xid();
+        self.put(|caller| {
+            let mut call = rpc::call(xid, program.0, program.1, procedure, caller);
+            call.0.extend_from_slice(args);
+            call.0
+        });
+        self.results(xid)
+    }
+
+    /// The reply to a call with this XID.
+    pub fn send(&mut self, xid: u32, call: &Call) -> Reply {
+        self.put(|caller| call.message(xid, caller));
+        call.decode(In(&self.results(xid))).unwrap()
+    }
+
+    /// Sends a call without waiting for its reply; its XID.
+    pub fn post(&mut self, call: &Call) -> u32 {
+        let xid = self.next_xid();
+        self.put(|caller| call.message(xid, caller));
+        xid
+    }
+
+    pub fn ask(&mut self, call: &Call) -> Reply {
+        let xid = self.next_xid();
+        self.send(xid, call)
     }
 
     /// MNT: the root's handle, or the status.
     pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, u32> {
-        let answer = self.call(MOUNT, 1, &opaque(path.as_bytes()));
-        match answer[0] {
-            0 => Ok(words(&answer[2..2 + answer[1] as usize / 4])),
-            status => Err(status),
+        match self.ask(&Call::Mnt(path.into())) {
+            Reply::Root(root) => Ok(root),
+            other => Err(status(&other)),
         }
     }
 
-    /// EXPORT: the words of the list.
+    /// EXPORT: the bytes of the list.
     pub fn exports(&mut self) -> String {
-        let answer = words(&self.call(MOUNT, 5, &[]));
-        String::from_utf8_lossy(&answer).into_owned()
+        let list = self.call((nfs3::MOUNT_PROGRAM, 3), 5, &[]);
+        String::from_utf8_lossy(&list).into_owned()
     }
 
     /// GETATTR: mode, or the status.
     pub fn getattr(&mut self, object: &[u8]) -> Result<u32, u32> {
-        let answer = self.call(NFS, 1, &opaque(object));
-        match answer[0] {
-            0 => Ok(answer[2]),
-            status => Err(status),
+        match self.ask(&Call::Getattr(object.into())) {
+            Reply::Attr(attr) => Ok(attr.mode),
+            other => Err(status(&other)),
         }
     }
 
     /// MKDIR: the owner of the new directory, or the status.
     pub fn mkdir(&mut self, dir: &[u8], name: &str) -> Result<u32, u32> {
-        let args = [opaque(dir), opaque(name.as_bytes()), sattr(0o755)].concat();
-        let answer = self.call(NFS, 9, &args);
-        match answer[0] {
-            // status; handle follows, length, handle; attributes follow, type, mode, nlink, uid
-            0 => Ok(answer[1 + 1 + 1 + 8 + 1 + 3]),
-            status => Err(status),
+        match self.ask(&Call::Mkdir(dir.into(), name.into(), Sattr::mode(0o755))) {
+            Reply::Made(_, Some(attr), _) => Ok(attr.uid),
+            other => Err(status(&other)),
         }
     }
 
     /// SETATTR of the mode: the status.
     pub fn chmod(&mut self, object: &[u8], mode: u32) -> u32 {
-        let args = [opaque(object), sattr(mode), words(&[0])].concat();
-        self.call(NFS, 2, &args)[0]
+        status(&self.ask(&Call::Setattr(object.into(), Sattr::mode(mode), None)))
+    }
+}
+
+/// The `nfsstat3` of a reply.
+pub fn status(reply: &Reply) -> u32 {
+    match reply {
+        Reply::Error(status) => *status,
+        _ => 0,
     }
 }
