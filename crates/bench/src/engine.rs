@@ -24,9 +24,13 @@ use crate::outbox::{Flush, Outbox};
 use crate::rpc::{self, LAST_FRAGMENT};
 use crate::tally::{Class, Tally};
 use crate::xdr::Reader;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bits of the XID that hold the slot; depth is at most 2^SLOT_BITS.
@@ -44,7 +48,10 @@ const MAX_RECORD: usize = 4 << 20;
 /// Receive calls on one connection before the others are served.
 const RECEIVES_PER_TURN: usize = 8;
 /// Longest wait of the event loop, which is how late a change of phase is seen.
-const TICK_MS: i32 = 5;
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 /// Pause before a call that got NFS3ERR_JUKEBOX is repeated.
 const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
 /// What epoll calls the timer of an open loop; connections have their numbers.
@@ -224,13 +231,7 @@ struct Thread<'a, 'r> {
 
 impl<'a, 'r> Thread<'a, 'r> {
     fn new(links: Vec<Link<'a>>, options: Options<'r>) -> Result<Self, BenchError> {
-        // SAFETY: plain system call; the descriptor it returns is ours alone.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(BenchError::Io("epoll".into(), io::Error::last_os_error()));
-        }
-        // SAFETY: `fd` was just created and has no other owner.
-        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll"))?;
         let now = clock::now_ns();
         let timer = match links.iter().any(|l| l.arrivals.is_some()) {
             true => Some((timer(&epoll)?, 0)),
@@ -247,7 +248,8 @@ impl<'a, 'r> Thread<'a, 'r> {
             stream
                 .set_nonblocking(true)
                 .map_err(BenchError::io("socket options"))?;
-            control(&epoll, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), i, false)?;
+            let number = EventData::new_u64(i as u64);
+            epoll::add(&epoll, &stream, number, EventFlags::IN).map_err(failed("epoll"))?;
             connections.push(Connection {
                 heads_only: options.heads_only && load.discards_reads(),
                 stream,
@@ -302,7 +304,7 @@ impl<'a, 'r> Thread<'a, 'r> {
             self.begin_all(i, now, stage);
             self.flush(i)?;
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let mut events = [MaybeUninit::uninit(); 64];
         let mut checked_ns = now;
         loop {
             let phase = stage.phase();
@@ -331,39 +333,27 @@ impl<'a, 'r> Thread<'a, 'r> {
                 return Ok(());
             }
             self.set_timer()?;
-            // SAFETY: `events` has room for the number of events given.
-            let n = unsafe {
-                libc::epoll_wait(
-                    self.epoll.as_raw_fd(),
-                    events.as_mut_ptr(),
-                    events.len() as i32,
-                    TICK_MS,
-                )
-            };
-            let n = match usize::try_from(n) {
-                Ok(n) => n,
-                Err(_) => {
-                    let e = io::Error::last_os_error();
-                    if e.kind() == io::ErrorKind::Interrupted {
-                        continue;
-                    }
-                    return Err(BenchError::Io("epoll_wait".into(), e));
-                }
+            let ready = match epoll::wait(&self.epoll, &mut events, Some(&TICK)) {
+                Ok((ready, _)) => ready,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(failed("epoll")(e)),
             };
             self.tally.wakeups += 1;
-            for event in events.iter().take(n) {
-                if event.u64 == TIMER {
+            let idle = ready.is_empty();
+            for event in ready {
+                let (number, flags) = (event.data.u64(), event.flags);
+                if number == TIMER {
                     continue;
                 }
-                let index = event.u64 as usize;
-                if event.events & !(libc::EPOLLOUT as u32) != 0 {
+                let index = number as usize;
+                if flags != EventFlags::OUT {
                     self.receive(index, stage)?;
                 }
                 self.flush(index)?;
             }
             self.begin_due(stage)?;
             self.tell(stage);
-            if n == 0 || clock::now_ns() - checked_ns > 5_000_000 {
+            if idle || clock::now_ns() - checked_ns > 5_000_000 {
                 checked_ns = clock::now_ns();
                 self.repeat_due(checked_ns)?;
                 self.watch(checked_ns)?;
@@ -434,28 +424,15 @@ impl<'a, 'r> Thread<'a, 'r> {
             return Ok(());
         };
         *set = due;
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: libc::timespec {
-                tv_sec: (due / 1_000_000_000) as libc::time_t,
-                tv_nsec: (due % 1_000_000_000) as libc::c_long,
+        let spec = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: (due / 1_000_000_000) as i64,
+                tv_nsec: (due % 1_000_000_000) as i64,
             },
         };
-        // SAFETY: `spec` is valid for the call; the descriptor is an open timer.
-        let result = unsafe {
-            libc::timerfd_settime(
-                timer.as_raw_fd(),
-                libc::TFD_TIMER_ABSTIME,
-                &raw const spec,
-                std::ptr::null_mut(),
-            )
-        };
-        if result < 0 {
-            return Err(BenchError::Io("timer".into(), io::Error::last_os_error()));
-        }
+        rustix::time::timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &spec)
+            .map_err(failed("timer"))?;
         Ok(())
     }
 
@@ -546,7 +523,12 @@ impl<'a, 'r> Thread<'a, 'r> {
             == Flush::Blocked;
         if blocked != c.wants_write {
             c.wants_write = blocked;
-            control(&self.epoll, libc::EPOLL_CTL_MOD, fd, i, blocked)?;
+            let flags = match blocked {
+                true => EventFlags::IN | EventFlags::OUT,
+                false => EventFlags::IN,
+            };
+            let number = EventData::new_u64(i as u64);
+            epoll::modify(&self.epoll, &c.stream, number, flags).map_err(failed("epoll"))?;
         }
         Ok(())
     }
@@ -834,56 +816,15 @@ fn recv(
 /// A timer of the monotonic clock in the epoll set. Edge-triggered, so that it need
 /// not be read: setting it anew clears it (timerfd_create(2)).
 fn timer(epoll: &OwnedFd) -> Result<OwnedFd, BenchError> {
-    // SAFETY: plain system call; the descriptor it returns is ours alone.
-    let fd = unsafe {
-        libc::timerfd_create(
-            libc::CLOCK_MONOTONIC,
-            libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(BenchError::Io("timer".into(), io::Error::last_os_error()));
-    }
-    // SAFETY: `fd` was just created and has no other owner.
-    let timer = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut event = libc::epoll_event {
-        events: (libc::EPOLLIN | libc::EPOLLET) as u32,
-        u64: TIMER,
-    };
-    // SAFETY: `event` is valid for the call; both descriptors are open.
-    let result =
-        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-    if result < 0 {
-        return Err(BenchError::Io(
-            "epoll_ctl".into(),
-            io::Error::last_os_error(),
-        ));
-    }
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let timer =
+        rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed("timer"))?;
+    let number = EventData::new_u64(TIMER);
+    let flags = EventFlags::IN | EventFlags::ET;
+    epoll::add(epoll, &timer, number, flags).map_err(failed("epoll"))?;
     Ok(timer)
 }
 
-fn control(
-    epoll: &OwnedFd,
-    operation: i32,
-    fd: RawFd,
-    index: usize,
-    write: bool,
-) -> Result<(), BenchError> {
-    let mut events = libc::EPOLLIN as u32;
-    if write {
-        events |= libc::EPOLLOUT as u32;
-    }
-    let mut event = libc::epoll_event {
-        events,
-        u64: index as u64,
-    };
-    // SAFETY: `event` is valid for the call; both descriptors are open.
-    let result = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &raw mut event) };
-    if result < 0 {
-        return Err(BenchError::Io(
-            "epoll_ctl".into(),
-            io::Error::last_os_error(),
-        ));
-    }
-    Ok(())
+fn failed(what: &'static str) -> impl Fn(Errno) -> BenchError {
+    move |e| BenchError::Io(what.into(), e.into())
 }

@@ -350,7 +350,15 @@ impl Server {
         let mut clock = libc::CLOCK_MONOTONIC;
         // SAFETY: the call writes the clock's number and nothing else.
         match unsafe { libc::clock_getcpuclockid(self.pid() as libc::pid_t, &raw mut clock) } {
-            0 => clock::read(clock),
+            0 => {
+                let mut now = libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
+                // SAFETY: `now` may be written; the call does not read it.
+                unsafe { libc::clock_gettime(clock, &raw mut now) };
+                now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+            }
             _ => 0,
         }
     }
