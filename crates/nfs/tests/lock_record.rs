@@ -187,7 +187,7 @@ fn open_files_without_a_name_stay_until_the_grace_period_is_over() {
             assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 1), GRANTED);
         }
         let ino = s.vfs.file_id(&file).unwrap().ino;
-        let mut cx = weir_vfs::Cx::new(s.now());
+        let mut cx = weir_vfs::EngineContext::new(s.now());
         let pin = s.volume.pin(&mut cx, ino).unwrap();
         assert_eq!(s.status(12, &X::new().o(&root).o(b"file")), 0);
         assert!(is_there(&s, &file));

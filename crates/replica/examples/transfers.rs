@@ -15,7 +15,7 @@ use weir_replica::pipe::{Pipe, Ran};
 use weir_replica::send::SendOptions;
 use weir_store::FramePool;
 use weir_store::aggregate::{Aggregate, Env, Location};
-use weir_volume::{CreateHow, Cx, Engine, EngineOptions, SetAttr, Stability, Volume};
+use weir_volume::{CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
 fn transfer(what: &str, from: &Arc<Volume>, base: Option<&str>, name: &str, to: &Arc<Volume>) {
     let begin = Instant::now();
@@ -55,7 +55,7 @@ fn main() {
     engine.protect("dst").unwrap();
     let set = SetAttr::default();
     let create = |dir: Ino, name: &str| {
-        let mut cx = Cx::new(clock.now());
+        let mut cx = EngineContext::new(clock.now());
         let how = CreateHow::Guarded;
         src.drive_blocking(&mut cx, |cx| {
             src.create(cx, dir, name.as_bytes(), how, &set)
@@ -69,7 +69,7 @@ fn main() {
     for i in 0..files {
         if i % 1000 == 0 {
             let name = format!("d{}", i / 1000);
-            let mut cx = Cx::new(clock.now());
+            let mut cx = EngineContext::new(clock.now());
             let done = src.drive_blocking(&mut cx, |cx| {
                 src.mkdir(cx, src.root(), name.as_bytes(), &set)
             });
@@ -82,7 +82,7 @@ fn main() {
     transfer("whole", &src, None, "files", &dst);
     for i in 0..100 {
         let ino = made[(i * made.len() / 100).min(made.len() - 1)];
-        let mut cx = Cx::new(clock.now());
+        let mut cx = EngineContext::new(clock.now());
         src.drive_blocking(&mut cx, |cx| {
             src.write(cx, ino, 0, &[i as u8; 4096], Stability::FileSync)
         })
@@ -94,7 +94,7 @@ fn main() {
     let mut data = vec![0; 1 << 20];
     for at in 0..mib {
         rng.fill(&mut data);
-        let mut cx = Cx::new(clock.now());
+        let mut cx = EngineContext::new(clock.now());
         src.drive_blocking(&mut cx, |cx| {
             src.write(cx, big, at << 20, &data, Stability::Unstable)
         })

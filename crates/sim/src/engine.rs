@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use weir_base::{Ino, Time};
 use weir_volume::{
-    Attr, Change, CreateHow, Cx, Done, FileKind, FsError, Pin, ReadDirLimit, SetAttr, SetHow,
-    SetIds, SetTime, Stability, Stop, Volume,
+    Attr, Change, CreateHow, Done, EngineContext, FileKind, FsError, Pin, ReadDirLimit, SetAttr,
+    SetHow, SetIds, SetTime, Stability, Stop, Volume,
 };
 
 use crate::machine::Running;
@@ -169,8 +169,8 @@ impl EngineSubject<'_> {
     /// As the operation.
     pub fn drive<T>(
         &self,
-        cx: &mut Cx,
-        mut op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+        cx: &mut EngineContext,
+        mut op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
         // An operation that makes no progress must fail the test, not hang it.
         for _ in 0..10_000 {
@@ -189,7 +189,7 @@ impl EngineSubject<'_> {
     }
 
     /// The whole directory, in pages of `limit` entries.
-    fn list(&self, cx: &mut Cx, dir: Ino, limit: u32) -> Result<Vec<Entry>, FsError> {
+    fn list(&self, cx: &mut EngineContext, dir: Ino, limit: u32) -> Result<Vec<Entry>, FsError> {
         let vol = &self.volume;
         let mut entries: Vec<Entry> = Vec::new();
         let mut cookie = 0;
@@ -255,7 +255,7 @@ impl EngineSubject<'_> {
         guard: Option<Time>,
     ) -> Result<Answer, FsError> {
         let vol = &self.volume;
-        let cx = &mut Cx::new(now);
+        let cx = &mut EngineContext::new(now);
         let ino = |slot: Slot| ino_of(&handle(slot));
         let mut answer = Answer::default();
         match op {

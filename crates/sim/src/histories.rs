@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 use weir_volume::{
-    CreateHow, Cx, DirEntry, Engine, FsError, ReadDirLimit, SetAttr, SetIds, Stability, Stop,
-    Volume,
+    CreateHow, DirEntry, Engine, EngineContext, FsError, ReadDirLimit, SetAttr, SetIds, Stability,
+    Stop, Volume,
 };
 
 use crate::machine::{Machine, Sizes, VOLUME};
@@ -38,10 +38,10 @@ pub(crate) const BLOCK: usize = 4096;
 
 pub(crate) fn run<T>(
     vol: &Volume,
-    op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+    op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
     let now = weir_base::Time { secs: 1, nanos: 0 };
-    vol.drive_blocking(&mut Cx::new(now), op)
+    vol.drive_blocking(&mut EngineContext::new(now), op)
 }
 
 pub(crate) fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {

@@ -19,7 +19,7 @@ use weir_replica::plan;
 use weir_replica::send::SendOptions;
 use weir_replica::transfer::TransferError;
 use weir_volume::{
-    CreateHow, Cx, Engine, FsError, SetAttr, SetHow, SetIds, Stability, Stop, Volume,
+    CreateHow, Engine, EngineContext, FsError, SetAttr, SetHow, SetIds, Stability, Stop, Volume,
 };
 
 use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
@@ -43,7 +43,7 @@ struct Side {
 /// An attribute of every file: what its blocks hold.
 const ATTRIBUTE: &[u8] = b"user.blocks";
 
-fn vol_xattr(vol: &Volume, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Stop> {
+fn vol_xattr(vol: &Volume, cx: &mut EngineContext, ino: Ino) -> Result<Vec<u8>, Stop> {
     vol.xattr(cx, ino, ATTRIBUTE)
 }
 
@@ -361,7 +361,8 @@ impl Story<'_> {
                     blocks[at..at + len].copy_from_slice(&piece);
                     let from = (ino, (first * BLOCK) as u64);
                     let (to, len) = ((ino, (at * BLOCK) as u64), (len * BLOCK) as u64);
-                    let clone = |cx: &mut Cx| vol.clone_range(SetIds::Keep, cx, from, to, len);
+                    let clone =
+                        |cx: &mut EngineContext| vol.clone_range(SetIds::Keep, cx, from, to, len);
                     run(&vol, clone).map_err(failed)?;
                 }
             }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_base::{Ino, Time};
-use weir_volume::{CreateHow, Cx, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume};
+use weir_volume::{
+    CreateHow, EngineContext, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume,
+};
 
 use crate::machine::{DATA, LOG, Machine, Sizes};
 use crate::rand::Choices;
@@ -115,9 +117,9 @@ impl Ground {
         Ok(ground)
     }
 
-    fn cx(&self) -> Cx {
+    fn cx(&self) -> EngineContext {
         let tick = self.ticks.fetch_add(1, Ordering::Relaxed);
-        Cx::new(Time {
+        EngineContext::new(Time {
             secs: 1_700_000_000 + (tick / 1_000_000) as i64,
             nanos: (tick % 1_000_000) as u32 * 1000,
         })
@@ -125,14 +127,14 @@ impl Ground {
 
     fn try_run<T>(
         &self,
-        mut op: impl FnMut(&Volume, &mut Cx) -> Result<T, Stop>,
+        mut op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
         let mut cx = self.cx();
         self.volume
             .drive_blocking(&mut cx, |cx| op(&self.volume, cx))
     }
 
-    fn run<T>(&self, op: impl FnMut(&Volume, &mut Cx) -> Result<T, Stop>) -> Checked<T> {
+    fn run<T>(&self, op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>) -> Checked<T> {
         self.try_run(op).map_err(|error| format!("failed: {error}"))
     }
 

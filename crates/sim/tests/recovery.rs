@@ -6,14 +6,17 @@ use std::sync::Arc;
 use weir_base::{Ino, Time};
 use weir_sim::machine::{Machine, Running, Sizes};
 use weir_sim::rand::Choices;
-use weir_volume::{CreateHow, Cx, FsError, SetAttr, Stability, Stop, Volume};
+use weir_volume::{CreateHow, EngineContext, FsError, SetAttr, Stability, Stop, Volume};
 
 const FILES: u64 = 40;
 const BLOCKS: u64 = 48;
 const BLOCK: usize = 4096;
 
-fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Result<T, FsError> {
-    vol.drive_blocking(&mut Cx::new(Time::EPOCH), op)
+fn run<T>(
+    vol: &Volume,
+    op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
+) -> Result<T, FsError> {
+    vol.drive_blocking(&mut EngineContext::new(Time::EPOCH), op)
 }
 
 fn name(file: u64) -> Vec<u8> {

@@ -4,7 +4,7 @@
 //! [`Operand::guard`] reads the list and puts what it grants the caller in the attributes; without a list that costs
 //! one comparison.
 
-use crate::Cx;
+use crate::EngineContext;
 use crate::access::{W, X, grants, owns, require};
 use crate::acl::{Acl, mask};
 use crate::error::{Error, Halt, Outcome};
@@ -19,7 +19,7 @@ use weir_volume::{Attr, Change, Done, FileKind, Guard};
 impl<A: AccessModel> Operand<'_, A> {
     /// Puts what the inode's list grants the caller in its attributes, if it has one.
     #[inline]
-    pub(crate) fn guard(&self, cx: &mut Cx, attr: &mut Attr) -> Result<(), Halt> {
+    pub(crate) fn guard(&self, cx: &mut EngineContext, attr: &mut Attr) -> Result<(), Halt> {
         match attr.guard {
             Guard::Mode | Guard::Granted(_) => Ok(()),
             Guard::Acl => self.guard_by_list(cx, attr),
@@ -27,14 +27,14 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     #[cold]
-    fn guard_by_list(&self, cx: &mut Cx, attr: &mut Attr) -> Result<(), Halt> {
+    fn guard_by_list(&self, cx: &mut EngineContext, attr: &mut Attr) -> Result<(), Halt> {
         let acl = self.list(cx, attr)?;
         attr.guard = Guard::Granted(acl.granted(attr, &self.who.unix));
         Ok(())
     }
 
     /// The inode's list, or what its mode says if it has none (any more).
-    pub(crate) fn list(&self, cx: &mut Cx, attr: &Attr) -> Result<Acl, Halt> {
+    pub(crate) fn list(&self, cx: &mut EngineContext, attr: &Attr) -> Result<Acl, Halt> {
         let stored = match (attr.guard, self.file.namespace) {
             (Guard::Mode, _) | (_, Namespace::Snapshots) => None,
             (_, namespace) => Reading::new(&self.export.volume, namespace)?.acl(cx, attr.ino)?,
@@ -47,7 +47,12 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Whether the caller may take an entry out of a directory, sticky or not. By a directory's list: if that lets entries be
     /// deleted, or the entry's own list lets it be (RFC 8881 §6.2.1.3.2).
-    pub(crate) fn may_remove(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Result<(), Halt> {
+    pub(crate) fn may_remove(
+        &self,
+        cx: &mut EngineContext,
+        dir: &Attr,
+        name: &[u8],
+    ) -> Result<(), Halt> {
         let who = &self.who.unix;
         if dir.guard == Guard::Mode || who.is_root() {
             return Ok(require(dir, who, W | X)?);
@@ -67,7 +72,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has none or nothing changes.
     pub(crate) fn list_under(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         attr: &Attr,
         mode: Option<u32>,
     ) -> Result<Option<Vec<u8>>, Halt> {
@@ -84,7 +89,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Sets list and mode of an inode together, unless others' claims forbid it.
     pub(crate) fn put_list(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         list: &[u8],
         mode: u32,

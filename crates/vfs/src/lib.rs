@@ -51,4 +51,4 @@ pub use weir_qos::{Direction, Metadata};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;
 
-pub use weir_volume::{Cx, Volume};
+pub use weir_volume::{EngineContext, Volume};

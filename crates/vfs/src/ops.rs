@@ -18,7 +18,7 @@ use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads
 use crate::session::{AccessModel, ClientKey};
 use crate::snapdir::{self, FileRef, Reading};
 use crate::vfs::Vfs;
-use crate::{Cx, Volume};
+use crate::{EngineContext, Volume};
 use std::borrow::Cow;
 use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
@@ -124,7 +124,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Attributes of a directory that is to be changed or searched.
-    fn directory(&self, cx: &mut Cx) -> Result<Attr> {
+    fn directory(&self, cx: &mut EngineContext) -> Result<Attr> {
         let attr = self.attr(cx)?;
         if attr.kind == FileKind::Directory {
             Ok(attr)
@@ -133,12 +133,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
     }
 
-    pub(crate) fn attr(&self, cx: &mut Cx) -> Result<Attr> {
+    pub(crate) fn attr(&self, cx: &mut EngineContext) -> Result<Attr> {
         self.attr_in(cx, self.file.namespace)
     }
 
     /// Attributes of the same inode elsewhere in the volume.
-    pub(crate) fn attr_in(&self, cx: &mut Cx, namespace: Namespace) -> Result<Attr> {
+    pub(crate) fn attr_in(&self, cx: &mut EngineContext, namespace: Namespace) -> Result<Attr> {
         let ino = self.file.ino;
         match namespace {
             Namespace::Snapshots => self.snapshots_attr(cx, ino),
@@ -241,7 +241,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
-    pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<(Found, FileRef)> {
+    pub(crate) fn find(&self, cx: &mut EngineContext, name: &[u8]) -> Result<(Found, FileRef)> {
         if let Err(e) = check_name(name) {
             self.directory(cx)?;
             return Err(e.into());
@@ -300,7 +300,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     /// Checks the making of `name`; returns the attributes to make it with, and what was heard of claims.
     fn making(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         name: &[u8],
         kind: FileKind,
         attrs: &SetAttr,
@@ -392,7 +392,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Checks that the entry may be taken out of the directory.
-    fn unlinking(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Result<()> {
+    fn unlinking(&self, cx: &mut EngineContext, dir: &Attr, name: &[u8]) -> Result<()> {
         let who = &self.who.unix;
         self.may_remove(cx, dir, name)?;
         if dir.mode & access::S_ISVTX != 0 && !who.is_root() {
@@ -403,7 +403,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// The checks of REMOVE and RMDIR.
-    fn removing(&self, cx: &mut Cx, name: &[u8]) -> Result<Heard> {
+    fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
@@ -498,7 +498,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     /// The checks of a rename that concern what is renamed and replaced.
     fn renaming(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         source: &Attr,
         from: &[u8],
         target: &Attr,
@@ -673,7 +673,7 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             let (reading, len) = (self.reading()?, charged.bytes());
             let ino = self.file.ino;
-            let read = |cx: &mut Cx, guard: Option<Guard>| {
+            let read = |cx: &mut EngineContext, guard: Option<Guard>| {
                 passage::heard(
                     cx,
                     |cx, heard| {

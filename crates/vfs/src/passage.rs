@@ -9,7 +9,7 @@
 //! could conflict with it, and fail with [`Error::Grace`], if one of these clients may have had something binding. A client
 //! that has claimed holds only what does not conflict with the others' claims.
 
-use crate::Cx;
+use crate::EngineContext;
 use crate::claims::{Event, Heard, Passage, Range};
 use crate::error::{Error, Halt};
 use crate::handle::{FileId, Namespace};
@@ -121,7 +121,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Whether others let these names be changed; with `linked`, also that this file gets another one.
     pub(crate) fn pass_names(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         changes: &[Change<'_>],
         linked: Option<Ino>,
     ) -> Result<Heard, Halt> {

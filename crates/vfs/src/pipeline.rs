@@ -59,11 +59,11 @@ use std::borrow::Cow;
 use std::task::Poll;
 use weir_base::{Time, VolumeId};
 use weir_qos::{Direction, Metadata, Nanos};
-use weir_volume::{CallKey, Cx};
+use weir_volume::{CallKey, EngineContext};
 
 /// One operation's context, kept while it is run again: what was fetched for it, and what it was charged.
 pub struct OpContext {
-    pub(crate) engine: Cx,
+    pub(crate) engine: EngineContext,
     /// The connection that it came over: those of one client take turns.
     flow: u64,
     /// When it arrived, on the monotonic clock, if the caller knows.
@@ -83,7 +83,7 @@ impl OpContext {
     /// The context of an operation requested at `now` over the connection `flow`.
     pub fn new(now: Time, flow: u64, arrived: Option<Nanos>) -> OpContext {
         OpContext {
-            engine: Cx::new(now),
+            engine: EngineContext::new(now),
             flow,
             arrived,
             charge: None,
@@ -291,7 +291,7 @@ impl<A> Operand<'_, A> {
     pub(crate) fn run<T>(
         &self,
         cx: &mut OpContext,
-        operation: impl FnOnce(&mut Cx) -> Result<T, Halt>,
+        operation: impl FnOnce(&mut EngineContext) -> Result<T, Halt>,
     ) -> Outcome<T> {
         operation(&mut cx.engine).map_err(|halt| halt.of(&self.export.volume))
     }

@@ -21,7 +21,7 @@ use crate::error::{Error, Halt};
 use crate::handle::Namespace;
 use crate::pipeline::Operand;
 use crate::session::AccessModel;
-use crate::{Cx, Volume};
+use crate::{EngineContext, Volume};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Attributes of the directory of snapshots of `dir`, which must exist.
-    pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Result<Attr> {
+    pub(crate) fn snapshots_attr(&self, cx: &mut EngineContext, dir: Ino) -> Result<Attr> {
         let volume = &self.export.volume;
         let of = Reading::new(volume, Namespace::Live)?.getattr(cx, dir)?;
         if of.kind != FileKind::Directory {
@@ -147,7 +147,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// an ordinary one.
     pub(crate) fn lookup_snapshots(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         name: &[u8],
     ) -> Result<Option<(Found, FileRef)>> {
         let (volume, dir) = (&self.export.volume, self.file.ino);
@@ -231,7 +231,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// a client that wants them looks the names up.
     pub(crate) fn list_snapshots(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         cookie: u64,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
     ) -> Result<ReadDirOut> {
@@ -277,7 +277,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Lists the volume's root, with the directory of snapshots if that is to be listed.
     pub(crate) fn list_with_snapshots(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         cookie: u64,
         limit: ReadDirLimit,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,

@@ -14,9 +14,9 @@ use weir_store::{FramePool, MemDevice};
 use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Who};
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
 use weir_vfs::{
-    AccessModel, Admissions, Cx, Error, Export, FileId, Flavour, Groups, HandleKey, Identity,
-    Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Transport, Unfinished,
-    Vfs, Volume, Writes,
+    AccessModel, Admissions, EngineContext, Error, Export, FileId, Flavour, Groups, HandleKey,
+    Identity, Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Transport,
+    Unfinished, Vfs, Volume, Writes,
 };
 use weir_volume::{Attr, Engine, EngineOptions};
 
@@ -61,7 +61,7 @@ impl Server {
         let vfs = Vfs::new(HandleKey::new([9; 16], [9; 16]));
         let rules = vec![Rule::open(Squash::None)];
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
-        let made = volume.drive_blocking(&mut Cx::new(now()), |cx| {
+        let made = volume.drive_blocking(&mut EngineContext::new(now()), |cx| {
             let attrs = SetAttr::default();
             volume.create(cx, volume.root(), b"file", CreateHow::Guarded, &attrs)
         });
@@ -108,8 +108,8 @@ impl Server {
 
     /// The first byte, as a client that caches the file reads it.
     fn first(&self) -> Option<u8> {
-        let mut cx = Cx::new(now());
-        let read = |cx: &mut Cx| self.volume.read(cx, self.file.ino, 0, 1);
+        let mut cx = EngineContext::new(now());
+        let read = |cx: &mut EngineContext| self.volume.read(cx, self.file.ino, 0, 1);
         let out = self.volume.drive_blocking(&mut cx, read).unwrap();
         out.slices().next().and_then(|bytes| bytes.first().copied())
     }

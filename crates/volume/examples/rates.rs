@@ -10,7 +10,9 @@ use std::time::Instant;
 use weir_base::{Ino, Rng, SeededRng, SystemClock, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_volume::{CreateHow, Cx, Engine, EngineOptions, SetAttr, Stability, Stop, Volume};
+use weir_volume::{
+    CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability, Stop, Volume,
+};
 
 fn measure(what: &str, times: u64, mut op: impl FnMut(u64)) {
     let start = Instant::now();
@@ -21,8 +23,9 @@ fn measure(what: &str, times: u64, mut op: impl FnMut(u64)) {
     println!("{what:28} {each:9.0} ns");
 }
 
-fn run<T>(vol: &Volume, now: Time, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> T {
-    vol.drive_blocking(&mut Cx::new(now), op).unwrap()
+fn run<T>(vol: &Volume, now: Time, op: impl FnMut(&mut EngineContext) -> Result<T, Stop>) -> T {
+    vol.drive_blocking(&mut EngineContext::new(now), op)
+        .unwrap()
 }
 
 fn main() {

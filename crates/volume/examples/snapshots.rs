@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weir_base::{Clock, Rng, SystemClock, SystemRng};
 use weir_store::FramePool;
 use weir_store::aggregate::{Aggregate, Env, Location};
-use weir_volume::{CreateHow, Cx, Engine, EngineOptions, SetAttr, Stability};
+use weir_volume::{CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability};
 
 const FILE: u64 = 256 << 20;
 const WRITE: usize = 64 << 10;
@@ -34,7 +34,7 @@ fn main() {
         .create_volume("v", (0, 0), 0o755, clock.now(), &*rng)
         .unwrap();
     let file = {
-        let mut cx = Cx::new(clock.now());
+        let mut cx = EngineContext::new(clock.now());
         let how = CreateHow::Guarded;
         let attrs = SetAttr::default();
         vol.drive_blocking(&mut cx, |cx| vol.create(cx, vol.root(), b"f", how, &attrs))
@@ -44,7 +44,7 @@ fn main() {
     };
     let write = |off: u64, how| {
         let data = vec![off as u8; WRITE];
-        let mut cx = Cx::new(clock.now());
+        let mut cx = EngineContext::new(clock.now());
         let done = vol
             .drive_blocking(&mut cx, |cx| vol.write(cx, file, off, &data, how))
             .unwrap();
@@ -84,7 +84,7 @@ fn main() {
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..500 {
             let begin = Instant::now();
-            let mut cx = Cx::new(clock.now());
+            let mut cx = EngineContext::new(clock.now());
             let done = vol
                 .drive_blocking(&mut cx, |cx| {
                     vol.setattr(cx, vol.root(), &SetAttr::default(), None)

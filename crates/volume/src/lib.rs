@@ -35,7 +35,7 @@ pub use lifecycle::recovery::Recovered;
 pub use lifecycle::scrub::{ScrubFault, ScrubWatch, Scrubbed};
 pub use ops::pin::Pin;
 pub use ops::side::SetHow;
-pub use overlay::cx::Cx;
+pub use overlay::context::EngineContext;
 pub use overlay::receiving::Incoming;
 pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;

@@ -8,7 +8,7 @@ use weir_store::{Device, FramePool, MemDevice};
 
 use crate::check::{CheckOptions, Report, check_on, repair_on};
 use crate::lifecycle::engine::{Engine, EngineOptions};
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::volume::Volume;
 use crate::types::{CreateHow, SetAttr, Stability, Stop};
 
@@ -56,8 +56,9 @@ impl Machine {
     }
 }
 
-pub(crate) fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> T {
-    vol.drive_blocking(&mut Cx::new(Time::EPOCH), op).unwrap()
+pub(crate) fn run<T>(vol: &Volume, op: impl FnMut(&mut EngineContext) -> Result<T, Stop>) -> T {
+    vol.drive_blocking(&mut EngineContext::new(Time::EPOCH), op)
+        .unwrap()
 }
 
 /// Makes a file in the root.
@@ -69,6 +70,6 @@ pub(crate) fn create(vol: &Volume, name: &[u8]) -> Ino {
 
 /// Writes a number of blocks, unstable.
 pub(crate) fn write(vol: &Volume, file: Ino, block: u64, data: &[u8]) {
-    let put = |cx: &mut Cx| vol.write(cx, file, block * 4096, data, Stability::Unstable);
+    let put = |cx: &mut EngineContext| vol.write(cx, file, block * 4096, data, Stability::Unstable);
     run(vol, put);
 }

@@ -471,7 +471,7 @@ fn the_first_read_after_a_change_is_noted() {
     let f = create(&vol, vol.root(), "f");
     write(&vol, f, 0, b"data", Stability::FileSync);
     let at = |secs: i64| {
-        let mut cx = weir_volume::Cx::new(Time { secs, nanos: 0 });
+        let mut cx = weir_volume::EngineContext::new(Time { secs, nanos: 0 });
         let out = vol
             .drive_blocking(&mut cx, |cx| vol.read(cx, f, 0, 10))
             .unwrap();

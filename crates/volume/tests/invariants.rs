@@ -6,7 +6,7 @@ mod common;
 
 use common::{Machine, create, now, run};
 use weir_base::invariant;
-use weir_volume::{Cx, FsError, SetAttr, Stability};
+use weir_volume::{EngineContext, FsError, SetAttr, Stability};
 
 #[test]
 fn a_violated_invariant_ends_changes_and_nothing_else() {
@@ -79,7 +79,7 @@ fn whoever_waits_for_durability_is_told() {
     std::thread::scope(|s| {
         let waiting = s.spawn(|| {
             for n in 0.. {
-                let mut cx = Cx::new(now());
+                let mut cx = EngineContext::new(now());
                 let name = format!("file {n}");
                 let how = weir_volume::CreateHow::Guarded;
                 let made = vol.drive_blocking(&mut cx, |cx| {

@@ -9,7 +9,7 @@ use common::{Machine, crash, create, now, read, run, write};
 use weir_base::{BlockAddr, Ino};
 use weir_store::{Device, MemDevice};
 use weir_volume::check::Fault;
-use weir_volume::{Cx, Engine, FsError, Stability, Stop, Volume};
+use weir_volume::{Engine, EngineContext, FsError, Stability, Stop, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -54,7 +54,7 @@ fn free(engine: &Engine) -> u64 {
 }
 
 /// The first step of a large write: its data is on its way.
-fn begin(vol: &Volume, cx: &mut Cx, file: Ino, off: u64, data: &[u8]) {
+fn begin(vol: &Volume, cx: &mut EngineContext, file: Ino, off: u64, data: &[u8]) {
     let stop = vol.write(cx, file, off, data, Stability::FileSync);
     assert_eq!(stop.unwrap_err(), Stop::Land);
 }
@@ -78,7 +78,7 @@ fn it_is_written_once_and_survives() {
     let (m, engine, vol, file) = quiet(1);
     let data = contents(0..64, 1);
     let before = engine.aggregate().log().fill().0;
-    let mut cx = Cx::new(now());
+    let mut cx = EngineContext::new(now());
     begin(&vol, &mut cx, file, 0, &data);
     assert_eq!(vol.resume_blocking(&mut cx, Stop::Land), Ok(()));
     assert!(
@@ -227,7 +227,7 @@ fn what_is_given_up_half_way_leaves_nothing() {
     let (_m, engine, vol, file) = quiet(4);
     let before = free(&engine);
     for landed in [false, true] {
-        let mut cx = Cx::new(now());
+        let mut cx = EngineContext::new(now());
         begin(&vol, &mut cx, file, 0, &contents(0..64, 1));
         if landed {
             vol.resume_blocking(&mut cx, Stop::Land).unwrap();
@@ -352,7 +352,7 @@ fn a_large_commit_writes_once_too() {
         write(&vol, file, at * BLOCK as u64, &data, Stability::Unstable);
     }
     let before = engine.aggregate().log().fill().0;
-    let mut cx = Cx::new(now());
+    let mut cx = EngineContext::new(now());
     let mut rounds = 0;
     let done = loop {
         match vol.commit(&mut cx, file, 0, 0) {
@@ -388,7 +388,7 @@ fn a_large_commit_writes_once_too() {
 fn a_commit_is_not_undone_by_what_happens_meanwhile() {
     let (m, engine, vol, file) = quiet(9);
     write(&vol, file, 0, &contents(0..100, 1), Stability::Unstable);
-    let mut cx = Cx::new(now());
+    let mut cx = EngineContext::new(now());
     assert_eq!(vol.commit(&mut cx, file, 0, 0).unwrap_err(), Stop::Land);
     let page = |block: u64, version| contents(block..block + 1, version);
     write(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{Machine, create, now, write};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_store::cache::CacheStats;
-use weir_volume::{Cx, Engine, Stability, Stop, Volume};
+use weir_volume::{Engine, EngineContext, Stability, Stop, Volume};
 
 const FILE: u64 = 24 << 20;
 const PART: usize = 1 << 20;
@@ -52,7 +52,7 @@ impl Opened {
     }
 
     fn read(&mut self, n: u64, ino: Ino, off: u64, len: usize) {
-        let mut cx = Cx::new(now());
+        let mut cx = EngineContext::new(now());
         let mut waited = false;
         let out = loop {
             match self.vol.read(&mut cx, ino, off, len) {

@@ -14,7 +14,7 @@ use weir_control::backend::{
     SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
-use weir_vfs::{Clients, Cx, Export, Flavours, Protocols, Rule, Transport, Vfs, Volume};
+use weir_vfs::{Clients, EngineContext, Export, Flavours, Protocols, Rule, Transport, Vfs, Volume};
 use weir_volume::{Engine, Snapshot};
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
@@ -305,7 +305,7 @@ impl Backend for Node {
 
     fn set_root_mode(&self, key: &str, mode: u32) -> Outcome<()> {
         let volume = self.find(key)?;
-        let mut cx = Cx::new(self.clock.now());
+        let mut cx = EngineContext::new(self.clock.now());
         let set = SetAttr {
             mode: Some(mode),
             ..SetAttr::default()

@@ -112,7 +112,7 @@ fn calls_may_be_repeated() {
 
     let root = || {
         let volume = node.find("v-1").unwrap();
-        let mut cx = Cx::new(node.clock.now());
+        let mut cx = EngineContext::new(node.clock.now());
         volume.getattr(&mut cx, volume.root()).unwrap()
     };
     assert_eq!(root().mode, 0o750);
@@ -297,7 +297,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
     volume(&node, "v-1");
     let parent = node.find("v-1").unwrap();
     let make = |volume: &Volume, name: &str| {
-        let mut cx = Cx::new(node.clock.now());
+        let mut cx = EngineContext::new(node.clock.now());
         let (root, set) = (volume.root(), SetAttr::default());
         let made =
             volume.drive_blocking(&mut cx, |cx| volume.mkdir(cx, root, name.as_bytes(), &set));

@@ -20,7 +20,9 @@ use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
-use weir_vfs::{Clients, Cx, Export, FileId, HandleKey, Namespace, Rule, Squash, Vfs, Volume};
+use weir_vfs::{
+    Clients, EngineContext, Export, FileId, HandleKey, Namespace, Rule, Squash, Vfs, Volume,
+};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::backend::Node;
@@ -229,14 +231,14 @@ impl Conn {
 /// Writes a file of `len` bytes and returns it.
 fn file(volume: &Volume, name: &str, len: usize) -> FileId {
     let now = Time { secs: 1, nanos: 0 };
-    let mut cx = Cx::new(now);
+    let mut cx = EngineContext::new(now);
     let (root, attrs) = (volume.root(), SetAttr::default());
     let made = volume.drive_blocking(&mut cx, |cx| {
         volume.create(cx, root, name.as_bytes(), CreateHow::Guarded, &attrs)
     });
     let ino = made.unwrap().value.ino;
     let data = vec![1; len];
-    let mut cx = Cx::new(now);
+    let mut cx = EngineContext::new(now);
     volume
         .drive_blocking(&mut cx, |cx| {
             volume.write(cx, ino, 0, &data, Stability::FileSync)

@@ -14,7 +14,7 @@ use serde_json::json;
 use weir_base::{Rng, SystemClock, SystemRng};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool};
-use weir_volume::{Cx, Engine, EngineOptions, SetAttr};
+use weir_volume::{Engine, EngineContext, EngineOptions, SetAttr};
 
 /// An aggregate with these volumes, each with a directory `old-NAME`, and without a catalog.
 fn old_folder(data: &Path, names: &[&str]) {
@@ -37,7 +37,7 @@ fn old_folder(data: &Path, names: &[&str]) {
             .create_volume(name, (0, 0), 0o751, now, &*rng)
             .unwrap();
         let dir = format!("old-{name}");
-        let mut cx = Cx::new(now);
+        let mut cx = EngineContext::new(now);
         volume
             .drive_blocking(&mut cx, |cx| {
                 volume.mkdir(cx, volume.root(), dir.as_bytes(), &SetAttr::default())

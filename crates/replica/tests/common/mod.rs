@@ -12,8 +12,8 @@ use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_volume::check::{CheckOptions, Report, check_on};
 use weir_volume::{
-    Attr, CreateHow, Cx, DirEntry, Engine, EngineOptions, FileKind, FsError, ReadDirLimit, SetAttr,
-    Stability, Stop, Volume,
+    Attr, CreateHow, DirEntry, Engine, EngineContext, EngineOptions, FileKind, FsError,
+    ReadDirLimit, SetAttr, Stability, Stop, Volume,
 };
 
 /// Devices that survive the engine on them.
@@ -93,8 +93,11 @@ pub fn now() -> Time {
     }
 }
 
-pub fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Result<T, FsError> {
-    vol.drive_blocking(&mut Cx::new(now()), op)
+pub fn run<T>(
+    vol: &Volume,
+    op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
+) -> Result<T, FsError> {
+    vol.drive_blocking(&mut EngineContext::new(now()), op)
 }
 
 pub fn create(vol: &Volume, dir: Ino, name: &str) -> Ino {

@@ -6,7 +6,9 @@ use weir_base::Time;
 use weir_nfs::Handled;
 use weir_store::aggregate::Aggregate;
 use weir_store::log::Log;
-use weir_volume::{CreateHow, Cx, Outgoing, Sent, SetAttr, SetHow, Stability, StreamPosition};
+use weir_volume::{
+    CreateHow, EngineContext, Outgoing, Sent, SetAttr, SetHow, Stability, StreamPosition,
+};
 
 use super::wire::{calls_on, every_op};
 use crate::machine::{DATA, LOG, Machine, Running, Sizes};
@@ -117,7 +119,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
 fn beyond_nfs3(running: &Running) {
     let (engine, vol) = (&running.engine, &running.volume);
     let set = SetAttr::default();
-    let _ = vol.drive_blocking(&mut Cx::new(Time::EPOCH), |cx| {
+    let _ = vol.drive_blocking(&mut EngineContext::new(Time::EPOCH), |cx| {
         let how = CreateHow::Unchecked;
         let file = vol.create(cx, vol.root(), b"beyond", how, &set)?.value.ino;
         vol.write(cx, file, 0, &[7; 9000], Stability::FileSync)?;

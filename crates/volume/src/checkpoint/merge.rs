@@ -18,26 +18,25 @@ use std::sync::Arc;
 use weir_base::limits::engine::{
     MERGE_EDITS as BATCH_BYTES, MERGE_REPORT as REPORT_BYTES, REAP_WINDOWS, SCAN_WINDOWS,
 };
-use weir_base::{BLOCK_SIZE, BlockAddr, Ino, invariant};
+use weir_base::{Ino, invariant};
 use weir_store::block::page_crc;
 use weir_store::cp::Run;
 use weir_store::frame::Frame;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
-use weir_store::{BlockPtr, CpWriter, StoreError};
+use weir_store::{CpWriter, StoreError};
 
 use crate::format::reading::{after, get, scan};
-use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, WINDOW, Window, kind};
+use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, Window, kind};
 use crate::format::shared_runs::{Counted, SharedRuns};
-use crate::overlay::delta::{Delta, FileDelta};
+use crate::overlay::delta::Delta;
 use crate::overlay::direct::LONGEST_WRITE;
 use crate::overlay::receiving::{Batch, Changed};
 use crate::overlay::volume::Volume;
 
+mod file;
+mod place;
 mod shares;
-
-/// Windows of a file, by their keys.
-type Windows = Vec<(Key, Window)>;
 
 /// What merging a volume gave.
 pub(crate) struct Merged {
@@ -152,9 +151,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             let counted = self.progress - before;
             // Saturates: recovery has read pages that it was not charged for.
             self.progressed(delta.charge.bytes().saturating_sub(counted));
-            if self.bytes > BATCH_BYTES {
-                self.apply()?;
-            }
+            self.apply_if_full()?;
         }
         self.apply()?;
         Ok(Merged {
@@ -225,10 +222,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             Edit::Del(_) => 64,
         };
         self.edits.push(edit);
-        match self.bytes > BATCH_BYTES {
-            true => self.apply(),
-            false => Ok(()),
-        }
+        self.apply_if_full()
     }
 
     /// Changes blocks of one window.
@@ -261,14 +255,18 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
         self.blocks += window.stored() as i64 - before;
         self.free_blocks(gone.into_iter())?;
+        self.put_window(key, &window, had);
+        self.apply_if_full()
+    }
+
+    /// Edits a window's record; `had`: it has one.
+    fn put_window(&mut self, key: Key, window: &Window, had: bool) {
         if !window.is_empty() {
             let mut value = Vec::with_capacity(64);
             window.encode(&mut value);
-            return self.record(Edit::Put(key, value));
-        }
-        match had {
-            true => self.record(Edit::Del(key)),
-            false => Ok(()),
+            self.put(key, value);
+        } else if had {
+            self.del(key);
         }
     }
 
@@ -280,6 +278,14 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     fn del(&mut self, key: Key) {
         self.bytes += 64;
         self.edits.push(Edit::Del(key));
+    }
+
+    /// Applies the edits if they take all the memory that they may.
+    fn apply_if_full(&mut self) -> Result<(), StoreError> {
+        match self.bytes > BATCH_BYTES {
+            true => self.apply(),
+            false => Ok(()),
+        }
     }
 
     fn apply(&mut self) -> Result<(), StoreError> {
@@ -309,7 +315,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             self.change_top = self.change_top.max(rec.change);
         }
         if delta.dead {
-            if !delta.fresh {
+            if !delta.new {
                 self.del(Key::new(ino.0, kind::INODE, 0));
                 if !self.reap(ino)? {
                     self.put(Key::new(0, kind::ORPHAN, ino.0), Vec::new());
@@ -326,13 +332,13 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(known) = &self.known {
             rec.blocks = match known.get(&ino) {
                 Some(blocks) => *blocks,
-                None if delta.fresh => 0,
+                None if delta.new => 0,
                 None => self.stored_blocks(ino)?,
             };
         }
         let mut result = None;
         if let Some(data) = &delta.data {
-            let change = self.file(ino, delta.fresh, data)?;
+            let change = self.file(ino, delta.new, data)?;
             self.blocks += change;
             let change = change + self.cloned.get(&ino).copied().unwrap_or(0);
             let guard = self.vol.core.agg.guard();
@@ -361,7 +367,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                     Dirent::borrowed(entry).encode(&mut value);
                     self.put(key, value);
                 }
-                None if delta.fresh => {}
+                None if delta.new => {}
                 None => self.del(key),
             }
         }
@@ -369,7 +375,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             let key = Key::new(ino.0, *kind, *sub);
             match value {
                 Some(value) => self.put(key, value.to_vec()),
-                None if delta.fresh => {}
+                None if delta.new => {}
                 None => self.del(key),
             }
         }
@@ -425,9 +431,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
             // Saturates: what is read together is done together.
             self.budget = self.budget.saturating_sub(keys.len() as u64);
-            if self.bytes > BATCH_BYTES {
-                self.apply()?;
-            }
+            self.apply_if_full()?;
             match keys.last() {
                 Some((last, _)) if more => from = after(*last),
                 _ => return Ok(true),
@@ -452,296 +456,6 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             });
         }
         Ok(())
-    }
-
-    /// Merges a file's data; returns the change of its number of blocks.
-    fn file(&mut self, ino: Ino, fresh: bool, data: &FileDelta) -> Result<i64, StoreError> {
-        let cut = if fresh { Some(0) } else { data.cut_at() };
-        let mut change = 0i64;
-        if let Some(cut) = cut.filter(|_| !fresh) {
-            change -= self.cut_windows(ino, cut, data)?;
-        }
-        if !fresh {
-            for (first, end) in data.punched() {
-                change -= self.punch_windows(ino, (first, end), data)?;
-            }
-        }
-        let placed = self.place(data)?;
-        // The window that a cut falls into changes even if no page falls into it.
-        let split = cut
-            .filter(|c| !fresh && c % WINDOW != 0)
-            .map(Window::start_of);
-        let mut placed = placed.into_iter().peekable();
-        let mut split = split;
-        loop {
-            let start = match (placed.peek(), split) {
-                (None, None) => break,
-                (Some((b, _)), None) => Window::start_of(*b),
-                (None, Some(s)) => s,
-                (Some((b, _)), Some(s)) => s.min(Window::start_of(*b)),
-            };
-            if split == Some(start) {
-                split = None;
-            }
-            let key = Key::new(ino.0, kind::EXTENT, start);
-            let cloned = data.shares().within(start..start + WINDOW).next();
-            let old = match cut {
-                Some(cut) if start >= cut && cloned.is_none() => None,
-                _ => match get(self.src, &self.old, &key)? {
-                    Some(value) => Some(Window::decode(&value).ok_or_else(|| damaged(key))?),
-                    None => None,
-                },
-            };
-            let before = old.as_ref().map_or(0, Window::stored) as i64;
-            let had = old.is_some();
-            let mut window = old.unwrap_or(Window::EMPTY);
-            let mut gone: Vec<Stored> = Vec::new();
-            for (block, slot) in (start..).zip(&mut window.blocks) {
-                if data.hides(block) {
-                    gone.extend(slot.take());
-                }
-            }
-            while let Some((block, stored)) = placed.next_if(|(b, _)| Window::start_of(*b) == start)
-            {
-                match window.blocks.get_mut((block - start) as usize) {
-                    Some(slot) => gone.extend(slot.replace(stored)),
-                    None => {
-                        invariant!(self.vol.core.agg.guard() => false, "block {block} of inode {ino} in the window at {start}");
-                    }
-                }
-            }
-            self.free_blocks(gone.into_iter())?;
-            change += window.stored() as i64 - before;
-            if window.is_empty() {
-                if had {
-                    self.del(key);
-                }
-            } else {
-                let mut value = Vec::new();
-                window.encode(&mut value);
-                self.put(key, value);
-            }
-            if self.bytes > BATCH_BYTES {
-                self.apply()?;
-            }
-        }
-        Ok(change)
-    }
-
-    /// Takes a range out of the windows that are not changed besides; returns how many blocks they had there.
-    fn punch_windows(
-        &mut self,
-        ino: Ino,
-        (first, end): (u64, u64),
-        data: &FileDelta,
-    ) -> Result<i64, StoreError> {
-        let mut from = Key::new(ino.0, kind::EXTENT, Window::start_of(first));
-        let to = Key::new(ino.0, kind::EXTENT, Window::start_of(end - 1));
-        // The window of a cut is changed with it.
-        let cut = data.cut_at().filter(|cut| cut % WINDOW != 0);
-        let mut freed = 0;
-        loop {
-            let (found, next) = self.windows(from, to)?;
-            for (key, mut window) in found {
-                // Saturates: the last window ends with the numbers.
-                let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
-                let with_pages = data.pages().range(range.clone()).next().is_some();
-                if with_pages || cut.is_some_and(|cut| range.contains(&cut)) {
-                    continue;
-                }
-                // Another range may have been taken out of it already: all that are in it go at once, with the first.
-                let own = data.punched().find(|(_, end)| *end > key.sub);
-                if own != Some((first, end)) {
-                    continue;
-                }
-                let mut gone: Vec<Stored> = Vec::new();
-                for (block, slot) in (key.sub..).zip(&mut window.blocks) {
-                    if data.hides(block) {
-                        gone.extend(slot.take());
-                    }
-                }
-                freed += gone.len() as i64;
-                self.put_rest(key, window, gone)?;
-            }
-            if self.bytes > BATCH_BYTES {
-                self.apply()?;
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(freed),
-            }
-        }
-    }
-
-    /// Frees blocks that were taken out of a window, and puts what is left of it.
-    fn put_rest(&mut self, key: Key, window: Window, gone: Vec<Stored>) -> Result<(), StoreError> {
-        if gone.is_empty() {
-            // All of it was cloned there since.
-            return Ok(());
-        }
-        self.free_blocks(gone.into_iter())?;
-        if window.is_empty() {
-            self.del(key);
-        } else {
-            let mut value = Vec::new();
-            window.encode(&mut value);
-            self.put(key, value);
-        }
-        Ok(())
-    }
-
-    /// Some of the old tree's windows between two keys, in order, and the key to go on from if there may be more.
-    fn windows(&self, from: Key, to: Key) -> Result<(Windows, Option<Key>), StoreError> {
-        let mut found: Vec<(Key, Option<Window>)> = Vec::new();
-        scan(self.src, &self.old, from, to, &mut |key, value| {
-            found.push((key, Window::decode(value)));
-            if found.len() < SCAN_WINDOWS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        let last = found.last().filter(|_| found.len() == SCAN_WINDOWS);
-        let next = last.map(|(key, _)| after(*key));
-        let whole = |(key, window): (Key, Option<Window>)| Some((key, window?));
-        let found: Option<Windows> = found.into_iter().map(whole).collect();
-        Ok((found.ok_or_else(|| damaged(from))?, next))
-    }
-
-    /// Frees the windows wholly behind a cut; returns how many blocks they had.
-    fn cut_windows(&mut self, ino: Ino, cut: u64, data: &FileDelta) -> Result<i64, StoreError> {
-        let first = cut.next_multiple_of(WINDOW);
-        let mut from = Key::new(ino.0, kind::EXTENT, first);
-        let to = Key::new(ino.0, kind::EXTENT, u64::MAX);
-        let mut freed = 0;
-        loop {
-            let (found, next) = self.windows(from, to)?;
-            for (key, mut window) in found {
-                // Saturates: a number from the disk.
-                let behind = key.sub.saturating_add(WINDOW);
-                let with_pages = data.pages().range(key.sub..=behind - 1).next().is_some();
-                if data.shares().within(key.sub..behind).next().is_some() {
-                    // What was cloned there since stays.
-                    if !with_pages {
-                        let slots = (key.sub..).zip(&mut window.blocks);
-                        let hidden = slots.filter(|(block, _)| data.hides(*block));
-                        let gone: Vec<Stored> = hidden.filter_map(|(_, s)| s.take()).collect();
-                        freed += gone.len() as i64;
-                        self.put_rest(key, window, gone)?;
-                    }
-                    continue;
-                }
-                freed += window.stored() as i64;
-                self.free_blocks(window.blocks.iter().flatten().copied())?;
-                // A window that has pages again is put, which is its one edit.
-                if !with_pages {
-                    self.del(key);
-                }
-            }
-            if self.bytes > BATCH_BYTES {
-                self.apply()?;
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(freed),
-            }
-        }
-    }
-
-    /// Gives every page that has none its place on the device and queues its writing.
-    fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
-        let mut placed = Vec::with_capacity(data.pages().len());
-        let mut run: Vec<(u64, Frame, u32)> = Vec::new();
-        let mut adopted = (BlockAddr(0), 0);
-        for (block, page) in data.pages().iter() {
-            if let Some(place) = &page.placed {
-                self.write_run(&mut run, &mut placed)?;
-                let (first, count) = adopted;
-                if first.0 + u64::from(count) != place.addr.0 {
-                    self.adopt(adopted)?;
-                    adopted = (place.addr, 0);
-                }
-                adopted.1 += 1;
-                let stored = Stored {
-                    addr: place.addr,
-                    birth: self.cp.generation(),
-                    crc: place.crc,
-                };
-                if let Some(frame) = &page.frame {
-                    self.keep(stored, frame);
-                }
-                placed.push((block, stored));
-                continue;
-            }
-            let Some(frame) = &page.frame else {
-                unreachable!("a page is somewhere");
-            };
-            run.push((block, frame.clone(), page_crc(frame)));
-            if run.len() == LONGEST_WRITE {
-                self.write_run(&mut run, &mut placed)?;
-            }
-        }
-        self.adopt(adopted)?;
-        self.write_run(&mut run, &mut placed)?;
-        Ok(placed)
-    }
-
-    /// Takes blocks into the checkpoint that have been written already.
-    fn adopt(&mut self, (addr, count): (BlockAddr, u32)) -> Result<(), StoreError> {
-        if count > 0 {
-            self.cp.commit(addr, count)?;
-            self.progressed(u64::from(count) * BLOCK_SIZE as u64);
-        }
-        Ok(())
-    }
-
-    fn write_run(
-        &mut self,
-        run: &mut Vec<(u64, Frame, u32)>,
-        placed: &mut Vec<(u64, Stored)>,
-    ) -> Result<(), StoreError> {
-        let birth = self.cp.generation();
-        let mut rest = std::mem::take(run);
-        while !rest.is_empty() {
-            let (addr, count) = self.cp.alloc(rest.len() as u32, None)?;
-            let tail = rest.split_off((count as usize).min(rest.len()));
-            for (i, (block, frame, crc)) in (0u64..).zip(&rest) {
-                let stored = Stored {
-                    addr: BlockAddr(addr.0 + i),
-                    birth,
-                    crc: *crc,
-                };
-                self.keep(stored, frame);
-                placed.push((*block, stored));
-            }
-            self.progressed((rest.len() * BLOCK_SIZE) as u64);
-            self.give_way();
-            self.cp
-                .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
-            rest = tail;
-        }
-        Ok(())
-    }
-
-    /// Leaves the log its share of the device, once for each longest write.
-    fn give_way(&mut self) {
-        let written = self.cp.written();
-        if written - self.gave_way >= LONGEST_WRITE as u64 {
-            self.gave_way = written;
-            let bytes = written * BLOCK_SIZE as u64;
-            self.vol.core.schedule.give_way(bytes);
-        }
-    }
-
-    /// Leaves a page that is being written in the cache, where reads find it
-    /// once the overlay is dropped.
-    fn keep(&self, stored: Stored, frame: &Frame) {
-        let ptr = BlockPtr {
-            addr: stored.addr,
-            birth: stored.birth,
-            crc: stored.crc,
-        };
-        self.vol.core.agg.cache().insert(ptr, frame.clone());
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) struct InodeRec {
 impl InodeRec {
     pub(crate) const LEN: usize = 100;
 
-    /// A fresh inode with one link (two for a directory).
+    /// A new inode with one link (two for a directory).
     pub(crate) fn new(kind: FileKind, mode: u32, now: Time) -> InodeRec {
         InodeRec {
             kind,

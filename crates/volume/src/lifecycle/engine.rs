@@ -217,7 +217,7 @@ impl Engine {
             let inode = Arc::new(Inode::new(ROOT_INO, top));
             let entered = Entered::with(pass, &vol);
             vol.touch(&entered, &inode, &mut inode.state.write(), &mut reservation)
-                .fresh = true;
+                .new = true;
             vol.table.insert_new(&inode);
             drop(entered);
             (vol, lsn)

@@ -18,7 +18,7 @@ use crate::format::catalog::MirrorRec;
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::ROOT_INO;
 use crate::lifecycle::engine::Engine;
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::receiving::Receiving;
 use crate::overlay::role::{State, Writers};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
@@ -214,7 +214,7 @@ impl Engine {
         }
         // What is being deleted would be deleted from what arrives.
         self.cp_now()?;
-        let mut cx = Cx::new(Time::EPOCH);
+        let mut cx = EngineContext::new(Time::EPOCH);
         let top = vol.drive_blocking(&mut cx, |cx| vol.inode(cx, ROOT_INO))?;
         if !live.catalog.lock().orphans.is_empty() || !live.unlinked.is_empty() {
             return Err(FsError::NotEmpty);

@@ -22,7 +22,7 @@ use weir_store::{BlockPtr, Frame, StoreError};
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::mirror::{Position, SnapshotHold};
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::inode::malformed;
 use crate::overlay::receiving::Incoming;
 use crate::overlay::root::RootState;
@@ -90,7 +90,7 @@ impl Source<'_> {
             match crate::overlay::event::block_on(self.cache().fetch(ptrs)) {
                 Err(StoreError::NoMemory) => {
                     let wait = Stop::Wait(Backpressure::Memory);
-                    let mut cx = Cx::new(Time::EPOCH);
+                    let mut cx = EngineContext::new(Time::EPOCH);
                     let waited = self.0.resume_blocking(&mut cx, wait);
                     waited.map_err(|_| StoreError::NoMemory)?;
                 }

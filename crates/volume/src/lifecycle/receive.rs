@@ -35,7 +35,7 @@ use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
 use crate::format::side;
 use crate::lifecycle::mirror::Position;
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::{LiveVolume, Volume};
@@ -302,7 +302,7 @@ impl Receive {
     }
 
     fn frame(&self) -> Result<FrameMut, FsError> {
-        let mut cx = Cx::new(Time::EPOCH);
+        let mut cx = EngineContext::new(Time::EPOCH);
         self.vol.drive_blocking(&mut cx, |_| self.vol.frame())
     }
 
@@ -325,7 +325,7 @@ impl Receive {
         };
         let windows = next.windows.len() as u64;
         let pages = next.pages.len() as u64;
-        let mut cx = Cx::new(Time::EPOCH);
+        let mut cx = EngineContext::new(Time::EPOCH);
         let charge = vol.drive_blocking(&mut cx, |cx| {
             let blocks = pages + windows + leaves + 2;
             let mut reservation = vol.reserve(cx, blocks)?;

@@ -21,9 +21,10 @@ use crate::format::calls::DoneCall;
 use crate::format::edit::{self, Crcs, Edit};
 use crate::format::record::{InodeRec, Placed, blocks_of};
 use crate::ops::clone_range::Contents;
+use crate::overlay::context::EngineContext;
 use crate::overlay::core::Core;
-use crate::overlay::cx::Cx;
-use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, RANGE_BYTES};
+use crate::overlay::delta::{Delta, ENTRY_BYTES};
+use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
@@ -157,7 +158,7 @@ fn failed(e: FsError) -> StoreError {
 impl LiveVolume {
     /// An inode for recovery; `None` if it does not exist.
     fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
-        let mut cx = Cx::new(Time::EPOCH);
+        let mut cx = EngineContext::new(Time::EPOCH);
         match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
             Ok(inode) => {
                 let dead = inode.state.read().dead;
@@ -194,7 +195,7 @@ impl LiveVolume {
         // Saturates: a number from the log.
         self.counters.begin_inodes_at(ino.0.saturating_add(1));
         let found = self.existing(ino)?;
-        let (inode, fresh) = match (found, &edit) {
+        let (inode, new) = match (found, &edit) {
             (Some(inode), _) => (inode, false),
             (None, Edit::Inode { rec, .. }) => (
                 Arc::new(Inode::new(ino, InodeRec { blocks: 0, ..*rec })),
@@ -230,7 +231,7 @@ impl LiveVolume {
             Edit::Inode { rec, .. } => {
                 self.counters.raise_top(rec.change);
                 let delta = self.touch(&pass, &inode, st, &mut reservation);
-                delta.fresh |= fresh;
+                delta.new |= new;
                 st.rec = InodeRec {
                     blocks: st.rec.blocks,
                     ..rec
@@ -238,7 +239,7 @@ impl LiveVolume {
                 if st.rec.nlink == 0 {
                     live.unlinked.insert(ino);
                 }
-                if fresh {
+                if new {
                     self.table.insert_new(&inode);
                 }
             }
@@ -315,7 +316,7 @@ impl LiveVolume {
             | Edit::Position(_)
             | Edit::Client { .. } => {}
             Edit::Cut { size, .. } => {
-                let mut cx = Cx::new(Time::EPOCH);
+                let mut cx = EngineContext::new(Time::EPOCH);
                 let tail = loop {
                     match self.cut_tail(&mut cx, ino, st, size) {
                         Ok(tail) => break tail,

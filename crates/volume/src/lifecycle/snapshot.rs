@@ -31,7 +31,7 @@ use crate::format::catalog::{check_label, check_name};
 use crate::format::edit::{Edits, SnapshotEdit};
 use crate::format::identity::SnapshotIdentity;
 use crate::lifecycle::mirror::SnapshotHold;
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::role::{Ancestry, State};
 use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
 use crate::overlay::volume::{Live, Volume};
@@ -70,7 +70,7 @@ impl Volume {
     }
 
     fn wait_to_retry(&self, stop: Stop) -> Result<(), FsError> {
-        self.resume_blocking(&mut Cx::new(Time::EPOCH), stop)
+        self.resume_blocking(&mut EngineContext::new(Time::EPOCH), stop)
     }
 
     fn durable(&self, lsn: Lsn) -> Result<(), FsError> {

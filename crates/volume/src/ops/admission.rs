@@ -12,7 +12,7 @@
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::SPACE_WAITS;
 
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
@@ -22,7 +22,11 @@ pub(crate) const SMALL_OP: u64 = 2048;
 
 impl Volume {
     /// Reserves `blocks` of the volume's limit and of the aggregate.
-    pub(crate) fn reserve(&self, cx: &mut Cx, blocks: u64) -> Result<Reservation<'_>, Stop> {
+    pub(crate) fn reserve(
+        &self,
+        cx: &mut EngineContext,
+        blocks: u64,
+    ) -> Result<Reservation<'_>, Stop> {
         self.reserve_beside(cx, blocks, 0)
     }
 
@@ -30,7 +34,7 @@ impl Volume {
     /// have room in the volume.
     pub(crate) fn reserve_beside(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         blocks: u64,
         allocated: u64,
     ) -> Result<Reservation<'_>, Stop> {
@@ -46,7 +50,7 @@ impl Volume {
     }
 
     #[cold]
-    fn no_space(&self, cx: &mut Cx) -> Stop {
+    fn no_space(&self, cx: &mut EngineContext) -> Stop {
         if cx.space_waits < SPACE_WAITS && self.core.totals().blocks() > 0 {
             cx.space_waits += 1;
             return Stop::Wait(Backpressure::Space);
@@ -58,7 +62,7 @@ impl Volume {
     /// and else out of the floor.
     pub(crate) fn reserve_for_delete(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         blocks: u64,
     ) -> Result<Reservation<'_>, Stop> {
         let agg = &self.core.agg;

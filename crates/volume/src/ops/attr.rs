@@ -7,8 +7,8 @@ use weir_store::node::Key;
 use crate::format::edit::Edits;
 use crate::format::record::{DOS_ATTRIBUTES, InodeRec, SYMLINK_PIECE, blocks_of, kind};
 use crate::ops::admission::SMALL_OP;
-use crate::overlay::cx::Cx;
-use crate::overlay::delta::Page;
+use crate::overlay::context::EngineContext;
+use crate::overlay::file_delta::Page;
 use crate::overlay::inode::{State, alive, malformed, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Attr, Change, Done, FileKind, FsError, SetAttr, SetTime, StatFs, Stop};
@@ -47,7 +47,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale`, `Io`.
-    pub fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Stop> {
+    pub fn getattr(&self, cx: &mut EngineContext, ino: Ino) -> Result<Attr, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;
@@ -62,7 +62,7 @@ impl Volume {
     /// on a directory), `FileTooBig`, `NoSpace`, `ReadOnly`, `Io`.
     pub fn setattr(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         set: &SetAttr,
         guard: Option<Time>,
@@ -77,7 +77,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn setattr_if<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         set: &SetAttr,
         guard: Option<Time>,
@@ -154,7 +154,7 @@ impl Volume {
     /// needed: bytes behind the end must read as zeros should the file grow.
     pub(crate) fn cut_tail(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         size: u64,
@@ -185,7 +185,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Invalid` if it is none, `Stale`, `Io`.
-    pub fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<(Vec<u8>, Attr), Stop> {
+    pub fn readlink(&self, cx: &mut EngineContext, ino: Ino) -> Result<(Vec<u8>, Attr), Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;

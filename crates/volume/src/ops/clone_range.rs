@@ -30,8 +30,8 @@ use crate::format::edit::Edits;
 use crate::format::record::{InodeRec, WINDOW, Window, blocks_of, kind};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::data::regular;
-use crate::overlay::cx::{Cx, Source};
-use crate::overlay::delta::{Page, Piece, RANGE_BYTES};
+use crate::overlay::context::{EngineContext, Source};
+use crate::overlay::file_delta::{Page, Piece, RANGE_BYTES};
 use crate::overlay::inode::{Inode, Locked, State, malformed, stamped};
 use crate::overlay::shares::{Seen, Share};
 use crate::overlay::volume::Volume;
@@ -72,7 +72,7 @@ impl Volume {
     pub fn clone_range(
         &self,
         set_ids: SetIds,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         from: (Ino, u64),
         to: (Ino, u64),
         len: u64,
@@ -88,7 +88,7 @@ impl Volume {
     pub fn clone_range_if<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         from: (Ino, u64),
         to: (Ino, u64),
         len: u64,
@@ -184,7 +184,7 @@ impl Volume {
         let mut open: SmallVec<[Range<u64>; 4]> = smallvec![range];
         for delta in st.layers() {
             let Some(data) = &delta.data else {
-                if delta.fresh {
+                if delta.new {
                     // Nothing below it counts.
                     open.clear();
                 }
@@ -213,7 +213,7 @@ impl Volume {
                     return None;
                 }
             }
-            if delta.fresh {
+            if delta.new {
                 below.clear();
             }
             open = below;
@@ -254,8 +254,8 @@ impl Volume {
         let mut found = found.unwrap_or_default();
         for (block, frame) in &mut found.pages {
             if frame.is_none() {
-                let mut cx = Cx::new(Time::EPOCH);
-                let read = |cx: &mut Cx| self.block(cx, source.ino, &st, *block);
+                let mut cx = EngineContext::new(Time::EPOCH);
+                let read = |cx: &mut EngineContext| self.block(cx, source.ino, &st, *block);
                 let base = self.drive_blocking(&mut cx, read);
                 let base = base.map_err(|error| {
                     StoreError::Format(format!("cannot apply the log: {error}").into())
@@ -272,7 +272,7 @@ impl Volume {
     }
 
     /// The contents of a block in the tree in which it is seen; `None` for a hole.
-    pub(crate) fn seen(&self, cx: &mut Cx, seen: &Seen) -> Result<Option<Frame>, Stop> {
+    pub(crate) fn seen(&self, cx: &mut EngineContext, seen: &Seen) -> Result<Option<Frame>, Stop> {
         let start = Window::start_of(seen.block);
         let key = Key::new(seen.ino.0, kind::EXTENT, start);
         let src = Source {
@@ -302,7 +302,7 @@ impl Volume {
 /// Checks the request; `None`: it is nothing.
 fn plan(
     locked: &Locked<'_>,
-    cx: &Cx,
+    cx: &EngineContext,
     set_ids: SetIds,
     from: (Ino, u64),
     to: (Ino, u64),

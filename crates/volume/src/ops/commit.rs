@@ -21,9 +21,10 @@ use weir_store::Frame;
 
 use crate::format::edit::Edits;
 use crate::ops::admission::SMALL_OP;
-use crate::overlay::cx::Cx;
-use crate::overlay::delta::{Delta, Layer, Page};
+use crate::overlay::context::EngineContext;
+use crate::overlay::delta::Delta;
 use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::file_delta::{Layer, Page};
 use crate::overlay::inode::{State, alive};
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, Volume};
@@ -35,7 +36,13 @@ impl Volume {
     ///
     /// # Errors
     /// `IsDir`, `Invalid`, `ReadOnly` if the aggregate is poisoned, `Stale`, `Io`.
-    pub fn commit(&self, cx: &mut Cx, ino: Ino, off: u64, len: u64) -> Result<Done<Change>, Stop> {
+    pub fn commit(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        off: u64,
+        len: u64,
+    ) -> Result<Done<Change>, Stop> {
         self.writable()?;
         let inode = self.inode(cx, ino)?;
         let block = BLOCK_SIZE as u64;

@@ -12,9 +12,10 @@ use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::format::edit::Edits;
 use crate::format::record::{Stored, WINDOW, Window, blocks_of, kind};
-use crate::overlay::cx::{Cx, Source};
-use crate::overlay::delta::{Charge, Delta, Layer, Page, Put};
+use crate::overlay::context::{EngineContext, Source};
+use crate::overlay::delta::{Charge, Delta};
 use crate::overlay::direct::{self, Direct, LARGE, Sent};
+use crate::overlay::file_delta::{Layer, Page, Put};
 use crate::overlay::inode::{Inode, State, alive, malformed, stamped};
 use crate::overlay::readahead::Plan;
 use crate::overlay::shares::Seen;
@@ -66,7 +67,7 @@ fn overlay(st: &State, block: u64) -> Overlay {
 }
 
 fn has_data(delta: &Delta) -> bool {
-    delta.data.is_some() || delta.fresh
+    delta.data.is_some() || delta.new
 }
 
 /// Only regular files have data; directories get an error of their own because protocols distinguish them.
@@ -90,7 +91,7 @@ impl Volume {
     }
 
     /// Where the committed tree stores a file block.
-    fn stored(&self, cx: &mut Cx, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
+    fn stored(&self, cx: &mut EngineContext, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
         let start = Window::start_of(block);
         let key = Key::new(ino.0, kind::EXTENT, start);
         match self.tree_get(cx, &key)? {
@@ -103,7 +104,7 @@ impl Volume {
     /// The contents of one block; `None` for a hole.
     pub(crate) fn block(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         block: u64,
@@ -142,7 +143,13 @@ impl Volume {
     /// # Errors
     /// `IsDir`, `Invalid` if it is no regular file, `Stale`, `Io` if the first
     /// block cannot be read.
-    pub fn read(&self, cx: &mut Cx, ino: Ino, off: u64, len: usize) -> Result<ReadOut, Stop> {
+    pub fn read(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        off: u64,
+        len: usize,
+    ) -> Result<ReadOut, Stop> {
         self.read_if(cx, ino, off, len, |_| Ok(()))
     }
 
@@ -152,7 +159,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn read_if<E: From<Stop>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         off: u64,
         len: usize,
@@ -196,7 +203,7 @@ impl Volume {
 
     /// Takes note of a request for these blocks of a file of `size` blocks, once a request,
     /// and plans what is to be read ahead of the next ones.
-    fn foresee(&self, cx: &mut Cx, ino: Ino, blocks: Range<u64>, size: u64) {
+    fn foresee(&self, cx: &mut EngineContext, ino: Ino, blocks: Range<u64>, size: u64) {
         if std::mem::replace(&mut cx.noted, true) {
             return;
         }
@@ -210,7 +217,7 @@ impl Volume {
     /// them were read ahead and had not been requested.
     fn pages(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         blocks: Range<u64>,
@@ -349,7 +356,7 @@ impl Volume {
     /// The same.
     pub fn write(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         off: u64,
         data: &[u8],
@@ -370,7 +377,7 @@ impl Volume {
     pub fn write_by(
         &self,
         set_ids: SetIds,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         off: u64,
         data: &[u8],
@@ -388,7 +395,7 @@ impl Volume {
     pub fn write_if<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         off: u64,
         data: &[u8],
@@ -445,7 +452,13 @@ impl Volume {
 
     /// Begins to write what is large enough of stable data to its place; `false` if it goes
     /// through the log.
-    fn send(&self, cx: &mut Cx, inode: &Inode, off: u64, data: &[u8]) -> Result<bool, Stop> {
+    fn send(
+        &self,
+        cx: &mut EngineContext,
+        inode: &Inode,
+        off: u64,
+        data: &[u8],
+    ) -> Result<bool, Stop> {
         let blocks = direct::whole_blocks(off, off + data.len() as u64);
         // Saturates: there may be no whole block.
         let count = blocks.end.saturating_sub(blocks.start);
@@ -478,7 +491,7 @@ impl Volume {
     fn write_in<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         inode: &Arc<Inode>,
         off: u64,
         data: &[u8],
@@ -536,14 +549,14 @@ impl Volume {
             None
         };
         let delta = self.touch(&pass, inode, st, &mut reservation);
-        let (mut fresh, mut placed, mut again) = (0u64, 0u64, 0u64);
+        let (mut new, mut placed, mut again) = (0u64, 0u64, 0u64);
         for (block, frame) in pages {
             let page = match stable {
                 true => Page::logged(frame),
                 false => Page::unlogged(frame),
             };
             match delta.file().put(block, page) {
-                Put::New => fresh += 1,
+                Put::New => new += 1,
                 Put::Over => {}
                 Put::OverPlaced => again += 1,
             }
@@ -558,9 +571,9 @@ impl Volume {
                 placed += 1;
             }
         }
-        let all = fresh + placed;
+        let all = new + placed;
         if all + again > 0 {
-            let charge = reservation.take(fresh + again + all.div_ceil(WINDOW));
+            let charge = reservation.take(new + again + all.div_ceil(WINDOW));
             self.charge_pages(delta, Charge { placed, ..charge }, all);
         }
         st.rec = rec;
@@ -596,7 +609,7 @@ impl Volume {
     /// Adds to the first and the last frame what the file has around the write.
     fn merge_edges(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         off: u64,

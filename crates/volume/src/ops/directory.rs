@@ -9,7 +9,7 @@ use weir_store::tree;
 use crate::format::fold::fold;
 use crate::format::hash::{VARIANTS, first_cookie};
 use crate::format::record::{DirentRef, kind};
-use crate::overlay::cx::{Cx, Source};
+use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::inode::{State, malformed};
 use crate::overlay::volume::Volume;
 use crate::types::{FileKind, FsError, Stop};
@@ -73,7 +73,7 @@ impl Volume {
     /// Searches a directory, whose lock the caller holds, for a name.
     pub(crate) fn find(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         st: &State,
         name: &[u8],
@@ -97,7 +97,7 @@ impl Volume {
     /// priority; of several others, that with the lowest cookie, so that the same one is found each time.
     pub(crate) fn find_folded(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         st: &State,
         name: &[u8],
@@ -125,7 +125,7 @@ impl Volume {
     #[inline]
     fn variants(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         st: &State,
         first: u64,
@@ -162,7 +162,7 @@ impl Volume {
                     }
                 }
             }
-            if delta.fresh {
+            if delta.new {
                 return Ok(seen);
             }
         }

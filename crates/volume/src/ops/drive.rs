@@ -7,8 +7,8 @@ use std::task::Poll;
 use weir_base::limits::engine::MEMORY_WAITS;
 use weir_store::{BlockPtr, StoreError};
 
+use crate::overlay::context::EngineContext;
 use crate::overlay::core::Core;
-use crate::overlay::cx::Cx;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
 
@@ -20,7 +20,7 @@ impl Volume {
     ///
     /// # Errors
     /// The reason, if the operation failed.
-    pub async fn resume(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+    pub async fn resume(&self, cx: &mut EngineContext, stop: Stop) -> Result<(), FsError> {
         match stop {
             Stop::Fail(e) => Err(e),
             Stop::Fetch(ptrs) => self.fetch(cx, &ptrs).await,
@@ -29,7 +29,7 @@ impl Volume {
         }
     }
 
-    async fn fetch(&self, cx: &mut Cx, ptrs: &[BlockPtr]) -> Result<(), FsError> {
+    async fn fetch(&self, cx: &mut EngineContext, ptrs: &[BlockPtr]) -> Result<(), FsError> {
         let cache = self.core.agg.cache();
         let mut fetched = pin!(cache.fetch(ptrs));
         let first = poll_fn(|task| Poll::Ready(fetched.as_mut().poll(task))).await;
@@ -63,7 +63,7 @@ impl Volume {
 
     /// Changed pages occupy what a read needs: a checkpoint makes them clean. If that does not help,
     /// others hold the memory, and the client gets `Delay`: it is to try again.
-    async fn wait_for_memory(&self, cx: &mut Cx) -> Result<(), FsError> {
+    async fn wait_for_memory(&self, cx: &mut EngineContext) -> Result<(), FsError> {
         cx.memory_waits += 1;
         if cx.memory_waits > MEMORY_WAITS {
             return Err(FsError::Delay);
@@ -75,7 +75,7 @@ impl Volume {
     }
 
     /// Waits until what the operation has sent to its place is durable.
-    async fn land(&self, cx: &mut Cx) -> Result<(), FsError> {
+    async fn land(&self, cx: &mut EngineContext) -> Result<(), FsError> {
         let Some(direct) = &mut cx.direct else {
             return Ok(());
         };
@@ -93,7 +93,7 @@ impl Volume {
     ///
     /// # Errors
     /// The reason, if the operation failed.
-    pub fn resume_blocking(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+    pub fn resume_blocking(&self, cx: &mut EngineContext, stop: Stop) -> Result<(), FsError> {
         crate::overlay::event::block_on(self.resume(cx, stop))
     }
 
@@ -103,8 +103,8 @@ impl Volume {
     /// As the operation.
     pub async fn drive<T>(
         &self,
-        cx: &mut Cx,
-        mut op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+        cx: &mut EngineContext,
+        mut op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
         loop {
             match op(cx) {
@@ -120,8 +120,8 @@ impl Volume {
     /// As the operation.
     pub fn drive_blocking<T>(
         &self,
-        cx: &mut Cx,
-        op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+        cx: &mut EngineContext,
+        op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
         crate::overlay::event::block_on(self.drive(cx, op))
     }

@@ -10,7 +10,7 @@ use crate::format::record::{DirentRef, InodeRec};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
 use crate::ops::directory::{Hit, Search, check_name, is_dots};
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
 use crate::overlay::reservation::Reservation;
@@ -35,7 +35,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`, `NotDir`, `NameTooLong`, `Invalid`, `Stale`, `Io`.
-    pub fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Found, Stop> {
+    pub fn lookup(&self, cx: &mut EngineContext, dir: Ino, name: &[u8]) -> Result<Found, Stop> {
         // A child that was removed between the two steps is searched for again.
         loop {
             let parent = self.inode(cx, dir)?;
@@ -94,7 +94,7 @@ impl Volume {
     /// As [`Volume::lookup`].
     pub fn lookup_folded(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
     ) -> Result<(Found, Box<[u8]>), Stop> {
@@ -131,7 +131,7 @@ impl Volume {
     /// is damage; if not, it was removed meanwhile.
     fn still_named(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         parent: &Arc<Inode>,
         name: &[u8],
         ino: Ino,
@@ -154,7 +154,7 @@ impl Volume {
     /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn create(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         how: CreateHow,
@@ -169,7 +169,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn create_if<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         how: CreateHow,
@@ -196,7 +196,7 @@ impl Volume {
     /// The result of a create whose name exists.
     fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         how: CreateHow,
@@ -257,7 +257,7 @@ impl Volume {
     /// As [`Volume::create`] guarded, and `TooManyLinks`.
     pub fn mkdir(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         attrs: &SetAttr,
@@ -276,7 +276,7 @@ impl Volume {
     /// `MAX_SYMLINK` bytes, `Invalid` for an empty one.
     pub fn symlink(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         target: &[u8],
@@ -301,7 +301,7 @@ impl Volume {
     /// As [`Volume::create`] guarded; `Invalid` for other kinds.
     pub fn mknod(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         kind: FileKind,
@@ -321,7 +321,7 @@ impl Volume {
     /// Puts a new inode under a new name.
     fn make(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         new: NewInode<'_>,
@@ -388,7 +388,7 @@ impl Volume {
         let attr = {
             let mut child = inode.state.write();
             let delta = self.touch(&pass, &inode, &mut child, &mut reservation);
-            delta.fresh = true;
+            delta.new = true;
             delta.symlink = new.target.map(Box::from);
             self.attr_of(ino, &child)
         };
@@ -416,7 +416,13 @@ impl Volume {
     /// # Errors
     /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`,
     /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
-    pub fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Done<Linked>, Stop> {
+    pub fn link(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<Done<Linked>, Stop> {
         self.writable()?;
         if is_dots(name) {
             return Err(FsError::Exists.into());
@@ -492,7 +498,12 @@ impl Volume {
     /// # Errors
     /// `NotFound`, `IsDir`, `NotDir`, `NameTooLong`, `Invalid`, `ReadOnly`,
     /// `Stale`, `Io`.
-    pub fn remove(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Done<Removed>, Stop> {
+    pub fn remove(
+        &self,
+        cx: &mut EngineContext,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<Done<Removed>, Stop> {
         if is_dots(name) {
             return Err(FsError::IsDir.into());
         }
@@ -504,7 +515,12 @@ impl Volume {
     /// # Errors
     /// `NotFound`, `NotEmpty`, `NotDir`, `NameTooLong`, `Invalid` for ".",
     /// `ReadOnly`, `Stale`, `Io`.
-    pub fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Done<Removed>, Stop> {
+    pub fn rmdir(
+        &self,
+        cx: &mut EngineContext,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<Done<Removed>, Stop> {
         match name {
             b"." => Err(FsError::Invalid.into()),
             b".." => Err(FsError::NotEmpty.into()),
@@ -514,7 +530,7 @@ impl Volume {
 
     fn unlink(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
         want_dir: bool,
@@ -586,7 +602,13 @@ impl Volume {
     }
 
     /// The entry of a name that must exist.
-    pub(crate) fn need(&self, cx: &mut Cx, dir: Ino, st: &State, name: &[u8]) -> Result<Hit, Stop> {
+    pub(crate) fn need(
+        &self,
+        cx: &mut EngineContext,
+        dir: Ino,
+        st: &State,
+        name: &[u8],
+    ) -> Result<Hit, Stop> {
         match self.find(cx, dir, st, name)? {
             Search::Hit(hit) => Ok(hit),
             Search::Miss(_) => Err(FsError::NotFound.into()),
@@ -596,7 +618,7 @@ impl Volume {
     /// The inode that an entry leads to; `None` if both are gone by now.
     pub(crate) fn child(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         parent: &Arc<Inode>,
         name: &[u8],
         hit: Hit,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::inode::alive;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Live, Volume};
@@ -56,7 +56,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale`, `Io`.
-    pub fn pin(self: &Arc<Self>, cx: &mut Cx, ino: Ino) -> Result<Pin, Stop> {
+    pub fn pin(self: &Arc<Self>, cx: &mut EngineContext, ino: Ino) -> Result<Pin, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;

@@ -12,8 +12,8 @@ use weir_store::Frame;
 use crate::format::edit::Edits;
 use crate::format::record::{InodeRec, blocks_of};
 use crate::ops::admission::SMALL_OP;
-use crate::overlay::cx::Cx;
-use crate::overlay::delta::{Page, RANGE_BYTES};
+use crate::overlay::context::EngineContext;
+use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::{State, alive, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Stop};
@@ -27,7 +27,13 @@ impl Volume {
     /// # Errors
     /// `Invalid` or `IsDir` for what is no regular file, `Invalid` for no bytes at all; `FileTooBig`; `NoSpace` (for the
     /// edges), `ReadOnly`, `Stale`, `Io`.
-    pub fn punch(&self, cx: &mut Cx, ino: Ino, off: u64, len: u64) -> Result<Done<Change>, Stop> {
+    pub fn punch(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        off: u64,
+        len: u64,
+    ) -> Result<Done<Change>, Stop> {
         self.punch_if(cx, ino, off, len, || Ok(()))
     }
 
@@ -38,7 +44,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn punch_if<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         off: u64,
         len: u64,
@@ -114,7 +120,7 @@ impl Volume {
     /// The block that these bytes lie in, with zeroes in their place; `None` if it is a hole.
     fn zeroed(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         (from, to): (u64, u64),

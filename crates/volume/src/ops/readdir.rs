@@ -16,7 +16,7 @@ use weir_store::node::Key;
 use weir_store::tree;
 
 use crate::format::record::{Dirent, DirentRef, kind};
-use crate::overlay::cx::{Cx, Source};
+use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::delta::Name;
 use crate::overlay::inode::{State, alive_dir, malformed};
 use crate::overlay::volume::Volume;
@@ -41,7 +41,7 @@ impl Volume {
     /// `NotDir`, `BadCookie`, `Stale`, `Io`.
     pub fn readdir(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         cookie: u64,
         limit: ReadDirLimit,
@@ -105,7 +105,7 @@ impl Volume {
     /// rather than requesting a block, once it has some.
     fn collect(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         st: &State,
         after: u64,
@@ -172,7 +172,7 @@ impl Volume {
     #[expect(clippy::too_many_arguments)]
     fn tree_entries(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         dir: Ino,
         st: &State,
         from: u64,
@@ -180,7 +180,7 @@ impl Volume {
         room: usize,
         out: &mut Vec<Collected>,
     ) -> Result<bool, Stop> {
-        if st.layers().any(|d| d.fresh) {
+        if st.layers().any(|d| d.new) {
             return Ok(true);
         }
         let root = self.root.load();
@@ -228,7 +228,11 @@ impl Volume {
 
     /// The attributes of the entries' inodes. What must be read for them is requested at once;
     /// entries that vanished meanwhile have none.
-    fn attrs_of(&self, cx: &mut Cx, entries: &[Collected]) -> Result<Vec<Option<Attr>>, Stop> {
+    fn attrs_of(
+        &self,
+        cx: &mut EngineContext,
+        entries: &[Collected],
+    ) -> Result<Vec<Option<Attr>>, Stop> {
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut attrs = Vec::with_capacity(entries.len());
         for c in entries.iter() {

@@ -18,7 +18,7 @@ use crate::format::record::{DirentRef, InodeRec};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::directory::{Free, Search, check_name, is_dots};
 use crate::ops::names::{NAME_BLOCKS, log_unlinked, removable, unlinked};
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
 use crate::overlay::volume::Volume;
@@ -34,7 +34,7 @@ impl Volume {
     /// `NameTooLong`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn rename(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         from_dir: Ino,
         from: &[u8],
         to_dir: Ino,
@@ -243,7 +243,7 @@ impl Volume {
     }
 
     /// Refuses if `dir` is `ancestor` or below it.
-    fn check_not_below(&self, cx: &mut Cx, ancestor: Ino, dir: Ino) -> Result<(), Stop> {
+    fn check_not_below(&self, cx: &mut EngineContext, ancestor: Ino, dir: Ino) -> Result<(), Stop> {
         let mut at = dir;
         for _ in 0..MAX_DEPTH {
             if at == ancestor {

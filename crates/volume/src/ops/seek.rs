@@ -14,8 +14,8 @@ use weir_store::tree;
 
 use crate::format::record::{WINDOW, Window, blocks_of, kind};
 use crate::ops::data::regular;
-use crate::overlay::cx::{Cx, Source};
-use crate::overlay::delta::Piece;
+use crate::overlay::context::{EngineContext, Source};
+use crate::overlay::file_delta::Piece;
 use crate::overlay::inode::{State, malformed};
 use crate::overlay::volume::Volume;
 use crate::types::{Seek, Sought, Stop};
@@ -33,7 +33,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Invalid` or `IsDir` for what is no regular file; `Stale`, `Io`.
-    pub fn seek(&self, cx: &mut Cx, ino: Ino, from: u64, what: Seek) -> Result<Sought, Stop> {
+    pub fn seek(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        from: u64,
+        what: Seek,
+    ) -> Result<Sought, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         regular(&st)?;
@@ -62,7 +68,7 @@ impl Volume {
     /// What is stored of these ranges in the tree, block by block, in order.
     fn stored_in(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         ranges: &Ranges,
         each: &mut dyn FnMut(u64) -> ControlFlow<()>,
@@ -107,7 +113,7 @@ impl Volume {
     /// The first block of data; the end of the range if there is none.
     fn first_data(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         range: Range<u64>,
@@ -133,7 +139,7 @@ impl Volume {
     /// The first block of the range that is a hole.
     fn first_hole(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         range: Range<u64>,
@@ -184,7 +190,7 @@ fn below(
                 }
             }
         }
-        if delta.fresh {
+        if delta.new {
             // Nothing below it counts.
             below.clear();
         }

@@ -20,7 +20,7 @@ use crate::format::hash::{DISAMBIGUATOR_BITS, first_cookie};
 use crate::format::record::{flag, kind};
 use crate::format::side::{PIECE_BITS, Pieces, SAME_HASH, decode, difference, encode, join};
 use crate::ops::admission::SMALL_OP;
-use crate::overlay::cx::{Cx, Source};
+use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{State, alive, malformed, stamped};
 use crate::overlay::volume::Volume;
@@ -41,7 +41,7 @@ impl Volume {
     /// The records of one kind of an inode, whose lock the caller holds.
     fn side(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         kind: u8,
@@ -57,7 +57,7 @@ impl Volume {
                     found.insert(*sub, value.to_vec());
                 }
             }
-            if delta.fresh {
+            if delta.new {
                 return Ok(found);
             }
         }
@@ -80,7 +80,7 @@ impl Volume {
     /// The attributes with the hash of `name`: the first number that they can have, their pieces, and these joined.
     fn xattrs_at(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         st: &State,
         name: &[u8],
@@ -99,7 +99,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`, `Stale`, `Io`.
-    pub fn xattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
+    pub fn xattr(&self, cx: &mut EngineContext, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;
@@ -118,7 +118,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale`, `Io`.
-    pub fn xattrs(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Stop> {
+    pub fn xattrs(&self, cx: &mut EngineContext, ino: Ino) -> Result<Vec<Vec<u8>>, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;
@@ -140,7 +140,7 @@ impl Volume {
     /// name or a value of more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn set_xattr(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         name: &[u8],
         value: Option<&[u8]>,
@@ -156,7 +156,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn set_xattr_if<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         name: &[u8],
         value: Option<&[u8]>,
@@ -201,7 +201,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale`, `Io`.
-    pub fn acl(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<u8>>, Stop> {
+    pub fn acl(&self, cx: &mut EngineContext, ino: Ino) -> Result<Option<Vec<u8>>, Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;
@@ -216,7 +216,12 @@ impl Volume {
     ///
     /// # Errors
     /// `Invalid` for one that is empty or has more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
-    pub fn set_acl(&self, cx: &mut Cx, ino: Ino, acl: Option<&[u8]>) -> Result<Done<Change>, Stop> {
+    pub fn set_acl(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        acl: Option<&[u8]>,
+    ) -> Result<Done<Change>, Stop> {
         self.set_acl_if(cx, ino, acl, None, || Ok(()))
     }
 
@@ -227,7 +232,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn set_acl_if<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         acl: Option<&[u8]>,
         mode: Option<u32>,
@@ -250,12 +255,12 @@ impl Volume {
     /// that says that there is one; with `mode`, that is set along with it.
     fn set_side<E: From<Stop> + From<FsError>>(
         &self,
-        cx: &mut Cx,
+        cx: &mut EngineContext,
         ino: Ino,
         kind: u8,
         value: Option<&[u8]>,
         mode: Option<u32>,
-        find: impl FnOnce(&mut Cx, &State) -> Result<(u64, Pieces, u16), E>,
+        find: impl FnOnce(&mut EngineContext, &State) -> Result<(u64, Pieces, u16), E>,
     ) -> Result<Done<Change>, E> {
         self.writable()?;
         let bytes = value.map_or(0, <[u8]>::len) as u64;

@@ -1,7 +1,7 @@
 //! The calls that were carried out last, so that a client that repeats one after a crash gets its reply and not what
 //! running it a second time would give.
 //!
-//! The protocol above knows a call by a key. A call that changes something hands it down with its context ([`Cx::call`]),
+//! The protocol above knows a call by a key. A call that changes something hands it down with its context ([`EngineContext::call`]),
 //! and it becomes part of the operation's log record: the call is known to have been carried out exactly if it was. Recovery finds
 //! the keys of what it replays. But the log is cut at every checkpoint, perhaps a moment before the crash, so the
 //! newest keys are written with it too, into the aggregate's tree. Those before the cut come from there and those behind it
@@ -14,7 +14,7 @@
 //! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something; at a checkpoint, a copy
 //! of what was pushed since the last one, and the tree records with it.
 //!
-//! [`Cx::call`]: crate::Cx::call
+//! [`EngineContext::call`]: crate::EngineContext::call
 
 use parking_lot::Mutex;
 use weir_store::node::Key;

@@ -49,7 +49,7 @@ use weir_store::block::page_crc;
 use weir_store::{Frame, Io, IoError, Settler, StoreError};
 
 use crate::format::record::Placed;
-use crate::overlay::delta::Page;
+use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
 
 /// What is written to its place, of all volumes.

@@ -24,7 +24,8 @@ use weir_base::limits::engine::EVICTION_TRIES as TRIES;
 use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 
 use crate::format::record::{InodeRec, blocks_of, flag};
-use crate::overlay::delta::{Delta, FileDelta};
+use crate::overlay::delta::Delta;
+use crate::overlay::file_delta::FileDelta;
 use crate::overlay::readahead::FileId;
 use crate::types::{Attr, Backpressure, FileKind, FsError, Guard, Stop};
 

@@ -12,7 +12,7 @@ use crate::format::calls::DoneCall;
 use crate::format::catalog::StreamPosition;
 use crate::format::edit::Edits;
 use crate::overlay::calls::Calls;
-use crate::overlay::cx::Cx;
+use crate::overlay::context::EngineContext;
 use crate::types::{Backpressure, FsError, Stop};
 
 /// Where edits are appended.
@@ -61,7 +61,7 @@ impl LogFront {
     /// Appends what a call did, with what the call is known by; the reply to it names `ino` (0: none).
     pub(crate) fn append_call(
         &self,
-        cx: &Cx,
+        cx: &EngineContext,
         volume: VolumeId,
         mut edits: Edits,
         ino: Ino,

@@ -2,13 +2,14 @@
 
 pub(crate) mod calls;
 pub(crate) mod clients;
+pub(crate) mod context;
 pub(crate) mod core;
 pub(crate) mod counters;
-pub(crate) mod cx;
 pub(crate) mod delta;
 pub(crate) mod direct;
 pub(crate) mod epoch_lock;
 pub(crate) mod event;
+pub(crate) mod file_delta;
 pub(crate) mod inode;
 pub(crate) mod log;
 pub(crate) mod readahead;

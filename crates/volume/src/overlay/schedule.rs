@@ -432,7 +432,7 @@ mod tests {
 
     use super::*;
     use crate::lifecycle::engine::{Engine, EngineOptions};
-    use crate::overlay::cx::Cx;
+    use crate::overlay::context::EngineContext;
     use crate::overlay::volume::Volume;
     use crate::types::{CreateHow, SetAttr, Stability};
 
@@ -463,7 +463,7 @@ mod tests {
     fn who_waits_for_a_checkpoint_is_told_that_it_panicked() {
         let (engine, vol) = engine(true);
         let name = b"file";
-        let cx = || Cx::new(Time::EPOCH);
+        let cx = || EngineContext::new(Time::EPOCH);
         let file = vol.drive_blocking(&mut cx(), |cx| {
             let set = SetAttr::default();
             vol.create(cx, vol.root(), name, CreateHow::Guarded, &set)

@@ -15,11 +15,12 @@ use weir_store::tree::{self, TreeRoot, Value};
 use crate::format::catalog::{Catalog, VolumeRec};
 use crate::format::hash::KeyCell;
 use crate::format::record::{InodeRec, ROOT_INO, kind};
+use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::core::Core;
 use crate::overlay::counters::Counters;
-use crate::overlay::cx::{Cx, Source};
-use crate::overlay::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
+use crate::overlay::delta::{Charge, DELTA_BYTES, Delta};
 use crate::overlay::epoch_lock::OpGuard;
+use crate::overlay::file_delta::{PAGE_BYTES, Page, Put};
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
 use crate::overlay::receiving::Receiving;
 use crate::overlay::reservation::Reservation;
@@ -339,7 +340,12 @@ impl Volume {
     }
 
     /// Turns the store's stop into ours.
-    pub(crate) fn stop(&self, cx: &mut Cx, root: &Arc<RootState>, stop: tree::Stop) -> Stop {
+    pub(crate) fn stop(
+        &self,
+        cx: &mut EngineContext,
+        root: &Arc<RootState>,
+        stop: tree::Stop,
+    ) -> Stop {
         match stop {
             tree::Stop::Fetch(ptrs) => {
                 cx.hold(root);
@@ -354,7 +360,11 @@ impl Volume {
     }
 
     /// The record of `key` in the committed tree.
-    pub(crate) fn tree_get(&self, cx: &mut Cx, key: &Key) -> Result<Option<Value>, Stop> {
+    pub(crate) fn tree_get(
+        &self,
+        cx: &mut EngineContext,
+        key: &Key,
+    ) -> Result<Option<Value>, Stop> {
         let root = self.root.load();
         let src = Source {
             cache: self.core.agg.cache(),
@@ -382,7 +392,7 @@ impl Volume {
     }
 
     /// The inode's object, loaded from the tree if need be.
-    pub(crate) fn inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
+    pub(crate) fn inode(&self, cx: &mut EngineContext, ino: Ino) -> Result<Arc<Inode>, Stop> {
         match self.table.get(ino) {
             Some(inode) => Ok(inode),
             None => self.load(cx, ino),
@@ -390,7 +400,7 @@ impl Volume {
     }
 
     #[cold]
-    fn load(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
+    fn load(&self, cx: &mut EngineContext, ino: Ino) -> Result<Arc<Inode>, Stop> {
         loop {
             self.loadable()?;
             let root = self.root.load_full();

@@ -8,7 +8,8 @@ use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{Device, FramePool, MemDevice};
 use weir_volume::check::{CheckOptions, Report, check_on, repair_on};
 use weir_volume::{
-    Cx, DirEntry, Engine, EngineOptions, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume,
+    DirEntry, Engine, EngineContext, EngineOptions, FsError, ReadDirLimit, SetAttr, Stability,
+    Stop, Volume,
 };
 
 /// Devices that survive the engine on them.
@@ -100,8 +101,11 @@ pub fn now() -> Time {
     }
 }
 
-pub fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Result<T, FsError> {
-    vol.drive_blocking(&mut Cx::new(now()), op)
+pub fn run<T>(
+    vol: &Volume,
+    op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
+) -> Result<T, FsError> {
+    vol.drive_blocking(&mut EngineContext::new(now()), op)
 }
 
 /// Ends without a checkpoint, once everything that was acknowledged is durable.

@@ -11,7 +11,7 @@ use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
 use weir_replica::wire::{Hello, Message as _};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
 use weir_vfs::{HandleKey, Rule, Vfs};
-use weir_volume::{CreateHow, Cx, EngineOptions, SetAttr, Stability, Volume};
+use weir_volume::{CreateHow, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
 use super::*;
 use crate::backend::Node;
@@ -159,7 +159,7 @@ impl Station {
     /// Gives a file a content, seen from outside as `write` and COMMIT.
     fn put(&self, volume: &str, name: &str, data: &[u8]) {
         let volume = self.engine_volume(volume);
-        let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+        let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
         let attrs = SetAttr {
             mode: Some(0o644),
             size: Some(0),
@@ -286,7 +286,7 @@ impl Drop for Station {
 /// What a file of a snapshot holds.
 fn content(volume: &Volume, snapshot: &str, name: &str) -> Option<Vec<u8>> {
     let view = volume.open_snapshot(snapshot).unwrap();
-    let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+    let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
     let found = view.drive_blocking(&mut cx, |cx| view.lookup(cx, view.root(), name.as_bytes()));
     let found = found.ok()?;
     let mut out = Vec::new();

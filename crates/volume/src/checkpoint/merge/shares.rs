@@ -15,10 +15,11 @@ use weir_store::cp::Run;
 use weir_store::node::Key;
 use weir_store::tree::NodeSource;
 
-use super::{BATCH_BYTES, Merge};
+use super::Merge;
 use crate::format::record::{Stored, WINDOW, Window, kind};
 use crate::format::shared_runs::GROUP;
-use crate::overlay::delta::{Delta, FileDelta};
+use crate::overlay::delta::Delta;
+use crate::overlay::file_delta::FileDelta;
 
 /// Bytes of memory that a changed record of counts is estimated to take.
 const GROUP_BYTES: usize = GROUP as usize * 24;
@@ -73,7 +74,7 @@ impl<S: NodeSource> Merge<'_, S> {
                 // Nothing was cloned into it.
                 continue;
             };
-            let change = self.target(*ino, delta.fresh, data, &mut dropped)?;
+            let change = self.target(*ino, delta.new, data, &mut dropped)?;
             self.blocks += change;
             self.cloned.insert(*ino, change);
         }
@@ -131,7 +132,7 @@ impl<S: NodeSource> Merge<'_, S> {
     fn target(
         &mut self,
         ino: Ino,
-        fresh: bool,
+        is_new: bool,
         data: &FileDelta,
         dropped: &mut Dropped,
     ) -> Result<i64, StoreError> {
@@ -144,7 +145,7 @@ impl<S: NodeSource> Merge<'_, S> {
                 let (source, from) = (share.merged.0, share.merged.1 + (at - first));
                 let blocks = from..from + (share.end - at);
                 let (sources, more) = self.windows_in(source, blocks)?;
-                let (mut targets, more_targets) = match fresh {
+                let (mut targets, more_targets) = match is_new {
                     true => (BTreeMap::new(), None),
                     false => self.windows_in(ino, at..share.end)?,
                 };
@@ -219,9 +220,7 @@ impl<S: NodeSource> Merge<'_, S> {
             true if had.is_some() => self.del(key),
             true => {}
         }
-        if self.bytes > BATCH_BYTES {
-            self.apply()?;
-        }
+        self.apply_if_full()?;
         Ok(window.stored() as i64 - had.unwrap_or(0) as i64)
     }
 }

@@ -50,7 +50,7 @@ impl Holder<'_> {
     /// Opens a file of a volume, or its root, and caches it.
     fn takes(&self, volume: &str, name: &[u8]) -> FileId {
         let volume = self.station.engine_volume(volume);
-        let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+        let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
         let found = volume.drive_blocking(&mut cx, |cx| volume.lookup(cx, volume.root(), name));
         let file = FileId {
             volume: volume.id(),

@@ -19,7 +19,7 @@ use crate::overlay::root::RootState;
 /// the one before even if the cache has evicted the blocks meanwhile; and it
 /// keeps the tree alive that the pointers came from, so that their blocks cannot
 /// be reused while they are read.
-pub struct Cx {
+pub struct EngineContext {
     /// The time of the request, which becomes the time stamps.
     pub now: Time,
     /// What the protocol knows the call by, if it must not be carried out twice: it becomes part of the log record.
@@ -43,10 +43,10 @@ pub struct Cx {
     pub(crate) direct: Option<Direct>,
 }
 
-impl Cx {
+impl EngineContext {
     /// The context of a request made at `now`.
-    pub fn new(now: Time) -> Cx {
-        Cx {
+    pub fn new(now: Time) -> EngineContext {
+        EngineContext {
             now,
             call: None,
             pins: Vec::new(),
@@ -66,7 +66,7 @@ impl Cx {
     pub fn renew(&mut self) {
         match self.is_untouched() {
             true => self.call = None,
-            false => *self = Cx::new(self.now),
+            false => *self = EngineContext::new(self.now),
         }
     }
 
@@ -127,7 +127,7 @@ impl Cx {
 /// Nodes for operations: from the cache or what the request has pinned.
 pub(crate) struct Source<'a> {
     pub(crate) cache: &'a Cache,
-    pub(crate) cx: &'a Cx,
+    pub(crate) cx: &'a EngineContext,
 }
 
 impl NodeSource for Source<'_> {

@@ -1,0 +1,110 @@
+//! Places on the device for changed pages, in runs as long as there are.
+
+use weir_base::{BLOCK_SIZE, BlockAddr};
+use weir_store::block::page_crc;
+use weir_store::frame::Frame;
+use weir_store::tree::NodeSource;
+use weir_store::{BlockPtr, StoreError};
+
+use super::Merge;
+use crate::format::record::Stored;
+use crate::overlay::direct::LONGEST_WRITE;
+use crate::overlay::file_delta::FileDelta;
+
+impl<S: NodeSource> Merge<'_, S> {
+    /// Gives every page that has none its place on the device and queues its writing.
+    pub(super) fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
+        let mut placed = Vec::with_capacity(data.pages().len());
+        let mut run: Vec<(u64, Frame, u32)> = Vec::new();
+        let mut adopted = (BlockAddr(0), 0);
+        for (block, page) in data.pages().iter() {
+            if let Some(place) = &page.placed {
+                self.write_run(&mut run, &mut placed)?;
+                let (first, count) = adopted;
+                if first.0 + u64::from(count) != place.addr.0 {
+                    self.adopt(adopted)?;
+                    adopted = (place.addr, 0);
+                }
+                adopted.1 += 1;
+                let stored = Stored {
+                    addr: place.addr,
+                    birth: self.cp.generation(),
+                    crc: place.crc,
+                };
+                if let Some(frame) = &page.frame {
+                    self.keep(stored, frame);
+                }
+                placed.push((block, stored));
+                continue;
+            }
+            let Some(frame) = &page.frame else {
+                unreachable!("a page is somewhere");
+            };
+            run.push((block, frame.clone(), page_crc(frame)));
+            if run.len() == LONGEST_WRITE {
+                self.write_run(&mut run, &mut placed)?;
+            }
+        }
+        self.adopt(adopted)?;
+        self.write_run(&mut run, &mut placed)?;
+        Ok(placed)
+    }
+
+    /// Takes blocks into the checkpoint that have been written already.
+    fn adopt(&mut self, (addr, count): (BlockAddr, u32)) -> Result<(), StoreError> {
+        if count > 0 {
+            self.cp.commit(addr, count)?;
+            self.progressed(u64::from(count) * BLOCK_SIZE as u64);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_run(
+        &mut self,
+        run: &mut Vec<(u64, Frame, u32)>,
+        placed: &mut Vec<(u64, Stored)>,
+    ) -> Result<(), StoreError> {
+        let birth = self.cp.generation();
+        let mut rest = std::mem::take(run);
+        while !rest.is_empty() {
+            let (addr, count) = self.cp.alloc(rest.len() as u32, None)?;
+            let tail = rest.split_off((count as usize).min(rest.len()));
+            for (i, (block, frame, crc)) in (0u64..).zip(&rest) {
+                let stored = Stored {
+                    addr: BlockAddr(addr.0 + i),
+                    birth,
+                    crc: *crc,
+                };
+                self.keep(stored, frame);
+                placed.push((*block, stored));
+            }
+            self.progressed((rest.len() * BLOCK_SIZE) as u64);
+            self.give_way();
+            self.cp
+                .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Leaves the log its share of the device, once for each longest write.
+    fn give_way(&mut self) {
+        let written = self.cp.written();
+        if written - self.gave_way >= LONGEST_WRITE as u64 {
+            self.gave_way = written;
+            let bytes = written * BLOCK_SIZE as u64;
+            self.vol.core.schedule.give_way(bytes);
+        }
+    }
+
+    /// Leaves a page that is being written in the cache, where reads find it
+    /// once the overlay is dropped.
+    fn keep(&self, stored: Stored, frame: &Frame) {
+        let ptr = BlockPtr {
+            addr: stored.addr,
+            birth: stored.birth,
+            crc: stored.crc,
+        };
+        self.vol.core.agg.cache().insert(ptr, frame.clone());
+    }
+}
