@@ -77,9 +77,8 @@ fn verify(vol: &Arc<Volume>) {
 
 #[test]
 fn a_log_larger_than_memory_is_recovered_in_parts() {
-    let mut points = 0;
     let mut interrupted = 0u32;
-    for seed in 0..12 {
+    for seed in 0..16 {
         let choices = Choices::new(seed);
         let sizes = Sizes {
             log_blocks: 16_385,
@@ -94,21 +93,22 @@ fn a_log_larger_than_memory_is_recovered_in_parts() {
         machine.reboot(&choices);
         // Half of what the log holds.
         machine.set_frames(1024);
-        for again in 0..choices.between(1, 6) {
+        // In every fourth case recovery is left alone: only such a one shows how many parts it takes.
+        let whole = seed % 4 == 0;
+        for again in 0..if whole { 0 } else { choices.between(1, 6) } {
             machine.world.crash_at(choices.between(1, 60));
             let started = machine.boot();
             if let (Err(error), false) = (&started, machine.world.crashed()) {
                 panic!("seed {seed}, recovery {again}: {error}");
             }
-            match started {
-                Ok(running) => points += running.engine.recovered().points,
-                Err(_) => interrupted += 1,
-            }
+            interrupted += u32::from(started.is_err());
+            drop(started);
             machine.reboot(&choices);
             machine.check().unwrap();
         }
         let running = machine.boot().unwrap();
-        points += running.engine.recovered().points;
+        let parts = running.engine.recovered().points;
+        assert!(!whole || parts > 1, "seed {seed}: {parts} parts");
         verify(&running.volume);
         running.engine.shutdown().unwrap();
         drop(running);
@@ -117,6 +117,5 @@ fn a_log_larger_than_memory_is_recovered_in_parts() {
         assert_eq!(running.engine.recovered().records, 0);
         verify(&running.volume);
     }
-    assert!(points > 12, "recovered in parts: {points}");
     assert!(interrupted > 12, "interrupted recoveries: {interrupted}");
 }
