@@ -756,6 +756,7 @@ fn files_are_copied_within_the_server() {
     assert_eq!(s.from(HOST).call(NFS, 2, &set).u(), OK);
     assert_eq!(run(1, 0, 10 << 20), (OK, 4 << 20, 0));
     assert_eq!(s.read(&to, 0, 8999).0, pattern[1..9000]);
+    assert_eq!(s.read(&to, 1 << 20, 8999).0, [0; 8999], "what follows");
     // The stateids must allow it.
     let read_only = c
         .run(&Ops::new().fh(&to).open_fh(b"reader", (1, 0)))

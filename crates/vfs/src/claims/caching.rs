@@ -421,6 +421,8 @@ mod tests {
         };
         assert_eq!(sink.take(), std::slice::from_ref(&asked));
         assert!(!first.ticket().is_over());
+        // What is granted anew has its question to answer still.
+        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
         assert!(t.reply(f, &a, answer) && !t.reply(f, &a, answer));
         for question in [&first, &second] {
             assert!(question.ticket().is_over());
