@@ -60,10 +60,10 @@ def have_knfsd():
     return f"{', '.join(missing)} missing (apt-get install nfs-kernel-server)" if missing else ""
 
 
-GANESHA_CONFIG = """# Debian's default but for: NFSv3 and TCP only, fixed ports, no lock manager, no
-# quota service (none of which the loads use).
+GANESHA_CONFIG = """# Debian's default but for: one version and TCP only, fixed ports, no lock manager, no
+# quota service (none of which the loads use), and no grace period for clients of before.
 NFS_CORE_PARAM {{
-    Protocols = 3;
+    Protocols = {version};
     NFS_Port = {nfs};
     MNT_Port = {mount};
     Enable_NLM = false;
@@ -71,6 +71,7 @@ NFS_CORE_PARAM {{
     mount_path_pseudo = true;
     Plugins_Dir = {plugins};
 }}
+NFSv4 {{ Graceless = true; }}
 EXPORT {{
     Export_Id = 1;
     Path = {data};
@@ -78,7 +79,7 @@ EXPORT {{
     Access_Type = RW;
     Squash = No_Root_Squash;
     SecType = sys;
-    Protocols = 3;
+    Protocols = {version};
     Transports = TCP;
     FSAL {{ Name = VFS; }}
 }}
@@ -89,7 +90,7 @@ LOG {{ Default_Log_Level = EVENT; }}
 class Server:
     """One server on one data folder, from start to end."""
 
-    def __init__(self, kind, folder, weir, memory="", weir_args=""):
+    def __init__(self, kind, folder, weir, memory="", weir_args="", version=3):
         self.kind, self.folder = kind, folder
         self.nfs, self.mount = PORTS[kind]
         self.helpers = []
@@ -103,7 +104,7 @@ class Server:
             plugins = next(Path("/usr/lib").glob("*/ganesha/libfsalvfs.so")).parent
             config = folder / "ganesha.conf"
             config.write_text(GANESHA_CONFIG.format(nfs=self.nfs, mount=self.mount, data=data,
-                                                    plugins=plugins))
+                                                    plugins=plugins, version=version))
             self.helpers.append(subprocess.Popen(["rpcbind", "-f", "-w"], stdout=log, stderr=log))
             wait_for_port(111, self.helpers[0])
             command = ["ganesha.nfsd", "-F", "-L", str(folder / "ganesha.log"), "-f", str(config),
@@ -116,7 +117,8 @@ class Server:
                                         preexec_fn=raise_limits)
         try:
             wait_for_port(self.nfs, self.process)
-            wait_for_port(self.mount, self.process)
+            if version == 3:
+                wait_for_port(self.mount, self.process)
             if kind == "ganesha":
                 # It listens a moment before it serves, and says so in its log only.
                 wait_for(lambda: "NFS SERVER INITIALIZED" in (folder / "ganesha.log").read_text(),
