@@ -45,6 +45,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::nfs::repeat::story4,
     },
     Suite {
+        name: "nfs4-state",
+        about: "clients of NFSv4.1 with opens, locks and delegations, and their claims after power failures",
+        run: crate::nfs::delegations::story,
+    },
+    Suite {
         name: "failed-write",
         about: "failing writes and flushes: poisoning, reading on, recovery",
         run: crate::faults::failed_write,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use weir_base::{Clock, Time};
 use weir_nfs::{Config, ConnInfo, Handled, Service};
 use weir_store::aggregate::Aggregate;
+use weir_testclient::nfs3::{How, Sattr};
 use weir_testclient::rpc::results;
 use weir_testclient::{Call, Caller, Malformed, Reply};
 use weir_vfs::grace::Records;
@@ -40,7 +41,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future on this thread.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -113,6 +114,25 @@ impl Server {
             }
             _ => Err(Malformed("no reply")),
         }
+    }
+
+    /// Makes a file of `size` bytes, which is durable; its handle.
+    ///
+    /// # Errors
+    /// What the server replied.
+    pub fn make(&self, root: &[u8], name: &[u8], size: u64, now: Time) -> Result<Handle, String> {
+        let attr = Sattr {
+            size: Some(size),
+            ..Sattr::mode(0o644)
+        };
+        let call = Call::Create(root.to_vec(), name.to_vec(), How::Unchecked(attr));
+        let (reply, lsn) = self.rpc(&call, now).map_err(|what| what.0.to_owned())?;
+        let Reply::Made(Some(handle), ..) = reply else {
+            return Err(format!("not made: {reply:?}"));
+        };
+        let durable = self.aggregate.log().wait_blocking(weir_base::Lsn(lsn));
+        durable.map_err(|e| format!("{e:?}"))?;
+        Ok(handle)
     }
 
     fn perform(
