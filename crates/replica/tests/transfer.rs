@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::{Machine, change, create, dump, finish, now, run, transfer, write};
 use weir_base::{Rng, SeededRng};
 use weir_replica::batch::Forgery;
@@ -75,6 +77,49 @@ fn a_copy_and_its_updates_equal_the_source() {
         let report = machine.check();
         assert!(report.clean(), "{report}");
     }
+}
+
+/// The end of a transfer waits for a checkpoint that has all of it, not for one that had begun before.
+#[test]
+fn what_has_come_is_proven_while_others_make_checkpoints() {
+    let machine = Machine::new(41);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    let file = create(&src, src.root(), "file");
+    // The more volumes a checkpoint takes, the longer it takes to begin.
+    let others: Vec<_> = (0..24)
+        .map(|n| machine.volume(&engine, &format!("o{n}")))
+        .map(|v| (create(&v, v.root(), "file"), v))
+        .collect();
+    let stop = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                others
+                    .iter()
+                    .for_each(|(file, v)| write(v, *file, 0, &[1; 8]));
+                engine.cp_now().unwrap();
+            }
+        });
+        let mut base: Option<String> = None;
+        let done = (0..1200_u32).try_for_each(|round| {
+            write(&src, file, 0, &round.to_le_bytes());
+            let name = format!("s{round}");
+            src.snapshot_take(&name, "", now())
+                .map_err(|e| e.to_string())?;
+            let sent = transfer(&src, base.as_deref(), &name, &dst);
+            sent.map_err(|e| format!("{name}: {e}"))?;
+            if let Some(before) = base.replace(name) {
+                dst.snapshot_delete(&before).map_err(|e| e.to_string())?;
+                src.snapshot_delete(&before).map_err(|e| e.to_string())?;
+            }
+            Ok::<_, String>(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        done
+    });
+    assert_eq!(done, Ok(()));
 }
 
 /// What a destination shows of a file: content and change counter.

@@ -340,6 +340,8 @@ impl Receive {
         vol.space.charge(charge.blocks);
         vol.core.totals().add(next.charge);
         let (staged, in_flight) = {
+            // A checkpoint either has it, or is none that the caller waits for.
+            let _pass = vol.core.epoch_lock().enter();
             let mut receiving = vol.live().receiving.lock();
             let staged = receiving.add(next, vol.core.agg.clock().monotonic());
             if let Some(transfer) = receiving.rec.as_mut().and_then(|r| r.transfer.as_mut()) {
@@ -398,6 +400,7 @@ impl Receive {
     pub fn finish(self, content: ContentHash) -> Result<u32, FsError> {
         let vol = &self.vol;
         {
+            let _pass = vol.core.epoch_lock().enter();
             let mut receiving = vol.live().receiving.lock();
             assert!(
                 receiving.batch.is_empty(),
