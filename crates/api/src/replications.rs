@@ -516,33 +516,12 @@ impl Asked<'_> {
     /// # Errors
     /// NOT_FOUND; a transfer that does not end.
     pub async fn delete(&self, id: &str) -> ApiResult<Value> {
-        let seen = self.find(id).await?;
-        let (source, destination) = (seen.relationship.source, seen.relationship.destination);
-        self.stop(id, true).await?;
-        self.change(manager::Verb::Delete(destination.clone()))
-            .await?;
-        self.release(&source, &destination).await?;
+        let destination = self.find(id).await?.relationship.destination;
+        self.change(manager::Verb::End(destination)).await?;
         let operation = self
             .recorded(ReplicationVerb::Delete, id, Outcome::Deleted, None)
             .await?;
         Ok(Value::Object(operation))
-    }
-
-    /// Forgets what is kept for a replication that is gone, in both directions: it may have been turned round.
-    async fn release(&self, source: &Path, destination: &Path) -> ApiResult<()> {
-        let cluster = self.cluster()?;
-        let (source, destination) = (source.clone(), destination.clone());
-        waiting(move || {
-            for (from, to) in [(&source, &destination), (&destination, &source)] {
-                let between = |r: &Relationship| r.source == *from && r.destination == *to;
-                let live = cluster.relationship(to).is_some_and(|r| between(&r));
-                if !live && cluster.replications(from).iter().any(between) {
-                    // What is not forgotten now can be released by hand.
-                    drop(cluster.change(manager::Verb::Release(to.clone()).into()));
-                }
-            }
-        })
-        .await
     }
 
     /// Stops, resumes, turns it round, or updates now.

@@ -17,13 +17,18 @@ use std::sync::Arc;
 use weir_replica::manager::{self, Changes, Step};
 
 impl Control {
-    /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after.
+    /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after, or by
+    /// then where it must not be lost ([`Step::is_lazily_durable`]).
     ///
     /// # Errors
     /// That the catalog cannot be written, or that the server stops. Nothing has been written down then.
     pub async fn settle(&self, steps: &[Step]) -> Result<(), Refusal> {
         let ((), ticket) = self.context.store.change(|tx| {
-            tx.lazily_durable();
+            let rows = &tx.view.relations;
+            let lazily = steps.iter().all(|step| step.is_lazily_durable(rows));
+            if lazily {
+                tx.lazily_durable();
+            }
             let mut next = Changes::to(&tx.view.relations);
             for step in steps {
                 // It is due as well when the volume is what it was.

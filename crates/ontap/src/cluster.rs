@@ -266,11 +266,6 @@ pub trait Cluster: Send + Sync {
     fn relationships(&self) -> Vec<Relationship>;
     /// Relationships whose source is here: source, destination, whether it still transfers.
     fn destinations(&self) -> Vec<Relationship>;
-    /// The relationship of this destination, which is here.
-    fn relationship(&self, destination: &Path) -> Option<Relationship> {
-        let mut all = self.relationships().into_iter();
-        all.find(|r| r.destination == *destination)
-    }
     /// Of [`Cluster::relationships`], `most` behind the first `skip`.
     fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
         let all = self.relationships().into_iter();

@@ -243,7 +243,7 @@ impl State {
             None => Err("it was not asked for".to_owned()),
         };
         let running = match verb {
-            Verb::Abort { destination, .. } | Verb::Stop(destination) => {
+            Verb::Abort { destination, .. } | Verb::Stop(destination) | Verb::End(destination) => {
                 let entry = self.rows.entry(destination);
                 entry.is_some_and(|entry| self.manager.runs(&entry.uuid))
             }
@@ -266,7 +266,10 @@ impl State {
         manager::change(&mut next, verb, &preconditions, NOW).map_err(refused)?;
         self.apply(next);
         // What transfers do waits for a step.
-        if matches!(verb, Verb::Break(_) | Verb::Stop(_) | Verb::Abort { .. }) {
+        if matches!(
+            verb,
+            Verb::Break(_) | Verb::Stop(_) | Verb::End(_) | Verb::Abort { .. }
+        ) {
             self.start();
         }
         Ok(())

@@ -364,6 +364,21 @@ pub struct Rule {
     pub label: String,
     /// How many to keep at the destination.
     pub keep: u32,
+    /// With so many there, transfers that would bring another are refused, and none is deleted to make room.
+    #[serde(default)]
+    pub preserve: bool,
+}
+
+/// The label of snapshots that transfers take for themselves.
+pub const SM_CREATED: &str = "sm_created";
+/// The label by which a rule names all snapshots of the source.
+pub const ALL: &str = "all_source_snapshots";
+
+impl Rule {
+    /// Whether it names snapshots of the source by the label that users gave them.
+    pub fn is_by_label(&self) -> bool {
+        self.label != SM_CREATED && self.label != ALL
+    }
 }
 
 /// Which snapshots a relationship copies, by rules, and how.
@@ -394,6 +409,7 @@ pub fn system_policies() -> Vec<Policy> {
             .map(|(label, keep)| Rule {
                 label: (*label).to_owned(),
                 keep: *keep,
+                preserve: false,
             })
             .collect(),
         comment: comment.to_owned(),

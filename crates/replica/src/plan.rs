@@ -194,6 +194,21 @@ pub fn plan(
         .filter(|h| chosen.contains(&h.id) || partial == Some(h.id))
         .cloned()
         .collect();
+    if kind != TransferKind::Restore
+        && let Some(full) = retention::overfull(&job.policy, &to, &copies)
+    {
+        return Err(format!(
+            "Destination \"{}\" has the {} Snapshot copies with label \"{}\" that its policy keeps and preserves.",
+            job.destination, full.keep, full.label
+        ));
+    }
+    if base.is_none() && copies.is_empty() {
+        // A copy that has nothing yet, say: a success would be one over nothing.
+        let source = &job.source;
+        return Err(format!(
+            "Source volume \"{source}\" has no Snapshot copy that could be transferred."
+        ));
+    }
     if let (Some(name), true) = (&job.source_snapshot, copies.is_empty()) {
         if !to.iter().any(|held| chosen.contains(&held.id)) {
             return Err(format!(
@@ -404,6 +419,18 @@ mod tests {
                 none.unwrap_err().starts_with("No common Snapshot copy"),
                 "{kind:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_source_without_a_snapshot_makes_no_copy() {
+        let bare = Volume {
+            data_protection: true,
+            ..Volume::default()
+        };
+        for kind in [TransferKind::Initialize, TransferKind::Restore] {
+            let nothing = plan(&job("MirrorLatest", kind), &bare, &bare, None);
+            assert!(nothing.unwrap_err().contains("has no Snapshot copy"));
         }
     }
 

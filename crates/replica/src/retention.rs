@@ -8,12 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Policy, SnapshotIdentity};
-
-/// The label of snapshots that transfers take for themselves.
-pub const SM_CREATED: &str = "sm_created";
-/// The label by which a rule names all snapshots of the source.
-pub const ALL: &str = "all_source_snapshots";
+pub use crate::model::{ALL, SM_CREATED};
+use crate::model::{Policy, Rule, SnapshotIdentity};
 
 /// A snapshot on either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,13 +51,30 @@ pub fn takes_own(policy: &Policy) -> bool {
     policy.rules.iter().any(|rule| rule.label == SM_CREATED)
 }
 
+/// The rule that preserves its copies and for which there would be more than it keeps.
+pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -> Option<&'p Rule> {
+    let of = |held: &[Held], rule: &Rule| {
+        let named = |h: &&Held| h.label.as_deref() == Some(rule.label.as_str());
+        held.iter().filter(named).count()
+    };
+    policy
+        .rules
+        .iter()
+        .filter(|rule| rule.preserve)
+        .find(|rule| {
+            let more = of(copies, rule);
+            more > 0 && of(destination, rule) + more > rule.keep as usize
+        })
+}
+
 /// The copies to delete, oldest first.
 pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) -> Vec<&'h Held> {
     let needed = common(source, destination).map(|held| held.id);
     let at_source: BTreeSet<SnapshotIdentity> = source.iter().map(|held| held.id).collect();
     let mirrors_all = policy.rules.iter().any(|rule| rule.label == ALL);
     let mut drop = BTreeSet::new();
-    for rule in policy.rules.iter().filter(|rule| rule.label != ALL) {
+    let rotates = |rule: &&Rule| rule.label != ALL && !rule.preserve;
+    for rule in policy.rules.iter().filter(rotates) {
         let of_rule: Vec<&Held> = destination
             .iter()
             .filter(|held| held.label.as_deref() == Some(rule.label.as_str()))
@@ -192,6 +205,25 @@ mod tests {
             Vec::<&str>::new(),
             "no rule names them"
         );
+    }
+
+    #[test]
+    fn a_rule_that_preserves_deletes_nothing_and_takes_no_more() {
+        let mut vault = policy("XDPDefault");
+        let daily = vault.rules.iter_mut().find(|r| r.label == "daily").unwrap();
+        (daily.keep, daily.preserve) = (2, true);
+        let there = held(&["daily1", "daily2", "daily3"]);
+        assert_eq!(
+            names(to_drop(&vault, &there[2..], &there)),
+            Vec::<&str>::new()
+        );
+        let more = held(&["daily3", "weekly4"]);
+        let label = |there: &[Held], more: &[Held]| {
+            overfull(&vault, there, more).map(|rule| rule.label.clone())
+        };
+        assert_eq!(label(&there[..2], &more).as_deref(), Some("daily"));
+        assert_eq!(label(&there[..2], &more[1..]), None);
+        assert_eq!(label(&there[..1], &more), None);
     }
 
     #[test]

@@ -333,6 +333,12 @@ impl Backend for Node {
                 self.snapshot_label(key, name, label)?;
                 true
             }
+            Err(FsError::ReadOnly) if volume.protected() => {
+                return Err(BackendError::Precondition(
+                    "the volume is the destination of a replication: only transfers change it"
+                        .to_owned(),
+                ));
+            }
             Err(FsError::Busy) => {
                 return Err(BackendError::Precondition(
                     "the volume is being split from the one that it is a clone of".to_owned(),

@@ -5,10 +5,9 @@
 //! (mirror-vault).
 
 use serde_json::{Map, Value, json};
-use weir_ontap::commands::policy::{KEEP, create as make};
+use weir_ontap::commands::policy::KEEP;
 use weir_replica::manager::Verb;
-use weir_replica::model::{Policy, PolicyKind};
-use weir_replica::retention::{ALL, SM_CREATED};
+use weir_replica::model::{ALL, Policy, PolicyKind, Rule};
 
 use super::body::Fields;
 use super::listing::Listing;
@@ -42,16 +41,11 @@ fn link(policy: &str) -> String {
     format!("/api/snapmirror/policies/{}", uuid("policy", policy))
 }
 
-/// The rules that select snapshots by label.
-fn labels(policy: &Policy) -> impl Iterator<Item = &weir_replica::model::Rule> {
-    let own = |label: &str| label == SM_CREATED || label == ALL;
-    policy.rules.iter().filter(move |rule| !own(&rule.label))
-}
-
 fn record(p: &Policy) -> Value {
     let has = |label: &str| p.rules.iter().any(|rule| rule.label == label);
-    let retention: Vec<Value> = labels(p)
-        .map(|rule| json!({"label": rule.label, "count": rule.keep.to_string(), "preserve": false, "warn": 0}))
+    let by_label = p.rules.iter().filter(|rule| rule.is_by_label());
+    let retention: Vec<Value> = by_label
+        .map(|rule| json!({"label": rule.label, "count": rule.keep.to_string(), "preserve": rule.preserve, "warn": 0}))
         .collect();
     let mut out = Map::new();
     for (name, value) in [
@@ -138,7 +132,7 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
 }
 
 /// `retention`: labels with how many to keep.
-fn retention(fields: &mut Fields) -> Answered<Option<Vec<(String, u32)>>> {
+fn retention(fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
     let list = match fields.take("retention") {
         None => return Ok(None),
         Some(Value::Null) => return Ok(Some(Vec::new())),
@@ -151,7 +145,7 @@ fn retention(fields: &mut Fields) -> Answered<Option<Vec<(String, u32)>>> {
             ));
         }
     };
-    let mut out: Vec<(String, u32)> = Vec::new();
+    let mut out: Vec<Rule> = Vec::new();
     for rule in &list {
         let mut rule = Fields::read(rule)?;
         let label = rule.text("label")?;
@@ -170,32 +164,23 @@ fn retention(fields: &mut Fields) -> Answered<Option<Vec<(String, u32)>>> {
                 return Err(Refusal::not_here(&name, "snapshots are made at the source"));
             }
         }
-        if rule.flag("preserve")? == Some(true) {
-            return Err(Refusal::not_here(
-                "retention.preserve",
-                "rules keep their counts",
-            ));
-        }
+        let preserve = rule.flag("preserve")?.unwrap_or(false);
         rule.ignore(&["warn", "period"]);
         rule.done()?;
-        if out.iter().any(|(l, _)| *l == label) {
+        if out.iter().any(|there| there.label == label) {
             return Err(Refusal::value("retention.label", &label, "there twice"));
         }
-        out.push((label, keep));
+        out.push(Rule {
+            label,
+            keep,
+            preserve,
+        });
     }
     Ok(Some(out))
 }
 
 fn change_or(a: &Asked<'_>, change: Verb) -> Answered<()> {
     a.cluster.change(change.into()).map_err(Refusal::of)
-}
-
-fn rule(name: &str, label: &str, keep: Option<u32>) -> Verb {
-    Verb::PolicyRule {
-        name: name.to_owned(),
-        label: label.to_owned(),
-        keep,
-    }
 }
 
 /// What a policy cannot have here; being off, or not being there, it may be said.
@@ -252,15 +237,19 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         (false, true) => PolicyKind::MirrorVault,
         (false, false) => PolicyKind::Vault,
     };
-    make(name.clone(), kind, comment, compression, a.cluster).map_err(Refusal::of)?;
-    let mut rules: Vec<(String, u32)> = Vec::new();
-    if all {
-        rules.push((ALL.to_owned(), 1));
-    }
-    rules.extend(retention);
-    for (label, keep) in rules {
-        change_or(a, rule(&name, &label, Some(keep)))?;
-    }
+    let everything = all.then(|| Rule {
+        label: ALL.to_owned(),
+        keep: 1,
+        preserve: false,
+    });
+    let create = Verb::PolicyCreate {
+        name: name.clone(),
+        kind,
+        comment,
+        compression,
+        rules: everything.into_iter().chain(retention).collect(),
+    };
+    change_or(a, create)?;
     let made = find(a, &uuid("policy", &name))?;
     a.done(Some((link(&name), record(&made))))
 }
@@ -272,27 +261,17 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let mut fields = Fields::read(&a.call.body)?;
     let comment = fields.text("comment")?;
     let compression = fields.flag("network_compression_enabled")?;
-    let retention = retention(&mut fields)?;
+    let rules = retention(&mut fields)?;
     refuse_others(&mut fields)?;
     fields.done()?;
-    if comment.is_some() || compression.is_some() {
+    if comment.is_some() || compression.is_some() || rules.is_some() {
         let change = Verb::PolicyModify {
-            name: p.name.clone(),
+            name: p.name,
             comment,
             compression,
+            rules,
         };
         change_or(a, change)?;
-    }
-    if let Some(wanted) = retention {
-        for old in labels(&p).filter(|old| !wanted.iter().any(|(label, _)| *label == old.label)) {
-            change_or(a, rule(&p.name, &old.label, None))?;
-        }
-        for (label, keep) in wanted {
-            let same = |r: &weir_replica::model::Rule| r.label == label && r.keep == keep;
-            if !p.rules.iter().any(same) {
-                change_or(a, rule(&p.name, &label, Some(keep)))?;
-            }
-        }
     }
     a.done(None)
 }

@@ -64,11 +64,13 @@ fn settings() -> Vec<Verb> {
             kind: weir_replica::model::PolicyKind::MirrorVault,
             comment: String::new(),
             compression: true,
+            rules: Vec::new(),
         },
         Verb::PolicyRule {
             name: "mine".to_owned(),
             label: "daily".to_owned(),
             keep: Some(7),
+            preserve: None,
         },
         Verb::ScheduleCreate {
             name: "often".to_owned(),

@@ -98,6 +98,7 @@ const RULE: &[Parameter] = &[
     must("policy", "text"),
     must("snapmirror-label", "text"),
     must("keep", "integer"),
+    may("preserve", "true|false"),
 ];
 
 const fn command(

@@ -1,7 +1,6 @@
 //! `snapmirror policy`.
 
 use weir_replica::model::{Policy, PolicyKind};
-use weir_replica::retention::SM_CREATED;
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
@@ -58,7 +57,14 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
         };
         let comment = parsed.get("comment").unwrap_or_default().to_owned();
         let compression = compression(parsed)?.unwrap_or(false);
-        create(name, kind, comment, compression, cluster).map_err(failed)?;
+        let create = Verb::PolicyCreate {
+            name,
+            kind,
+            comment,
+            compression,
+            rules: Vec::new(),
+        };
+        cluster.change(create.into()).map_err(failed)?;
         return Ok(String::new().into());
     }
     let policies = cluster.policies();
@@ -70,6 +76,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             name,
             comment: parsed.get("comment").map(str::to_owned),
             compression: compression(parsed)?,
+            rules: None,
         },
         _ => {
             let label = argument(parsed, "snapmirror-label")?.to_owned();
@@ -80,6 +87,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 ("modify-rule" | "remove-rule", false) => return Err(none()),
                 _ => {}
             }
+            let preserve = flag(parsed, "preserve")?;
             let keep = match (verb, parsed.get("keep")) {
                 ("remove-rule", _) | (_, None) => None,
                 (_, Some(text)) => {
@@ -87,7 +95,12 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                     Some(keep.ok_or_else(|| invalid(text, "keep", "text"))?)
                 }
             };
-            Verb::PolicyRule { name, label, keep }
+            Verb::PolicyRule {
+                name,
+                label,
+                keep,
+                preserve,
+            }
         }
     };
     cluster.change(change.into()).map_err(failed)?;
@@ -97,40 +110,16 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 /// How many snapshots a rule may keep: ONTAP's 1,019 are what a volume may have there.
 pub const KEEP: std::ops::RangeInclusive<u32> = 1..=1019;
 
-/// Makes a policy, with the rule that a mirror begins with.
-pub fn create(
-    name: String,
-    kind: PolicyKind,
-    comment: String,
-    compression: bool,
-    cluster: &dyn Cluster,
-) -> Result<(), Failure> {
-    let create = Verb::PolicyCreate {
-        name: name.clone(),
-        kind,
-        comment,
-        compression,
-    };
-    cluster.change(create.into())?;
-    let bare = |p: &Policy| p.name == name && p.rules.is_empty();
-    if kind != PolicyKind::Vault && cluster.policies().iter().any(bare) {
-        let rule = Verb::PolicyRule {
-            name,
-            label: SM_CREATED.to_owned(),
-            keep: Some(1),
-        };
-        cluster.change(rule.into())?;
-    }
-    Ok(())
+fn compression(parsed: &Parsed) -> Result<Option<bool>, Failure> {
+    flag(parsed, "is-network-compression-enabled")
 }
 
-fn compression(parsed: &Parsed) -> Result<Option<bool>, Failure> {
-    const NAME: &str = "is-network-compression-enabled";
-    match parsed.get(NAME) {
+fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
+    match parsed.get(name) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),
         Some("false") => Ok(Some(false)),
-        Some(other) => Err(invalid(other, NAME, "true|false")),
+        Some(other) => Err(invalid(other, name, "true|false")),
     }
 }
 

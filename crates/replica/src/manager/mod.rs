@@ -21,12 +21,13 @@
 //! commands of their own and act at once.
 
 mod rows;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod transfers;
 mod verbs;
 
-use crate::model::{ABORTED, Copied, Note, Path, Policy, PolicyKind, TransferKind};
+use crate::model::{ABORTED, Copied, Note, Path, Policy, PolicyKind, Rule, TransferKind};
 use crate::retention::Held;
 use crate::schedule::Schedule;
 pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
@@ -162,6 +163,8 @@ pub enum Verb {
     /// The same from any state: a transfer is aborted first, and what has nothing to show yet is at rest. So no schedule and
     /// no further try comes between.
     Stop(Path),
+    /// The same, and then forget it, at both ends where both are on this node; whichever way round it has been.
+    End(Path),
     /// Make the destination a copy again; what it got since the newest common snapshot goes.
     Resync {
         /// The relationship, by its destination.
@@ -198,6 +201,8 @@ pub enum Verb {
         comment: String,
         /// Compress on the wire.
         compression: bool,
+        /// Besides that for the transfer's own snapshots, which every kind but a vault has.
+        rules: Vec<Rule>,
     },
     /// Change one: what is `None` stays.
     PolicyModify {
@@ -207,6 +212,8 @@ pub enum Verb {
         comment: Option<String>,
         /// Compress on the wire.
         compression: Option<bool>,
+        /// In place of all that name snapshots of the source by their labels.
+        rules: Option<Vec<Rule>>,
     },
     /// Delete one of the users' own policies, by name.
     PolicyDelete(String),
@@ -214,10 +221,12 @@ pub enum Verb {
     PolicyRule {
         /// Name of the policy to change.
         name: String,
-        /// The label that the rule names: [`Rule::label`](crate::model::Rule::label).
+        /// The label that the rule names: [`Rule::label`].
         label: String,
         /// How many to keep; `None` removes the rule.
         keep: Option<u32>,
+        /// [`Rule::preserve`]; `None`: as it is, or not.
+        preserve: Option<bool>,
     },
     /// A schedule of one's own.
     ScheduleCreate {
@@ -270,6 +279,7 @@ impl Verb {
             Verb::Abort { destination, .. } => ("snapmirror abort", destination),
             Verb::Break(destination) => ("snapmirror break", destination),
             Verb::Stop(destination) => ("replication stop", destination),
+            Verb::End(destination) => ("replication delete", destination),
             Verb::Resync { destination, .. } => ("snapmirror resync", destination),
             Verb::Reverse(destination) => ("snapmirror reverse", destination),
             Verb::Restore { destination, .. } => ("snapmirror restore", destination),

@@ -62,6 +62,9 @@ pub struct Entry {
     pub anew: bool,
     /// When the transfer that is being aborted has ended, the destination is broken off, or left at rest.
     pub stopping: bool,
+    /// When that is done, the relationship is forgotten.
+    #[serde(default)]
+    pub ending: bool,
     /// How many transfers were requested.
     pub transfers: u64,
     /// Stored and shown as [`Relationship::note`].
@@ -167,6 +170,11 @@ pub struct Peer {
 }
 
 impl Entry {
+    /// Whether its schedule may begin a transfer.
+    pub fn may_run(&self) -> bool {
+        self.state == MirrorState::Snapmirrored && !self.quiesced && self.pending.is_none()
+    }
+
     /// Takes away a transfer that does not run. It was aborted, and is kept as `last`, where it can be queried.
     pub(super) fn withdraw(&mut self, now: i64) {
         let Some((pending, kind)) = self.pending.take().and_then(|p| match p.work {
@@ -207,6 +215,7 @@ impl Entry {
         }
         match self.state {
             MirrorState::Snapmirrored => self.begin(Work::Break, None, None, now),
+            MirrorState::Uninitialized if self.restore => self.begin(Work::Break, None, None, now),
             MirrorState::Uninitialized => self.quiesced = true,
             MirrorState::BrokenOff => self.quiesced = false,
         }
@@ -375,9 +384,13 @@ pub struct Relations {
     sources: Map<(Path, String), ()>,
     /// Those with work, by number.
     busy: Map<u64, Path>,
+    /// Those whose schedule may begin a transfer, by the first slot after their last run, and by number.
+    slots: Map<(i64, u64), Path>,
     known: Map<String, Arc<Known>>,
     /// UUIDs of known destinations by their sources.
     copies: Map<(Path, String), ()>,
+    /// UUIDs of known destinations that were released.
+    released: Map<String, ()>,
     policies: Map<String, Arc<Policy>>,
     schedules: Map<String, Schedule>,
     peers: Map<String, Arc<Peer>>,
@@ -398,6 +411,9 @@ impl Relations {
                 if entry.pending.is_some() {
                     self.busy.insert_mut(number, to.clone());
                 }
+                if let Some(at) = self.slot(entry) {
+                    self.slots.insert_mut((at, number), to.clone());
+                }
                 self.made.insert_mut(number, to.clone());
                 self.entries.insert_mut(to, Arc::clone(entry));
             }
@@ -406,6 +422,9 @@ impl Relations {
                 self.forget_known(&known.uuid);
                 let source = (known.source.clone(), known.uuid.clone());
                 self.copies.insert_mut(source, ());
+                if known.released {
+                    self.released.insert_mut(known.uuid.clone(), ());
+                }
                 self.known.insert_mut(known.uuid.clone(), Arc::clone(known));
             }
             Edit::NoDestination(uuid) => self.forget_known(uuid),
@@ -415,10 +434,8 @@ impl Relations {
             Edit::NoPolicy(name) => {
                 self.policies.remove_mut(name);
             }
-            Edit::Schedule(name, schedule) => self.schedules.insert_mut(name.clone(), *schedule),
-            Edit::NoSchedule(name) => {
-                self.schedules.remove_mut(name);
-            }
+            Edit::Schedule(name, schedule) => self.reschedule(name, Some(*schedule)),
+            Edit::NoSchedule(name) => self.reschedule(name, None),
             Edit::Peer(peer) => self.peers.insert_mut(peer.name.clone(), Arc::clone(peer)),
             Edit::NoPeer(name) => {
                 self.peers.remove_mut(name);
@@ -430,12 +447,44 @@ impl Relations {
         }
     }
 
+    /// Changes one of the users' own schedules.
+    fn reschedule(&mut self, name: &str, to: Option<Schedule>) {
+        let has = |e: &&Arc<Entry>| e.schedule.as_deref() == Some(name);
+        let with: Vec<Arc<Entry>> = self.entries.values().filter(has).cloned().collect();
+        for entry in &with {
+            self.forget_entry(&entry.destination);
+        }
+        match to {
+            Some(schedule) => self.schedules.insert_mut(name.to_owned(), schedule),
+            None => drop(self.schedules.remove_mut(name)),
+        }
+        for entry in with {
+            self.apply(&Edit::Relationship(entry));
+        }
+    }
+
+    /// The first slot of its schedule after its last run, if it may run then.
+    fn slot(&self, entry: &Entry) -> Option<i64> {
+        let schedule = entry.schedule.as_deref().filter(|_| entry.may_run());
+        self.schedule(schedule?)?.next(entry.scheduled)
+    }
+
+    /// Relationships of whose schedules a slot has passed since the last run.
+    pub(super) fn due(&self, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
+        self.slots
+            .range(..=(now, u64::MAX))
+            .filter_map(|(_, to)| self.entry(to))
+    }
+
     fn forget_entry(&mut self, destination: &Path) {
         if let Some(before) = self.entries.get(destination).cloned() {
             self.named.remove_mut(&before.uuid);
             let source = (before.source.clone(), before.uuid.clone());
             self.sources.remove_mut(&source);
             self.busy.remove_mut(&before.number);
+            if let Some(at) = self.slot(&before) {
+                self.slots.remove_mut(&(at, before.number));
+            }
             self.made.remove_mut(&before.number);
             self.entries.remove_mut(destination);
         }
@@ -445,6 +494,7 @@ impl Relations {
         if let Some(before) = self.known.get(uuid).cloned() {
             let source = (before.source.clone(), before.uuid.clone());
             self.copies.remove_mut(&source);
+            self.released.remove_mut(uuid);
             self.known.remove_mut(uuid);
         }
     }
@@ -496,7 +546,8 @@ impl Relations {
 
     /// Those that were released and are not forgotten yet.
     pub(super) fn released(&self) -> impl Iterator<Item = &Arc<Known>> {
-        self.known.values().filter(|known| known.released)
+        let all = self.released.keys();
+        all.filter_map(|uuid| self.known.get(uuid))
     }
 
     /// Known destinations of a volume of this node, without those that were released.
@@ -515,6 +566,12 @@ impl Relations {
         let copies = self.copies(path).filter_map(|known| known.newest);
         let own = self.entry(path).and_then(|e| e.newest.as_ref());
         copies.chain(own.map(|newest| newest.id)).collect()
+    }
+
+    /// The same, of copies other than `but`.
+    pub(super) fn needed_but(&self, path: &Path, but: &Path) -> Vec<SnapshotIdentity> {
+        let others = self.copies(path).filter(|known| known.destination != *but);
+        others.filter_map(|known| known.newest).collect()
     }
 
     /// Which end of which relationship a volume is, by the relationship's destination. A destination elsewhere counts until
@@ -623,6 +680,33 @@ impl Changes {
 
     pub(super) fn put(&mut self, entry: Entry) {
         self.make(Edit::Relationship(Arc::new(entry)));
+    }
+
+    /// The same, or forgets it where that was asked for and nothing is left to be done for it.
+    pub(super) fn put_or_end(&mut self, entry: Entry) {
+        if !entry.ending || entry.pending.is_some() {
+            return self.put(entry);
+        }
+        let (source, to) = (&entry.source, &entry.destination);
+        self.make(Edit::NoRelationship(to.clone()));
+        // It may have been turned round.
+        let copies = self.rows.copies(source).chain(self.rows.copies(to));
+        let between = |k: &&Arc<Known>| {
+            let ends = (&k.source, &k.destination);
+            ends == (source, to) || ends == (to, source)
+        };
+        let gone: Vec<Arc<Known>> = copies
+            .filter(between)
+            .filter(|known| self.rows.named(&known.uuid).is_none())
+            .cloned()
+            .collect();
+        for known in gone {
+            let released = true;
+            self.make(Edit::Destination(Arc::new(Known {
+                released,
+                ..Known::clone(&known)
+            })));
+        }
     }
 
     /// A destination of a volume of this node.

@@ -7,6 +7,7 @@ use super::*;
 use crate::model::{ABORTED, MirrorState, Relationship, SnapshotIdentity, Status, THROTTLE_MOST};
 
 mod node;
+mod one_step;
 mod random;
 use node::{Disk, Node};
 
@@ -353,92 +354,6 @@ fn reversed_in_one_step() {
 }
 
 #[test]
-fn stopped_in_one_step_from_any_state() {
-    let disk = Disk::default();
-    let mut m = disk.open();
-    let stop = || Verb::Stop(path("s:b"));
-    m.change(create("s:a", "s:b"), &preconditions(), START)
-        .unwrap();
-    m.change(initialize("s:b"), &preconditions(), START)
-        .unwrap();
-    let job = started(&mut m).remove(0);
-    m.change(stop(), &preconditions(), START).unwrap();
-    assert_eq!(m.commands(), [Command::Abort { id: job.id }]);
-    assert_eq!(only(&m).status, Status::Aborting);
-    m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
-    // There is nothing to show yet.
-    let shown = only(&m);
-    let rests = (MirrorState::Uninitialized, Status::Quiesced);
-    assert_eq!((shown.state, shown.status), rests);
-
-    m.change(Verb::Resume(path("s:b")), &preconditions(), START)
-        .unwrap();
-    m.change(initialize("s:b"), &preconditions(), START)
-        .unwrap();
-    let job = started(&mut m).remove(0);
-    m.event(job.id, done(), START);
-    let often = with_schedule("s:b", "5min");
-    m.change(often, &preconditions(), START).unwrap();
-    m.change(update("s:b"), &preconditions(), START).unwrap();
-    started(&mut m);
-    let writes = disk.0.lock().unwrap().writes;
-    m.change(stop(), &preconditions(), START).unwrap();
-    assert_eq!(disk.0.lock().unwrap().writes, writes + 1);
-    // A node that dies here goes on with it; no slot of the schedule comes between.
-    let mut m = disk.open();
-    m.tick(START.plus(3600));
-    let job = started(&mut m).remove(0);
-    assert_eq!(job.task, Task::Break);
-    m.event(job.id, done(), START);
-    assert_eq!(only(&m).state, MirrorState::BrokenOff);
-    m.change(stop(), &preconditions(), START).unwrap();
-    assert_eq!(started(&mut m), []);
-    assert_eq!(only(&m).state, MirrorState::BrokenOff);
-}
-
-/// A relationship and its first transfer, as it is to be, are one change; or nothing is.
-#[test]
-fn made_and_begun_in_one_step() {
-    let disk = Disk::default();
-    let mut m = disk.open();
-    let with = |snapshot: &str| match create("s:a", "s:b") {
-        Verb::Create {
-            source,
-            destination,
-            policy,
-            schedule,
-            throttle,
-            tries,
-            note,
-            ..
-        } => Verb::Create {
-            source,
-            destination,
-            policy,
-            schedule,
-            throttle,
-            tries,
-            note,
-            initialize: Some(First {
-                source_snapshot: Some(snapshot.to_owned()),
-                throttle: Some(Some(8192)),
-            }),
-        },
-        verb => verb,
-    };
-    let words = "Snapshot copy \"gone\" is not present on source volume \"s:a\".";
-    refused(&mut m, with("gone"), &preconditions(), words);
-    m.change(with("a"), &preconditions(), START).unwrap();
-    assert_eq!(disk.0.lock().unwrap().writes, 1);
-    let job = started(&mut m).remove(0);
-    assert_eq!(job.task, Task::Transfer(TransferKind::Initialize));
-    assert_eq!(
-        (job.source_snapshot.as_deref(), job.throttle),
-        (Some("a"), Some(8192))
-    );
-}
-
-#[test]
 fn commands_by_their_subjects() {
     let resumed = Verb::Resume(path("SVM:b")).subject();
     assert_eq!(resumed, ("snapmirror resume", "SVM:b".to_owned()));
@@ -551,6 +466,7 @@ fn what_is_refused_changes_nothing() {
         name: "mine".to_owned(),
         label: "daily".to_owned(),
         keep,
+        preserve: Some(true),
     };
     refused(&mut m, rule(Some(1)), &good, NO_ENTRIES);
     let policy = Verb::PolicyCreate {
@@ -558,12 +474,21 @@ fn what_is_refused_changes_nothing() {
         kind: PolicyKind::Vault,
         comment: String::new(),
         compression: true,
+        rules: Vec::new(),
     };
     m.change(policy.clone(), &good, START).unwrap();
     refused(&mut m, policy, &good, "duplicate entry");
     refused(&mut m, rule(Some(2000)), &good, "keep count");
     refused(&mut m, rule(None), &good, NO_ENTRIES);
     m.change(rule(Some(3)), &good, START).unwrap();
+    let mirror = Verb::PolicyCreate {
+        name: "mirror".to_owned(),
+        kind: PolicyKind::AsyncMirror,
+        comment: String::new(),
+        compression: false,
+        rules: m.rows.policy("mine").unwrap().rules,
+    };
+    refused(&mut m, mirror, &good, "cannot preserve");
     // While one thing is done, nothing else is.
     m.change(update("s:b"), &good, START).unwrap();
     started(&mut m);
@@ -651,6 +576,36 @@ fn a_copy_restores_what_it_was_made_from() {
     assert_eq!(job.task, Task::Transfer(TransferKind::Restore));
     assert_eq!((job.destination, job.throttle), (path("s:a"), Some(64)));
     assert_eq!(m.relationships().len(), 2);
+    let lost = |m: &Node, id: u64| {
+        let uuid = m.rows.entry(&path("s:a")).unwrap().uuid.clone();
+        let ended = Step::Ended {
+            relationship: uuid,
+            transfer: id.to_string(),
+            outcome: Ok(Done::default()),
+            last: None,
+        };
+        ended.is_lazily_durable(&m.rows)
+    };
+    assert!(
+        !lost(&m, job.id),
+        "begun again, it would take back what users wrote"
+    );
+    m.event(job.id, done(), START);
+    // Nobody can write to it before it is stored that it has arrived: a node that dies goes on behind that.
+    let mut m = disk.open();
+    let job = started(&mut m).remove(0);
+    assert_eq!((job.task, job.destination), (Task::Break, path("s:a")));
+    let failed = Event::Ended(Err(Failure::Final("the disk".to_owned())));
+    m.event(job.id, failed, START);
+    assert_eq!(m.relationships().len(), 2);
+    // It can be tried again, and broken off as it is.
+    m.change(restore("s:b", "s:a"), &preconditions(), START)
+        .unwrap();
+    let job = started(&mut m).remove(0);
+    m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
+    m.change(Verb::Break(path("s:a")), &preconditions(), START)
+        .unwrap();
+    let job = started(&mut m).remove(0);
     m.event(job.id, done(), START);
     assert_eq!(m.relationships().len(), 1, "it lasted for the transfer");
 }

@@ -9,7 +9,6 @@ use crate::model::{
     ABORTED, Copied, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity, Status,
     Transfer, TransferKind,
 };
-use crate::schedule::Schedule;
 
 /// After how many failures how many milliseconds pass until the next try.
 fn backoff(failures: u32) -> u64 {
@@ -123,12 +122,15 @@ impl Running {
     }
 }
 
+/// The slot of a relationship whose last run is in the future, because the clock was set back: that run counts as one of
+/// the moment at which this was noticed.
 struct Slot {
-    schedule: Schedule,
     last: i64,
-    asked: i64,
-    at: Option<i64>,
+    at: i64,
 }
+
+/// How often the last runs of all relationships are compared with the clock, milliseconds.
+const COMPARE_MS: u64 = 60_000;
 
 /// See the module's head.
 #[derive(Default)]
@@ -137,8 +139,10 @@ pub struct Manager {
     running: BTreeMap<String, Running>,
     /// When the last try of a transfer failed, milliseconds.
     failed: BTreeMap<String, u64>,
-    /// The next slot of a relationship's schedule: of what run, as of when, at what time.
-    slots: BTreeMap<String, Slot>,
+    /// By the relationship's UUID.
+    ahead: BTreeMap<String, Slot>,
+    /// When all last runs were last compared with the clock.
+    compared: Option<Now>,
     last_job: u64,
     /// As they were ordered last.
     throttles: Option<[Global; 2]>,
@@ -179,40 +183,36 @@ impl Manager {
 
     /// What has become due with time. To be called about twice a second.
     pub fn due(&mut self, rows: &Relations, now: Now) -> Vec<Step> {
-        self.slots.retain(|uuid, _| rows.named(uuid).is_some());
-        let mut due = Vec::new();
-        for entry in rows.entries(0).filter(|entry| may_run(entry)) {
-            let schedule = entry.schedule.as_deref().and_then(|s| rows.schedule(s));
-            if schedule.is_some_and(|s| self.is_due(&entry.uuid, s, entry.scheduled, now.wall)) {
-                due.push(Step::Due(entry.uuid.clone()));
-            }
+        let of = |uuid: &String| rows.named(uuid).filter(|entry| entry.may_run());
+        self.ahead.retain(|uuid, slot| {
+            slot.last > now.wall && of(uuid).is_some_and(|entry| entry.scheduled == slot.last)
+        });
+        let since = self.compared;
+        if since.is_none_or(|at| now.wall < at.wall || now.ms >= at.ms + COMPARE_MS) {
+            self.compare_all(rows, now);
         }
+        let passed = self.ahead.iter().filter(|(_, slot)| slot.at <= now.wall);
+        let slots = rows.due(now.wall).map(|entry| &entry.uuid);
+        let slots = slots.chain(passed.map(|(uuid, _)| uuid));
+        let mut due: Vec<Step> = slots.cloned().map(Step::Due).collect();
         let aborted = rows.busy().filter(|(_, pending)| pending.aborting);
         let aborted = aborted.filter(|(entry, _)| !self.running.contains_key(&entry.uuid));
         due.extend(aborted.map(|(entry, _)| Step::Withdrawn(entry.uuid.clone())));
         due
     }
 
-    /// Whether the schedule of a relationship has a slot since the last run that has passed.
-    fn is_due(&mut self, uuid: &str, schedule: Schedule, last: i64, now: i64) -> bool {
-        let known = self.slots.get(uuid).filter(|slot| {
-            slot.schedule == schedule && slot.last == last && (slot.asked..).contains(&now)
-        });
-        let at = match known {
-            Some(slot) => slot.at,
-            None => {
-                let at = schedule.next(last.min(now));
-                let slot = Slot {
-                    schedule,
-                    last,
-                    asked: now,
-                    at,
-                };
-                self.slots.insert(uuid.to_owned(), slot);
-                at
+    /// Finds relationships whose last run is in the future.
+    fn compare_all(&mut self, rows: &Relations, now: Now) {
+        self.compared = Some(now);
+        for entry in rows.entries(0).filter(|entry| entry.may_run()) {
+            if entry.scheduled > now.wall {
+                let schedule = entry.schedule.as_deref().and_then(|s| rows.schedule(s));
+                if let Some(at) = schedule.and_then(|schedule| schedule.next(now.wall)) {
+                    let last = entry.scheduled;
+                    self.ahead.insert(entry.uuid.clone(), Slot { last, at });
+                }
             }
-        };
-        at.is_some_and(|at| at <= now)
+        }
     }
 
     /// What is to be done so that what runs is what the rows say, in this order. Each is said once. To be called when all
@@ -417,9 +417,15 @@ impl Manager {
     }
 }
 
-/// Whether its schedule may begin a transfer.
-fn may_run(entry: &Entry) -> bool {
-    entry.state == MirrorState::Snapmirrored && !entry.quiesced && entry.pending.is_none()
+impl Step {
+    /// Whether what it is about comes to the same end if the step is lost in a crash and the transfer begins again. A
+    /// restore does not: behind its end users write to the volume.
+    pub fn is_lazily_durable(&self, rows: &Relations) -> bool {
+        let Step::Ended { relationship, .. } = self else {
+            return true;
+        };
+        !rows.named(relationship).is_some_and(|entry| entry.restore)
+    }
 }
 
 /// Writes into the rows what has happened. What has been overtaken (a relationship that was deleted, a transfer that is not
@@ -428,7 +434,7 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
     let entry = |uuid: &str| next.rows.named(uuid).map(|entry| Entry::clone(entry));
     match step {
         Step::Due(uuid) => {
-            if let Some(mut entry) = entry(uuid).filter(may_run) {
+            if let Some(mut entry) = entry(uuid).filter(Entry::may_run) {
                 entry.scheduled = now;
                 entry.begin(Work::Transfer(TransferKind::Update), None, None, now);
                 next.put(entry);
@@ -438,7 +444,7 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
             let aborting = |e: &Entry| e.pending.as_ref().is_some_and(|p| p.aborting);
             if let Some(mut entry) = entry(uuid).filter(aborting) {
                 entry.withdraw(now);
-                next.put(entry);
+                next.put_or_end(entry);
             }
         }
         Step::Snapshot(uuid, copied) => {
@@ -473,14 +479,20 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
                 entry.stop(now);
                 let (source, to) = (entry.source.clone(), entry.destination.clone());
                 if done && entry.restore {
+                    if last.is_some() {
+                        // It is known to have arrived before anyone can write to it: run again after a crash, the transfer
+                        // would take that back.
+                        entry.begin(Work::Break, None, None, now);
+                        return next.put(entry);
+                    }
                     next.make(Edit::NoRelationship(to));
                     next.make(Edit::NoDestination(relationship.clone()));
                     return;
                 }
-                next.put(entry);
                 if source.cluster.is_empty() {
                     next.know(relationship, &source, &to, now, None);
                 }
+                next.put_or_end(entry);
             }
         }
         Step::Served {
@@ -507,7 +519,9 @@ fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
         return;
     }
     entry.last = last;
-    entry.state = MirrorState::Snapmirrored;
+    if !entry.restore {
+        entry.state = MirrorState::Snapmirrored;
+    }
     entry.anew = false;
     if done.newest.is_some() {
         entry.newest.clone_from(&done.newest);
@@ -522,6 +536,7 @@ fn fail(entry: &mut Entry, failure: &Failure, last: Option<LastTransfer>) {
     let Some(mut last) = last else {
         // The destination is what it was; the user sees the error and can repeat the request.
         entry.trouble = Some(format!("Break failed. ({})", failure.words()));
+        entry.ending = false;
         return;
     };
     // Whatever it was that an aborted transfer died of.

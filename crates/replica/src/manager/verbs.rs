@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use super::rows::{Changes, Edit, Entry, Known, Peer, Relations, Work};
+use super::rows::{Changes, Edit, Entry, Known, Relations, Work};
+use super::settings::{in_range, settings};
 use super::{
     DEFAULT_POLICY, First, NO_ENTRIES, Preconditions, Reason, Refused, Side, TRIES, Verb, refuse,
     uuid,
 };
-use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
+use crate::model::{MirrorState, Path, TransferKind};
 use crate::retention::common;
-use crate::schedule;
-use weir_base::limits::replica::{MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES};
 
 type Outcome = Result<(), Refused>;
 
@@ -28,15 +27,13 @@ const PLAIN: Wanted = Wanted {
     throttle: None,
 };
 
-/// Peers at most: more are no pairing but an accident.
-const MAX_PEERS: usize = 256;
-
 /// Carries out what is quick, and queues what takes time. `now` is in seconds since 1970.
 ///
 /// # Errors
 /// The changes are not to be used then.
 pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, now: i64) -> Outcome {
-    match verb.clone() {
+    let verb = verb.clone();
+    match verb {
         Verb::Create {
             source,
             destination,
@@ -193,9 +190,10 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             }
             next.put(entry);
         }
-        Verb::Stop(destination) => {
-            let mut entry = found(&next.rows, &destination)?;
+        Verb::Stop(ref destination) | Verb::End(ref destination) => {
+            let mut entry = found(&next.rows, destination)?;
             entry.stopping = true;
+            entry.ending |= matches!(verb, Verb::End(_));
             match entry
                 .pending
                 .as_mut()
@@ -209,12 +207,14 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
                 }
                 Some((Work::Break, _)) | None => entry.stop(now),
             }
-            next.put(entry);
+            next.put_or_end(entry);
         }
         Verb::Break(destination) => {
             let mut entry = found(&next.rows, &destination)?;
             free(&entry)?;
             match entry.state {
+                // A restore that has failed may have left it a copy.
+                MirrorState::Uninitialized if entry.restore => {}
                 MirrorState::Uninitialized => {
                     return refuse(Reason::State, not_initialized(&entry));
                 }
@@ -244,7 +244,15 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
                     "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
                 );
             }
-            let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
+            let tried = next.rows.entry(&destination).filter(|e| e.restore);
+            let mut entry = match tried {
+                // Another try of one that has failed.
+                Some(tried) if *preconditions.found.as_ref().unwrap_or(&source) == tried.source => {
+                    free(tried)?;
+                    Entry::clone(tried)
+                }
+                _ => new_entry(&next.rows, source, destination, preconditions, now)?,
+            };
             let to = destination_side(&entry.destination, preconditions)?;
             let from = source_side(&entry, preconditions)?;
             large_enough(from, to)?;
@@ -256,6 +264,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
                 return refuse(Reason::State, no_common(&entry));
             }
+            spares(&next.rows, &entry, from, to)?;
             entry.restore = true;
             begin(&mut entry, TransferKind::Restore, wanted, now)?;
             next.put(entry);
@@ -268,209 +277,6 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
         verb => return settings(next, verb, preconditions),
     }
     Ok(())
-}
-
-/// Policies, schedules, peers, global throttles.
-fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
-    match verb {
-        Verb::PolicyCreate {
-            name,
-            kind,
-            comment,
-            compression,
-        } => {
-            sound(&name, "Policy")?;
-            if next.rows.policy(&name).is_some() {
-                return refuse(Reason::Duplicate, "duplicate entry");
-            }
-            let comment = brief(comment)?;
-            next.make(Edit::Policy(Arc::new(Policy {
-                name,
-                kind,
-                rules: Vec::new(),
-                comment,
-                compression,
-                system: false,
-            })));
-        }
-        Verb::PolicyModify {
-            name,
-            comment,
-            compression,
-        } => {
-            let comment = comment.map(brief).transpose()?;
-            let mut policy = own_policy(&next.rows, &name)?;
-            policy.comment = comment.unwrap_or(policy.comment);
-            policy.compression = compression.unwrap_or(policy.compression);
-            next.make(Edit::Policy(Arc::new(policy)));
-        }
-        Verb::PolicyDelete(name) => {
-            own_policy(&next.rows, &name)?;
-            if next.rows.entries(0).any(|e| e.policy == name) {
-                return refuse(
-                    Reason::State,
-                    format!("Policy \"{name}\" is in use by one or more SnapMirror relationships."),
-                );
-            }
-            next.make(Edit::NoPolicy(name));
-        }
-        Verb::PolicyRule { name, label, keep } => {
-            let mut policy = own_policy(&next.rows, &name)?;
-            sound(&label, "SnapMirror label")?;
-            let at = policy.rules.iter().position(|rule| rule.label == label);
-            match (at, keep) {
-                (_, Some(keep)) if !(1..=MAX_KEPT).contains(&keep) => {
-                    return refuse(
-                        Reason::Invalid,
-                        format!("The keep count must be between 1 and {MAX_KEPT}."),
-                    );
-                }
-                (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
-                (Some(at), None) => {
-                    policy.rules.remove(at);
-                }
-                (Some(at), Some(keep)) => {
-                    if let Some(rule) = policy.rules.get_mut(at) {
-                        rule.keep = keep;
-                    }
-                }
-                (None, Some(keep)) => {
-                    if policy.rules.len() >= MAX_POLICY_RULES {
-                        return refuse(
-                            Reason::Invalid,
-                            format!(
-                                "The policy already has the maximum of {MAX_POLICY_RULES} rules."
-                            ),
-                        );
-                    }
-                    policy.rules.push(Rule { label, keep });
-                }
-            }
-            next.make(Edit::Policy(Arc::new(policy)));
-        }
-        Verb::ScheduleCreate { name, schedule } => {
-            sound(&name, "Schedule")?;
-            if next.rows.schedule(&name).is_some() {
-                return refuse(Reason::Duplicate, "duplicate entry");
-            }
-            if schedule.next(0).is_none() {
-                return refuse(Reason::Invalid, format!("Schedule \"{name}\" never runs."));
-            }
-            next.make(Edit::Schedule(name, schedule));
-        }
-        Verb::ScheduleDelete(name) => {
-            if schedule::named().iter().any(|(n, ..)| *n == name) {
-                return refuse(
-                    Reason::State,
-                    format!("Schedule \"{name}\" cannot be deleted."),
-                );
-            }
-            let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name.as_str());
-            if next.rows.entries(0).any(used) {
-                return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
-            }
-            if next.rows.schedule(&name).is_none() {
-                return refuse(Reason::NotFound, NO_ENTRIES);
-            }
-            next.make(Edit::NoSchedule(name));
-        }
-        Verb::GlobalThrottle { incoming, max } => {
-            if preconditions.synchronous && max.is_some() {
-                return refuse(
-                    Reason::State,
-                    "Global throttling cannot be enabled because the cluster has \
-                         SnapMirror Synchronous relationships.",
-                );
-            }
-            let max = in_range(max)?;
-            next.make(Edit::Throttle { incoming, max });
-        }
-        Verb::PeerCreate {
-            name,
-            address,
-            fingerprint,
-        } => {
-            let peer = new_peer(&next.rows, name, address, &fingerprint, preconditions)?;
-            next.make(Edit::Peer(Arc::new(peer)));
-        }
-        Verb::PeerDelete(name) => {
-            if next.rows.uses_peer(&name) {
-                return refuse(
-                    Reason::State,
-                    format!("Peer \"{name}\" is the source of SnapMirror relationships."),
-                );
-            }
-            if next.rows.peer(&name).is_none() {
-                return refuse(Reason::NotFound, NO_ENTRIES);
-            }
-            next.make(Edit::NoPeer(name));
-        }
-        // All others were seen to before.
-        _ => {}
-    }
-    Ok(())
-}
-
-/// A fingerprint as people copy it, with colons or without, in either case; as it is stored.
-fn normal(fingerprint: &str) -> Option<String> {
-    let text = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
-    let digits: String = text.chars().filter(|c| *c != ':').collect();
-    let sound = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    sound.then(|| digits.to_ascii_lowercase())
-}
-
-fn new_peer(
-    rows: &Relations,
-    name: String,
-    address: Option<String>,
-    print: &str,
-    preconditions: &Preconditions,
-) -> Result<Peer, Refused> {
-    let invalid = |why: String| Refused::new(Reason::Invalid, why);
-    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if name.is_empty() || name.len() > 63 || !name.chars().all(sound) {
-        return Err(invalid(format!(
-            "\"{name}\" is not a valid name for a peer."
-        )));
-    }
-    let fingerprint = normal(print).ok_or_else(|| {
-        invalid(format!(
-            "\"{print}\" is not a SHA-256 fingerprint: 64 hexadecimal digits are wanted."
-        ))
-    })?;
-    if fingerprint == preconditions.fingerprint {
-        return refuse(
-            Reason::Invalid,
-            "That is the fingerprint of this node itself.",
-        );
-    }
-    let has_port = |address: &String| {
-        let parts = address.rsplit_once(':');
-        parts.is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-        })
-    };
-    if let Some(address) = address.as_ref().filter(|address| !has_port(address)) {
-        return Err(invalid(format!("\"{address}\" is not HOST:PORT.")));
-    }
-    let mut all = rows.peers();
-    if let Some(same) = all.find(|p| p.name == name || p.fingerprint == fingerprint) {
-        return refuse(
-            Reason::Duplicate,
-            match same.name == name {
-                true => format!("Peer \"{name}\" already exists."),
-                false => format!("Peer \"{}\" already has that fingerprint.", same.name),
-            },
-        );
-    }
-    if rows.peers().count() >= MAX_PEERS {
-        return Err(invalid(format!("There are already {MAX_PEERS} peers.")));
-    }
-    Ok(Peer {
-        name,
-        address,
-        fingerprint,
-    })
 }
 
 fn resync(
@@ -520,6 +326,7 @@ fn resynchronize(
     if common(&from.snapshots, &to.snapshots).is_none() {
         return refuse(Reason::State, no_common(entry));
     }
+    spares(rows, entry, from, to)?;
     let but = instead.unwrap_or(&entry.uuid);
     if upstream(rows, Some(but), &entry.source, &entry.destination) {
         return refuse(Reason::State, looped(&entry.source, &entry.destination));
@@ -634,6 +441,7 @@ fn new_entry(
         restore: false,
         anew: false,
         stopping: false,
+        ending: false,
         transfers: 0,
         note: None,
     })
@@ -689,19 +497,6 @@ fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: i64) -> Out
     let throttle = wanted.throttle.map(in_range).transpose()?;
     entry.begin(Work::Transfer(kind), wanted.snapshot, throttle, now);
     Ok(())
-}
-
-fn in_range(throttle: Option<u64>) -> Result<Option<u64>, Refused> {
-    match throttle {
-        Some(0) => Ok(None),
-        Some(kbs) if !(THROTTLE_LEAST..=THROTTLE_MOST).contains(&kbs) => refuse(
-            Reason::Invalid,
-            format!(
-                "Invalid throttle value {kbs}: it must be 0, unlimited, or from {THROTTLE_LEAST} to {THROTTLE_MOST} KB/s."
-            ),
-        ),
-        throttle => Ok(throttle),
-    }
 }
 
 fn destination_side<'f>(
@@ -762,6 +557,30 @@ fn has_snapshot(entry: &Entry, wanted: &Wanted, from: &Side) -> Outcome {
     }
 }
 
+/// Refuses to take a destination back behind a snapshot that further copies of it need: they would have to be copied anew.
+/// What its own source has of it may go.
+fn spares(rows: &Relations, entry: &Entry, from: &Side, to: &Side) -> Outcome {
+    let Some(base) = common(&from.snapshots, &to.snapshots) else {
+        return Ok(());
+    };
+    let behind = to.snapshots.iter().skip_while(|held| held.id != base.id);
+    let needed = rows.needed_but(&entry.destination, &entry.source);
+    let lost = behind.skip(1).filter(|held| needed.contains(&held.id));
+    let lost: Vec<&str> = lost.map(|held| held.name.as_str()).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => refuse(
+            Reason::State,
+            format!(
+                "Failed to promote Snapshot copy \"{}\" because one or more newer Snapshot copies are currently used as a \
+                 reference Snapshot copy for data protection operations: {}.",
+                base.name,
+                lost.join(", ")
+            ),
+        ),
+    }
+}
+
 /// Whether `source` is, over relationships that copy, made from `destination`. `but`: without this one.
 fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Path) -> bool {
     let mut at = source.clone();
@@ -804,36 +623,4 @@ fn no_common(entry: &Entry) -> String {
         "No common Snapshot copy found between {} and {}.",
         entry.shown, entry.destination
     )
-}
-
-fn sound(name: &str, what: &str) -> Outcome {
-    let good = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    match !name.is_empty() && name.len() <= MAX_GIVEN_NAME && name.chars().all(good) {
-        true => Ok(()),
-        false => refuse(
-            Reason::Invalid,
-            format!("{what} \"{name}\" is not a valid name."),
-        ),
-    }
-}
-
-fn brief(text: String) -> Result<String, Refused> {
-    match text.len() <= MAX_COMMENT {
-        true => Ok(text),
-        false => refuse(
-            Reason::Invalid,
-            format!("A text is longer than {MAX_COMMENT} bytes."),
-        ),
-    }
-}
-
-fn own_policy(rows: &Relations, name: &str) -> Result<Policy, Refused> {
-    match rows.policy(name) {
-        Some(policy) if policy.system => refuse(
-            Reason::State,
-            format!("Policy \"{name}\" is a system policy and cannot be changed."),
-        ),
-        Some(policy) => Ok(policy),
-        None => refuse(Reason::NotFound, NO_ENTRIES),
-    }
 }

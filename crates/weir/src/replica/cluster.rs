@@ -108,21 +108,22 @@ impl AsUser {
         Some(view.relations.entry(destination)?.source.clone())
     }
 
-    /// Waits until a relationship is broken off; or at rest, if it has nothing to show yet.
-    fn stopped(&self, destination: &Path) -> Answer<()> {
+    /// Waits until a relationship is broken off; or at rest, if it has nothing to show yet; or until it `ends`.
+    fn stopped(&self, destination: &Path, ends: bool) -> Answer<()> {
         let service = &self.service;
         let until = service.clock.monotonic() + BREAK;
         let mut manager = service.manager.lock();
         loop {
             let view = service.control.view();
             let Some(entry) = view.relations.entry(destination) else {
-                return Err(missing());
+                return if ends { Ok(()) } else { Err(missing()) };
             };
             let now = manager.shown(entry);
-            if now.state == MirrorState::BrokenOff || now.status == Status::Quiesced {
+            let over = now.state == MirrorState::BrokenOff || now.status == Status::Quiesced;
+            if over && !ends {
                 return Ok(());
             }
-            if !matches!(now.status, Status::Breaking | Status::Aborting) {
+            if !matches!(now.status, Status::Breaking | Status::Aborting) && !entry.ending {
                 let why = now.unhealthy_reason.unwrap_or_default();
                 return Err(Failure::new(Reason::Failed, why));
             }
@@ -341,8 +342,17 @@ impl AsUser {
     /// What has to do with relationships themselves.
     fn relate(&self, verb: Verb) -> Answer<()> {
         let preconditions = self.preconditions(&verb)?;
+        let ends = match &verb {
+            Verb::End(_) => true,
+            // With what it has left the row of a restore goes.
+            Verb::Break(to) | Verb::Stop(to) => {
+                let view = self.service.control.view();
+                view.relations.entry(to).is_some_and(|entry| entry.restore)
+            }
+            _ => false,
+        };
         let (breaks, unpairs) = match &verb {
-            Verb::Break(to) | Verb::Stop(to) => (Some(to.clone()), false),
+            Verb::Break(to) | Verb::Stop(to) | Verb::End(to) => (Some(to.clone()), false),
             Verb::PeerDelete(_) => (None, true),
             _ => (None, false),
         };
@@ -354,7 +364,7 @@ impl AsUser {
         if unpairs {
             self.service.peers.deleted();
         }
-        breaks.map_or(Ok(()), |destination| self.stopped(&destination))
+        breaks.map_or(Ok(()), |destination| self.stopped(&destination, ends))
     }
 
     /// What a verb has to know.
@@ -390,7 +400,7 @@ impl AsUser {
                 let to = self.source_of(destination).ok_or_else(missing)?;
                 return Ok(service.preconditions(Some(destination), &to));
             }
-            Verb::Abort { destination, .. } | Verb::Stop(destination) => {
+            Verb::Abort { destination, .. } | Verb::Stop(destination) | Verb::End(destination) => {
                 let view = service.control.view();
                 let entry = view.relations.entry(destination);
                 let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
@@ -480,12 +490,6 @@ impl Cluster for AsUser {
     fn destinations(&self) -> Vec<Relationship> {
         let view = self.service.control.view();
         self.service.manager.lock().destinations(&view.relations)
-    }
-
-    fn relationship(&self, destination: &Path) -> Option<Relationship> {
-        let view = self.service.control.view();
-        let entry = view.relations.entry(destination)?;
-        Some(self.service.manager.lock().shown(entry))
     }
 
     fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {

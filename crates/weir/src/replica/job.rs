@@ -369,9 +369,6 @@ impl Transfer<'_> {
             link.ask(&keep).await?;
         }
         self.let_go(&mut link, &source, &destination).await?;
-        if kind == TransferKind::Restore {
-            self.break_off().await?;
-        }
         let mut all = destination.snapshots.iter();
         let newest = all.find(|s| Some(s.id) == destination.exported);
         Ok(Done {

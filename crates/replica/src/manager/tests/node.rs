@@ -100,7 +100,9 @@ impl Node {
     ) -> Result<(), Refused> {
         let mut next = Changes::to(&self.rows);
         let mut preconditions = preconditions.clone();
-        if let Verb::Abort { destination, .. } | Verb::Stop(destination) = &verb {
+        if let Verb::Abort { destination, .. } | Verb::Stop(destination) | Verb::End(destination) =
+            &verb
+        {
             let entry = self.rows.entry(destination);
             preconditions.running = entry.is_some_and(|entry| self.manager.runs(&entry.uuid));
         }

@@ -1,0 +1,304 @@
+//! The users' commands on policies, schedules, peers and global throttles.
+
+use std::sync::Arc;
+
+use super::rows::{Changes, Edit, Entry, Peer, Relations};
+use super::{NO_ENTRIES, Preconditions, Reason, Refused, Verb, refuse};
+use crate::model::{Policy, PolicyKind, Rule, THROTTLE_LEAST, THROTTLE_MOST};
+use crate::retention::SM_CREATED;
+use crate::schedule;
+use weir_base::limits::replica::{MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES};
+
+type Outcome = Result<(), Refused>;
+
+/// Peers at most: more are no pairing but an accident.
+const MAX_PEERS: usize = 256;
+
+/// Policies, schedules, peers, global throttles.
+pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
+    match verb {
+        Verb::PolicyCreate {
+            name,
+            kind,
+            comment,
+            compression,
+            mut rules,
+        } => {
+            sound(&name, "Policy")?;
+            if next.rows.policy(&name).is_some() {
+                return refuse(Reason::Duplicate, "duplicate entry");
+            }
+            let comment = brief(comment)?;
+            if kind != PolicyKind::Vault && !rules.iter().any(|rule| rule.label == SM_CREATED) {
+                let own = Rule {
+                    label: SM_CREATED.to_owned(),
+                    keep: 1,
+                    preserve: false,
+                };
+                rules.insert(0, own);
+            }
+            may_have(kind, &rules)?;
+            next.make(Edit::Policy(Arc::new(Policy {
+                name,
+                kind,
+                rules,
+                comment,
+                compression,
+                system: false,
+            })));
+        }
+        Verb::PolicyModify {
+            name,
+            comment,
+            compression,
+            rules,
+        } => {
+            let comment = comment.map(brief).transpose()?;
+            let mut policy = own_policy(&next.rows, &name)?;
+            if let Some(rules) = rules {
+                let stays = |rule: &Rule| {
+                    !rule.is_by_label() && !rules.iter().any(|new| new.label == rule.label)
+                };
+                policy.rules.retain(stays);
+                policy.rules.extend(rules);
+                may_have(policy.kind, &policy.rules)?;
+            }
+            policy.comment = comment.unwrap_or(policy.comment);
+            policy.compression = compression.unwrap_or(policy.compression);
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::PolicyDelete(name) => {
+            own_policy(&next.rows, &name)?;
+            if next.rows.entries(0).any(|e| e.policy == name) {
+                return refuse(
+                    Reason::State,
+                    format!("Policy \"{name}\" is in use by one or more SnapMirror relationships."),
+                );
+            }
+            next.make(Edit::NoPolicy(name));
+        }
+        Verb::PolicyRule {
+            name,
+            label,
+            keep,
+            preserve,
+        } => {
+            let mut policy = own_policy(&next.rows, &name)?;
+            let at = policy.rules.iter().position(|rule| rule.label == label);
+            let before = at.map(|at| policy.rules.remove(at));
+            match (before, keep) {
+                (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
+                (Some(_), None) => {}
+                (before, Some(keep)) => {
+                    let was = before.is_some_and(|before| before.preserve);
+                    let preserve = preserve.unwrap_or(was);
+                    let rule = Rule {
+                        label,
+                        keep,
+                        preserve,
+                    };
+                    policy.rules.insert(at.unwrap_or(policy.rules.len()), rule);
+                }
+            }
+            may_have(policy.kind, &policy.rules)?;
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::ScheduleCreate { name, schedule } => {
+            sound(&name, "Schedule")?;
+            if next.rows.schedule(&name).is_some() {
+                return refuse(Reason::Duplicate, "duplicate entry");
+            }
+            if schedule.next(0).is_none() {
+                return refuse(Reason::Invalid, format!("Schedule \"{name}\" never runs."));
+            }
+            next.make(Edit::Schedule(name, schedule));
+        }
+        Verb::ScheduleDelete(name) => {
+            if schedule::named().iter().any(|(n, ..)| *n == name) {
+                return refuse(
+                    Reason::State,
+                    format!("Schedule \"{name}\" cannot be deleted."),
+                );
+            }
+            let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name.as_str());
+            if next.rows.entries(0).any(used) {
+                return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
+            }
+            if next.rows.schedule(&name).is_none() {
+                return refuse(Reason::NotFound, NO_ENTRIES);
+            }
+            next.make(Edit::NoSchedule(name));
+        }
+        Verb::GlobalThrottle { incoming, max } => {
+            if preconditions.synchronous && max.is_some() {
+                return refuse(
+                    Reason::State,
+                    "Global throttling cannot be enabled because the cluster has \
+                         SnapMirror Synchronous relationships.",
+                );
+            }
+            let max = in_range(max)?;
+            next.make(Edit::Throttle { incoming, max });
+        }
+        Verb::PeerCreate {
+            name,
+            address,
+            fingerprint,
+        } => {
+            let peer = new_peer(&next.rows, name, address, &fingerprint, preconditions)?;
+            next.make(Edit::Peer(Arc::new(peer)));
+        }
+        Verb::PeerDelete(name) => {
+            if next.rows.uses_peer(&name) {
+                return refuse(
+                    Reason::State,
+                    format!("Peer \"{name}\" is the source of SnapMirror relationships."),
+                );
+            }
+            if next.rows.peer(&name).is_none() {
+                return refuse(Reason::NotFound, NO_ENTRIES);
+            }
+            next.make(Edit::NoPeer(name));
+        }
+        // All others were seen to before.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Whether a policy may have these rules.
+fn may_have(kind: PolicyKind, rules: &[Rule]) -> Outcome {
+    if rules.len() > MAX_POLICY_RULES {
+        return refuse(
+            Reason::Invalid,
+            format!("The policy already has the maximum of {MAX_POLICY_RULES} rules."),
+        );
+    }
+    for rule in rules {
+        sound(&rule.label, "SnapMirror label")?;
+        if !(1..=MAX_KEPT).contains(&rule.keep) {
+            return refuse(
+                Reason::Invalid,
+                format!("The keep count must be between 1 and {MAX_KEPT}."),
+            );
+        }
+        if rule.preserve && (kind == PolicyKind::AsyncMirror || !rule.is_by_label()) {
+            return refuse(
+                Reason::Invalid,
+                format!(
+                    "Rule \"{}\" cannot preserve Snapshot copies: only rules by label of policies of type vault or \
+                     mirror-vault can.",
+                    rule.label
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A fingerprint as people copy it, with colons or without, in either case; as it is stored.
+fn normal(fingerprint: &str) -> Option<String> {
+    let text = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
+    let digits: String = text.chars().filter(|c| *c != ':').collect();
+    let sound = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    sound.then(|| digits.to_ascii_lowercase())
+}
+
+fn new_peer(
+    rows: &Relations,
+    name: String,
+    address: Option<String>,
+    print: &str,
+    preconditions: &Preconditions,
+) -> Result<Peer, Refused> {
+    let invalid = |why: String| Refused::new(Reason::Invalid, why);
+    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() || name.len() > 63 || !name.chars().all(sound) {
+        return Err(invalid(format!(
+            "\"{name}\" is not a valid name for a peer."
+        )));
+    }
+    let fingerprint = normal(print).ok_or_else(|| {
+        invalid(format!(
+            "\"{print}\" is not a SHA-256 fingerprint: 64 hexadecimal digits are wanted."
+        ))
+    })?;
+    if fingerprint == preconditions.fingerprint {
+        return refuse(
+            Reason::Invalid,
+            "That is the fingerprint of this node itself.",
+        );
+    }
+    let has_port = |address: &String| {
+        let parts = address.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    };
+    if let Some(address) = address.as_ref().filter(|address| !has_port(address)) {
+        return Err(invalid(format!("\"{address}\" is not HOST:PORT.")));
+    }
+    let mut all = rows.peers();
+    if let Some(same) = all.find(|p| p.name == name || p.fingerprint == fingerprint) {
+        return refuse(
+            Reason::Duplicate,
+            match same.name == name {
+                true => format!("Peer \"{name}\" already exists."),
+                false => format!("Peer \"{}\" already has that fingerprint.", same.name),
+            },
+        );
+    }
+    if rows.peers().count() >= MAX_PEERS {
+        return Err(invalid(format!("There are already {MAX_PEERS} peers.")));
+    }
+    Ok(Peer {
+        name,
+        address,
+        fingerprint,
+    })
+}
+
+fn sound(name: &str, what: &str) -> Outcome {
+    let good = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    match !name.is_empty() && name.len() <= MAX_GIVEN_NAME && name.chars().all(good) {
+        true => Ok(()),
+        false => refuse(
+            Reason::Invalid,
+            format!("{what} \"{name}\" is not a valid name."),
+        ),
+    }
+}
+
+fn brief(text: String) -> Result<String, Refused> {
+    match text.len() <= MAX_COMMENT {
+        true => Ok(text),
+        false => refuse(
+            Reason::Invalid,
+            format!("A text is longer than {MAX_COMMENT} bytes."),
+        ),
+    }
+}
+
+fn own_policy(rows: &Relations, name: &str) -> Result<Policy, Refused> {
+    match rows.policy(name) {
+        Some(policy) if policy.system => refuse(
+            Reason::State,
+            format!("Policy \"{name}\" is a system policy and cannot be changed."),
+        ),
+        Some(policy) => Ok(policy),
+        None => refuse(Reason::NotFound, NO_ENTRIES),
+    }
+}
+
+pub(super) fn in_range(throttle: Option<u64>) -> Result<Option<u64>, Refused> {
+    match throttle {
+        Some(0) => Ok(None),
+        Some(kbs) if !(THROTTLE_LEAST..=THROTTLE_MOST).contains(&kbs) => refuse(
+            Reason::Invalid,
+            format!(
+                "Invalid throttle value {kbs}: it must be 0, unlimited, or from {THROTTLE_LEAST} to {THROTTLE_MOST} KB/s."
+            ),
+        ),
+        throttle => Ok(throttle),
+    }
+}
