@@ -17,10 +17,11 @@ use weir_volume::{
 use crate::machine::{Machine, Sizes, VOLUME};
 use crate::rand::Choices;
 
-pub(crate) type Checked<T = ()> = Result<T, String>;
+/// The error says what is wrong.
+pub type Checked<T = ()> = Result<T, String>;
 
 /// First bytes of a file's blocks; a block has one byte throughout.
-pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// A volume, as it should be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -34,9 +35,14 @@ struct Branch {
 /// All volumes by name.
 type State = BTreeMap<String, Branch>;
 
-pub(crate) const BLOCK: usize = 4096;
+/// Bytes of a block, all of which are the same.
+pub const BLOCK: usize = 4096;
 
-pub(crate) fn run<T>(
+/// Runs an operation to its end.
+///
+/// # Errors
+/// What the volume returns.
+pub fn run<T>(
     vol: &Volume,
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
@@ -48,7 +54,11 @@ pub(crate) fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {
     run(vol, |cx| vol.lookup(cx, vol.root(), name.as_bytes())).map(|found| found.ino)
 }
 
-pub(crate) fn contents(vol: &Volume) -> Checked<Files> {
+/// What is in a volume without folders.
+///
+/// # Errors
+/// It cannot be read, or a block is torn.
+pub fn contents(vol: &Volume) -> Checked<Files> {
     let failed = |e: FsError| format!("cannot be read: {e}");
     let limit = ReadDirLimit {
         entries: 1000,
