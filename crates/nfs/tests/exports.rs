@@ -119,6 +119,7 @@ fn rules_for_another_protocol_do_not_count() {
         protocols: Protocols {
             nfsv3: false,
             nfsv4: true,
+            smb: false,
         },
         ..rule("*")
     };

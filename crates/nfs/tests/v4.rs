@@ -423,6 +423,7 @@ fn the_pseudo_root_shows_what_the_client_may_use() {
     let v3 = Protocols {
         nfsv3: true,
         nfsv4: false,
+        smb: false,
     };
     let publish = |path: &str, protocols| {
         let volume = Arc::clone(&s.volume);

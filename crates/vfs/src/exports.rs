@@ -44,6 +44,8 @@ pub enum Protocol {
     Nfsv3,
     /// NFSv4, minor versions 1 and 2 (RFC 8881, RFC 7862).
     Nfsv4,
+    /// SMB 2.1 and later (MS-SMB2).
+    Smb,
 }
 
 /// A set of protocols.
@@ -53,6 +55,8 @@ pub struct Protocols {
     pub nfsv3: bool,
     /// NFSv4, minor versions 1 and 2.
     pub nfsv4: bool,
+    /// SMB 2.1 and later.
+    pub smb: bool,
 }
 
 impl Protocols {
@@ -60,6 +64,7 @@ impl Protocols {
     pub const ALL: Protocols = Protocols {
         nfsv3: true,
         nfsv4: true,
+        smb: true,
     };
 
     /// Whether `protocol` is one of them.
@@ -67,6 +72,7 @@ impl Protocols {
         match protocol {
             Protocol::Nfsv3 => self.nfsv3,
             Protocol::Nfsv4 => self.nfsv4,
+            Protocol::Smb => self.smb,
         }
     }
 }
@@ -98,6 +104,8 @@ impl Flavours {
     pub const KRB5_INTEGRITY: Flavours = Flavours(0b1_1000);
     /// Kerberos that encrypts messages.
     pub const KRB5_PRIVACY: Flavours = Flavours(0b1_0000);
+    /// NTLM, of SMB.
+    pub const NTLM: Flavours = Flavours(0b10_0000);
 
     /// The flavours of both sets.
     #[must_use]

@@ -98,6 +98,7 @@ fn the_first_rule_that_counts_decides() {
                 protocols: Protocols {
                     nfsv3: false,
                     nfsv4: true,
+                    smb: false,
                 },
                 ..rule("10.0.0.0/24")
             },

@@ -1,13 +1,18 @@
 //! What protocols with opens do beyond NFSv3: opening, extended attributes, holes.
 
+use crate::access::{self, X};
 use crate::error::{Error, Outcome, Suspend};
 use crate::handle::Namespace;
+use crate::ops::check_name;
 use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
 use weir_base::limits::MAX_IO;
-use weir_volume::{Attr, Change, Done, FileKind, Found, Pin, Seek, SetHow, Sought};
+use weir_volume::{
+    Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetHow,
+    Sought, Stop,
+};
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Whether the file may be opened so; its attributes. What is no regular file is refused.
@@ -63,6 +68,57 @@ impl<A: AccessModel> Operand<'_, A> {
     /// As [`Operand::lookup`], of an entry of a listing that was charged.
     pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> Outcome<(Found, FileRef)> {
         self.run(cx, |cx| self.find(cx, name))
+    }
+
+    /// As [`Operand::listed`], of a name in any case; with the name as it is stored.
+    pub fn listed_folded(
+        &self,
+        cx: &mut OpContext,
+        name: &[u8],
+    ) -> Outcome<(Found, FileRef, Box<[u8]>)> {
+        self.run(cx, |cx| {
+            check_name(name)?;
+            if let Some((found, file)) = self.lookup_snapshots(cx, name)? {
+                return Ok((found, file, name.into()));
+            }
+            match self.reading()?.lookup_folded(cx, self.file.ino, name) {
+                Ok((mut found, stored)) => {
+                    self.guard(cx, &mut found.dir)?;
+                    access::require(&found.dir, &self.who.unix, X)?;
+                    self.guard(cx, &mut found.attr)?;
+                    let file = self.near(found.ino);
+                    Ok((found, file, stored))
+                }
+                Err(Stop::Fail(e)) => {
+                    // As in a lookup of the exact name: who may not search learns nothing.
+                    let attr = self.directory(cx)?;
+                    access::require(&attr, &self.who.unix, X)?;
+                    Err(e.into())
+                }
+                Err(stop) => Err(stop.into()),
+            }
+        })
+    }
+
+    /// As [`Operand::readdir`], again and again for one listing that was charged once; by a caller whose open may list.
+    pub fn list_on(
+        &self,
+        cx: &mut OpContext,
+        _: &Charged<Looks>,
+        cookie: u64,
+        limit: ReadDirLimit,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
+    ) -> Outcome<ReadDirOut> {
+        self.run(cx, |cx| {
+            let attr = self.directory(cx)?;
+            self.may_read(&attr)?;
+            self.entries(cx, cookie, limit, each)
+        })
+    }
+
+    /// Whether the caller owns the object of `attr`, as far as permissions go.
+    pub fn owns(&self, attr: &Attr) -> bool {
+        access::owns(attr, &self.who.unix)
     }
 
     /// The value of an extended attribute; needs permission to read.

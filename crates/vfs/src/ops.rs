@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads, Writes};
 use crate::session::{AccessModel, ClientKey};
-use crate::snapdir::{self, FileRef, Reading};
+use crate::snapdir::{FileRef, Reading};
 use crate::vfs::Vfs;
 use crate::{EngineContext, Volume};
 use std::borrow::Cow;
@@ -55,7 +55,7 @@ pub enum LockAccess {
 }
 
 /// A name that an entry can have, or that can be looked up.
-fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
+pub(crate) fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
     if name.len() > MAX_NAME {
         return Err(Error::NameTooLong);
     }
@@ -124,7 +124,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Attributes of a directory that is to be changed or searched.
-    fn directory(&self, cx: &mut EngineContext) -> Result<Attr> {
+    pub(crate) fn directory(&self, cx: &mut EngineContext) -> Result<Attr> {
         let attr = self.attr(cx)?;
         if attr.kind == FileKind::Directory {
             Ok(attr)
@@ -569,18 +569,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
     ) -> Outcome<ReadDirOut> {
         self.run(cx, |cx| {
-            let dir = self.file.ino;
             let attr = self.directory(cx)?;
             access::require(&attr, &self.who.unix, R)?;
-            if self.file.namespace == Namespace::Snapshots {
-                return self.list_snapshots(cx, cookie, each);
-            }
-            // Also where it is not listed (any more): a listing that began with it goes on.
-            if self.is_live_root() && cookie <= snapdir::COOKIE {
-                return self.list_with_snapshots(cx, cookie, limit, each);
-            }
-            let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.near(entry.ino)));
-            Ok(self.reading()?.readdir(cx, dir, cookie, limit, &mut each)?)
+            self.entries(cx, cookie, limit, each)
         })
     }
 }

@@ -274,6 +274,26 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(out)
     }
 
+    /// The entries of a directory, or of a directory of snapshots.
+    pub(crate) fn entries(
+        &self,
+        cx: &mut EngineContext,
+        cookie: u64,
+        limit: ReadDirLimit,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
+    ) -> Result<ReadDirOut> {
+        if self.file.namespace == Namespace::Snapshots {
+            return self.list_snapshots(cx, cookie, each);
+        }
+        // Also where it is not listed (any more): a listing that began with it goes on.
+        if self.is_live_root() && cookie <= COOKIE {
+            return self.list_with_snapshots(cx, cookie, limit, each);
+        }
+        let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.near(entry.ino)));
+        let (reading, dir) = (self.reading()?, self.file.ino);
+        Ok(reading.readdir(cx, dir, cookie, limit, &mut each)?)
+    }
+
     /// Lists the volume's root, with the directory of snapshots if that is to be listed.
     pub(crate) fn list_with_snapshots(
         &self,

@@ -88,7 +88,10 @@ impl Node {
     fn export(&self, spec: &ExportSpec) -> Outcome<Export> {
         let volume = self.find(&spec.key)?;
         let rules = match &spec.rules {
-            None => self.default_rules.iter().map(|r| within(r, spec)).collect(),
+            None => {
+                let rules = self.default_rules.iter();
+                rules.flat_map(|rule| within(rule, spec)).collect()
+            }
             Some(rules) => {
                 let rules = rules.iter();
                 rules
@@ -115,16 +118,32 @@ impl Node {
     }
 }
 
-/// A rule of the node's default as far as it is for the volume's protocols.
-fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
-    let Protocols { nfsv3, nfsv4 } = rule.protocols;
-    Rule {
+/// A rule of the node's default as far as it is for the volume's protocols, and the same for users of SMB, whom their passwords
+/// establish.
+fn within(rule: &Rule, spec: &ExportSpec) -> [Rule; 2] {
+    let Protocols { nfsv3, nfsv4, smb } = rule.protocols;
+    let nfs = Rule {
         protocols: Protocols {
             nfsv3: nfsv3 && spec.protocols.nfsv3,
             nfsv4: nfsv4 && spec.protocols.nfsv4,
+            smb: false,
         },
         ..rule.clone()
-    }
+    };
+    let smb = Rule {
+        protocols: Protocols {
+            nfsv3: false,
+            nfsv4: false,
+            smb,
+        },
+        flavours: Flavours::NTLM,
+        writers: match rule.writers {
+            Flavours::NONE => Flavours::NONE,
+            _ => Flavours::NTLM,
+        },
+        ..rule.clone()
+    };
+    [nfs, smb]
 }
 
 /// A rule of a policy as the data path has it: one for each entry of its clients.
@@ -145,6 +164,7 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule, transport: Transport) -> Vec<R
         protocols: Protocols {
             nfsv3: rule.protocols.nfsv3,
             nfsv4: rule.protocols.nfsv4,
+            smb: false,
         },
         flavours,
         writers: rule.writers,
