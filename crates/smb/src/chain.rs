@@ -1,0 +1,520 @@
+//! A chain of requests and how it is run (MS-SMB2 §3.3.5.2): each in turn, its response behind the ones before it.
+//!
+//! Of each request, once: its message numbers are used up, its session is found and its signature verified, its tree connect
+//! is found; then its command runs. Related requests take session, tree connect and file from those before them, and fail as
+//! these failed. What a command waits for stops the chain where it is; it goes on there, and repeats nothing that was done
+//! ([`Step`]).
+
+use crate::connection::Connection;
+use crate::header::{Header, command, flag, link};
+use crate::reply::{self, Part, Reply};
+use crate::service::Service;
+use crate::session::{Access, Open, Session, Tree};
+use crate::status::Status;
+use crate::wire::{Malformed, Put};
+use std::sync::Arc;
+use weir_base::{Lsn, Time};
+use weir_vfs::signal::Signal;
+use weir_vfs::volume::ReadOut;
+use weir_vfs::{
+    Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Suspend,
+    Unfinished,
+};
+
+/// The FileId by which a related request means the file of the ones before it.
+const SAME: (u64, u64) = (u64::MAX, u64::MAX);
+/// Requests of one chain at most.
+const MOST: usize = 256;
+
+/// Why a command gives no result.
+pub(crate) enum Fail {
+    /// It failed with this status.
+    Status(Status),
+    /// It waits.
+    Wait(Suspend),
+    /// The connection is to be closed.
+    Close(&'static str),
+}
+
+impl From<Status> for Fail {
+    fn from(status: Status) -> Fail {
+        Fail::Status(status)
+    }
+}
+
+impl From<Malformed> for Fail {
+    fn from(malformed: Malformed) -> Fail {
+        Fail::Status(malformed.into())
+    }
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Fail {
+        Fail::Status(error.into())
+    }
+}
+
+impl From<Suspend> for Fail {
+    fn from(suspend: Suspend) -> Fail {
+        Fail::Wait(suspend)
+    }
+}
+
+impl From<Unfinished> for Fail {
+    fn from(why: Unfinished) -> Fail {
+        match why {
+            Unfinished::Failed(error) => error.into(),
+            Unfinished::Suspended(suspend) => suspend.into(),
+        }
+    }
+}
+
+/// What a command comes to: its status, with its body written if that is no error.
+pub(crate) type Outcome = Result<Status, Fail>;
+
+/// What a command has done that is not to be done again when it goes on.
+#[derive(Default)]
+pub(crate) enum Step {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// CREATE has made the file.
+    Made(Box<crate::create::Found>),
+    /// CREATE has opened it, and it is to be cut.
+    Opened(Arc<Open>),
+    /// WRITE has written so many bytes.
+    Written(usize),
+    /// CLOSE has closed, and a name is to be removed. The attributes for the response.
+    Deleting(
+        Box<crate::deletions::Deletion>,
+        Option<weir_vfs::volume::Attr>,
+    ),
+    /// The last cursor of a longer search.
+    Done,
+}
+
+/// Why a chain stopped.
+pub(crate) enum Stopped {
+    /// It waits.
+    Wait(Suspend),
+    /// The connection is to be closed.
+    Close(&'static str),
+}
+
+/// Which hash a response belongs to.
+pub(crate) enum Hash {
+    Connection,
+    Setup(u64),
+}
+
+/// A chain, kept while it waits.
+pub(crate) struct Chain {
+    now: Time,
+    flow: u64,
+    arrived: Option<u64>,
+    /// Where the request that is run begins in the record.
+    at: usize,
+    /// What it has come to, once it has begun: its header with the ids that it takes from others, and its tree connect.
+    begun: Option<Begun>,
+    pub out: Vec<u8>,
+    parts: Vec<Part>,
+    /// The last response's data.
+    pub payload: Option<Box<ReadOut>>,
+    lsn: Option<Lsn>,
+    /// The request's part of the log that its response waits for.
+    depends: Option<Lsn>,
+    session: Option<Arc<Session>>,
+    tree: Option<Arc<Tree>>,
+    /// The file of the requests before.
+    pub file: Option<u64>,
+    last: Status,
+    /// The context of the operation that is run.
+    pub cx: OpContext,
+    /// What has been done of the command that is run.
+    pub step: Step,
+    /// What it waited for failed: its status.
+    pub failed: Option<Status>,
+    /// What signs the response to a SESSION_SETUP.
+    pub signs: Option<Arc<Session>>,
+    /// The tree connect that the response names.
+    pub connected: Option<u32>,
+    /// The session that the response names.
+    pub named_session: Option<u64>,
+    pub hash: Option<Hash>,
+    /// The answer waits for this.
+    pub delay: Option<Arc<Signal<()>>>,
+}
+
+struct Begun {
+    header: Header,
+    /// Why it is not run.
+    refused: Option<Status>,
+    credits: u16,
+    /// Its session signs the response.
+    signer: Option<Arc<Session>>,
+}
+
+/// A chain at its end.
+pub(crate) struct Finished {
+    pub reply: Reply,
+    pub lsn: Option<Lsn>,
+    pub delay: Option<Arc<Signal<()>>>,
+}
+
+impl Chain {
+    pub fn new(now: Time, flow: u64, arrived: Option<u64>) -> Chain {
+        Chain {
+            now,
+            flow,
+            arrived,
+            at: 0,
+            begun: None,
+            out: reply::start(),
+            parts: Vec::new(),
+            payload: None,
+            lsn: None,
+            depends: None,
+            session: None,
+            tree: None,
+            file: None,
+            last: Status::SUCCESS,
+            cx: OpContext::new(now, flow, arrived),
+            step: Step::Nothing,
+            failed: None,
+            signs: None,
+            connected: None,
+            named_session: None,
+            hash: None,
+            delay: None,
+        }
+    }
+
+    /// The response is true when the log is durable up to `lsn`.
+    pub fn wait_for(&mut self, lsn: Option<Lsn>) {
+        self.depends = self.depends.max(lsn);
+    }
+
+    /// The file of the requests before, for a request that names none.
+    pub fn related_file(&self) -> Result<u64, Status> {
+        match self.file {
+            Some(file) => Ok(file),
+            None if self.last.is_error() => Err(self.last),
+            None => Err(Status::INVALID_PARAMETER),
+        }
+    }
+}
+
+/// One request of a chain while it is run.
+pub(crate) struct Run<'a> {
+    pub s: &'a Arc<Service>,
+    pub conn: &'a Arc<Connection>,
+    pub admitted: &'a Admissions,
+    pub table: &'a ExportTable,
+    pub c: &'a mut Chain,
+    pub header: Header,
+    /// The request from its header on.
+    pub message: &'a [u8],
+}
+
+pub(crate) type Operand<'r> = weir_vfs::Operand<'r, Access<'r>>;
+
+impl<'a> Run<'a> {
+    /// The request behind its header.
+    pub fn body(&self) -> &'a [u8] {
+        &self.message[crate::header::HEADER..]
+    }
+
+    /// The session, which the entrance has found.
+    pub fn session(&self) -> Result<Arc<Session>, Status> {
+        self.c.session.clone().ok_or(Status::USER_SESSION_DELETED)
+    }
+
+    /// The tree connect, likewise.
+    pub fn tree(&self) -> Result<Arc<Tree>, Status> {
+        self.c.tree.clone().ok_or(Status::NETWORK_NAME_DELETED)
+    }
+
+    /// The open that a request names by both halves of its FileId.
+    pub fn open(&mut self, halves: (u64, u64)) -> Result<Arc<Open>, Status> {
+        let id = match halves {
+            SAME if self.header.has(flag::RELATED) => self.c.related_file()?,
+            (a, b) if a == b => a,
+            _ => return Err(Status::FILE_CLOSED),
+        };
+        let open = self.session()?.open(id).ok_or(Status::FILE_CLOSED)?;
+        if open.tree != self.header.tree {
+            return Err(Status::FILE_CLOSED);
+        }
+        self.c.file = Some(id);
+        Ok(open)
+    }
+
+    /// Admits the session to a file and charges it.
+    pub fn enter<'r, C: Cost>(
+        &mut self,
+        session: &'r Session,
+        file: FileId,
+        access: Access<'r>,
+        cost: C,
+    ) -> Result<(Operand<'r>, Charged<C>), Fail>
+    where
+        'a: 'r,
+    {
+        let (s, table) = (self.s, self.table);
+        let session = weir_vfs::Session {
+            origin: self.conn.peer,
+            protocol: Protocol::Smb,
+            flavour: Flavour::Ntlm,
+            transport: weir_vfs::Transport::Clear,
+            identity: Some(&session.identity),
+            access,
+            client: session.client_key,
+            admitted: self.admitted,
+        };
+        let admitted = s.vfs.admit_file(table, file, &session)?;
+        Ok(admitted.charge(&s.vfs, &mut self.c.cx, cost)?)
+    }
+
+    /// Fails unless the request was charged the credits that so many bytes cost (§3.3.5.2.5).
+    pub fn charged(&self, bytes: usize) -> Result<(), Status> {
+        let due = (bytes.max(1) - 1) / 65_536 + 1;
+        match usize::from(self.header.charge.max(1)) >= due {
+            true => Ok(()),
+            false => Err(Status::INVALID_PARAMETER),
+        }
+    }
+
+    fn command(&mut self) -> Outcome {
+        match self.header.command {
+            command::NEGOTIATE => self.negotiate(),
+            command::SESSION_SETUP => self.session_setup(),
+            command::LOGOFF => self.logoff(),
+            command::TREE_CONNECT => self.tree_connect(),
+            command::TREE_DISCONNECT => self.tree_disconnect(),
+            command::CREATE => self.create(),
+            command::CLOSE => self.close(),
+            command::FLUSH => self.flush(),
+            command::READ => self.read(),
+            command::WRITE => self.write(),
+            command::LOCK => self.lock(),
+            command::IOCTL => self.ioctl(),
+            command::ECHO => {
+                self.c.out.put_u16(4);
+                self.c.out.put_u16(0);
+                Ok(Status::SUCCESS)
+            }
+            command::QUERY_DIRECTORY => self.query_directory(),
+            command::CHANGE_NOTIFY => Err(Status::NOT_SUPPORTED.into()),
+            command::QUERY_INFO => self.query_info(),
+            command::SET_INFO => self.set_info(),
+            // Nothing is granted that could be broken.
+            command::OPLOCK_BREAK => Err(Status::INVALID_PARAMETER.into()),
+            _ => Err(Status::INVALID_PARAMETER.into()),
+        }
+    }
+}
+
+/// Commands that need no session, and those that need no tree connect.
+fn needs(command: u16) -> (bool, bool) {
+    match command {
+        command::NEGOTIATE | command::SESSION_SETUP => (false, false),
+        command::LOGOFF | command::TREE_CONNECT | command::ECHO => (true, false),
+        _ => (true, true),
+    }
+}
+
+impl Service {
+    /// Runs a chain from where it is.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        conn: &Arc<Connection>,
+        admitted: &Admissions,
+        chain: &mut Chain,
+        record: &[u8],
+    ) -> Result<Finished, Stopped> {
+        let table = self.vfs.exports();
+        loop {
+            let Ok((header, message)) = link(record, chain.at) else {
+                return Err(Stopped::Close("a message that is none of SMB2"));
+            };
+            let begun = match chain.begun.take() {
+                Some(begun) => begun,
+                None => self.begin(conn, chain, header, message)?,
+            };
+            let (credits, signer) = (begun.credits, begun.signer.clone());
+            let at = chain.out.len();
+            begun.header.put_response(&mut chain.out, 0, credits);
+            let body = chain.out.len();
+            let failed = chain.failed.take().or(begun.refused);
+            let mut run = Run {
+                s: self,
+                conn,
+                admitted,
+                table: &table,
+                c: chain,
+                header: begun.header,
+                message,
+            };
+            let outcome = match failed {
+                Some(status) => Err(Fail::Status(status)),
+                None => run.command(),
+            };
+            let status = match outcome {
+                Ok(status) => status,
+                Err(Fail::Status(status)) => {
+                    chain.out.truncate(body);
+                    chain.payload = None;
+                    chain.depends = None;
+                    reply::put_error(&mut chain.out);
+                    status
+                }
+                Err(Fail::Wait(suspend)) => {
+                    chain.out.truncate(at);
+                    chain.payload = None;
+                    chain.begun = Some(begun);
+                    return Err(Stopped::Wait(suspend));
+                }
+                Err(Fail::Close(why)) => return Err(Stopped::Close(why)),
+            };
+            chain.cx.settle(&self.vfs.throttle);
+            let mut header = begun.header;
+            header.tree = chain.connected.take().unwrap_or(header.tree);
+            header.session = chain.named_session.take().unwrap_or(header.session);
+            chain.out.set_u32(at + 8, status.0);
+            chain.out.set_u32(at + 36, header.tree);
+            chain.out[at + 40..at + 48].copy_from_slice(&header.session.to_le_bytes());
+            let depends = chain.depends.take();
+            chain.lsn = chain.lsn.max(depends);
+            chain.parts.push(Part {
+                at,
+                header,
+                credits,
+                signer: chain.signs.take().or(signer),
+                promises: depends.is_some(),
+            });
+            chain.last = status;
+            if header.next == 0 {
+                return Ok(self.finish(conn, chain));
+            }
+            if chain.parts.len() == MOST {
+                return Err(Stopped::Close("a chain that is too long"));
+            }
+            if let Some(payload) = chain.payload.take() {
+                // Only the last one's data leaves by reference.
+                payload.slices().for_each(|slice| chain.out.put(slice));
+            }
+            // The mark in front is no part of the message, but half as long as what it is aligned to.
+            chain.out.align(4, 8);
+            chain.at += header.next as usize;
+            chain.step = Step::Nothing;
+            chain.cx = OpContext::new(chain.now, chain.flow, chain.arrived);
+        }
+    }
+
+    fn finish(&self, conn: &Connection, chain: &mut Chain) -> Finished {
+        let out = std::mem::take(&mut chain.out);
+        let parts = std::mem::take(&mut chain.parts);
+        let reply = Reply::new(out, chain.payload.take(), parts);
+        match chain.hash.take() {
+            Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),
+            Some(Hash::Setup(id)) => {
+                if let Some(setup) = conn.state.lock().setups.get_mut(&id) {
+                    setup.preauth.add(reply.message());
+                }
+            }
+            None => {}
+        }
+        Finished {
+            reply,
+            lsn: chain.lsn.take(),
+            delay: chain.delay.take(),
+        }
+    }
+
+    /// What comes before any command: message numbers, session, signature, tree connect.
+    fn begin(
+        &self,
+        conn: &Connection,
+        chain: &mut Chain,
+        mut header: Header,
+        message: &[u8],
+    ) -> Result<Begun, Stopped> {
+        if header.has(flag::RESPONSE) {
+            return Err(Stopped::Close("a response that nothing asked for"));
+        }
+        let (credits, anonymous) = {
+            let mut state = conn.state.lock();
+            let negotiated = state.negotiated.as_ref();
+            if negotiated.is_none() && header.command != command::NEGOTIATE {
+                return Err(Stopped::Close("a request before NEGOTIATE"));
+            }
+            if negotiated.is_some() && header.command == command::NEGOTIATE {
+                return Err(Stopped::Close("a second NEGOTIATE"));
+            }
+            if negotiated.is_none() {
+                header.charge = header.charge.min(1);
+            }
+            if header.command == command::CANCEL {
+                return Err(Stopped::Close("CANCEL in a chain"));
+            }
+            if !state.window.take(header.message, header.charge) {
+                return Err(Stopped::Close("a message number that may not be used"));
+            }
+            let anonymous = state.sessions.is_empty();
+            let wanted = match anonymous {
+                true => header.credits.min(1),
+                false => header.credits.max(1),
+            };
+            (state.window.grant(wanted), anonymous)
+        };
+        let mut begun = Begun {
+            header,
+            refused: None,
+            credits,
+            signer: None,
+        };
+        let related = header.has(flag::RELATED);
+        if related && chain.parts.is_empty() {
+            begun.refused = Some(Status::INVALID_PARAMETER);
+            return Ok(begun);
+        }
+        let (session, tree) = needs(header.command);
+        if !related {
+            (chain.session, chain.tree, chain.file) = (None, None, None);
+            chain.last = Status::SUCCESS;
+            chain.session = conn.session(header.session);
+        }
+        let alone = header.command == command::ECHO && header.session == 0;
+        let Some(found) = chain.session.clone().filter(|s| !s.has_ended()) else {
+            if session && !alone {
+                if anonymous && header.command != command::ECHO {
+                    tracing::debug!(peer = %conn.peer, "a request without a session");
+                }
+                begun.refused = Some(Status::USER_SESSION_DELETED);
+            }
+            return Ok(begun);
+        };
+        begun.header.session = found.id;
+        if header.command == command::NEGOTIATE {
+            return Ok(begun);
+        }
+        let signed = header.has(flag::SIGNED) && found.signer.verify(message);
+        begun.signer = Some(Arc::clone(&found));
+        if !signed {
+            // Also of a SESSION_SETUP that renews the session (§3.3.5.2.4).
+            tracing::warn!(peer = %conn.peer, user = found.user, "a request with a wrong signature, or none");
+            begun.refused = Some(Status::ACCESS_DENIED);
+            return Ok(begun);
+        }
+        if tree {
+            if !related {
+                chain.tree = found.tree(header.tree);
+            }
+            match &chain.tree {
+                Some(tree) => begun.header.tree = tree.id,
+                None => begun.refused = Some(Status::NETWORK_NAME_DELETED),
+            }
+        }
+        Ok(begun)
+    }
+}

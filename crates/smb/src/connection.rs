@@ -1,0 +1,88 @@
+//! A connection: what was negotiated, which message numbers may be used, and the sessions on it (MS-SMB2 §3.3.1.7).
+
+use crate::credits::Window;
+use crate::keys::Preauth;
+use crate::negotiate::{Dialect, Offer};
+use crate::ntlm::Challenge;
+use crate::session::Session;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Sessions that a connection may have, with those that are being set up.
+pub const MAX_SESSIONS: usize = 256;
+
+/// A connection of a client.
+pub struct Connection {
+    /// Its number, unique in this run of the server.
+    pub id: u64,
+    /// The client's address, canonical.
+    pub peer: IpAddr,
+    /// What changes. Only the event loop of the connection takes it, so nobody waits.
+    pub state: Mutex<State>,
+}
+
+/// See [`Connection::state`].
+#[derive(Default)]
+pub struct State {
+    /// What was negotiated.
+    pub negotiated: Option<Negotiated>,
+    /// An SMB1 NEGOTIATE was answered, and one of SMB2 has to follow.
+    pub began_as_smb1: bool,
+    /// The hash of the NEGOTIATE and its response.
+    pub preauth: Preauth,
+    /// Message numbers that may be used.
+    pub window: Window,
+    /// Sessions that are being set up.
+    pub setups: HashMap<u64, Setup>,
+    /// Sessions that are set up.
+    pub sessions: HashMap<u64, Arc<Session>>,
+}
+
+/// The outcome of NEGOTIATE.
+#[derive(Clone, Debug)]
+pub struct Negotiated {
+    /// The dialect that is spoken.
+    pub dialect: Dialect,
+    /// What the client offered.
+    pub offer: Offer,
+}
+
+/// A session that is being set up, or set up anew.
+#[derive(Default)]
+pub struct Setup {
+    /// The hash of the messages so far.
+    pub preauth: Preauth,
+    /// The challenge that the client has to respond to.
+    pub challenge: Option<Challenge>,
+    /// The mechanisms that the client offered, encoded.
+    pub mechanisms: Option<Vec<u8>>,
+}
+
+impl Connection {
+    /// A connection that has just begun.
+    pub fn new(id: u64, peer: IpAddr) -> Connection {
+        Connection {
+            id,
+            peer: peer.to_canonical(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The session of this number.
+    pub fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.state.lock().sessions.get(&id).cloned()
+    }
+
+    /// Whether a user has been authenticated on it.
+    pub fn has_users(&self) -> bool {
+        !self.state.lock().sessions.is_empty()
+    }
+
+    /// The dialect, once it is negotiated.
+    pub fn dialect(&self) -> Option<Dialect> {
+        let state = self.state.lock();
+        state.negotiated.as_ref().map(|n| n.dialect)
+    }
+}

@@ -1,0 +1,770 @@
+//! CREATE (MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1): opens, makes or replaces a file or directory, or opens a pipe.
+//!
+//! In this order: the path is walked from the share's root, each name in any case; what is there decides with the disposition
+//! what is to be done; what is missing is made; the access that is asked for is compared with what the caller may have,
+//! once and for all of the open's life; the claim is entered, against which others' opens may speak; and what is to be
+//! overwritten is cut. A wait repeats none of it ([`Step`]).
+
+use crate::chain::{Fail, Operand, Outcome, Run, Step};
+use crate::info::{self, attributes};
+use crate::names;
+use crate::pipe::Pipe;
+use crate::session::{Access, File, Kind, Named, Open, Session, Target, Tree, mask};
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader, filetime, from_utf16, part};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use weir_base::Ino;
+use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When, Who};
+use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
+
+/// Longest path in UTF-16 units.
+const MAX_PATH: usize = 32_767;
+/// Create contexts that are looked through.
+const MOST_CONTEXTS: usize = 32;
+/// The mode of files and directories that are made: what a client of SMB says of permissions is in no mode.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Bits of CreateOptions (§2.2.13).
+mod option {
+    pub const DIRECTORY: u32 = 0x1;
+    pub const WRITE_THROUGH: u32 = 0x2;
+    pub const NON_DIRECTORY: u32 = 0x40;
+    pub const DELETE_ON_CLOSE: u32 = 0x1000;
+    pub const OPEN_BY_FILE_ID: u32 = 0x2000;
+}
+
+/// CreateDisposition (§2.2.13), and whether each opens and makes what is there and what is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disposition {
+    Supersede,
+    Open,
+    Create,
+    OpenIf,
+    Overwrite,
+    OverwriteIf,
+}
+
+/// CreateAction (§2.2.14).
+mod action {
+    pub const SUPERSEDED: u32 = 0;
+    pub const OPENED: u32 = 1;
+    pub const CREATED: u32 = 2;
+    pub const OVERWRITTEN: u32 = 3;
+}
+
+impl Disposition {
+    fn of(number: u32) -> Option<Disposition> {
+        use Disposition::{Create, Open, OpenIf, Overwrite, OverwriteIf, Supersede};
+        let all = [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf];
+        all.get(number as usize).copied()
+    }
+
+    fn makes(self) -> bool {
+        !matches!(self, Disposition::Open | Disposition::Overwrite)
+    }
+
+    fn cuts(self) -> bool {
+        use Disposition::{Overwrite, OverwriteIf, Supersede};
+        matches!(self, Supersede | Overwrite | OverwriteIf)
+    }
+}
+
+struct Request {
+    wanted: u32,
+    attributes: u32,
+    share: u32,
+    disposition: Disposition,
+    options: u32,
+    path: String,
+    /// MxAc and QFid were asked for.
+    maximal: bool,
+    disk_id: bool,
+}
+
+impl Request {
+    fn decode(message: &[u8]) -> Result<Request, Status> {
+        let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
+        if r.u16()? != 57 {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        r.u16()?; // Security flags, oplock.
+        let impersonation = r.u32()?;
+        r.bytes(16)?;
+        let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
+        let disposition = Disposition::of(r.u32()?).ok_or(Status::INVALID_PARAMETER)?;
+        let options = r.u32()?;
+        let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+        let (contexts, contexts_len) = (r.u32()? as usize, r.u32()? as usize);
+        if impersonation > 3 {
+            return Err(Status::BAD_IMPERSONATION_LEVEL);
+        }
+        if len > 2 * MAX_PATH {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        let both = option::DIRECTORY | option::NON_DIRECTORY;
+        if options & both == both || share & !7 != 0 {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        let mut request = Request {
+            wanted,
+            attributes,
+            share,
+            disposition,
+            options,
+            path: from_utf16(part(message, offset, len)?)?,
+            maximal: false,
+            disk_id: false,
+        };
+        request.contexts(part(message, contexts, contexts_len)?)?;
+        Ok(request)
+    }
+
+    /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
+    fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Malformed> {
+        for _ in 0..MOST_CONTEXTS {
+            if rest.is_empty() {
+                break;
+            }
+            let mut r = Reader::new(rest);
+            let next = r.u32()? as usize;
+            let (name_at, name_len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+            match part(rest, name_at, name_len)? {
+                b"MxAc" => self.maximal = true,
+                b"QFid" => self.disk_id = true,
+                _ => {}
+            }
+            match next {
+                0 => break,
+                next => rest = rest.get(next..).ok_or(Malformed)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn asks(&self, option: u32) -> bool {
+        self.options & option != 0
+    }
+}
+
+/// What a CREATE has found or made.
+#[derive(Clone)]
+pub(crate) struct Found {
+    file: FileRef,
+    attr: Attr,
+    named: Named,
+    /// What the caller may do with the name, or would if it were there: it may be removed.
+    removable: bool,
+    made: bool,
+}
+
+/// Where a path leads.
+enum Walked {
+    Found(Found),
+    /// The directory in which a name is missing, and the name.
+    Missing {
+        dir: FileRef,
+        named: Named,
+    },
+}
+
+impl<'a> Run<'a> {
+    /// CREATE.
+    pub(crate) fn create(&mut self) -> Outcome {
+        let request = Request::decode(self.message)?;
+        let (session, tree) = (self.session()?, self.tree()?);
+        let root = match tree.target {
+            Target::Pipes => return self.open_pipe(&session, &tree, &request),
+            Target::Volume(root) => root,
+        };
+        if request.asks(option::OPEN_BY_FILE_ID) {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let path = names::path(&request.path)?;
+        if path.is_empty() && request.asks(option::DELETE_ON_CLOSE) {
+            return Err(Status::CANNOT_DELETE.into());
+        }
+        // The owner of the open to be, so that its own claims are in its way at no point.
+        let (operand, charged) = self.enter(
+            &session,
+            root,
+            Access::Permissions(&session.walker),
+            Changes,
+        )?;
+        let (found, charged) = match std::mem::take(&mut self.c.step) {
+            Step::Made(found) => {
+                let kept = (*found).clone();
+                self.c.step = Step::Made(found);
+                (kept, Some(charged))
+            }
+            Step::Opened(open) => {
+                self.c.step = Step::Opened(Arc::clone(&open));
+                return self.cut(&session, &open, &request);
+            }
+            _ => match self.walk(&operand, root, &path)? {
+                Walked::Found(found) => (found, Some(charged)),
+                Walked::Missing { dir, named } => {
+                    (self.make(&operand, charged, dir, named, &request)?, None)
+                }
+            },
+        };
+        if !found.made {
+            check(&found, &request)?;
+        }
+        let here = operand.at(found.file);
+        let granted = self.grant(&here, &found, &request)?;
+        let open = self.claim(&session, &tree, &here, &found, granted, &request)?;
+        let cut = !found.made && request.disposition.cuts();
+        drop(charged);
+        if cut {
+            self.c.step = Step::Opened(Arc::clone(&open));
+            return self.cut(&session, &open, &request);
+        }
+        let action = match found.made {
+            true => action::CREATED,
+            false => action::OPENED,
+        };
+        self.opened(&session, open, &found.attr, action, &request)
+    }
+
+    /// Walks a path in any case. What is on the way has to be a directory.
+    fn walk(
+        &mut self,
+        root: &Operand<'_>,
+        volume: FileId,
+        path: &[Vec<u8>],
+    ) -> Result<Walked, Fail> {
+        let cx = &mut self.c.cx;
+        let mut file = FileRef {
+            ino: volume.ino,
+            namespace: volume.namespace,
+        };
+        let mut named = Named::default();
+        let Some((last, dirs)) = path.split_last() else {
+            let attr = root.getattr(cx)?;
+            return Ok(Walked::Found(Found {
+                file,
+                attr,
+                named,
+                removable: false,
+                made: false,
+            }));
+        };
+        for name in dirs {
+            let (found, next, stored) = match root.at(file).listed_folded(cx, name) {
+                Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
+                    return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+                }
+                found => found?,
+            };
+            if found.attr.kind != FileKind::Directory {
+                return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+            }
+            named.path.push_str(&names::shown(&stored));
+            named.path.push('\\');
+            file = next;
+        }
+        named.dir = Some(file.ino);
+        let dir = root.at(file);
+        match dir.listed_folded(cx, last) {
+            Ok((found, child, stored)) => {
+                let removable = dir.permitted(&found.dir);
+                named.path.push_str(&names::shown(&stored));
+                named.name = stored;
+                Ok(Walked::Found(Found {
+                    file: child,
+                    attr: found.attr,
+                    named,
+                    removable: removable.write && removable.execute,
+                    made: false,
+                }))
+            }
+            Err(Unfinished::Failed(Error::NotFound)) => {
+                named.path.push_str(&names::shown(last));
+                named.name = last.clone().into();
+                Ok(Walked::Missing { dir: file, named })
+            }
+            Err(Unfinished::Failed(Error::NotDir)) => Err(Status::OBJECT_PATH_NOT_FOUND.into()),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Makes what is missing.
+    fn make(
+        &mut self,
+        root: &Operand<'_>,
+        charged: Charged<Changes>,
+        dir: FileRef,
+        named: Named,
+        request: &Request,
+    ) -> Result<Found, Fail> {
+        if !request.disposition.makes() {
+            return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+        }
+        let directory = request.asks(option::DIRECTORY);
+        if directory && request.attributes & attributes::TEMPORARY != 0 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let readonly = request.attributes & attributes::READONLY != 0;
+        if readonly && request.asks(option::DELETE_ON_CLOSE) {
+            return Err(Status::CANNOT_DELETE.into());
+        }
+        let dos = request.attributes & attributes::SETTABLE;
+        let set = SetAttr {
+            mode: Some(if directory { DIRECTORY_MODE } else { FILE_MODE }),
+            dos: Some(match directory {
+                true => dos & !attributes::ARCHIVE,
+                false => dos | attributes::ARCHIVE,
+            } as u16),
+            ..SetAttr::default()
+        };
+        let dir = root.at(dir);
+        let (cx, name) = (&mut self.c.cx, &named.name);
+        let done = match directory {
+            true => dir.mkdir(cx, charged, name, &set)?,
+            false => dir.create(cx, charged, name, CreateHow::Guarded, &set)?,
+        };
+        self.c.wait_for(done.lsn);
+        let found = Found {
+            file: dir.near(done.value.ino),
+            attr: done.value.attr,
+            named,
+            removable: true,
+            made: true,
+        };
+        self.c.step = Step::Made(Box::new(found.clone()));
+        Ok(found)
+    }
+
+    /// The access that the open gets (MS-FSA §2.1.5.1.2.1).
+    fn grant(
+        &self,
+        operand: &Operand<'_>,
+        found: &Found,
+        request: &Request,
+    ) -> Result<u32, Status> {
+        let attr = &found.attr;
+        let directory = attr.kind == FileKind::Directory;
+        let stored = directory || attr.kind == FileKind::Regular;
+        let may = match found.made {
+            true => mask::ALL,
+            false => allowed(operand, found),
+        };
+        let wanted = generic(request.wanted);
+        let most = wanted & mask::MAXIMUM_ALLOWED != 0;
+        let mut granted = wanted & !mask::MAXIMUM_ALLOWED;
+        if request.asks(option::DELETE_ON_CLOSE) && !most && granted & mask::DELETE == 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+        if granted & !mask::ALL != 0 || request.wanted == 0 || granted & !may != 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+        if most {
+            granted |= may;
+        }
+        let data = mask::WRITE_DATA | mask::APPEND_DATA;
+        if request.disposition.cuts() && !found.made && may & mask::WRITE_DATA == 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+        // Symbolic links, devices, pipes and sockets of NFS clients are shown, and not followed.
+        if !stored && granted & (data | mask::READ_DATA | mask::EXECUTE) != 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+        Ok(granted)
+    }
+
+    /// Enters the claim, and the open.
+    fn claim(
+        &mut self,
+        session: &Session,
+        tree: &Tree,
+        operand: &Operand<'_>,
+        found: &Found,
+        granted: u32,
+        request: &Request,
+    ) -> Result<Arc<Open>, Fail> {
+        let pin = operand.pin(&mut self.c.cx)?;
+        let file = operand.file_id();
+        let directory = found.attr.kind == FileKind::Directory;
+        let goes = request.asks(option::DELETE_ON_CLOSE);
+        if goes && directory && !found.made && !self.is_empty(session, file, &session.walker)? {
+            return Err(Status::DIRECTORY_NOT_EMPTY.into());
+        }
+        let id = self.s.open_number();
+        let owner = Owner {
+            client: session.client.clone(),
+            who: Who::key(u128::from(id)),
+            shown: Arc::default(),
+        };
+        let access = modes(granted);
+        let deny = match access {
+            Modes::NONE => Modes::NONE,
+            _ => denied(request.share),
+        };
+        let claimed = file.namespace == Namespace::Live;
+        let vfs = &self.s.vfs;
+        if claimed {
+            let open = OpenRequest {
+                owner: &owner,
+                key: &owner.who,
+                access,
+                deny,
+                enforced: true,
+                overwrite: request.disposition.cuts() && !found.made,
+            };
+            match vfs.claims.open(file, &open) {
+                Opened::Granted => {}
+                Opened::Denied => return Err(Status::SHARING_VIOLATION.into()),
+                Opened::DeletePending => return Err(Status::DELETE_PENDING.into()),
+                Opened::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
+                Opened::Full => return Err(Status::INSUFFICIENT_RESOURCES.into()),
+            }
+        }
+        let open = Arc::new(Open {
+            id,
+            tree: tree.id,
+            kind: Kind::File(Box::new(File {
+                id: file,
+                directory,
+                named: Mutex::new(found.named.clone()),
+                listing: Mutex::default(),
+                position: AtomicU64::new(0),
+                locks: Mutex::default(),
+                claimed,
+                pin,
+            })),
+            access: granted,
+            owner,
+            write_through: request.asks(option::WRITE_THROUGH),
+        });
+        if goes && let Some(dir) = found.named.dir {
+            let removal = Removal {
+                dir,
+                name: Arc::from(&*found.named.name),
+            };
+            let deletions = &self.s.deletions;
+            deletions.mark(file, session, self.conn.peer, directory);
+            match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
+                Marked::Yes => {}
+                Marked::NotOpen | Marked::Full => {
+                    deletions.unmark(file);
+                    open.end(vfs);
+                    return Err(Status::INSUFFICIENT_RESOURCES.into());
+                }
+            }
+        }
+        if !session.add(Arc::clone(&open)) {
+            open.end(vfs);
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        self.c.file = Some(id);
+        Ok(open)
+    }
+
+    /// Cuts an open file that is to be overwritten.
+    fn cut(&mut self, session: &Session, open: &Arc<Open>, request: &Request) -> Outcome {
+        let Some(file) = open.file() else {
+            return Err(Status::INVALID_PARAMETER.into());
+        };
+        let dos = request.attributes & attributes::SETTABLE | attributes::ARCHIVE;
+        let set = SetAttr {
+            size: Some(0),
+            dos: Some(dos as u16),
+            ..SetAttr::default()
+        };
+        let made = Access::Made(&open.owner);
+        let (operand, charged) = self.enter(session, file.id, made, Changes)?;
+        let done = operand.setattr(&mut self.c.cx, charged, &set, None);
+        // Attributes are the owner's to set, the content is not.
+        let done = match done {
+            Err(Unfinished::Failed(Error::Perm)) => {
+                let (operand, charged) = self.enter(session, file.id, made, Changes)?;
+                let set = SetAttr { dos: None, ..set };
+                operand.setattr(&mut self.c.cx, charged, &set, None)
+            }
+            done => done,
+        };
+        match done {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                let action = match request.disposition {
+                    Disposition::Supersede => action::SUPERSEDED,
+                    _ => action::OVERWRITTEN,
+                };
+                let attr = done.value.after;
+                self.opened(session, Arc::clone(open), &attr, action, request)
+            }
+            Err(Unfinished::Failed(error)) => {
+                // The client learns of no open.
+                session.take(open.id);
+                open.end(&self.s.vfs);
+                Err(error.into())
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// The response (§2.2.14).
+    fn opened(
+        &mut self,
+        session: &Session,
+        open: Arc<Open>,
+        attr: &Attr,
+        action: u32,
+        request: &Request,
+    ) -> Outcome {
+        let maximal = match (request.maximal, open.file()) {
+            (true, Some(file)) => {
+                let access = Access::Permissions(&session.walker);
+                let (operand, _) = self.enter(session, file.id, access, Changes)?;
+                let named = file.named.lock().clone();
+                let found = Found {
+                    file: operand.file(),
+                    attr: *attr,
+                    named,
+                    removable: open.may(mask::DELETE),
+                    made: false,
+                };
+                Some(allowed(&operand, &found) | open.access)
+            }
+            _ => None,
+        };
+        let id = open.file().map(|file| (file.id.ino, file.id.volume));
+        put_response(
+            &mut self.c.out,
+            &open,
+            action,
+            &Shown::of(attr),
+            maximal,
+            id.filter(|_| request.disk_id),
+        );
+        Ok(Status::SUCCESS)
+    }
+
+    fn open_pipe(&mut self, session: &Session, tree: &Tree, request: &Request) -> Outcome {
+        let name = request.path.strip_prefix('\\').unwrap_or(&request.path);
+        let pipe = Pipe::open(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+        let id = self.s.open_number();
+        let open = Arc::new(Open {
+            id,
+            tree: tree.id,
+            kind: Kind::Pipe(Box::new(Mutex::new(pipe))),
+            access: mask::ALL,
+            owner: session.walker.clone(),
+            write_through: false,
+        });
+        if !session.add(Arc::clone(&open)) {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        self.c.file = Some(id);
+        let shown = Shown {
+            times: [0; 4],
+            allocated: 4096,
+            size: 0,
+            attributes: attributes::NORMAL,
+        };
+        put_response(&mut self.c.out, &open, action::OPENED, &shown, None, None);
+        Ok(Status::SUCCESS)
+    }
+}
+
+/// Whether what is there may be opened so.
+fn check(found: &Found, request: &Request) -> Result<(), Status> {
+    let attr = &found.attr;
+    let directory = attr.kind == FileKind::Directory;
+    if request.disposition == Disposition::Create {
+        return Err(Status::OBJECT_NAME_COLLISION);
+    }
+    if directory && request.asks(option::NON_DIRECTORY) {
+        return Err(Status::FILE_IS_A_DIRECTORY);
+    }
+    if !directory && request.asks(option::DIRECTORY) {
+        return Err(Status::NOT_A_DIRECTORY);
+    }
+    if request.disposition.cuts() {
+        if directory {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        // What hides a file must be said again by who overwrites it (MS-FSA §2.1.5.1.2.1).
+        let hides = attributes::HIDDEN | attributes::SYSTEM;
+        if u32::from(attr.dos) & hides & !request.attributes != 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+    }
+    if u32::from(attr.dos) & attributes::READONLY != 0 && !directory {
+        let writes = mask::WRITE_DATA | mask::APPEND_DATA;
+        if generic(request.wanted) & writes != 0 || request.disposition.cuts() {
+            return Err(Status::ACCESS_DENIED);
+        }
+        if request.asks(option::DELETE_ON_CLOSE) {
+            return Err(Status::CANNOT_DELETE);
+        }
+    }
+    Ok(())
+}
+
+/// Generic access as a file's own (MS-SMB2 §2.2.13.1.1).
+fn generic(wanted: u32) -> u32 {
+    let read = mask::READ_DATA | mask::READ_EA | mask::READ_ATTRIBUTES;
+    let write = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA | mask::WRITE_ATTRIBUTES;
+    let both = mask::READ_CONTROL | mask::SYNCHRONIZE;
+    let mut out = wanted & 0x0fff_ffff;
+    for (bit, own) in [
+        (mask::GENERIC_READ, read | both),
+        (mask::GENERIC_WRITE, write | both),
+        (
+            mask::GENERIC_EXECUTE,
+            mask::EXECUTE | mask::READ_ATTRIBUTES | both,
+        ),
+        (mask::GENERIC_ALL, mask::ALL),
+    ] {
+        if wanted & bit != 0 {
+            out = out & !bit | own;
+        }
+    }
+    out
+}
+
+/// What the caller may do with a file, by its mode or its list.
+fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
+    let attr = &found.attr;
+    let may = operand.permitted(attr);
+    let directory = attr.kind == FileKind::Directory;
+    let mut out = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::READ_EA | mask::SYNCHRONIZE;
+    if may.read {
+        out |= mask::READ_DATA;
+    }
+    // Whoever may read a file may run it, as far as the server is concerned.
+    if may.execute || (may.read && !directory) {
+        out |= mask::EXECUTE;
+    }
+    if may.write {
+        out |= mask::WRITE_DATA
+            | mask::APPEND_DATA
+            | mask::WRITE_EA
+            | mask::WRITE_ATTRIBUTES
+            | mask::DELETE_CHILD;
+    }
+    if operand.owns(attr) {
+        out |= mask::WRITE_ATTRIBUTES | mask::WRITE_DAC | mask::WRITE_OWNER;
+    }
+    if found.removable {
+        out |= mask::DELETE;
+    }
+    out
+}
+
+fn modes(granted: u32) -> Modes {
+    let mut modes = Modes::NONE;
+    if granted & (mask::READ_DATA | mask::EXECUTE) != 0 {
+        modes = modes | Modes::READ;
+    }
+    if granted & (mask::WRITE_DATA | mask::APPEND_DATA) != 0 {
+        modes = modes | Modes::WRITE;
+    }
+    if granted & mask::DELETE != 0 {
+        modes = modes | Modes::DELETE;
+    }
+    modes
+}
+
+fn denied(share: u32) -> Modes {
+    let mut deny = Modes::NONE;
+    for (bit, mode) in [(1, Modes::READ), (2, Modes::WRITE), (4, Modes::DELETE)] {
+        if share & bit == 0 {
+            deny = deny | mode;
+        }
+    }
+    deny
+}
+
+/// What responses show of a file.
+pub(crate) struct Shown {
+    /// Creation, last access, last write, change.
+    pub times: [u64; 4],
+    pub allocated: u64,
+    pub size: u64,
+    pub attributes: u32,
+}
+
+impl Shown {
+    pub fn of(attr: &Attr) -> Shown {
+        let times = [attr.btime, attr.atime, attr.mtime, attr.ctime];
+        let directory = attr.kind == FileKind::Directory;
+        Shown {
+            times: times.map(filetime),
+            allocated: if directory { 0 } else { info::allocated(attr) },
+            size: if directory { 0 } else { attr.size },
+            attributes: info::dos(attr),
+        }
+    }
+
+    /// Times, sizes and attributes as CREATE and CLOSE have them.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        self.times.iter().for_each(|time| out.put_u64(*time));
+        out.put_u64(self.allocated);
+        out.put_u64(self.size);
+        out.put_u32(self.attributes);
+    }
+}
+
+fn put_response(
+    out: &mut Vec<u8>,
+    open: &Open,
+    action: u32,
+    shown: &Shown,
+    maximal: Option<u32>,
+    disk_id: Option<(Ino, weir_base::VolumeId)>,
+) {
+    out.put_u16(89);
+    out.put_u16(0); // No oplock.
+    out.put_u32(action);
+    shown.put(out);
+    out.put_u32(0);
+    out.put_u64(open.id);
+    out.put_u64(open.id);
+    let mut contexts = Vec::new();
+    let mut put = |name: &[u8; 4], data: &[u8]| {
+        // The one before ends where this one begins.
+        if let Some(last) = contexts.last_mut() {
+            let last: &mut Vec<u8> = last;
+            last.align(0, 8);
+            let len = last.len() as u32;
+            last.set_u32(0, len);
+        }
+        let mut context = Vec::new();
+        context.put_u32(0);
+        context.put_u16(16);
+        context.put_u16(4);
+        context.put_u16(0);
+        context.put_u16(24);
+        context.put_u32(data.len() as u32);
+        context.put(name);
+        context.put_u32(0);
+        context.put(data);
+        contexts.push(context);
+    };
+    if let Some(access) = maximal {
+        let data = [0u32.to_le_bytes(), access.to_le_bytes()].concat();
+        put(b"MxAc", &data);
+    }
+    if let Some((ino, volume)) = disk_id {
+        let mut data = [0; 32];
+        data[..8].copy_from_slice(&ino.0.to_le_bytes());
+        data[8..16].copy_from_slice(&u64::from(volume.0).to_le_bytes());
+        put(b"QFid", &data);
+    }
+    let contexts = contexts.concat();
+    const FIXED: usize = 88;
+    match contexts.len() {
+        0 => out.put_u64(0),
+        len => {
+            out.put_u32((crate::header::HEADER + FIXED) as u32);
+            out.put_u32(len as u32);
+            out.put(&contexts);
+        }
+    }
+}

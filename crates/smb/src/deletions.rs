@@ -1,0 +1,211 @@
+//! What goes with the last close (FILE_DELETE_ON_CLOSE, FileDispositionInformation).
+//!
+//! The table of claims says when the last open of a file is closed that was marked for deletion, whatever protocol closed it
+//! ([`weir_vfs::claims`]). If it was a CLOSE of SMB, that removes the name before it is answered, so that the client can make another
+//! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does.
+//! It is done on behalf of the user who marked the file.
+
+use crate::service::{SERVICE, Service};
+use crate::session::{Access, Session};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+use weir_vfs::claims::{Notice, Owner, Removal, Sink};
+use weir_vfs::{
+    Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext, Outcome,
+    Protocol, Unfinished, Vfs,
+};
+
+/// Who marked a file, and what it is.
+#[derive(Clone)]
+pub struct Mark {
+    identity: Arc<Identity>,
+    client: ClientKey,
+    origin: IpAddr,
+    owner: Owner,
+    directory: bool,
+}
+
+/// A name that is to be removed now.
+#[derive(Clone)]
+pub struct Deletion {
+    file: FileId,
+    removal: Removal,
+    mark: Mark,
+}
+
+#[derive(Default)]
+struct State {
+    marks: HashMap<FileId, Mark>,
+    due: VecDeque<Deletion>,
+    waker: Option<Waker>,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Deletions {
+    state: Mutex<State>,
+    vfs: Weak<Vfs>,
+}
+
+impl Deletions {
+    /// Takes the notices of the table from now on.
+    pub fn attached(vfs: &Arc<Vfs>) -> Arc<Deletions> {
+        let deletions = Arc::new(Deletions {
+            state: Mutex::default(),
+            vfs: Arc::downgrade(vfs),
+        });
+        let sink: Weak<Deletions> = Arc::downgrade(&deletions);
+        vfs.claims.attach(SERVICE, sink);
+        deletions
+    }
+
+    /// Notes who marks a file, before the table is told to.
+    pub fn mark(&self, file: FileId, session: &Session, origin: IpAddr, directory: bool) {
+        let mark = Mark {
+            identity: Arc::clone(&session.identity),
+            client: session.client_key,
+            origin,
+            owner: session.walker.clone(),
+            directory,
+        };
+        self.state.lock().marks.insert(file, mark);
+    }
+
+    /// The mark of a file was taken back.
+    pub fn unmark(&self, file: FileId) {
+        self.state.lock().marks.remove(&file);
+    }
+
+    /// Takes the deletion of a file out, if it is due.
+    pub fn take(&self, file: FileId) -> Option<Deletion> {
+        let mut state = self.state.lock();
+        let at = state.due.iter().position(|d| d.file == file)?;
+        state.due.remove(at)
+    }
+
+    /// The next deletion that is due.
+    pub async fn next(&self) -> Deletion {
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            match state.due.pop_front() {
+                Some(deletion) => Poll::Ready(deletion),
+                None => {
+                    state.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Has the background do a deletion that was taken out and cannot be done to its end.
+    pub fn put_back(&self, deletion: Deletion) {
+        let mut state = self.state.lock();
+        state.due.push_back(deletion);
+        if let Some(waker) = state.waker.take() {
+            drop(state);
+            waker.wake();
+        }
+    }
+}
+
+impl Sink for Deletions {
+    fn notify(&self, notice: Notice) {
+        let Notice::Delete { file, removal, .. } = notice else {
+            return;
+        };
+        let mark = self.state.lock().marks.remove(&file);
+        match mark {
+            Some(mark) => self.put_back(Deletion {
+                file,
+                removal,
+                mark,
+            }),
+            None => {
+                if let Some(vfs) = self.vfs.upgrade() {
+                    vfs.claims.deleted(file);
+                }
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Removes the name of a deletion; once it has ended, new opens of the file are possible again.
+    pub(crate) fn remove(
+        &self,
+        deletion: &Deletion,
+        cx: &mut OpContext,
+    ) -> Outcome<Option<weir_base::Lsn>> {
+        let Deletion {
+            file,
+            removal,
+            mark,
+        } = deletion;
+        let removed = self.remove_name(removal, *file, mark, cx);
+        if !matches!(removed, Err(Unfinished::Suspended(_))) {
+            self.vfs.claims.deleted(*file);
+        }
+        removed
+    }
+
+    fn remove_name(
+        &self,
+        removal: &Removal,
+        file: FileId,
+        mark: &Mark,
+        cx: &mut OpContext,
+    ) -> Outcome<Option<weir_base::Lsn>> {
+        let table = self.vfs.exports();
+        let session = weir_vfs::Session {
+            origin: mark.origin,
+            protocol: Protocol::Smb,
+            flavour: Flavour::Ntlm,
+            transport: weir_vfs::Transport::Clear,
+            identity: Some(&mark.identity),
+            access: Access::Permissions(&mark.owner),
+            client: mark.client,
+            admitted: &Admissions::default(),
+        };
+        let dir = FileId {
+            volume: file.volume,
+            ino: removal.dir,
+            namespace: Namespace::Live,
+        };
+        let admitted = self.vfs.admit_file(&table, dir, &session)?;
+        let (dir, charged) = admitted.charge(&self.vfs, cx, Changes)?;
+        // Another file may have the name by now.
+        match dir.listed(cx, &removal.name) {
+            Ok((found, _)) if found.ino == file.ino => {}
+            Ok(_) => return Ok(None),
+            Err(Unfinished::Failed(weir_vfs::Error::NotFound)) => return Ok(None),
+            Err(why) => return Err(why),
+        }
+        let done = match mark.directory {
+            true => dir.rmdir(cx, charged, &removal.name)?,
+            false => dir.remove(cx, charged, &removal.name)?,
+        };
+        Ok(done.lsn)
+    }
+
+    /// Does a deletion to its end.
+    pub(crate) async fn delete(&self, deletion: Deletion) {
+        let mut cx = OpContext::new(self.clock.now(), 0, None);
+        loop {
+            match self.remove(&deletion, &mut cx) {
+                Err(Unfinished::Suspended(suspend)) => {
+                    if cx.resume(&self.vfs, suspend).await.is_err() {
+                        self.vfs.claims.deleted(deletion.file);
+                        break;
+                    }
+                }
+                Ok(_) | Err(Unfinished::Failed(_)) => break,
+            }
+        }
+        cx.settle(&self.vfs.throttle);
+    }
+}

@@ -1,0 +1,182 @@
+//! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
+
+use crate::chain::{Outcome, Run};
+use crate::info::{Entry, entry_name};
+use crate::names;
+use crate::negotiate::MAX_TRANSFER;
+use crate::session::{Access, Listing, mask};
+use crate::status::Status;
+use crate::wire::{Put, Reader, from_utf16, part};
+use weir_vfs::volume::{DirEntry, ReadDirLimit};
+use weir_vfs::{Error, FileRef, Looks, Unfinished};
+
+/// Entries of one look into the directory, and bytes of their names.
+const ENTRIES: usize = 1024;
+/// Bytes of the response before the entries.
+const FIXED: usize = 8;
+
+const RESTART: u8 = 1;
+const SINGLE: u8 = 2;
+const REOPEN: u8 = 0x10;
+
+/// Entries on their way into a response, each aligned and with the distance to the next.
+struct Entries<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    most: usize,
+    last: Option<usize>,
+    class: Entry,
+}
+
+impl Entries<'_> {
+    /// Adds an entry if there is room; whether there was.
+    fn add(&mut self, name: &str, attr: &weir_vfs::volume::Attr) -> bool {
+        let before = self.out.len();
+        self.out.align(self.start, 8);
+        let at = self.out.len();
+        self.class.put(self.out, name, attr);
+        if self.out.len() - self.start > self.most {
+            self.out.truncate(before);
+            return false;
+        }
+        if let Some(last) = self.last.replace(at) {
+            self.out.set_u32(last, (at - last) as u32);
+        }
+        true
+    }
+}
+
+impl Run<'_> {
+    /// QUERY_DIRECTORY.
+    pub(crate) fn query_directory(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 33 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (class, flags) = (r.u8()?, r.u8()?);
+        r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+        let most = r.u32()?;
+        let pattern = from_utf16(part(self.message, offset, len)?)?;
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let file = open.file().ok_or(Status::INVALID_PARAMETER)?;
+        if !file.directory {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        if most > MAX_TRANSFER {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        self.charged(most as usize)?;
+        let class = Entry::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
+        if !open.may(mask::READ_DATA) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let mut listing = file.listing.lock().clone();
+        if flags & (RESTART | REOPEN) != 0 {
+            let kept = listing
+                .pattern
+                .filter(|_| flags & REOPEN == 0 && pattern.is_empty());
+            listing = Listing {
+                pattern: kept,
+                ..Listing::default()
+            };
+        }
+        let wanted = listing
+            .pattern
+            .get_or_insert_with(|| match pattern.is_empty() {
+                true => "*".to_owned(),
+                false => pattern,
+            });
+        let wanted = wanted.clone();
+        let (dir, charged) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
+        let body = self.c.out.len();
+        self.c.out.put_u16(9);
+        self.c.out.put_u16((crate::header::HEADER + FIXED) as u16);
+        self.c.out.put_u32(0);
+        let start = self.c.out.len();
+        let mut entries = Entries {
+            out: &mut self.c.out,
+            start,
+            most: most as usize,
+            last: None,
+            class,
+        };
+        let cx = &mut self.c.cx;
+        let mut full = false;
+        if !names::is_wild(&wanted) && wanted != "." && wanted != ".." {
+            // One name: no listing.
+            if !listing.any {
+                match dir.listed_folded(cx, &names::stored(&wanted)?) {
+                    Ok((found, _, stored)) => {
+                        full = !entries.add(&entry_name(&stored), &found.attr)
+                    }
+                    Err(Unfinished::Failed(Error::NotFound)) => {}
+                    Err(why) => return Err(why.into()),
+                }
+            }
+        } else {
+            let here = dir.getattr(cx)?;
+            let single = flags & SINGLE != 0;
+            loop {
+                let limit = ReadDirLimit {
+                    entries: ENTRIES,
+                    bytes: (most as usize).clamp(4096, 64 << 10),
+                    attrs: true,
+                };
+                let mut cookie = listing.cookie;
+                let out = dir.list_on(
+                    cx,
+                    &charged,
+                    cookie,
+                    limit,
+                    &mut |entry: &DirEntry<'_>, _: Option<FileRef>| {
+                        let (name, attr) = match (entry.name, entry.attr) {
+                            (b"." | b"..", attr) => (
+                                String::from_utf8_lossy(entry.name).into_owned(),
+                                attr.unwrap_or(here),
+                            ),
+                            (name, Some(attr)) => (entry_name(name), attr),
+                            // It is gone, or cannot be read.
+                            (_, None) => {
+                                cookie = entry.cookie;
+                                return true;
+                            }
+                        };
+                        if names::matches(&wanted, &name) {
+                            if (single && entries.last.is_some()) || !entries.add(&name, &attr) {
+                                full = true;
+                                return false;
+                            }
+                        }
+                        cookie = entry.cookie;
+                        true
+                    },
+                )?;
+                listing.cookie = cookie;
+                if full || out.eof {
+                    break;
+                }
+                if entries.last.is_some() && entries.out.len() - start > most as usize / 2 {
+                    break;
+                }
+            }
+        }
+        let any = entries.last.is_some();
+        if !any {
+            self.c.out.truncate(body);
+            let status = match (full, listing.any) {
+                (true, _) => Status::INFO_LENGTH_MISMATCH,
+                (false, true) => Status::NO_MORE_FILES,
+                (false, false) => Status::NO_SUCH_FILE,
+            };
+            *file.listing.lock() = listing;
+            return Err(status.into());
+        }
+        listing.any = true;
+        *file.listing.lock() = listing;
+        let len = self.c.out.len() - start;
+        self.c.out.set_u32(start - 4, len as u32);
+        Ok(Status::SUCCESS)
+    }
+}

@@ -1,0 +1,402 @@
+//! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
+//!
+//! **Durability.** A WRITE is in memory when it is answered, as NFS's UNSTABLE is; FLUSH makes all before it durable, as COMMIT
+//! does. If the open, or the WRITE itself, asks for WRITE_THROUGH, it is durable when it is answered. CLOSE makes nothing
+//! durable.
+
+use crate::chain::{Fail, Outcome, Run, Step};
+use crate::create::Shown;
+use crate::negotiate::MAX_TRANSFER;
+use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
+use crate::status::Status;
+use crate::wire::{Put, Reader, part};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_vfs::claims::{Lock, Range, Verdict};
+use weir_vfs::volume::{Attr, FileKind, Stability};
+use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Writes};
+
+/// Bytes of a READ up to which they are copied: by reference they would cost more.
+const COPIED: usize = 4096;
+/// Bit of a WRITE: it is to be durable (§2.2.21).
+const WRITE_THROUGH: u32 = 1;
+/// Offset of a WRITE at the file's end (§3.3.5.13).
+const AT_END: u64 = u64::MAX;
+/// Bits of a lock (§2.2.26.1).
+const SHARED: u32 = 1;
+const EXCLUSIVE: u32 = 2;
+const UNLOCK: u32 = 4;
+const FAIL_IMMEDIATELY: u32 = 0x10;
+
+/// The file that is open, for what a pipe cannot do.
+fn file_of(open: &Open) -> Result<&File, Status> {
+    open.file().ok_or(Status::INVALID_DEVICE_REQUEST)
+}
+
+impl Run<'_> {
+    /// CLOSE (§3.3.5.10).
+    pub(crate) fn close(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 24 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let wants_attributes = r.u16()? & 1 != 0;
+        r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        let session = self.session()?;
+        let (deletion, attr) = match std::mem::take(&mut self.c.step) {
+            Step::Deleting(deletion, attr) => (Some(*deletion), attr),
+            _ => {
+                let open = self.open(halves)?;
+                let attr = match (wants_attributes, open.file()) {
+                    (true, Some(file)) => self.attr(&session, &open, file)?,
+                    _ => None,
+                };
+                session.take(open.id);
+                open.end(&self.s.vfs);
+                let file = open.file().map(|file| file.id);
+                (file.and_then(|file| self.s.deletions.take(file)), attr)
+            }
+        };
+        if let Some(deletion) = deletion {
+            match self.s.remove(&deletion, &mut self.c.cx) {
+                Ok(lsn) => self.c.wait_for(lsn),
+                Err(Unfinished::Failed(error)) => {
+                    tracing::debug!(?error, "a file to be deleted with its last close stays");
+                }
+                Err(Unfinished::Suspended(suspend)) => {
+                    self.c.step = Step::Deleting(Box::new(deletion), attr);
+                    return Err(suspend.into());
+                }
+            }
+        }
+        let out = &mut self.c.out;
+        out.put_u16(60);
+        out.put_u16(u16::from(attr.is_some()));
+        out.put_u32(0);
+        match attr {
+            Some(attr) => Shown::of(&attr).put(out),
+            None => out.put_zeroes(52),
+        }
+        Ok(Status::SUCCESS)
+    }
+
+    /// The attributes of an open file, if it still has any.
+    fn attr(&mut self, session: &Session, open: &Open, file: &File) -> Result<Option<Attr>, Fail> {
+        let (operand, _) = match self.enter(session, file.id, Access::Open(open), Looks) {
+            Err(Fail::Status(_)) => return Ok(None),
+            entered => entered?,
+        };
+        match operand.getattr(&mut self.c.cx) {
+            Err(Unfinished::Failed(_)) => Ok(None),
+            attr => Ok(Some(attr?)),
+        }
+    }
+
+    /// FLUSH (§3.3.5.11).
+    pub(crate) fn flush(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 24 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        r.bytes(6)?;
+        let halves = (r.u64()?, r.u64()?);
+        let (session, open) = (self.session()?, self.open(halves)?);
+        if let Some(file) = open.file() {
+            if open.access & (mask::WRITE_DATA | mask::APPEND_DATA) == 0 {
+                return Err(Status::ACCESS_DENIED.into());
+            }
+            // What is done in a directory is durable when it is answered.
+            if !file.directory {
+                self.commit(&session, &open, file, (0, 0))?;
+            }
+        }
+        self.c.out.put_u16(4);
+        self.c.out.put_u16(0);
+        Ok(Status::SUCCESS)
+    }
+
+    fn commit(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        (offset, len): (u64, u64),
+    ) -> Result<(), Fail> {
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Exempt)?;
+        let done = operand.commit(&mut self.c.cx, charged, offset, len)?;
+        self.c.wait_for(done.lsn);
+        Ok(())
+    }
+
+    /// READ (§3.3.5.12).
+    pub(crate) fn read(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 49 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        r.u16()?;
+        let (len, offset) = (r.u32()?, r.u64()?);
+        let halves = (r.u64()?, r.u64()?);
+        let least = r.u32()?;
+        if len > MAX_TRANSFER {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        self.charged(len as usize)?;
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let file = match &open.kind {
+            Kind::Pipe(pipe) => {
+                let (data, more) = pipe.lock().read(len as usize);
+                if data.is_empty() {
+                    return Err(Status::END_OF_FILE.into());
+                }
+                put_read(&mut self.c.out, data.len());
+                self.c.out.put(&data);
+                return Ok(match more {
+                    true => Status::BUFFER_OVERFLOW,
+                    false => Status::SUCCESS,
+                });
+            }
+            Kind::File(file) => file,
+        };
+        if file.directory {
+            return Err(Status::INVALID_DEVICE_REQUEST.into());
+        }
+        if open.access & (mask::READ_DATA | mask::EXECUTE) == 0 {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        if offset > i64::MAX as u64 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        if len == 0 {
+            // No lock is in the way of nothing.
+            put_read(&mut self.c.out, 0);
+            return Ok(Status::SUCCESS);
+        }
+        let cost = Reads(len as usize);
+        let (operand, charged) = self.enter(&session, file.id, Access::Open(&open), cost)?;
+        let data = match operand.read(&mut self.c.cx, charged, offset) {
+            Err(Unfinished::Failed(Error::Locked)) => {
+                return Err(Status::FILE_LOCK_CONFLICT.into());
+            }
+            data => data?,
+        };
+        let past = offset >= data.attr.size;
+        if past || data.len < least as usize {
+            return Err(Status::END_OF_FILE.into());
+        }
+        let end = offset + data.len as u64;
+        file.position.store(end, Ordering::Relaxed);
+        put_read(&mut self.c.out, data.len);
+        match data.len {
+            0..=COPIED => data.slices().for_each(|slice| self.c.out.put(slice)),
+            _ => self.c.payload = Some(Box::new(data)),
+        }
+        Ok(Status::SUCCESS)
+    }
+
+    /// WRITE (§3.3.5.13).
+    pub(crate) fn write(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 49 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (at, len, offset) = (usize::from(r.u16()?), r.u32()?, r.u64()?);
+        let halves = (r.u64()?, r.u64()?);
+        r.u64()?;
+        let flags = {
+            r.u32()?;
+            r.u32()?
+        };
+        if len > MAX_TRANSFER {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let data = part(self.message, at, len as usize)?;
+        self.charged(data.len())?;
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let file = match &open.kind {
+            Kind::Pipe(pipe) => {
+                self.transact(pipe, data)?;
+                put_written(&mut self.c.out, data.len());
+                return Ok(Status::SUCCESS);
+            }
+            Kind::File(file) => file,
+        };
+        if file.directory {
+            return Err(Status::INVALID_DEVICE_REQUEST.into());
+        }
+        let appends = open.may(mask::APPEND_DATA) && !open.may(mask::WRITE_DATA);
+        if !open.may(mask::WRITE_DATA) && !appends {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        if offset != AT_END
+            && offset
+                .checked_add(data.len() as u64)
+                .is_none_or(|end| end > i64::MAX as u64)
+        {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let access = Access::Open(&open);
+        let (operand, charged) = self.enter(&session, file.id, access, Writes(data.len()))?;
+        let mut start = offset;
+        let written = match self.c.step {
+            Step::Written(written) => written,
+            _ if data.is_empty() => 0,
+            _ => {
+                if offset == AT_END {
+                    start = operand.getattr(&mut self.c.cx)?.size;
+                } else if appends && offset < operand.getattr(&mut self.c.cx)?.size {
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                let how = Stability::Unstable;
+                let done = match operand.write(&mut self.c.cx, charged, start, data, how) {
+                    Err(Unfinished::Failed(Error::Locked)) => {
+                        return Err(Status::FILE_LOCK_CONFLICT.into());
+                    }
+                    done => done?,
+                };
+                self.c.wait_for(done.lsn);
+                self.c.step = Step::Written(done.value.len);
+                done.value.len
+            }
+        };
+        if open.write_through || flags & WRITE_THROUGH != 0 {
+            let range = match offset {
+                AT_END => (0, 0),
+                offset => (offset, written as u64),
+            };
+            self.commit(&session, &open, file, range)?;
+        }
+        if offset != AT_END {
+            file.position
+                .store(offset + written as u64, Ordering::Relaxed);
+        }
+        put_written(&mut self.c.out, written);
+        Ok(Status::SUCCESS)
+    }
+
+    /// LOCK (§3.3.5.14). What conflicts is refused at once, also where the client would wait.
+    pub(crate) fn lock(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 48 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let count = usize::from(r.u16()?);
+        r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        if count == 0 || r.rest().len() < 24 * count {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let file = file_of(&open)?;
+        if file.directory {
+            return Err(Status::INVALID_DEVICE_REQUEST.into());
+        }
+        // It costs nothing, but it is of a file that the session may use.
+        let access = Access::Open(&open);
+        let _ = self.enter(&session, file.id, access, Exempt)?;
+        let mut wanted = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (offset, len, flags) = (r.u64()?, r.u64()?, r.u32()?);
+            r.u32()?;
+            wanted.push((offset, len, flags & !FAIL_IMMEDIATELY));
+        }
+        // The first says which of the two the request is (§3.3.5.14).
+        let unlocks = wanted.iter().any(|(.., flags)| *flags == UNLOCK);
+        let fits = |flags: u32| match unlocks {
+            true => flags == UNLOCK,
+            false => flags == SHARED || flags == EXCLUSIVE,
+        };
+        if !wanted.iter().all(|(.., flags)| fits(*flags)) {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let mut locked: Vec<Range> = Vec::new();
+        for (offset, len, flags) in wanted {
+            let range = Range::exact(offset, len).ok_or(Status::INVALID_LOCK_RANGE);
+            let result = match range {
+                Err(status) => Err(status.into()),
+                Ok(range) if unlocks => self.unlock(&open, file, range),
+                Ok(range) => self
+                    .lock_one(&open, file, range, flags == EXCLUSIVE)
+                    .inspect(|()| locked.push(range)),
+            };
+            if let Err(why) = result {
+                // All or none; what was unlocked stays so (§3.3.5.14.1).
+                for range in locked {
+                    let _ = self.unlock(&open, file, range);
+                }
+                return Err(why);
+            }
+        }
+        self.c.out.put_u16(4);
+        self.c.out.put_u16(0);
+        Ok(Status::SUCCESS)
+    }
+
+    fn lock_one(
+        &self,
+        open: &Arc<Open>,
+        file: &File,
+        range: Range,
+        exclusive: bool,
+    ) -> Result<(), Fail> {
+        let mut locks = file.locks.lock();
+        if locks.len() >= MAX_LOCKS {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        let want = Lock {
+            owner: open.owner.clone(),
+            range,
+            exclusive,
+            mandatory: true,
+        };
+        match self
+            .s
+            .vfs
+            .claims
+            .lock(file.id, &want, &open.owner.who, false)
+        {
+            Verdict::Granted => {
+                locks.push(range);
+                Ok(())
+            }
+            Verdict::Denied(_) | Verdict::Queued | Verdict::Deadlock => {
+                Err(Status::LOCK_NOT_GRANTED.into())
+            }
+            Verdict::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
+            Verdict::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
+        }
+    }
+
+    fn unlock(&self, open: &Open, file: &File, range: Range) -> Result<(), Fail> {
+        let mut locks = file.locks.lock();
+        let at = locks.iter().position(|held| *held == range);
+        let at = at.ok_or(Status::RANGE_NOT_LOCKED)?;
+        locks.swap_remove(at);
+        self.s.vfs.claims.unlock_exact(file.id, &open.owner, range);
+        Ok(())
+    }
+}
+
+/// Whether data can be read from something and written to it.
+pub(crate) fn is_regular(attr: &Attr) -> bool {
+    attr.kind == FileKind::Regular
+}
+
+fn put_read(out: &mut Vec<u8>, len: usize) {
+    const FIXED: usize = 16;
+    out.put_u16(17);
+    out.put_u8((crate::header::HEADER + FIXED) as u8);
+    out.put_u8(0);
+    out.put_u32(len as u32);
+    out.put_u32(0);
+    out.put_u32(0);
+}
+
+fn put_written(out: &mut Vec<u8>, len: usize) {
+    out.put_u16(17);
+    out.put_u16(0);
+    out.put_u32(len as u32);
+    out.put_u32(0);
+    out.put_u32(0);
+}

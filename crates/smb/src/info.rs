@@ -1,0 +1,334 @@
+//! What responses show of files (MS-FSCC §2.4) and of file systems (§2.5), encoded.
+
+use crate::create::Shown;
+use crate::names;
+use crate::session::{File, Open};
+use crate::status::Status;
+use crate::wire::{Put, filetime};
+use std::sync::atomic::Ordering;
+use weir_base::BLOCK_SIZE;
+use weir_vfs::volume::{Attr, FileKind, StatFs};
+
+/// File attributes (§2.6).
+#[allow(missing_docs)]
+pub mod attributes {
+    pub const READONLY: u32 = 0x1;
+    pub const HIDDEN: u32 = 0x2;
+    pub const SYSTEM: u32 = 0x4;
+    pub const DIRECTORY: u32 = 0x10;
+    pub const ARCHIVE: u32 = 0x20;
+    pub const NORMAL: u32 = 0x80;
+    pub const TEMPORARY: u32 = 0x100;
+    /// What a client may set: those above that are stored, NOT_CONTENT_INDEXED too.
+    pub const SETTABLE: u32 = READONLY | HIDDEN | SYSTEM | ARCHIVE | 0x2000;
+}
+
+/// The attributes of a file as SMB has them.
+pub fn dos(attr: &Attr) -> u32 {
+    let stored = u32::from(attr.dos) & attributes::SETTABLE;
+    match (attr.kind, stored) {
+        (FileKind::Directory, stored) => stored | attributes::DIRECTORY,
+        (_, 0) => attributes::NORMAL,
+        (_, stored) => stored,
+    }
+}
+
+/// Bytes that are allocated to a file, in whole blocks.
+pub fn allocated(attr: &Attr) -> u64 {
+    attr.used.next_multiple_of(BLOCK_SIZE as u64)
+}
+
+/// Numbers of information about files that can be asked for (§2.4).
+pub mod class {
+    #![allow(missing_docs)]
+    pub const BASIC: u8 = 4;
+    pub const STANDARD: u8 = 5;
+    pub const INTERNAL: u8 = 6;
+    pub const EA: u8 = 7;
+    pub const ACCESS: u8 = 8;
+    pub const RENAME: u8 = 10;
+    pub const LINK: u8 = 11;
+    pub const DISPOSITION: u8 = 13;
+    pub const POSITION: u8 = 14;
+    pub const MODE: u8 = 16;
+    pub const ALIGNMENT: u8 = 17;
+    pub const ALL: u8 = 18;
+    pub const ALLOCATION: u8 = 19;
+    pub const END_OF_FILE: u8 = 20;
+    pub const ALTERNATE_NAME: u8 = 21;
+    pub const STREAM: u8 = 22;
+    pub const COMPRESSION: u8 = 28;
+    pub const NETWORK_OPEN: u8 = 34;
+    pub const ATTRIBUTE_TAG: u8 = 35;
+    pub const NORMALIZED_NAME: u8 = 48;
+    pub const ID: u8 = 59;
+    pub const DISPOSITION_EX: u8 = 64;
+    pub const RENAME_EX: u8 = 65;
+}
+
+fn put_basic(out: &mut Vec<u8>, attr: &Attr) {
+    let shown = Shown::of(attr);
+    shown.times.iter().for_each(|time| out.put_u64(*time));
+    out.put_u32(shown.attributes);
+    out.put_u32(0);
+}
+
+fn put_standard(out: &mut Vec<u8>, attr: &Attr, deleting: bool) {
+    let shown = Shown::of(attr);
+    out.put_u64(shown.allocated);
+    out.put_u64(shown.size);
+    // What is to be deleted has a link less (MS-FSA §2.1.5.12.27).
+    out.put_u32(
+        attr.nlink
+            .saturating_sub(u32::from(deleting))
+            .max(u32::from(!deleting)),
+    );
+    out.put_u8(u8::from(deleting));
+    out.put_u8(u8::from(attr.kind == FileKind::Directory));
+    out.put_u16(0);
+}
+
+fn put_name(out: &mut Vec<u8>, path: &str, root: &str) {
+    let at = out.len();
+    out.put_u32(0);
+    out.put_utf16(root);
+    out.put_utf16(path);
+    let len = (out.len() - at - 4) as u32;
+    out.set_u32(at, len);
+}
+
+/// Writes a class of information about an open file. `deleting`: it is to be deleted.
+///
+/// # Errors
+/// The class is not known.
+pub fn put_file(
+    out: &mut Vec<u8>,
+    class: u8,
+    (open, file): (&Open, &File),
+    attr: &Attr,
+    deleting: bool,
+) -> Result<(), Status> {
+    let path = || file.named.lock().path.clone();
+    match class {
+        class::BASIC => put_basic(out, attr),
+        class::STANDARD => put_standard(out, attr, deleting),
+        class::INTERNAL => out.put_u64(attr.ino.0),
+        class::EA | class::MODE | class::ALIGNMENT => out.put_u32(0),
+        class::ACCESS => out.put_u32(open.access),
+        class::POSITION => out.put_u64(file.position.load(Ordering::Relaxed)),
+        class::ALL => {
+            put_basic(out, attr);
+            put_standard(out, attr, deleting);
+            out.put_u64(attr.ino.0);
+            out.put_u32(0);
+            out.put_u32(open.access);
+            out.put_u64(file.position.load(Ordering::Relaxed));
+            out.put_u32(0);
+            out.put_u32(0);
+            put_name(out, &path(), "\\");
+        }
+        // There are no short names.
+        class::ALTERNATE_NAME => return Err(Status::OBJECT_NAME_NOT_FOUND),
+        class::STREAM => {
+            if attr.kind == FileKind::Regular {
+                const DATA: &str = "::$DATA";
+                out.put_u32(0);
+                out.put_u32(2 * DATA.len() as u32);
+                out.put_u64(attr.size);
+                out.put_u64(allocated(attr));
+                out.put_utf16(DATA);
+            }
+        }
+        class::COMPRESSION => {
+            out.put_u64(attr.size);
+            out.put_u64(0);
+        }
+        class::NETWORK_OPEN => {
+            Shown::of(attr).put(out);
+            out.put_u32(0);
+        }
+        class::ATTRIBUTE_TAG => {
+            out.put_u32(dos(attr));
+            out.put_u32(0);
+        }
+        class::NORMALIZED_NAME => put_name(out, &path(), ""),
+        class::ID => {
+            out.put_u64(attr.fsid);
+            out.put_u64(attr.ino.0);
+            out.put_u64(0);
+        }
+        _ => return Err(Status::INVALID_INFO_CLASS),
+    }
+    Ok(())
+}
+
+/// Numbers of information about file systems (§2.5).
+mod fs {
+    pub const VOLUME: u8 = 1;
+    pub const SIZE: u8 = 3;
+    pub const DEVICE: u8 = 4;
+    pub const ATTRIBUTE: u8 = 5;
+    pub const FULL_SIZE: u8 = 7;
+    pub const OBJECT_ID: u8 = 8;
+    pub const SECTOR_SIZE: u8 = 11;
+}
+
+/// Attributes of file systems (§2.5.1): names keep their case, are Unicode, and are found in any.
+const PRESERVES_CASE: u32 = 0x2;
+const UNICODE: u32 = 0x4;
+const HAS_ACLS: u32 = 0x8;
+const SPARSE: u32 = 0x40;
+
+/// The least room in bytes that a class of information about file systems needs.
+pub fn least_fs(class: u8) -> usize {
+    match class {
+        fs::VOLUME | fs::SIZE => 24,
+        fs::DEVICE => 8,
+        fs::ATTRIBUTE => 16,
+        fs::FULL_SIZE => 32,
+        fs::OBJECT_ID => 64,
+        fs::SECTOR_SIZE => 28,
+        _ => 0,
+    }
+}
+
+/// Writes a class of information about the file system of `attr`, under the share's name.
+///
+/// # Errors
+/// The class is not known.
+pub fn put_fs(
+    out: &mut Vec<u8>,
+    class: u8,
+    share: &str,
+    attr: &Attr,
+    stat: &StatFs,
+) -> Result<(), Status> {
+    const UNIT: u64 = BLOCK_SIZE as u64;
+    match class {
+        fs::VOLUME => {
+            out.put_u64(filetime(attr.btime));
+            // A serial number of 32 bits out of the identity.
+            out.put_u32((attr.fsid ^ attr.fsid >> 32) as u32);
+            let at = out.len();
+            out.put_u32(0);
+            out.put_u16(0);
+            out.put_utf16(share);
+            let len = (out.len() - at - 6) as u32;
+            out.set_u32(at, len);
+        }
+        fs::SIZE => {
+            out.put_u64(stat.total / UNIT);
+            out.put_u64(stat.available / UNIT);
+            out.put_u32(1);
+            out.put_u32(UNIT as u32);
+        }
+        fs::DEVICE => {
+            const DISK: u32 = 7;
+            const MOUNTED: u32 = 0x20;
+            out.put_u32(DISK);
+            out.put_u32(MOUNTED);
+        }
+        fs::ATTRIBUTE => {
+            out.put_u32(PRESERVES_CASE | UNICODE | HAS_ACLS | SPARSE);
+            out.put_u32(255);
+            out.put_u32(8);
+            // Clients look for this name before they use what it has.
+            out.put_utf16("NTFS");
+        }
+        fs::FULL_SIZE => {
+            out.put_u64(stat.total / UNIT);
+            out.put_u64(stat.available / UNIT);
+            out.put_u64(stat.free / UNIT);
+            out.put_u32(1);
+            out.put_u32(UNIT as u32);
+        }
+        fs::OBJECT_ID => {
+            out.put_u64(attr.fsid);
+            out.put_zeroes(56);
+        }
+        fs::SECTOR_SIZE => {
+            for _ in 0..4 {
+                out.put_u32(UNIT as u32);
+            }
+            // Aligned, as a partition is.
+            out.put_u32(3);
+            out.put_u32(0);
+            out.put_u32(0);
+        }
+        _ => return Err(Status::INVALID_INFO_CLASS),
+    }
+    Ok(())
+}
+
+/// Numbers of information about the entries of a directory (§2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// FileDirectoryInformation.
+    Directory,
+    /// FileFullDirectoryInformation.
+    Full,
+    /// FileIdFullDirectoryInformation.
+    IdFull,
+    /// FileBothDirectoryInformation.
+    Both,
+    /// FileIdBothDirectoryInformation.
+    IdBoth,
+    /// FileNamesInformation.
+    Names,
+}
+
+impl Entry {
+    /// The class of this number.
+    pub fn of(class: u8) -> Option<Entry> {
+        Some(match class {
+            1 => Entry::Directory,
+            2 => Entry::Full,
+            3 => Entry::Both,
+            12 => Entry::Names,
+            37 => Entry::IdBoth,
+            38 => Entry::IdFull,
+            _ => return None,
+        })
+    }
+
+    /// Writes an entry; the distance to the next is 0.
+    pub fn put(self, out: &mut Vec<u8>, name: &str, attr: &Attr) {
+        let units = 2 * name.encode_utf16().count() as u32;
+        out.put_u32(0);
+        out.put_u32(0);
+        if self != Entry::Names {
+            let shown = Shown::of(attr);
+            shown.times.iter().for_each(|time| out.put_u64(*time));
+            out.put_u64(shown.size);
+            out.put_u64(shown.allocated);
+            out.put_u32(shown.attributes);
+        }
+        out.put_u32(units);
+        match self {
+            Entry::Directory | Entry::Names => {}
+            // No EAs.
+            Entry::Full => out.put_u32(0),
+            Entry::IdFull => {
+                out.put_u32(0);
+                out.put_u32(0);
+                out.put_u64(attr.ino.0);
+            }
+            Entry::Both => {
+                out.put_u32(0);
+                out.put_zeroes(26);
+            }
+            Entry::IdBoth => {
+                out.put_u32(0);
+                out.put_zeroes(26);
+                out.put_u16(0);
+                out.put_u64(attr.ino.0);
+            }
+        }
+        out.put_utf16(name);
+    }
+}
+
+/// The name of an entry as clients see it.
+pub fn entry_name(name: &[u8]) -> String {
+    names::shown(name)
+}

@@ -1,0 +1,92 @@
+//! IOCTL (MS-SMB2 §3.3.5.15): what clients ask of every server, and no file system control.
+
+use crate::chain::{Fail, Outcome, Run};
+use crate::negotiate::{self, MAX_TRANSFER};
+use crate::session::Kind;
+use crate::status::Status;
+use crate::wire::{Put, Reader, part};
+
+/// Control codes (§2.2.31).
+mod code {
+    pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
+    pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01b0;
+    pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
+    pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
+}
+
+/// The request is of a file system control: none else exists (§3.3.5.15).
+const IS_FSCTL: u32 = 1;
+/// Bytes of the response before its output.
+const FIXED: usize = 48;
+
+impl Run<'_> {
+    /// IOCTL.
+    pub(crate) fn ioctl(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 57 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        r.u16()?;
+        let code = r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        let (at, len) = (r.u32()? as usize, r.u32()? as usize);
+        r.u32()?;
+        r.bytes(8)?;
+        let most = r.u32()?;
+        let flags = r.u32()?;
+        if most > MAX_TRANSFER || flags != IS_FSCTL {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let input = part(self.message, at, len)?;
+        self.charged(input.len().max(most as usize))?;
+        let (status, output) = match code {
+            code::VALIDATE_NEGOTIATE_INFO => (Status::SUCCESS, self.validate(input)?),
+            // No namespace of DFS is served (§3.3.5.15.2).
+            code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => {
+                return Err(Status::FS_DRIVER_REQUIRED.into());
+            }
+            code::PIPE_TRANSCEIVE => {
+                let open = self.open(halves)?;
+                let Kind::Pipe(pipe) = &open.kind else {
+                    return Err(Status::INVALID_DEVICE_REQUEST.into());
+                };
+                self.transact(pipe, input)?;
+                match pipe.lock().read(most as usize) {
+                    (data, true) => (Status::BUFFER_OVERFLOW, data),
+                    (data, false) => (Status::SUCCESS, data),
+                }
+            }
+            _ => return Err(Status::INVALID_DEVICE_REQUEST.into()),
+        };
+        if output.len() > most as usize {
+            return Err(Status::BUFFER_TOO_SMALL.into());
+        }
+        let out = &mut self.c.out;
+        let place = (crate::header::HEADER + FIXED) as u32;
+        out.put_u16(49);
+        out.put_u16(0);
+        out.put_u32(code);
+        out.put_u64(halves.0);
+        out.put_u64(halves.1);
+        out.put_u32(place);
+        out.put_u32(0);
+        out.put_u32(place);
+        out.put_u32(output.len() as u32);
+        out.put_u32(0);
+        out.put_u32(0);
+        out.put(&output);
+        Ok(status)
+    }
+
+    /// FSCTL_VALIDATE_NEGOTIATE_INFO (§3.3.5.15.12): one who changed the negotiation is hung up on.
+    fn validate(&self, input: &[u8]) -> Result<Vec<u8>, Fail> {
+        const CHANGED: Fail = Fail::Close("the negotiation was changed on its way");
+        let state = self.conn.state.lock();
+        let negotiated = state.negotiated.as_ref().ok_or(CHANGED)?;
+        let (offer, dialect) = (&negotiated.offer, negotiated.dialect);
+        if dialect == negotiate::Dialect::Smb311 {
+            return Err(CHANGED);
+        }
+        negotiate::validate(input, offer, dialect, &self.s.guid).ok_or(CHANGED)
+    }
+}

@@ -1,0 +1,49 @@
+//! SMB 2.1 to 3.1.1 (MS-SMB2): messages in, messages out.
+//!
+//! Sans-I/O as `weir-nfs` is: the binary brings a connection's messages and takes the responses away; what waits is a future
+//! on the connection's own thread. Nothing here opens a socket, reads a clock of its own or blocks.
+//!
+//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2. Every message after that is signed, in both
+//! directions. There is no guest and no anonymous user.
+//!
+//! **What.** A share is an export; its files are reached by the same pipeline as NFS's (`weir_vfs::pipeline`): admitted by the
+//! export's rules, charged to the same limits, under one table of claims. Access is decided when a file is opened, by its
+//! mode or list, and then by what was granted.
+//!
+//! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
+//! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `credits` (message numbers).
+
+mod chain;
+pub mod connection;
+mod create;
+pub mod credits;
+mod deletions;
+mod dir;
+mod files;
+pub mod header;
+mod info;
+mod ioctl;
+pub mod keys;
+pub mod legacy;
+pub mod names;
+pub mod negotiate;
+pub mod ntlm;
+mod penalties;
+mod pipe;
+mod query;
+mod reply;
+mod rpc;
+mod security;
+mod service;
+#[cfg(test)]
+mod service_tests;
+mod session;
+mod setup;
+mod shares;
+pub mod spnego;
+pub mod status;
+pub mod wire;
+
+pub use penalties::PENALTY;
+pub use reply::Reply;
+pub use service::{Arrived, Config, Handled, Later, SERVICE, Service, User, Users};

@@ -1,0 +1,454 @@
+//! NEGOTIATE (MS-SMB2 §2.2.3, §2.2.4, §3.3.5.3, §3.3.5.4): which dialect, and what goes with it.
+//!
+//! Clients that may speak SMB1 begin with its NEGOTIATE; all that is read of it is whether it offers SMB2. From 3.1.1 on
+//! both sides hash all messages up to the session key, so that one who changes a NEGOTIATE gains nothing; 3.0 and 3.0.2
+//! repeat it under signature ([`validate`]). Contexts that are not known are skipped, as the clause says.
+
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader, filetime, part};
+use weir_base::Time;
+
+/// A dialect that is spoken, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Dialect {
+    /// SMB 2.1.
+    Smb210 = 0x0210,
+    /// SMB 3.0.
+    Smb300 = 0x0300,
+    /// SMB 3.0.2.
+    Smb302 = 0x0302,
+    /// SMB 3.1.1.
+    Smb311 = 0x0311,
+}
+
+impl Dialect {
+    const ALL: [Dialect; 4] = [
+        Dialect::Smb311,
+        Dialect::Smb302,
+        Dialect::Smb300,
+        Dialect::Smb210,
+    ];
+}
+
+/// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).
+const ANY: u16 = 0x02ff;
+/// Bits of the security mode: signing is possible, and required.
+pub const SIGNING: u16 = 3;
+/// SMB2_GLOBAL_CAP_LARGE_MTU: requests of more than 64 KiB.
+const LARGE_MTU: u32 = 4;
+/// Longest READ, WRITE and other transfer in bytes.
+pub const MAX_TRANSFER: u32 = 1 << 20;
+
+/// Types of negotiate contexts (§2.2.3.1).
+const PREAUTH: u16 = 1;
+const CIPHERS: u16 = 2;
+const SIGNERS: u16 = 8;
+/// SHA-512, the only hash (§2.2.3.1.1).
+const SHA_512: u16 = 1;
+/// AES-128-CMAC (§2.2.3.1.7).
+const AES_CMAC: u16 = 1;
+/// Contexts that are looked through.
+const MOST_CONTEXTS: u16 = 64;
+
+/// What a client offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Its signing requirements.
+    pub mode: u16,
+    /// What it can do.
+    pub capabilities: u32,
+    /// The client, over all its connections.
+    pub guid: [u8; 16],
+    /// The best dialect that both speak.
+    pub dialect: Option<Dialect>,
+    /// It sent ciphers to choose from.
+    ciphers: bool,
+    /// It sent signing algorithms to choose from.
+    signers: bool,
+}
+
+/// What every response says of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    /// The server, as it is as long as it runs.
+    pub guid: [u8; 16],
+    /// The time of the response.
+    pub now: Time,
+    /// Random bytes for the preauthentication hash.
+    pub salt: [u8; 32],
+}
+
+/// Whether an SMB1 NEGOTIATE (MS-SMB §2.2.4.5.1) offers a dialect from 2.1 on, of which it does not say which.
+pub fn offers_smb2(record: &[u8]) -> bool {
+    const NEGOTIATE: u8 = 0x72;
+    /// Bytes of the header, of which only the command counts.
+    const HEADER: usize = 32;
+    let dialects = || {
+        let mut r = Reader::new(record);
+        let header = r.bytes(HEADER)?;
+        let no_words = r.u8()? == 0;
+        let count = usize::from(r.u16()?);
+        let begins = header.starts_with(&crate::header::SMB1) && header[4] == NEGOTIATE;
+        match begins && no_words {
+            true => r.bytes(count),
+            false => Err(Malformed),
+        }
+    };
+    let names = dialects().unwrap_or_default();
+    let mut names = names.split(|byte| *byte == 0);
+    names.any(|name| name == b"\x02SMB 2.???")
+}
+
+/// Reads a NEGOTIATE, of which `message` is all, from its header on.
+///
+/// # Errors
+/// The status that the clause names (§3.3.5.4).
+pub fn decode(message: &[u8]) -> Result<Offer, Status> {
+    let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
+    if r.u16()? != 36 {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let count = usize::from(r.u16()?);
+    let mode = r.u16()?;
+    r.u16()?;
+    let capabilities = r.u32()?;
+    let guid = r.array()?;
+    let (offset, contexts) = (r.u32()?, r.u16()?);
+    r.u16()?;
+    if count == 0 {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let (numbers, _) = r.bytes(2 * count)?.as_chunks::<2>();
+    let offered = |dialect: &Dialect| {
+        let mut numbers = numbers.iter();
+        numbers.any(|n| u16::from_le_bytes(*n) == *dialect as u16)
+    };
+    let dialect = Dialect::ALL.into_iter().find(offered);
+    let mut offer = Offer {
+        mode,
+        capabilities,
+        guid,
+        dialect,
+        ciphers: false,
+        signers: false,
+    };
+    if dialect == Some(Dialect::Smb311) {
+        read_contexts(&mut offer, message, offset as usize, contexts)?;
+    }
+    Ok(offer)
+}
+
+fn read_contexts(
+    offer: &mut Offer,
+    message: &[u8],
+    mut at: usize,
+    count: u16,
+) -> Result<(), Status> {
+    if count > MOST_CONTEXTS {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    let mut hashes = false;
+    for n in 0..count {
+        if n > 0 {
+            at = at.next_multiple_of(8);
+        }
+        let mut r = Reader::new(message.get(at..).ok_or(Malformed)?);
+        let (kind, len) = (r.u16()?, usize::from(r.u16()?));
+        r.u32()?;
+        let mut data = Reader::new(r.bytes(len)?);
+        at += 8 + len;
+        let twice = |seen: &mut bool| match std::mem::replace(seen, true) {
+            true => Err(Status::INVALID_PARAMETER),
+            false => Ok(()),
+        };
+        match kind {
+            PREAUTH => {
+                twice(&mut hashes)?;
+                let (count, _) = (usize::from(data.u16()?), data.u16()?);
+                let (offered, _) = data.bytes(2 * count)?.as_chunks::<2>();
+                if count == 0 {
+                    return Err(Status::INVALID_PARAMETER);
+                }
+                if !offered.contains(&SHA_512.to_le_bytes()) {
+                    return Err(Status::NO_PREAUTH_INTEGRITY_HASH_OVERLAP);
+                }
+            }
+            CIPHERS => {
+                twice(&mut offer.ciphers)?;
+                let count = usize::from(data.u16()?);
+                data.bytes(2 * count)?;
+                if count == 0 {
+                    return Err(Status::INVALID_PARAMETER);
+                }
+            }
+            SIGNERS => {
+                twice(&mut offer.signers)?;
+                let count = usize::from(data.u16()?);
+                data.bytes(2 * count)?;
+                if count == 0 {
+                    return Err(Status::INVALID_PARAMETER);
+                }
+            }
+            _ => {}
+        }
+    }
+    match hashes {
+        true => Ok(()),
+        false => Err(Status::INVALID_PARAMETER),
+    }
+}
+
+/// Writes the body of the response to `offer` with `dialect`; `token` begins the authentication.
+pub fn put_response(
+    out: &mut Vec<u8>,
+    server: &Server,
+    dialect: Dialect,
+    offer: &Offer,
+    token: &[u8],
+) {
+    let contexts = match dialect {
+        Dialect::Smb311 => contexts(server, offer),
+        _ => Vec::new(),
+    };
+    put_body(out, server, dialect as u16, token, &contexts);
+}
+
+/// Writes the body of the response that asks a client of SMB1 to negotiate again.
+pub fn put_again(out: &mut Vec<u8>, server: &Server, token: &[u8]) {
+    put_body(out, server, ANY, token, &[]);
+}
+
+fn put_body(out: &mut Vec<u8>, server: &Server, number: u16, token: &[u8], contexts: &[Vec<u8>]) {
+    const FIXED: usize = 64;
+    let start = out.len();
+    let token_at = crate::header::HEADER + FIXED;
+    let contexts_at = match contexts {
+        [] => 0,
+        _ => (token_at + token.len()).next_multiple_of(8),
+    };
+    out.put_u16(65);
+    out.put_u16(SIGNING);
+    out.put_u16(number);
+    out.put_u16(contexts.len() as u16);
+    out.put(&server.guid);
+    out.put_u32(LARGE_MTU);
+    for _ in ["transact", "read", "write"] {
+        out.put_u32(MAX_TRANSFER);
+    }
+    out.put_u64(filetime(server.now));
+    out.put_u64(0);
+    out.put_u16(token_at as u16);
+    out.put_u16(token.len() as u16);
+    out.put_u32(contexts_at as u32);
+    out.put(token);
+    for context in contexts {
+        out.align(start, 8);
+        out.put(context);
+    }
+}
+
+fn contexts(server: &Server, offer: &Offer) -> Vec<Vec<u8>> {
+    let context = |kind: u16, data: &[u8]| {
+        let mut out = Vec::with_capacity(8 + data.len());
+        out.put_u16(kind);
+        out.put_u16(data.len() as u16);
+        out.put_u32(0);
+        out.put(data);
+        out
+    };
+    let mut hash = Vec::with_capacity(38);
+    hash.put_u16(1);
+    hash.put_u16(server.salt.len() as u16);
+    hash.put_u16(SHA_512);
+    hash.put(&server.salt);
+    let mut all = vec![context(PREAUTH, &hash)];
+    if offer.ciphers {
+        // One, and it is none: nothing is encrypted yet.
+        all.push(context(CIPHERS, &[1, 0, 0, 0]));
+    }
+    if offer.signers {
+        // Also where it was not offered (§3.3.5.4).
+        all.push(context(SIGNERS, &[1, 0, AES_CMAC as u8, 0]));
+    }
+    all
+}
+
+/// FSCTL_VALIDATE_NEGOTIATE_INFO (§3.3.5.15.12): whether the client has seen the NEGOTIATE that arrived; the answer.
+pub fn validate(
+    input: &[u8],
+    offer: &Offer,
+    dialect: Dialect,
+    server: &[u8; 16],
+) -> Option<Vec<u8>> {
+    let mut r = Reader::new(input);
+    let same = r.u32() == Ok(offer.capabilities)
+        && r.array() == Ok(offer.guid)
+        && r.u16() == Ok(offer.mode);
+    let count = usize::from(r.u16().ok()?);
+    let (numbers, _) = r.bytes(2 * count).ok()?.as_chunks::<2>();
+    let offered = |d: &Dialect| numbers.contains(&(*d as u16).to_le_bytes());
+    if !same || Dialect::ALL.into_iter().find(offered) != Some(dialect) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(24);
+    out.put_u32(LARGE_MTU);
+    out.put(server);
+    out.put_u16(SIGNING);
+    out.put_u16(dialect as u16);
+    Some(out)
+}
+
+/// The security token of a SESSION_SETUP, of which `message` is all, and what it says: the former session (§2.2.5).
+///
+/// # Errors
+/// It is malformed.
+pub fn session_setup(message: &[u8]) -> Result<(u8, u64, &[u8]), Malformed> {
+    let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
+    if r.u16()? != 25 {
+        return Err(Malformed);
+    }
+    let flags = r.u8()?;
+    r.u8()?;
+    r.u32()?;
+    r.u32()?;
+    let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+    let previous = r.u64()?;
+    Ok((flags, previous, part(message, offset, len)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SERVER: Server = Server {
+        guid: [9; 16],
+        now: Time::EPOCH,
+        salt: [3; 32],
+    };
+
+    /// A NEGOTIATE with these dialects and contexts.
+    fn request(dialects: &[u16], contexts: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut out = vec![0; crate::header::HEADER];
+        out.put_u16(36);
+        out.put_u16(dialects.len() as u16);
+        out.put_u16(1);
+        out.put_u16(0);
+        out.put_u32(0x7f);
+        out.put(&[5; 16]);
+        let at = out.len();
+        out.put_u32(0);
+        out.put_u16(contexts.len() as u16);
+        out.put_u16(0);
+        dialects.iter().for_each(|d| out.put_u16(*d));
+        if !contexts.is_empty() {
+            out.align(0, 8);
+            let here = out.len() as u32;
+            out.set_u32(at, here);
+        }
+        for (kind, data) in contexts {
+            out.align(0, 8);
+            out.put_u16(*kind);
+            out.put_u16(data.len() as u16);
+            out.put_u32(0);
+            out.put(data);
+        }
+        out
+    }
+
+    const HASH: (u16, &[u8]) = (PREAUTH, &[1, 0, 0, 0, 1, 0]);
+
+    #[test]
+    fn the_best_common_dialect_is_chosen() {
+        for (offered, chosen) in [
+            (&[0x0202u16][..], None),
+            (&[0x0202, 0x0210, 0x0300], Some(Dialect::Smb300)),
+            (&[0x0302, 0x0300], Some(Dialect::Smb302)),
+            (&[0x0400], None),
+        ] {
+            assert_eq!(decode(&request(offered, &[])).unwrap().dialect, chosen);
+        }
+        let all = [0x0210, 0x0300, 0x0302, 0x0311];
+        let offer = decode(&request(&all, &[HASH])).unwrap();
+        assert_eq!(offer.dialect, Some(Dialect::Smb311));
+        assert_eq!(decode(&request(&[], &[])), Err(Status::INVALID_PARAMETER));
+    }
+
+    #[test]
+    fn contexts_are_checked_and_unknown_ones_skipped() {
+        let decode = |contexts: &[(u16, &[u8])]| decode(&request(&[0x0311], contexts));
+        assert!(decode(&[(0x77, b"whatever"), HASH, (0x100, &[1; 16])]).is_ok());
+        assert_eq!(decode(&[]), Err(Status::INVALID_PARAMETER));
+        assert_eq!(decode(&[HASH, HASH]), Err(Status::INVALID_PARAMETER));
+        assert_eq!(
+            decode(&[(PREAUTH, &[1, 0, 0, 0, 9, 0])]),
+            Err(Status::NO_PREAUTH_INTEGRITY_HASH_OVERLAP)
+        );
+        assert_eq!(
+            decode(&[(PREAUTH, &[9, 0, 0, 0, 1, 0])]),
+            Err(Status::INVALID_PARAMETER)
+        );
+        assert_eq!(
+            decode(&[HASH, (CIPHERS, &[0, 0])]),
+            Err(Status::INVALID_PARAMETER)
+        );
+        // Compression: not answered, and no reason to end the connection.
+        let offer = decode(&[HASH, (3, &[0, 0]), (SIGNERS, &[1, 0, 2, 0])]).unwrap();
+        let kinds: Vec<u8> = contexts(&SERVER, &offer).iter().map(|c| c[0]).collect();
+        assert_eq!(kinds, [PREAUTH as u8, SIGNERS as u8]);
+    }
+
+    #[test]
+    fn clients_of_smb1_are_asked_again_or_refused() {
+        let smb1 = |names: &[u8]| {
+            let mut out = crate::header::SMB1.to_vec();
+            out.put_u8(0x72);
+            out.put_zeroes(28);
+            out.put_u16(names.len() as u16);
+            out.put(names);
+            out
+        };
+        let both = smb1(b"\x02NT LM 0.12\0\x02SMB 2.002\0\x02SMB 2.???\0");
+        assert!(offers_smb2(&both));
+        assert!(!offers_smb2(&both[..40]));
+        assert!(!offers_smb2(&smb1(b"\x02NT LM 0.12\0\x02SMB 2.002\0")));
+    }
+
+    #[test]
+    fn a_negotiation_that_was_changed_is_noticed() {
+        let offer = decode(&request(&[0x0210, 0x0302], &[])).unwrap();
+        let input = |dialects: &[u16], mode: u16| {
+            let mut out = Vec::new();
+            out.put_u32(0x7f);
+            out.put(&[5; 16]);
+            out.put_u16(mode);
+            out.put_u16(dialects.len() as u16);
+            dialects.iter().for_each(|d| out.put_u16(*d));
+            out
+        };
+        let check = |input: &[u8]| validate(input, &offer, Dialect::Smb302, &[9; 16]);
+        assert_eq!(check(&input(&[0x0210, 0x0302], 1)).unwrap().len(), 24);
+        assert_eq!(check(&input(&[0x0210, 0x0302, 0x0311], 1)), None);
+        assert_eq!(check(&input(&[0x0210], 1)), None);
+        assert_eq!(check(&input(&[0x0210, 0x0302], 3)), None);
+        assert_eq!(check(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_offer_or_none(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            contexts in prop::collection::vec((0u16..10, prop::collection::vec(any::<u8>(), 0..20)), 0..5),
+        ) {
+            let _ = decode(&bytes);
+            let _ = offers_smb2(&bytes);
+            let _ = session_setup(&bytes);
+            let contexts: Vec<(u16, &[u8])> = contexts.iter().map(|(k, d)| (*k, &d[..])).collect();
+            let message = request(&[0x0311], &contexts);
+            for cut in [message.len(), message.len() - 1, message.len() / 2] {
+                let _ = decode(&message[..cut]);
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares. Calls are answered from the export table.
+
+use crate::chain::{Fail, Run};
+use crate::rpc::{self, Asked, BAD_ARGUMENTS, Binding, NO_SUCH_OPERATION, Syntax};
+use crate::shares;
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader};
+use parking_lot::Mutex;
+
+/// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.
+const SRVSVC: Syntax = [
+    0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88,
+    3, 0, 0, 0,
+];
+
+/// Bytes that wait to be read from a pipe, at most; then it takes no more calls.
+const MOST_UNREAD: usize = 1 << 20;
+
+/// Operations (MS-SRVS §3.1.4).
+const SHARE_ENUM: u16 = 15;
+const SHARE_GET_INFO: u16 = 16;
+const SERVER_GET_INFO: u16 = 21;
+const SHARE_ENUM_STICKY: u16 = 36;
+
+/// Results (MS-ERREF §2.2).
+const OK: u32 = 0;
+const INVALID_LEVEL: u32 = 124;
+const NO_SUCH_SHARE: u32 = 2310;
+
+/// Kinds of shares (MS-SRVS §2.2.2.4).
+const DISK: u32 = 0;
+const PIPES: u32 = 0x8000_0003;
+
+/// An open pipe.
+pub struct Pipe {
+    binding: Binding,
+    unread: Vec<u8>,
+}
+
+impl Pipe {
+    /// The pipe of this name, in any case.
+    pub fn open(name: &str) -> Option<Pipe> {
+        name.eq_ignore_ascii_case("srvsvc").then(|| Pipe {
+            binding: Binding::new(SRVSVC, "srvsvc"),
+            unread: Vec::new(),
+        })
+    }
+
+    /// Reads up to `most` bytes, of one fragment at most; and whether more of it is there.
+    pub fn read(&mut self, most: usize) -> (Vec<u8>, bool) {
+        let fragment = self
+            .unread
+            .get(8..10)
+            .map_or(0, |len| usize::from(u16::from_le_bytes([len[0], len[1]])));
+        let whole = match fragment {
+            // The rest of one that was read in part has no length in front.
+            0 => self.unread.len(),
+            len => len.min(self.unread.len()),
+        };
+        let rest = self.unread.split_off(most.min(whole));
+        let data = std::mem::replace(&mut self.unread, rest);
+        let more = data.len() < whole;
+        (data, more)
+    }
+}
+
+/// A share as it is listed.
+struct Share<'s> {
+    name: &'s str,
+    kind: u32,
+    remark: &'s str,
+}
+
+impl Run<'_> {
+    /// Takes a fragment that was written to a pipe, and has the response ready to be read.
+    pub(crate) fn transact(&mut self, pipe: &Mutex<Pipe>, fragment: &[u8]) -> Result<(), Fail> {
+        let mut pipe = pipe.lock();
+        if pipe.unread.len() > MOST_UNREAD {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        let pipe = &mut *pipe;
+        let call = match pipe.binding.accept(fragment, &mut pipe.unread)? {
+            Asked::Nothing => return Ok(()),
+            Asked::Call(call) => call,
+        };
+        match self.call(call.operation, call.stub) {
+            Ok(Some(stub)) => rpc::respond(&mut pipe.unread, &call, &stub),
+            Ok(None) => rpc::fault(&mut pipe.unread, &call, NO_SUCH_OPERATION),
+            Err(Malformed) => rpc::fault(&mut pipe.unread, &call, BAD_ARGUMENTS),
+        }
+        Ok(())
+    }
+
+    fn call(&self, operation: u16, stub: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        let mut r = Reader::new(stub);
+        // The server's name, which may be left out.
+        if r.u32()? != 0 {
+            rpc::string(&mut r)?;
+        }
+        let names = shares::all(&self.s.vfs, self.table, self.conn.peer);
+        let volumes = names.iter().map(|name| Share {
+            name,
+            kind: DISK,
+            remark: "",
+        });
+        let pipes = Share {
+            name: shares::PIPES,
+            kind: PIPES,
+            remark: "named pipes",
+        };
+        let all: Vec<Share<'_>> = volumes.chain([pipes]).collect();
+        Ok(Some(match operation {
+            SHARE_ENUM | SHARE_ENUM_STICKY => share_enum(r.u32()?, &all),
+            SHARE_GET_INFO => {
+                let name = rpc::string(&mut r)?;
+                let level = r.u32()?;
+                share_info(
+                    level,
+                    all.iter().find(|s| s.name.eq_ignore_ascii_case(&name)),
+                )
+            }
+            SERVER_GET_INFO => server_info(r.u32()?, &self.s.name),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// A pointer that leads somewhere; the number has no meaning.
+const POINTER: u32 = 0x0002_0000;
+
+/// The fixed part of a share's information, and whether the level is known.
+fn put_share(out: &mut Vec<u8>, level: u32, share: &Share<'_>) -> bool {
+    if level > 2 {
+        return false;
+    }
+    out.put_u32(POINTER);
+    if level >= 1 {
+        out.put_u32(share.kind);
+        out.put_u32(POINTER);
+    }
+    if level == 2 {
+        out.put_u32(0); // Permissions.
+        out.put_u32(u32::MAX); // Uses at most: any number.
+        out.put_u32(0); // Uses at the moment.
+        out.put_u32(POINTER); // The path.
+        out.put_u32(0); // No password.
+    }
+    true
+}
+
+/// What the pointers of a share's information lead to.
+fn put_share_strings(out: &mut Vec<u8>, level: u32, share: &Share<'_>) {
+    rpc::put_string(out, share.name);
+    if level >= 1 {
+        rpc::put_string(out, share.remark);
+    }
+    if level == 2 {
+        rpc::put_string(out, &format!("C:\\{}", share.name));
+    }
+}
+
+/// NetrShareEnum (MS-SRVS §3.1.4.8): all shares in one response.
+fn share_enum(level: u32, all: &[Share<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(level);
+    out.put_u32(level);
+    if level > 2 {
+        out.put_u32(0);
+        out.put_u32(0);
+        out.put_u32(0);
+        out.put_u32(INVALID_LEVEL);
+        return out;
+    }
+    out.put_u32(POINTER);
+    out.put_u32(all.len() as u32);
+    out.put_u32(POINTER);
+    out.put_u32(all.len() as u32);
+    for share in all {
+        put_share(&mut out, level, share);
+    }
+    for share in all {
+        put_share_strings(&mut out, level, share);
+    }
+    out.put_u32(all.len() as u32);
+    out.put_u32(0); // No handle to go on with.
+    out.put_u32(OK);
+    out
+}
+
+/// NetrShareGetInfo (MS-SRVS §3.1.4.10).
+fn share_info(level: u32, share: Option<&Share<'_>>) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(level);
+    let result = match share {
+        Some(share) if level <= 2 => {
+            out.put_u32(POINTER);
+            put_share(&mut out, level, share);
+            put_share_strings(&mut out, level, share);
+            OK
+        }
+        Some(_) => {
+            out.put_u32(0);
+            INVALID_LEVEL
+        }
+        None => {
+            out.put_u32(0);
+            NO_SUCH_SHARE
+        }
+    };
+    out.put_u32(result);
+    out
+}
+
+/// NetrServerGetInfo (MS-SRVS §3.1.4.17).
+fn server_info(level: u32, name: &str) -> Vec<u8> {
+    const WINDOWS: u32 = 500;
+    const SERVER: u32 = 0x3;
+    let mut out = Vec::new();
+    out.put_u32(level);
+    if !matches!(level, 100 | 101) {
+        out.put_u32(0);
+        out.put_u32(INVALID_LEVEL);
+        return out;
+    }
+    out.put_u32(POINTER);
+    out.put_u32(WINDOWS);
+    out.put_u32(POINTER);
+    if level == 101 {
+        out.put_u32(10);
+        out.put_u32(0);
+        out.put_u32(SERVER);
+        out.put_u32(POINTER);
+    }
+    rpc::put_string(&mut out, name);
+    if level == 101 {
+        rpc::put_string(&mut out, "Weir");
+    }
+    out.put_u32(OK);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bind(interface: &Syntax) -> Vec<u8> {
+        let mut out = vec![5, 0, 11, 3, 0x10, 0, 0, 0];
+        out.put_u16(72);
+        out.put_u16(0);
+        out.put_u32(1);
+        out.put_zeroes(8);
+        out.put(&[1, 0, 0, 0]);
+        out.put_u16(0);
+        out.put(&[1, 0]);
+        out.put(interface);
+        out.put(&[
+            0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 8, 0, 0x2b, 0x10, 0x48,
+            0x60, 2, 0, 0, 0,
+        ]);
+        assert_eq!(out.len(), 72);
+        out
+    }
+
+    #[test]
+    fn a_pipe_binds_its_own_interface_alone() {
+        for (interface, result) in [(SRVSVC, 0), ([7; 20], 2)] {
+            let mut pipe = Pipe::open("SrvSvc").unwrap();
+            let fragment = bind(&interface);
+            let asked = pipe.binding.accept(&fragment, &mut pipe.unread);
+            assert!(matches!(asked, Ok(Asked::Nothing)));
+            let (answer, more) = pipe.read(4096);
+            assert!(!more && answer.len() == usize::from(answer[8]));
+            assert_eq!((answer[2], answer[answer.len() - 24]), (12, result));
+        }
+        assert!(Pipe::open("spoolss").is_none());
+    }
+
+    #[test]
+    fn a_response_is_read_in_parts() {
+        let mut pipe = Pipe::open("srvsvc").unwrap();
+        let fragment = bind(&SRVSVC);
+        let _ = pipe.binding.accept(&fragment, &mut pipe.unread);
+        let all = pipe.unread.clone();
+        let (first, more) = pipe.read(10);
+        assert!(more && first.len() == 10);
+        assert_eq!([first, pipe.read(4096).0].concat(), all);
+        assert_eq!(pipe.read(4096).0, Vec::<u8>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn any_fragment_is_taken_or_refused(at in 0usize..72, with in any::<u8>(), bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let mut pipe = Pipe::open("srvsvc").unwrap();
+            let _ = pipe.binding.accept(&bytes, &mut pipe.unread);
+            let mut fragment = bind(&SRVSVC);
+            fragment[at] = with;
+            let _ = pipe.binding.accept(&fragment, &mut pipe.unread);
+            prop_assert!(pipe.unread.len() < 4096);
+            let mut r = Reader::new(&bytes);
+            let _ = rpc::string(&mut r);
+        }
+    }
+}

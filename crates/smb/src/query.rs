@@ -1,0 +1,550 @@
+//! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
+
+use crate::chain::{Fail, Outcome, Run, Step};
+use crate::files::is_regular;
+use crate::info::{self, attributes, class};
+use crate::names;
+use crate::negotiate::MAX_TRANSFER;
+use crate::security;
+use crate::session::{Access, File, Named, Open, Session, mask};
+use crate::status::Status;
+use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
+use weir_vfs::volume::{FileKind, ReadDirLimit, SetAttr, SetTime};
+use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
+
+/// InfoType (§2.2.37).
+mod kind {
+    pub const FILE: u8 = 1;
+    pub const FILESYSTEM: u8 = 2;
+    pub const SECURITY: u8 = 3;
+}
+
+/// Bytes of the response before the information.
+const FIXED: usize = 8;
+
+/// Bits of FileDispositionInformationEx and FileRenameInformationEx (MS-FSCC §2.4.11, §2.4.42).
+const DISPOSITION_DELETE: u32 = 1;
+const IGNORE_READONLY: u32 = 0x10;
+const REPLACE: u32 = 1;
+
+/// The least room that a class of fixed size needs.
+fn least(class: u8) -> usize {
+    match class {
+        class::BASIC => 40,
+        class::STANDARD => 24,
+        class::INTERNAL | class::POSITION | class::ATTRIBUTE_TAG => 8,
+        class::EA | class::MODE | class::ALIGNMENT | class::ACCESS => 4,
+        class::ALL => 104,
+        class::STREAM => 32,
+        class::ALTERNATE_NAME | class::NORMALIZED_NAME => 8,
+        class::NETWORK_OPEN => 56,
+        class::COMPRESSION => 16,
+        class::ID => 24,
+        _ => 0,
+    }
+}
+
+impl Run<'_> {
+    /// QUERY_INFO.
+    pub(crate) fn query_info(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 41 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (kind, class) = (r.u8()?, r.u8()?);
+        let most = r.u32()?;
+        r.u32()?;
+        r.u32()?;
+        let parts = r.u32()?;
+        r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        if most > MAX_TRANSFER {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        self.charged(most as usize)?;
+        let most = most as usize;
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let Some(file) = open.file() else {
+            return self.query_pipe(kind, class);
+        };
+        let (operand, _) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
+        let attr = operand.getattr(&mut self.c.cx)?;
+        let mut data = Vec::new();
+        match kind {
+            kind::FILE => {
+                let needed = match class {
+                    class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG => {
+                        mask::READ_ATTRIBUTES
+                    }
+                    _ => 0,
+                };
+                if !open.may(needed) {
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                let deleting = self.s.vfs.claims.delete_pending(file.id);
+                info::put_file(&mut data, class, (&open, file), &attr, deleting)?;
+                if most < least(class) {
+                    return Err(Status::INFO_LENGTH_MISMATCH.into());
+                }
+            }
+            kind::FILESYSTEM => {
+                let (tree, stat) = (self.tree()?, operand.statfs());
+                info::put_fs(&mut data, class, &tree.share, &attr, &stat)?;
+                if most < info::least_fs(class) {
+                    return Err(Status::INFO_LENGTH_MISMATCH.into());
+                }
+            }
+            kind::SECURITY => {
+                if !open.may(mask::READ_CONTROL) {
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                data = security::descriptor(&attr, parts);
+                if data.len() > most {
+                    // How much room it needs (§2.2.2.1).
+                    let out = &mut self.c.out;
+                    out.put_u16(9);
+                    out.put_u16(0);
+                    out.put_u32(4);
+                    out.put_u32(data.len() as u32);
+                    return Ok(Status::BUFFER_TOO_SMALL);
+                }
+            }
+            _ => return Err(Status::INVALID_PARAMETER.into()),
+        }
+        let status = match data.len() > most {
+            true => Status::BUFFER_OVERFLOW,
+            false => Status::SUCCESS,
+        };
+        data.truncate(most);
+        self.put_info(&data);
+        Ok(status)
+    }
+
+    fn query_pipe(&mut self, kind: u8, class: u8) -> Outcome {
+        if (kind, class) != (kind::FILE, class::STANDARD) {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let mut data = Vec::new();
+        data.put_u64(4096);
+        data.put_u64(0);
+        data.put_u32(1);
+        data.put(&[1, 0, 0, 0]);
+        self.put_info(&data);
+        Ok(Status::SUCCESS)
+    }
+
+    fn put_info(&mut self, data: &[u8]) {
+        let out = &mut self.c.out;
+        out.put_u16(9);
+        out.put_u16((crate::header::HEADER + FIXED) as u16);
+        out.put_u32(data.len() as u32);
+        out.put(data);
+    }
+
+    /// SET_INFO.
+    pub(crate) fn set_info(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 33 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (kind, class) = (r.u8()?, r.u8()?);
+        let (len, offset) = (r.u32()? as usize, usize::from(r.u16()?));
+        r.u16()?;
+        r.u32()?;
+        let halves = (r.u64()?, r.u64()?);
+        let data = part(self.message, offset, len)?;
+        self.charged(data.len())?;
+        let (session, open) = (self.session()?, self.open(halves)?);
+        let file = open.file().ok_or(Status::NOT_SUPPORTED)?;
+        if kind != kind::FILE {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let mut r = Reader::new(data);
+        let short = |_| Status::INFO_LENGTH_MISMATCH;
+        match class {
+            class::BASIC => {
+                let mut times = [0; 4];
+                for time in &mut times {
+                    *time = r.u64().map_err(short)?;
+                }
+                let dos = r.u32().map_err(short)?;
+                self.set_basic(&session, &open, file, times, dos)?;
+            }
+            class::END_OF_FILE => {
+                let size = r.u64().map_err(short)?;
+                self.set_size(&session, &open, file, size)?;
+            }
+            class::ALLOCATION => {
+                // What is allocated ahead is not; below the end it cuts (MS-FSA §2.1.5.15.1).
+                let size = r.u64().map_err(short)?;
+                self.set_allocation(&session, &open, file, size)?;
+            }
+            class::DISPOSITION => {
+                let delete = r.u8().map_err(short)? != 0;
+                self.set_disposition(&session, &open, file, delete, false)?;
+            }
+            class::DISPOSITION_EX => {
+                let flags = r.u32().map_err(short)?;
+                let delete = flags & DISPOSITION_DELETE != 0;
+                let readonly = flags & IGNORE_READONLY != 0;
+                self.set_disposition(&session, &open, file, delete, readonly)?;
+            }
+            class::RENAME | class::RENAME_EX => {
+                let flags = r.u32().map_err(short)?;
+                r.u32().map_err(short)?;
+                let (_root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
+                let to = from_utf16(r.bytes(len as usize).map_err(short)?)?;
+                let replace = match class {
+                    class::RENAME => flags & 0xff != 0,
+                    _ => flags & REPLACE != 0,
+                };
+                self.rename(&session, &open, file, &to, replace)?;
+            }
+            class::LINK => {
+                let replace = r.u64().map_err(short)? & 0xff != 0;
+                let (_root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
+                let to = from_utf16(r.bytes(len as usize).map_err(short)?)?;
+                self.link(&session, &open, file, &to, replace)?;
+            }
+            class::POSITION => {
+                let position = r.u64().map_err(short)?;
+                file.position.store(position, Ordering::Relaxed);
+            }
+            // It is the client's own business.
+            class::MODE => {}
+            _ => return Err(Status::NOT_SUPPORTED.into()),
+        }
+        self.c.out.put_u16(2);
+        Ok(Status::SUCCESS)
+    }
+
+    fn set(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        set: &SetAttr,
+    ) -> Result<(), Fail> {
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let done = operand.setattr(&mut self.c.cx, charged, set, None)?;
+        self.c.wait_for(done.lsn);
+        Ok(())
+    }
+
+    fn set_basic(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        [btime, atime, mtime, ctime]: [u64; 4],
+        dos: u32,
+    ) -> Result<(), Fail> {
+        if !open.may(mask::WRITE_ATTRIBUTES) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let directory = dos & attributes::DIRECTORY != 0;
+        let temporary = dos & attributes::TEMPORARY != 0;
+        if (directory && !file.directory) || (temporary && file.directory) {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let set_time = |time| from_filetime(time).map_or(SetTime::Keep, SetTime::Client);
+        let set = SetAttr {
+            atime: set_time(atime),
+            mtime: set_time(mtime),
+            ctime: from_filetime(ctime),
+            btime: from_filetime(btime),
+            dos: (dos != 0).then_some((dos & attributes::SETTABLE) as u16),
+            ..SetAttr::default()
+        };
+        match set == SetAttr::default() {
+            true => Ok(()),
+            false => self.set(session, open, file, &set),
+        }
+    }
+
+    fn set_size(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        size: u64,
+    ) -> Result<(), Fail> {
+        if file.directory || size > i64::MAX as u64 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        if !open.may(mask::WRITE_DATA) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        self.set(session, open, file, &set)
+    }
+
+    fn set_allocation(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        size: u64,
+    ) -> Result<(), Fail> {
+        if file.directory || size > i64::MAX as u64 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        if !open.may(mask::WRITE_DATA) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let (operand, _) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let attr = operand.getattr(&mut self.c.cx)?;
+        match is_regular(&attr) && size < attr.size {
+            true => self.set_size(session, open, file, size),
+            false => Ok(()),
+        }
+    }
+
+    /// FileDispositionInformation: it goes with the last close, or stays after all.
+    fn set_disposition(
+        &mut self,
+        session: &Session,
+        open: &Arc<Open>,
+        file: &File,
+        delete: bool,
+        ignore_readonly: bool,
+    ) -> Result<(), Fail> {
+        if !open.may(mask::DELETE) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let claims = &self.s.vfs.claims;
+        if !delete {
+            claims.unmark(file.id, &open.owner);
+            self.s.deletions.unmark(file.id);
+            return Ok(());
+        }
+        let named = file.named.lock().clone();
+        let Some(dir) = named.dir.filter(|_| file.claimed) else {
+            return Err(Status::CANNOT_DELETE.into());
+        };
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let cx = &mut self.c.cx;
+        let attr = operand.getattr(cx)?;
+        if u32::from(attr.dos) & attributes::READONLY != 0 && !ignore_readonly {
+            return Err(Status::CANNOT_DELETE.into());
+        }
+        drop((operand, charged));
+        if file.directory && !self.is_empty(session, file.id, &open.owner)? {
+            return Err(Status::DIRECTORY_NOT_EMPTY.into());
+        }
+        let removal = Removal {
+            dir,
+            name: Arc::from(&*named.name),
+        };
+        let peer = self.conn.peer;
+        self.s
+            .deletions
+            .mark(file.id, session, peer, file.directory);
+        match self
+            .s
+            .vfs
+            .claims
+            .mark(file.id, &open.owner, When::Now, &removal)
+        {
+            Marked::Yes => Ok(()),
+            Marked::NotOpen | Marked::Full => {
+                self.s.deletions.unmark(file.id);
+                Err(Status::INSUFFICIENT_RESOURCES.into())
+            }
+        }
+    }
+
+    /// Whether a directory has no entries.
+    pub(crate) fn is_empty(
+        &mut self,
+        session: &Session,
+        dir: FileId,
+        owner: &Owner,
+    ) -> Result<bool, Fail> {
+        let limit = ReadDirLimit {
+            entries: 3,
+            bytes: 4096,
+            attrs: false,
+        };
+        let mut empty = true;
+        let (operand, charged) = self.enter(session, dir, Access::Made(owner), Looks)?;
+        operand.list_on(&mut self.c.cx, &charged, 0, limit, &mut |entry, _| {
+            empty &= matches!(entry.name, b"." | b"..");
+            true
+        })?;
+        Ok(empty)
+    }
+
+    /// The directory that a new name is to be in, and the name.
+    fn place(
+        &mut self,
+        session: &Session,
+        to: &str,
+    ) -> Result<(FileRef, FileId, Vec<u8>, Option<Box<[u8]>>, String), Fail> {
+        let tree = self.tree()?;
+        let crate::session::Target::Volume(root) = tree.target else {
+            return Err(Status::INVALID_PARAMETER.into());
+        };
+        let path = names::path(to.strip_prefix('\\').unwrap_or(to))?;
+        let (last, dirs) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
+        let access = Access::Permissions(&session.walker);
+        let (operand, _) = self.enter(session, root, access, Looks)?;
+        let mut at = FileRef {
+            ino: root.ino,
+            namespace: root.namespace,
+        };
+        let mut shown = String::new();
+        let cx = &mut self.c.cx;
+        for name in dirs {
+            let (found, next, stored) = match operand.at(at).listed_folded(cx, name) {
+                Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
+                    return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+                }
+                found => found?,
+            };
+            if found.attr.kind != FileKind::Directory {
+                return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+            }
+            shown.push_str(&names::shown(&stored));
+            shown.push('\\');
+            at = next;
+        }
+        shown.push_str(&names::shown(last));
+        let existing = match operand.at(at).listed_folded(cx, last) {
+            Ok((_, _, stored)) => Some(stored),
+            Err(Unfinished::Failed(Error::NotFound)) => None,
+            Err(why) => return Err(why.into()),
+        };
+        let dir = FileId {
+            volume: root.volume,
+            ino: at.ino,
+            namespace: at.namespace,
+        };
+        Ok((at, dir, last.clone(), existing, shown))
+    }
+
+    /// Whether a file could be opened to be deleted, with such a denial, beside what others have open.
+    fn passes(&self, session: &Session, file: FileId, deny: Modes) -> Result<bool, Fail> {
+        let request = OpenRequest {
+            owner: &session.walker,
+            key: &session.walker.who,
+            access: Modes::DELETE,
+            deny,
+            enforced: false,
+            overwrite: false,
+        };
+        let claims = &self.s.vfs.claims;
+        match claims.open(file, &request) {
+            Opened::Granted => {
+                claims.close(file, &session.walker);
+                Ok(true)
+            }
+            Opened::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
+            Opened::Denied | Opened::DeletePending => Ok(false),
+            Opened::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
+        }
+    }
+
+    /// FileRenameInformation (MS-FSA §2.1.5.15.11).
+    fn rename(
+        &mut self,
+        session: &Session,
+        open: &Arc<Open>,
+        file: &File,
+        to: &str,
+        replace: bool,
+    ) -> Result<(), Fail> {
+        if !open.may(mask::DELETE) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let named = file.named.lock().clone();
+        let from = named.dir.ok_or(Status::ACCESS_DENIED)?;
+        if file.id.namespace != Namespace::Live {
+            return Err(Status::MEDIA_WRITE_PROTECTED.into());
+        }
+        if matches!(self.c.step, Step::Done) {
+            return Ok(());
+        }
+        let (at, dir, name, existing, shown) = self.place(session, to)?;
+        // Another case of its own name is no other file.
+        let itself = |old: &[u8]| at.ino == from && *old == *named.name;
+        let other = existing.filter(|old| !itself(old));
+        let access = Access::Open(open);
+        if let Some(old) = &other {
+            if !replace {
+                return Err(Status::OBJECT_NAME_COLLISION.into());
+            }
+            let walk = Access::Permissions(&session.walker);
+            let (operand, _) = self.enter(session, dir, walk, Changes)?;
+            let (found, victim) = operand.listed(&mut self.c.cx, old)?;
+            let victim = FileId {
+                volume: dir.volume,
+                ino: victim.ino,
+                namespace: victim.namespace,
+            };
+            if found.attr.kind == FileKind::Directory || file.directory {
+                return Err(Status::ACCESS_DENIED.into());
+            }
+            // What others have open is not replaced.
+            let all = Modes::BOTH | Modes::DELETE;
+            if !self.passes(session, victim, all)? {
+                return Err(Status::ACCESS_DENIED.into());
+            }
+        }
+        // As if the directory were opened to be changed (MS-FSA §2.1.5.15.11).
+        if !self.passes(session, dir, Modes::DELETE)? {
+            return Err(Status::SHARING_VIOLATION.into());
+        }
+        if file.directory && self.s.has_open_below(file.id.volume, &named.path) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let source = FileId {
+            volume: file.id.volume,
+            ino: from,
+            namespace: Namespace::Live,
+        };
+        let (operand, charged) = self.enter(session, source, access, Changes)?;
+        let target = operand.at(at);
+        let to_name = other.as_deref().unwrap_or(&name);
+        let done = operand.rename(&mut self.c.cx, charged, &named.name, &target, to_name)?;
+        self.c.wait_for(done.lsn);
+        self.c.step = Step::Done;
+        *file.named.lock() = Named {
+            dir: Some(at.ino),
+            name: to_name.into(),
+            path: shown,
+        };
+        Ok(())
+    }
+
+    /// FileLinkInformation.
+    fn link(
+        &mut self,
+        session: &Session,
+        open: &Arc<Open>,
+        file: &File,
+        to: &str,
+        replace: bool,
+    ) -> Result<(), Fail> {
+        if file.directory {
+            return Err(Status::FILE_IS_A_DIRECTORY.into());
+        }
+        let (at, _, name, existing, _) = self.place(session, to)?;
+        match (existing, replace) {
+            (None, _) => {}
+            (Some(_), false) => return Err(Status::OBJECT_NAME_COLLISION.into()),
+            (Some(_), true) => return Err(Status::ACCESS_DENIED.into()),
+        }
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let dir = operand.at(at);
+        let done = operand.link(&mut self.c.cx, charged, &dir, &name)?;
+        self.c.wait_for(done.lsn);
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! One message in, one message out: the service and its entrance.
+//!
+//! `handle` runs on the thread that read the message, and for all that is in memory to its end. What waits becomes a future
+//! that owns a copy of the message and goes on at the command where the chain stopped ([`crate::chain`]).
+
+use crate::chain::{Chain, Finished, Stopped};
+use crate::connection::Connection;
+use crate::deletions::Deletions;
+use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
+use crate::legacy::Key;
+use crate::negotiate::Server;
+use crate::penalties::Penalties;
+use crate::reply::Reply;
+use crate::session::Session;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
+use weir_vfs::claims::ServiceId;
+use weir_vfs::{Admissions, Identity, Suspend, Vfs};
+
+/// The number of this service in the table of claims.
+pub const SERVICE: ServiceId = ServiceId(2);
+
+/// Mutexes that the connections are dealt to.
+const SHARDS: u64 = 64;
+/// What a message that waits takes up besides its bytes.
+const HELD_OVERHEAD: usize = 4096;
+
+/// A user who may log on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The name, as it was created.
+    pub name: String,
+    /// See [`crate::ntlm::nt_hash`].
+    pub nt_hash: Key,
+    /// On whose behalf the user's sessions act.
+    pub identity: Identity,
+}
+
+/// The users who may log on.
+pub trait Users: Send + Sync {
+    /// The user of this name, in any case. Called on event loops: it must not block.
+    fn find(&self, name: &str) -> Option<Arc<User>>;
+}
+
+/// What the service is made of.
+pub struct Config {
+    /// Exports, claims and limits.
+    pub vfs: Arc<Vfs>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Challenges, session numbers and salts.
+    pub rng: Arc<dyn Rng>,
+    /// Who may log on.
+    pub users: Arc<dyn Users>,
+    /// What clients know this server as: its host name.
+    pub name: String,
+}
+
+/// A response that is not there yet.
+pub type Later = Pin<Box<dyn Future<Output = Option<(Reply, Option<Lsn>)>> + Send>>;
+
+/// What became of a message.
+pub enum Handled {
+    /// The response. With an [`Lsn`] it may be sent when the log is durable up to there; if the log fails before, send
+    /// [`Reply::into_failure`] in its place.
+    Reply(Reply, Option<Lsn>),
+    /// It waits. Dropping it is safe: what has not been done then is not.
+    Later(Later),
+    /// It waits for the limits of its volume; its memory is accounted to the client's credit.
+    Held(Later),
+    /// There is no response (CANCEL).
+    Drop,
+    /// The connection is to be closed.
+    Close(&'static str),
+}
+
+/// Where and when a message arrived.
+#[derive(Clone, Copy)]
+pub struct Arrived<'a> {
+    /// Number of the connection, unique in this run of the server.
+    pub connection: u64,
+    /// The client's address.
+    pub peer: IpAddr,
+    /// How the connection's last requests were admitted.
+    pub admitted: &'a Admissions,
+    /// Civil time.
+    pub time: Time,
+    /// Nanoseconds on the monotonic clock.
+    pub monotonic: Option<u64>,
+}
+
+/// SMB behind one entrance.
+pub struct Service {
+    pub(crate) vfs: Arc<Vfs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) name: String,
+    pub(crate) guid: [u8; 16],
+    pub(crate) deletions: Arc<Deletions>,
+    pub(crate) penalties: Penalties,
+    /// Taken by the event loop of a connection alone, so nobody waits.
+    connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
+    /// All sessions, to find one that another replaces.
+    sessions: Mutex<HashMap<u64, (Weak<Session>, Weak<Connection>)>>,
+    next_open: AtomicU64,
+}
+
+impl Service {
+    /// A service over `config`.
+    pub fn new(config: Config) -> Arc<Service> {
+        let mut guid = [0; 16];
+        config.rng.fill(&mut guid);
+        let deletions = Deletions::attached(&config.vfs);
+        Arc::new(Service {
+            vfs: config.vfs,
+            clock: config.clock,
+            rng: config.rng,
+            users: config.users,
+            name: config.name,
+            guid,
+            deletions,
+            penalties: Penalties::default(),
+            connections: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            sessions: Mutex::default(),
+            next_open: AtomicU64::new(1),
+        })
+    }
+
+    /// Does what is due by time: to be called about once a second.
+    pub fn tick(&self) {
+        self.penalties.tick(self.clock.monotonic());
+    }
+
+    /// Deletes for ever what sessions that ended without closing their opens were to delete.
+    pub async fn background(self: Arc<Self>) {
+        loop {
+            let deletion = self.deletions.next().await;
+            self.delete(deletion).await;
+        }
+    }
+
+    fn shard(&self, connection: u64) -> &Mutex<HashMap<u64, Arc<Connection>>> {
+        &self.connections[(connection % SHARDS) as usize]
+    }
+
+    fn connection(&self, id: u64, peer: IpAddr) -> Arc<Connection> {
+        let mut shard = self.shard(id).lock();
+        let new = || Arc::new(Connection::new(id, peer));
+        Arc::clone(shard.entry(id).or_insert_with(new))
+    }
+
+    /// The peer sends nothing more on this connection: its sessions end.
+    pub fn connection_ended(&self, id: u64) {
+        let Some(connection) = self.shard(id).lock().remove(&id) else {
+            return;
+        };
+        let sessions = std::mem::take(&mut connection.state.lock().sessions);
+        for session in sessions.values() {
+            self.end(session);
+        }
+    }
+
+    /// Ends a session that its connection does not know any more.
+    pub(crate) fn end(&self, session: &Session) {
+        self.sessions.lock().remove(&session.id);
+        session.end(&self.vfs);
+    }
+
+    /// Enters a session; ends the one that it replaces, if that is the same user's (§3.3.5.5.3).
+    pub(crate) fn enter(&self, session: &Arc<Session>, on: &Arc<Connection>, previous: u64) {
+        let replaced = {
+            let mut sessions = self.sessions.lock();
+            let entry = (Arc::downgrade(session), Arc::downgrade(on));
+            sessions.insert(session.id, entry);
+            let found = sessions.get(&previous).filter(|_| previous != session.id);
+            found.and_then(|(old, on)| Some((old.upgrade()?, on.upgrade())))
+        };
+        if let Some((old, on)) = replaced.filter(|(old, _)| old.user == session.user) {
+            if let Some(on) = on {
+                on.state.lock().sessions.remove(&old.id);
+            }
+            self.end(&old);
+        }
+    }
+
+    /// Whether a session has something open below a directory.
+    pub(crate) fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
+        let sessions = self.sessions.lock();
+        let mut alive = sessions.values().filter_map(|(s, _)| s.upgrade());
+        alive.any(|session| session.has_open_below(volume, path))
+    }
+
+    /// Sessions, tree connects and opens at this moment.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let sessions = self.sessions.lock();
+        let alive = sessions.values().filter_map(|(s, _)| s.upgrade());
+        alive.fold((0, 0, 0), |(n, trees, opens), session| {
+            let (t, o) = session.counts();
+            (n + 1, trees + t, opens + o)
+        })
+    }
+
+    /// A number that is hard to guess and not 0.
+    pub(crate) fn number(&self) -> u64 {
+        self.rng.next_u64().max(1)
+    }
+
+    /// The number of the next open.
+    pub(crate) fn open_number(&self) -> u64 {
+        self.next_open.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What NEGOTIATE says of the server.
+    pub(crate) fn server(&self) -> Server {
+        let mut salt = [0; 32];
+        self.rng.fill(&mut salt);
+        Server {
+            guid: self.guid,
+            now: self.clock.now(),
+            salt,
+        }
+    }
+
+    /// Whether memory may be taken for a long message of which only `head` is there: it has to be of a user's session. Only
+    /// WRITE and SET_INFO are that long, or a chain.
+    pub fn takes_long(&self, connection: u64, head: &[u8]) -> bool {
+        let known = self.shard(connection).lock().get(&connection).cloned();
+        let (Some(connection), Ok(header)) = (known, Header::decode(head)) else {
+            return false;
+        };
+        connection.session(header.session).is_some()
+    }
+
+    /// Whether a user has been authenticated on the connection.
+    pub fn knows(&self, connection: u64) -> bool {
+        let shard = self.shard(connection).lock();
+        shard.get(&connection).is_some_and(|c| c.has_users())
+    }
+
+    /// Serves one message, without its mark.
+    pub fn handle(self: &Arc<Self>, at: Arrived<'_>, record: &[u8]) -> Handled {
+        let connection = self.connection(at.connection, at.peer);
+        match record.first_chunk::<4>() {
+            Some(&PROTOCOL) if record.len() >= HEADER => {}
+            Some(&SMB1) => return self.began_as_smb1(&connection, record),
+            _ => return Handled::Close("not a message of SMB2"),
+        }
+        // The one command without a response (§3.3.5.16). Nothing that waits can be taken back yet.
+        if let Ok((header, _)) = link(record, 0)
+            && header.command == command::CANCEL
+        {
+            return Handled::Drop;
+        }
+        let mut chain = Chain::new(at.time, at.connection, at.monotonic);
+        match self.run(&connection, at.admitted, &mut chain, record) {
+            Ok(finished) => match finished.delay {
+                Some(delay) => {
+                    let Finished { reply, lsn, .. } = finished;
+                    Handled::Later(Box::pin(async move {
+                        delay.settled().await;
+                        Some((reply, lsn))
+                    }))
+                }
+                None => Handled::Reply(finished.reply, finished.lsn),
+            },
+            Err(Stopped::Close(why)) => Handled::Close(why),
+            Err(Stopped::Wait(suspend)) => {
+                let limited = matches!(suspend, Suspend::Limit(_));
+                let bytes = record.len() + HELD_OVERHEAD;
+                let held = limited.then(|| self.vfs.throttle.hold(connection.peer, bytes));
+                let waiting = Waiting {
+                    service: Arc::clone(self),
+                    chain,
+                };
+                let (admitted, record) = (at.admitted.clone(), record.to_vec());
+                let later = Box::pin(async move {
+                    let _held = held;
+                    later(waiting, connection, admitted, record, suspend).await
+                });
+                match limited {
+                    true => Handled::Held(later),
+                    false => Handled::Later(later),
+                }
+            }
+        }
+    }
+}
+
+/// A chain that waits. What of it is not done when it is dropped is charged for nothing.
+struct Waiting {
+    service: Arc<Service>,
+    chain: Chain,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.chain.cx.settle(&self.service.vfs.throttle);
+    }
+}
+
+async fn later(
+    mut waiting: Waiting,
+    connection: Arc<Connection>,
+    admitted: Admissions,
+    record: Vec<u8>,
+    mut suspend: Suspend,
+) -> Option<(Reply, Option<Lsn>)> {
+    let Waiting { service, chain } = &mut waiting;
+    loop {
+        if let Err(error) = chain.cx.resume(&service.vfs, suspend).await {
+            chain.failed = Some(error.into());
+        }
+        match service.run(&connection, &admitted, chain, &record) {
+            Ok(finished) => {
+                if let Some(delay) = finished.delay {
+                    delay.settled().await;
+                }
+                return Some((finished.reply, finished.lsn));
+            }
+            Err(Stopped::Wait(again)) => suspend = again,
+            Err(Stopped::Close(_)) => return None,
+        }
+    }
+}

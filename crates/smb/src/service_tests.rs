@@ -1,0 +1,707 @@
+//! The service with a client written by hand: signatures, chains, claims, and what any bytes do to it.
+
+use crate::header::{HEADER, Header, PROTOCOL, command, flag};
+use crate::keys::{Preauth, Signer};
+use crate::legacy::Key;
+use crate::negotiate::Dialect;
+use crate::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
+use crate::service::{Arrived, Config, Handled, Service, User, Users};
+use crate::status::Status;
+use crate::wire::{Put, utf16};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use weir_base::{Clock, ManualClock, SeededRng};
+use weir_store::aggregate::{Aggregate, Env};
+use weir_store::{FramePool, MemDevice};
+use weir_vfs::{Admissions, Clients, Export, Flavours, HandleKey, Identity, Rule, Squash, Vfs};
+use weir_volume::{Engine, EngineOptions};
+
+const PASSWORD: &str = "Passw0rd!";
+/// All access, and all sharing.
+const ALL: u32 = 0x1f_01ff;
+const SHARE: u32 = 7;
+const OPEN: u32 = 1;
+const CREATE: u32 = 2;
+const OPEN_IF: u32 = 3;
+
+struct Alice;
+
+impl Users for Alice {
+    fn find(&self, name: &str) -> Option<Arc<User>> {
+        name.eq_ignore_ascii_case("alice").then(|| {
+            Arc::new(User {
+                name: "alice".into(),
+                nt_hash: crate::ntlm::nt_hash(PASSWORD),
+                identity: Identity::default(),
+            })
+        })
+    }
+}
+
+struct World {
+    service: Arc<Service>,
+    vfs: Arc<Vfs>,
+    clock: Arc<ManualClock>,
+    _engine: Engine,
+}
+
+fn world() -> World {
+    let clock = Arc::new(ManualClock::default());
+    let env = Env {
+        pool: FramePool::new(4096).unwrap(),
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(43)),
+    };
+    let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
+    let rng = SeededRng::new(42);
+    let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+    let engine = Engine::open(aggregate, replay, &rng, EngineOptions::default()).unwrap();
+    let now = clock.now();
+    let volume = engine
+        .create_volume("vol1", (0, 0), 0o755, now, &rng)
+        .unwrap();
+    let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
+    let rule = Rule {
+        clients: Clients::Any,
+        flavours: Flavours::NTLM,
+        writers: Flavours::NTLM,
+        ..Rule::open(Squash::None)
+    };
+    vfs.publish(vec![Export::new("/vol1", volume, vec![rule])]);
+    let service = Service::new(Config {
+        vfs: Arc::clone(&vfs),
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(1)),
+        users: Arc::new(Alice),
+        name: "weir".into(),
+    });
+    World {
+        service,
+        vfs,
+        clock,
+        _engine: engine,
+    }
+}
+
+/// What a message came to.
+enum Came {
+    Answer(Vec<u8>),
+    Nothing,
+    Closed,
+}
+
+impl World {
+    fn send(&self, connection: u64, record: &[u8]) -> Came {
+        let admitted = Admissions::default();
+        let at = Arrived {
+            connection,
+            peer: [127, 0, 0, 1].into(),
+            admitted: &admitted,
+            time: self.clock.now(),
+            monotonic: None,
+        };
+        match self.service.handle(at, record) {
+            Handled::Reply(reply, _) => Came::Answer(reply.to_vec()),
+            Handled::Later(mut later) | Handled::Held(mut later) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                for _ in 0..100_000 {
+                    if let Poll::Ready(done) = later.as_mut().poll(&mut cx) {
+                        return done
+                            .map_or(Came::Closed, |(reply, _)| Came::Answer(reply.to_vec()));
+                    }
+                    self.clock.advance(Duration::from_millis(100));
+                    self.service.tick();
+                    std::thread::yield_now();
+                }
+                panic!("it waits for ever")
+            }
+            Handled::Drop => Came::Nothing,
+            Handled::Close(_) => Came::Closed,
+        }
+    }
+}
+
+/// A client with one session.
+struct Client<'w> {
+    world: &'w World,
+    connection: u64,
+    message: u64,
+    session: u64,
+    tree: u32,
+    signer: Option<Signer>,
+}
+
+/// One response of a chain.
+#[derive(Debug)]
+struct Answer {
+    header: Header,
+    status: Status,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.body[at..at + 4].try_into().unwrap())
+    }
+
+    /// The FileId in the response to CREATE.
+    fn file(&self) -> Vec<u8> {
+        assert_eq!(self.status, Status::SUCCESS);
+        self.body[64..80].to_vec()
+    }
+}
+
+fn answers(record: &[u8]) -> Vec<Answer> {
+    let (mut at, mut out) = (0, Vec::new());
+    loop {
+        let (header, message) = crate::header::link(record, at).unwrap();
+        out.push(Answer {
+            header,
+            status: Status(u32::from_le_bytes(message[8..12].try_into().unwrap())),
+            body: message[HEADER..].to_vec(),
+        });
+        match header.next {
+            0 => return out,
+            next => at += next as usize,
+        }
+    }
+}
+
+const SAME: [u8; 16] = [0xff; 16];
+
+impl<'w> Client<'w> {
+    fn new(world: &'w World, connection: u64) -> Client<'w> {
+        Client {
+            world,
+            connection,
+            message: 0,
+            session: 0,
+            tree: 0,
+            signer: None,
+        }
+    }
+
+    /// A chain of requests, the later ones related to the first if that is wanted.
+    fn chain(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (n, (command, body)) in requests.iter().enumerate() {
+            let start = out.len();
+            let flags = if related && n > 0 { flag::RELATED } else { 0 };
+            out.put(&PROTOCOL);
+            out.put_u16(64);
+            out.put_u16(1);
+            out.put_u32(0);
+            out.put_u16(*command);
+            out.put_u16(100);
+            out.put_u32(flags);
+            out.put_u32(0);
+            out.put_u64(self.message);
+            out.put_u32(0);
+            out.put_u32(if flags == 0 { self.tree } else { u32::MAX });
+            out.put_u64(if flags == 0 { self.session } else { u64::MAX });
+            out.put_zeroes(16);
+            out.put(body);
+            self.message += 1;
+            if n + 1 < requests.len() {
+                out.align(start, 8);
+                let next = (out.len() - start) as u32;
+                out.set_u32(start + 20, next);
+            }
+            if let Some(signer) = &self.signer {
+                out[start + 16] |= flag::SIGNED as u8;
+                let signature = signer.sign([&out[start..]].into_iter());
+                out[start + 48..start + 64].copy_from_slice(&signature);
+            }
+        }
+        out
+    }
+
+    /// Sends a chain; each response is signed, once there is a session.
+    fn ask(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<Answer> {
+        let record = self.chain(related, requests);
+        let Came::Answer(reply) = self.world.send(self.connection, &record) else {
+            panic!("no answer")
+        };
+        let answers = answers(&reply);
+        assert_eq!(answers.len(), requests.len());
+        if let Some(signer) = &self.signer {
+            let mut at = 0;
+            for answer in &answers {
+                let (_, message) = crate::header::link(&reply, at).unwrap();
+                assert!(signer.verify(message), "an answer without its signature");
+                at += answer.header.next as usize;
+            }
+        }
+        answers
+    }
+
+    fn one(&mut self, command: u16, body: Vec<u8>) -> Answer {
+        self.ask(false, &[(command, body)]).remove(0)
+    }
+
+    fn negotiate(&mut self, dialect: u16) -> (Vec<u8>, Came) {
+        let mut body = Vec::new();
+        body.put_u16(36);
+        body.put_u16(1);
+        body.put_u16(1);
+        body.put_u16(0);
+        body.put_u32(0);
+        body.put(&[self.connection as u8; 16]);
+        body.put_u32(104);
+        body.put_u16(1);
+        body.put_u16(0);
+        body.put_u16(dialect);
+        body.align(0, 8);
+        body.put(&[1, 0, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0]);
+        let record = self.chain(false, &[(command::NEGOTIATE, body)]);
+        let came = self.world.send(self.connection, &record);
+        (record, came)
+    }
+
+    fn setup_body(token: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.put_u16(25);
+        body.put_u16(1 << 8);
+        body.put_u32(0);
+        body.put_u32(0);
+        body.put_u16(88);
+        body.put_u16(token.len() as u16);
+        body.put_u64(0);
+        body.put(token);
+        body
+    }
+
+    /// Logs on; the last answer's status.
+    fn log_on(&mut self, dialect: Dialect, password: &str) -> Status {
+        let mut preauth = Preauth::default();
+        let (request, Came::Answer(reply)) = self.negotiate(dialect as u16) else {
+            panic!("no answer")
+        };
+        preauth.add(&request);
+        preauth.add(&reply);
+        let setup = Client::setup_body(&ntlm_negotiate());
+        let request = self.chain(false, &[(command::SESSION_SETUP, setup)]);
+        let Came::Answer(reply) = self.world.send(self.connection, &request) else {
+            panic!("no answer")
+        };
+        preauth.add(&request);
+        preauth.add(&reply);
+        let first = answers(&reply).remove(0);
+        assert_eq!(first.status, Status::MORE_PROCESSING_REQUIRED);
+        self.session = first.header.session;
+        let who = ("Alice", "DOM", password);
+        let (token, key): (_, Key) = authenticate(&first.body[8..], &ntlm_negotiate(), who, true);
+        let request = self.chain(
+            false,
+            &[(command::SESSION_SETUP, Client::setup_body(&token))],
+        );
+        preauth.add(&request);
+        let Came::Answer(reply) = self.world.send(self.connection, &request) else {
+            panic!("no answer")
+        };
+        let last = answers(&reply).remove(0);
+        if last.status == Status::SUCCESS {
+            let signer = Signer::new(dialect, &key, &preauth);
+            assert!(signer.verify(&reply), "the last answer is signed");
+            self.signer = Some(signer);
+        }
+        last.status
+    }
+
+    fn connect(&mut self, share: &str) -> Status {
+        let path = utf16(&format!("\\\\weir\\{share}"));
+        let mut body = Vec::new();
+        body.put_u16(9);
+        body.put_u16(0);
+        body.put_u16(72);
+        body.put_u16(path.len() as u16);
+        body.put(&path);
+        let answer = self.one(command::TREE_CONNECT, body);
+        self.tree = answer.header.tree;
+        answer.status
+    }
+
+    fn ready(world: &'w World, connection: u64) -> Client<'w> {
+        let mut client = Client::new(world, connection);
+        assert_eq!(client.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+        assert_eq!(client.connect("VOL1"), Status::SUCCESS);
+        client
+    }
+}
+
+fn create(name: &str, access: u32, share: u32, disposition: u32, options: u32) -> (u16, Vec<u8>) {
+    let name = utf16(name);
+    let mut body = Vec::new();
+    body.put_u16(57);
+    body.put_u16(0);
+    body.put_u32(2);
+    body.put_zeroes(16);
+    for field in [access, 0, share, disposition, options] {
+        body.put_u32(field);
+    }
+    body.put_u16(120);
+    body.put_u16(name.len() as u16);
+    body.put_u64(0);
+    body.put(&name);
+    if name.is_empty() {
+        body.put_u8(0);
+    }
+    (command::CREATE, body)
+}
+
+fn close(file: &[u8]) -> (u16, Vec<u8>) {
+    let mut body = Vec::new();
+    body.put_u16(24);
+    body.put_u16(1);
+    body.put_u32(0);
+    body.put(file);
+    (command::CLOSE, body)
+}
+
+fn write(file: &[u8], offset: u64, data: &[u8]) -> (u16, Vec<u8>) {
+    let mut body = Vec::new();
+    body.put_u16(49);
+    body.put_u16(112);
+    body.put_u32(data.len() as u32);
+    body.put_u64(offset);
+    body.put(file);
+    body.put_zeroes(16);
+    body.put(data);
+    (command::WRITE, body)
+}
+
+fn read(file: &[u8], offset: u64, len: u32) -> (u16, Vec<u8>) {
+    let mut body = Vec::new();
+    body.put_u16(49);
+    body.put_u16(0);
+    body.put_u32(len);
+    body.put_u64(offset);
+    body.put(file);
+    body.put_zeroes(17);
+    (command::READ, body)
+}
+
+fn lock(file: &[u8], offset: u64, len: u64, flags: u32) -> (u16, Vec<u8>) {
+    let mut body = Vec::new();
+    body.put_u16(48);
+    body.put_u16(1);
+    body.put_u32(0);
+    body.put(file);
+    body.put_u64(offset);
+    body.put_u64(len);
+    body.put_u32(flags);
+    body.put_u32(0);
+    (command::LOCK, body)
+}
+
+fn statuses(answers: &[Answer]) -> Vec<Status> {
+    answers.iter().map(|a| a.status).collect()
+}
+
+#[test]
+fn a_chain_opens_writes_reads_and_closes() {
+    let world = world();
+    let mut c = Client::ready(&world, 1);
+    let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    let all = c.ask(true, &[create("Dir", ALL, SHARE, CREATE, 1), close(&SAME)]);
+    assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
+    let all = c.ask(
+        true,
+        &[
+            create("dir\\File", ALL, SHARE, OPEN_IF, 0x40),
+            write(&SAME, 0, &data),
+            read(&SAME, 5, 19_000),
+            read(&SAME, 0, 100),
+            close(&SAME),
+        ],
+    );
+    assert_eq!(statuses(&all), [Status::SUCCESS; 5]);
+    assert_eq!(
+        (all[2].u32(4), all[2].body[16..19_016] == data[5..19_005]),
+        (19_000, true)
+    );
+    assert_eq!(all[3].body[16..116], data[..100]);
+    // As the last one its data leaves by reference.
+    let file = c
+        .ask(false, &[create("DIR\\FILE", ALL, SHARE, OPEN, 0)])
+        .remove(0)
+        .file();
+    let last = c.one(command::READ, read(&file, 0, 60_000).1);
+    assert_eq!((last.u32(4), last.body[16..] == data), (20_000, true));
+    let past = c.one(command::READ, read(&file, 20_000, 1).1);
+    assert_eq!(past.status, Status::END_OF_FILE);
+}
+
+#[test]
+fn what_depends_on_a_failure_fails_likewise() {
+    let world = world();
+    let mut c = Client::ready(&world, 1);
+    let missing = create("missing", ALL, SHARE, OPEN, 0);
+    let all = c.ask(true, &[missing.clone(), read(&SAME, 0, 1), close(&SAME)]);
+    assert_eq!(statuses(&all), [Status::OBJECT_NAME_NOT_FOUND; 3]);
+    // Unrelated ones go on.
+    let all = c.ask(false, &[missing, create("there", ALL, SHARE, CREATE, 0)]);
+    assert_eq!(
+        statuses(&all),
+        [Status::OBJECT_NAME_NOT_FOUND, Status::SUCCESS]
+    );
+    let all = c.ask(false, &[create("no\\such", ALL, SHARE, OPEN_IF, 0)]);
+    assert_eq!(statuses(&all), [Status::OBJECT_PATH_NOT_FOUND]);
+}
+
+#[test]
+fn every_dialect_signs_and_nothing_unsigned_is_done() {
+    let world = world();
+    for (n, dialect) in [
+        Dialect::Smb210,
+        Dialect::Smb300,
+        Dialect::Smb302,
+        Dialect::Smb311,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut c = Client::new(&world, n as u64 + 1);
+        assert_eq!(c.log_on(dialect, PASSWORD), Status::SUCCESS);
+        assert_eq!(c.connect("vol1"), Status::SUCCESS);
+        let made = create(&format!("file{n}"), ALL, SHARE, CREATE, 0);
+        for spoil in ["signature", "body", "flag"] {
+            let mut record = c.chain(false, &[made.clone()]);
+            match spoil {
+                "signature" => record[50] ^= 1,
+                "body" => *record.last_mut().unwrap() ^= 1,
+                _ => record[16] &= !(flag::SIGNED as u8),
+            }
+            let Came::Answer(reply) = world.send(c.connection, &record) else {
+                panic!("no answer")
+            };
+            assert_eq!(
+                statuses(&answers(&reply)),
+                [Status::ACCESS_DENIED],
+                "{spoil}"
+            );
+            assert!(
+                c.signer.as_ref().unwrap().verify(&reply),
+                "refusals are signed too"
+            );
+        }
+        assert_eq!(
+            c.one(made.0, made.1).status,
+            Status::SUCCESS,
+            "nothing was made before"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_password_is_refused_late() {
+    let world = world();
+    let mut c = Client::new(&world, 1);
+    let before = world.clock.monotonic();
+    assert_eq!(c.log_on(Dialect::Smb311, "guess"), Status::LOGON_FAILURE);
+    assert!(world.clock.monotonic() - before >= crate::PENALTY);
+    // Nothing can be done with what is left of it.
+    let record = c.chain(false, &[create("x", ALL, SHARE, CREATE, 0)]);
+    let Came::Answer(reply) = world.send(1, &record) else {
+        panic!("no answer")
+    };
+    assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
+}
+
+#[test]
+fn share_modes_and_locks_bind_other_opens() {
+    let world = world();
+    let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
+    let open = |share, access| create("shared", access, share, OPEN_IF, 0);
+    let first = a.ask(false, &[open(1, 0x3)]).remove(0).file();
+    for (access, share, status) in [
+        (0x1, 0x7, Status::SUCCESS),
+        (0x2, 0x7, Status::SHARING_VIOLATION),
+        (0x1, 0x1, Status::SHARING_VIOLATION),
+        // Of attributes alone.
+        (0x80, 0x0, Status::SUCCESS),
+    ] {
+        let opened = b.ask(false, &[open(share, access)]).remove(0);
+        assert_eq!(opened.status, status, "{access:x} {share}");
+        if status == Status::SUCCESS {
+            let file = opened.file();
+            assert_eq!(statuses(&b.ask(false, &[close(&file)])), [Status::SUCCESS]);
+        }
+    }
+    a.ask(false, &[close(&first)]);
+    let mine = a.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
+    let theirs = b.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
+    a.ask(false, &[write(&mine, 0, &[7; 100])]);
+    let (exclusive, unlock) = (0x12, 0x4);
+    assert_eq!(
+        statuses(&a.ask(false, &[lock(&mine, 10, 10, exclusive)])),
+        [Status::SUCCESS]
+    );
+    let refused = b.ask(
+        false,
+        &[
+            lock(&theirs, 15, 1, exclusive),
+            read(&theirs, 0, 11),
+            write(&theirs, 19, &[1]),
+            read(&theirs, 0, 10),
+            lock(&theirs, 10, 10, unlock),
+        ],
+    );
+    assert_eq!(
+        statuses(&refused),
+        [
+            Status::LOCK_NOT_GRANTED,
+            Status::FILE_LOCK_CONFLICT,
+            Status::FILE_LOCK_CONFLICT,
+            Status::SUCCESS,
+            Status::RANGE_NOT_LOCKED,
+        ]
+    );
+    // The end of the connection ends it all.
+    world.service.connection_ended(1);
+    assert_eq!(
+        statuses(&b.ask(false, &[lock(&theirs, 15, 1, exclusive)])),
+        [Status::SUCCESS]
+    );
+    world.service.connection_ended(2);
+    assert_eq!(world.vfs.claims.totals().held, 0);
+    assert_eq!(world.service.counts(), (0, 0, 0));
+}
+
+#[test]
+fn what_is_marked_goes_with_its_last_close() {
+    let world = world();
+    let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
+    const ON_CLOSE: u32 = 0x1000;
+    let doomed = a
+        .ask(false, &[create("doomed", ALL, SHARE, CREATE, ON_CLOSE)])
+        .remove(0)
+        .file();
+    let other = b
+        .ask(false, &[create("doomed", ALL, SHARE, OPEN, 0)])
+        .remove(0)
+        .file();
+    a.ask(false, &[close(&doomed)]);
+    let again = create("doomed", ALL, SHARE, OPEN, 0);
+    assert_eq!(
+        statuses(&a.ask(false, &[again.clone()])),
+        [Status::DELETE_PENDING]
+    );
+    b.ask(false, &[close(&other)]);
+    assert_eq!(
+        statuses(&a.ask(false, &[again])),
+        [Status::OBJECT_NAME_NOT_FOUND]
+    );
+    // A directory with something in it stays.
+    a.ask(
+        false,
+        &[
+            create("d", ALL, SHARE, CREATE, 1),
+            create("d\\x", ALL, SHARE, CREATE, 0),
+        ],
+    );
+    let full = create("d", ALL, SHARE, OPEN, 1 | ON_CLOSE);
+    assert_eq!(
+        statuses(&a.ask(false, &[full])),
+        [Status::DIRECTORY_NOT_EMPTY]
+    );
+    // What a connection leaves behind, the background deletes.
+    b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
+    world.service.connection_ended(2);
+    let mut background = Box::pin(Arc::clone(&world.service).background());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(background.as_mut().poll(&mut cx).is_pending());
+    let left = create("left", ALL, SHARE, OPEN, 0);
+    assert_eq!(
+        statuses(&a.ask(false, &[left])),
+        [Status::OBJECT_NAME_NOT_FOUND]
+    );
+}
+
+#[test]
+fn message_numbers_are_used_once() {
+    let world = world();
+    let mut c = Client::ready(&world, 1);
+    let record = c.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+    assert!(matches!(world.send(1, &record), Came::Answer(_)));
+    assert!(matches!(world.send(1, &record), Came::Closed));
+    let mut other = Client::new(&world, 2);
+    let early = other.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+    assert!(
+        matches!(world.send(2, &early), Came::Closed),
+        "nothing goes before NEGOTIATE"
+    );
+}
+
+/// Requests of every command, correctly signed.
+fn requests() -> Vec<(u16, Vec<u8>)> {
+    let mut all = vec![
+        create("dir\\name", ALL, SHARE, OPEN_IF, 0),
+        write(&SAME, 3, b"data"),
+        read(&SAME, 0, 10),
+        lock(&SAME, 0, 5, 0x12),
+        close(&SAME),
+    ];
+    for command in 0..=command::OPLOCK_BREAK + 1 {
+        // CANCEL has no answer, and a second NEGOTIATE ends the connection.
+        if ![command::CANCEL, command::NEGOTIATE].contains(&command) {
+            all.push((command, vec![0; 80]));
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever is in a request that a user sends: it is answered, with a signature, or the connection is closed.
+    #[test]
+    fn no_request_does_harm(
+        which in prop::collection::vec((0usize..100, 0usize..120, any::<u8>(), 0usize..120), 1..12),
+        related in any::<bool>(),
+    ) {
+        let world = world();
+        let mut c = Client::ready(&world, 1);
+        let all = requests();
+        let mut chain = vec![all[0].clone()];
+        for (which, at, with, cut) in which {
+            let (command, mut body) = all[which % all.len()].clone();
+            if let Some(byte) = body.get_mut(at) {
+                *byte = with;
+            }
+            if cut < body.len() {
+                body.truncate(cut);
+            }
+            // Sizes that the fixed part says are often right.
+            chain.push((command, body));
+        }
+        let record = c.chain(related, &chain);
+        if let Came::Answer(reply) = world.send(1, &record) {
+            prop_assert_eq!(answers(&reply).len(), chain.len());
+        }
+        world.service.connection_ended(1);
+        prop_assert_eq!(world.vfs.claims.totals().held, 0);
+    }
+
+    /// Whatever a stranger sends.
+    #[test]
+    fn no_stranger_does_harm(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..4), begin in any::<bool>()) {
+        let world = world();
+        let mut c = Client::new(&world, 1);
+        if begin {
+            c.negotiate(0x0311);
+        }
+        for mut message in messages {
+            if message.len() > 20 {
+                message[..4].copy_from_slice(&PROTOCOL);
+                message[4..6].copy_from_slice(&64u16.to_le_bytes());
+                message[12] %= 20;
+                message[13] = 0;
+            }
+            world.send(1, &message);
+        }
+        world.service.connection_ended(1);
+        prop_assert_eq!(world.service.counts(), (0, 0, 0));
+    }
+}

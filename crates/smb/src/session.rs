@@ -1,0 +1,342 @@
+//! Sessions, tree connects and opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
+//!
+//! A session belongs to the connection that set it up, and ends with it, at its LOGOFF, or when its client sets up another in
+//! its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted.
+
+use crate::keys::Signer;
+use crate::pipe::Pipe;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_base::{Ino, VolumeId};
+use weir_vfs::access::{R, W, permits};
+use weir_vfs::claims::{Actor, Client, Owner, Range};
+use weir_vfs::volume::{Attr, Pin};
+use weir_vfs::{AccessModel, ClientKey, Error, FileId, Identity, Vfs};
+
+/// Opens that a session may have: as many as Windows allows by default.
+pub const MAX_OPENS: usize = 16_384;
+/// Tree connects that a session may have.
+pub const MAX_TREES: usize = 1024;
+/// Byte ranges that an open may have locked.
+pub const MAX_LOCKS: usize = 4096;
+
+/// Bits of an access mask (§2.2.13.1).
+#[allow(missing_docs)]
+pub mod mask {
+    pub const READ_DATA: u32 = 0x1;
+    pub const WRITE_DATA: u32 = 0x2;
+    pub const APPEND_DATA: u32 = 0x4;
+    pub const READ_EA: u32 = 0x8;
+    pub const WRITE_EA: u32 = 0x10;
+    pub const EXECUTE: u32 = 0x20;
+    pub const DELETE_CHILD: u32 = 0x40;
+    pub const READ_ATTRIBUTES: u32 = 0x80;
+    pub const WRITE_ATTRIBUTES: u32 = 0x100;
+    pub const DELETE: u32 = 0x1_0000;
+    pub const READ_CONTROL: u32 = 0x2_0000;
+    pub const WRITE_DAC: u32 = 0x4_0000;
+    pub const WRITE_OWNER: u32 = 0x8_0000;
+    pub const SYNCHRONIZE: u32 = 0x10_0000;
+    pub const MAXIMUM_ALLOWED: u32 = 0x200_0000;
+    pub const GENERIC_ALL: u32 = 0x1000_0000;
+    pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
+    pub const GENERIC_WRITE: u32 = 0x4000_0000;
+    pub const GENERIC_READ: u32 = 0x8000_0000;
+    /// All that a file has.
+    pub const ALL: u32 = 0x1f_01ff;
+}
+
+/// An authenticated user on a connection.
+pub struct Session {
+    /// Its number, never 0.
+    pub id: u64,
+    /// The user's name, as it was created.
+    pub user: String,
+    /// On whose behalf it acts.
+    pub identity: Arc<Identity>,
+    /// What signs its messages.
+    pub signer: Signer,
+    /// To whom limits charge it: the ClientGuid.
+    pub client_key: ClientKey,
+    /// As what it has claims.
+    pub client: Client,
+    /// The owner of what it does outside of an open.
+    pub walker: Owner,
+    trees: Mutex<HashMap<u32, Arc<Tree>>>,
+    opens: Mutex<HashMap<u64, Arc<Open>>>,
+    next_tree: AtomicU32,
+    ended: AtomicBool,
+}
+
+/// What a tree connect leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// IPC$: named pipes.
+    Pipes,
+    /// A volume, by its root.
+    Volume(FileId),
+}
+
+/// A tree connect.
+#[derive(Debug)]
+pub struct Tree {
+    /// Its number within the session, never 0.
+    pub id: u32,
+    /// What it leads to.
+    pub target: Target,
+    /// The share's name, as it is published.
+    pub share: String,
+}
+
+impl Session {
+    /// A session without tree connects and opens.
+    pub fn new(
+        id: u64,
+        (user, identity): (String, Arc<Identity>),
+        signer: Signer,
+        client_key: ClientKey,
+        client: Client,
+    ) -> Session {
+        let walker = Owner {
+            client: client.clone(),
+            who: weir_vfs::claims::Who::key(u128::from(id) << 64),
+            shown: Arc::default(),
+        };
+        Session {
+            id,
+            user,
+            identity,
+            signer,
+            client_key,
+            client,
+            walker,
+            trees: Mutex::default(),
+            opens: Mutex::default(),
+            next_tree: AtomicU32::new(1),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Adds a tree connect; `None` if there are too many.
+    pub fn connect(&self, target: Target, share: String) -> Option<Arc<Tree>> {
+        let mut trees = self.trees.lock();
+        if trees.len() >= MAX_TREES {
+            return None;
+        }
+        let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
+        let tree = Arc::new(Tree { id, target, share });
+        trees.insert(id, Arc::clone(&tree));
+        Some(tree)
+    }
+
+    /// The tree connect of this number.
+    pub fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.lock().get(&id).cloned()
+    }
+
+    /// Ends a tree connect and all opens under it; whether there was one.
+    pub fn disconnect(&self, id: u32, vfs: &Vfs) -> bool {
+        if self.trees.lock().remove(&id).is_none() {
+            return false;
+        }
+        let mut gone = Vec::new();
+        self.opens.lock().retain(|_, open| {
+            let stays = open.tree != id;
+            if !stays {
+                gone.push(Arc::clone(open));
+            }
+            stays
+        });
+        gone.iter().for_each(|open| open.end(vfs));
+        true
+    }
+
+    /// Adds an open. False, and it is not added, if there are too many or the session has ended.
+    pub fn add(&self, open: Arc<Open>) -> bool {
+        let mut opens = self.opens.lock();
+        if opens.len() >= MAX_OPENS || self.has_ended() {
+            return false;
+        }
+        opens.insert(open.id, open);
+        true
+    }
+
+    /// The open of this number.
+    pub fn open(&self, id: u64) -> Option<Arc<Open>> {
+        self.opens.lock().get(&id).cloned()
+    }
+
+    /// Takes an open out; its claims are the caller's to end.
+    pub fn take(&self, id: u64) -> Option<Arc<Open>> {
+        self.opens.lock().remove(&id)
+    }
+
+    /// Whether something below a directory of a volume is open, by the paths at which it was opened.
+    pub fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
+        let below = |open: &Arc<Open>| {
+            let file = open.file().filter(|file| file.id.volume == volume);
+            file.is_some_and(|file| {
+                let named = file.named.lock();
+                let rest = named.path.strip_prefix(path);
+                rest.is_some_and(|rest| rest.starts_with('\\'))
+            })
+        };
+        self.opens.lock().values().any(below)
+    }
+
+    /// Numbers of tree connects and opens.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.trees.lock().len(), self.opens.lock().len())
+    }
+
+    /// Ends it with all that it has.
+    pub fn end(&self, vfs: &Vfs) {
+        self.ended.store(true, Ordering::Release);
+        let opens = std::mem::take(&mut *self.opens.lock());
+        opens.values().for_each(|open| open.end(vfs));
+        self.trees.lock().clear();
+    }
+}
+
+/// The name under which something was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Named {
+    /// The directory that has the name.
+    pub dir: Option<Ino>,
+    /// The name in it, as it is stored; empty for a share's root.
+    pub name: Box<[u8]>,
+    /// The path from the share's root, as clients see it, without a separator in front.
+    pub path: String,
+}
+
+/// Where a listing of a directory stands.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// What names have to match; it stays until the listing is begun anew.
+    pub pattern: Option<String>,
+    /// The cookie of the last entry that was returned.
+    pub cookie: u64,
+    /// Something was returned.
+    pub any: bool,
+}
+
+/// An open of a file, a directory or a pipe.
+pub struct Open {
+    /// Its number: both halves of the FileId.
+    pub id: u64,
+    /// The tree connect that it was made under.
+    pub tree: u32,
+    /// What is open.
+    pub kind: Kind,
+    /// The access that was granted, bits of [`mask`].
+    pub access: u32,
+    /// As what it has claims.
+    pub owner: Owner,
+    /// Every WRITE is to be durable before it is answered.
+    pub write_through: bool,
+}
+
+/// What is open.
+pub enum Kind {
+    /// A named pipe.
+    Pipe(Box<Mutex<Pipe>>),
+    /// A file or directory.
+    File(Box<File>),
+}
+
+/// An open file or directory.
+pub struct File {
+    /// The file.
+    pub id: FileId,
+    /// It is a directory.
+    pub directory: bool,
+    /// Its name at this open, which a rename changes.
+    pub named: Mutex<Named>,
+    /// Where its listing stands.
+    pub listing: Mutex<Listing>,
+    /// Where the last READ or WRITE ended, in bytes, which clients may ask for.
+    pub position: AtomicU64,
+    /// Byte ranges that it has locked.
+    pub locks: Mutex<Vec<Range>>,
+    /// It has a claim in the table.
+    pub claimed: bool,
+    /// Keeps the inode when it loses its name.
+    pub pin: Option<Pin>,
+}
+
+impl Open {
+    /// The file, if it is one.
+    pub fn file(&self) -> Option<&File> {
+        match &self.kind {
+            Kind::File(file) => Some(file),
+            Kind::Pipe(_) => None,
+        }
+    }
+
+    /// Whether all bits of `wanted` were granted.
+    pub fn may(&self, wanted: u32) -> bool {
+        self.access & wanted == wanted
+    }
+
+    /// Takes back all that it claims.
+    pub fn end(&self, vfs: &Vfs) {
+        let Some(file) = self.file() else {
+            return;
+        };
+        for range in std::mem::take(&mut *file.locks.lock()) {
+            vfs.claims.unlock_exact(file.id, &self.owner, range);
+        }
+        if file.claimed {
+            vfs.claims.close(file.id, &self.owner);
+        }
+    }
+}
+
+/// How contents are checked (see [`AccessModel`]).
+#[derive(Clone, Copy)]
+pub enum Access<'o> {
+    /// By the permissions: before and outside of an open.
+    Permissions(&'o Owner),
+    /// By what an open was granted.
+    Open(&'o Open),
+    /// Not at all: what this request has made.
+    Made(&'o Owner),
+}
+
+impl AccessModel for Access<'_> {
+    fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
+        let may = match self {
+            Access::Permissions(_) => permits(attr, &who.unix, R),
+            Access::Open(open) => open.access & (mask::READ_DATA | mask::EXECUTE) != 0,
+            Access::Made(_) => true,
+        };
+        may.then_some(()).ok_or(Error::Access)
+    }
+
+    fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
+        let may = match self {
+            Access::Permissions(_) => permits(attr, &who.unix, W),
+            Access::Open(open) => open.access & (mask::WRITE_DATA | mask::APPEND_DATA) != 0,
+            Access::Made(_) => true,
+        };
+        may.then_some(()).ok_or(Error::Access)
+    }
+
+    fn actor(&self) -> Actor<'_> {
+        let owner = match self {
+            Access::Permissions(owner) | Access::Made(owner) => owner,
+            Access::Open(open) => &open.owner,
+        };
+        Actor::Mandatory {
+            owner,
+            key: &owner.who,
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
+
+use crate::chain::{Chain, Fail, Hash, Outcome, Run};
+use crate::connection::{Connection, MAX_SESSIONS, Negotiated, Setup};
+use crate::header::{Header, command};
+use crate::keys::Signer;
+use crate::negotiate::{self, Dialect};
+use crate::ntlm::{Challenge, Claimed};
+use crate::reply::{self, Part, Reply};
+use crate::service::{Handled, SERVICE, Service};
+use crate::session::{Session, Target, mask};
+use crate::shares;
+use crate::spnego::{self, State};
+use crate::status::Status;
+use crate::wire::{Put, Reader, from_utf16, part};
+use std::sync::Arc;
+use weir_vfs::ClientKey;
+use weir_vfs::claims::Client;
+
+/// SMB2_SESSION_FLAG_BINDING (§2.2.5).
+const BINDING: u8 = 1;
+/// What every NTLM message begins with.
+const NTLM: &[u8] = b"NTLMSSP\0";
+
+impl Service {
+    /// Replies to an SMB1 NEGOTIATE (§3.3.5.3).
+    pub(crate) fn began_as_smb1(&self, conn: &Connection, record: &[u8]) -> Handled {
+        let mut state = conn.state.lock();
+        if state.negotiated.is_some() || state.began_as_smb1 {
+            return Handled::Close("SMB1 after SMB2");
+        }
+        if !negotiate::offers_smb2(record) {
+            return Handled::Close("a client that speaks nothing later than SMB 2.0");
+        }
+        if !state.window.take(0, 1) {
+            return Handled::Close("a message number that may not be used");
+        }
+        let header = Header {
+            charge: 0,
+            command: command::NEGOTIATE,
+            credits: 0,
+            flags: 0,
+            next: 0,
+            message: 0,
+            tree: 0,
+            session: 0,
+        };
+        state.began_as_smb1 = true;
+        let credits = state.window.grant(1);
+        let mut out = reply::start();
+        let at = out.len();
+        header.put_response(&mut out, 0, credits);
+        negotiate::put_again(&mut out, &self.server(), &spnego::offer());
+        let part = Part {
+            at,
+            header,
+            credits,
+            signer: None,
+            promises: false,
+        };
+        Handled::Reply(Reply::new(out, None, vec![part]), None)
+    }
+
+    /// The server's first name, as NTLM shows it.
+    fn short_name(&self) -> &str {
+        self.name.split('.').next().unwrap_or("weir")
+    }
+}
+
+/// A client's message to authenticate with, taken out of its wrapping.
+struct Unwrapped<'t> {
+    message: &'t [u8],
+    wrapped: bool,
+    token: spnego::Token<'t>,
+}
+
+fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Fail> {
+    if token.starts_with(NTLM) {
+        return Ok(Unwrapped {
+            message: token,
+            wrapped: false,
+            token: spnego::Token::default(),
+        });
+    }
+    let token = spnego::decode(token)?;
+    Ok(Unwrapped {
+        message: token.message,
+        wrapped: true,
+        token,
+    })
+}
+
+impl Run<'_> {
+    /// NEGOTIATE (§3.3.5.4).
+    pub(crate) fn negotiate(&mut self) -> Outcome {
+        let offer = negotiate::decode(self.message)?;
+        let dialect = offer.dialect.ok_or(Status::NOT_SUPPORTED)?;
+        let server = self.s.server();
+        negotiate::put_response(&mut self.c.out, &server, dialect, &offer, &spnego::offer());
+        let mut state = self.conn.state.lock();
+        if dialect == Dialect::Smb311 {
+            state.preauth.add(self.message);
+            self.c.hash = Some(Hash::Connection);
+        }
+        tracing::debug!(peer = %self.conn.peer, ?dialect, "negotiated");
+        state.negotiated = Some(Negotiated { dialect, offer });
+        Ok(Status::SUCCESS)
+    }
+
+    /// SESSION_SETUP (§3.3.5.5): NTLM in two steps.
+    pub(crate) fn session_setup(&mut self) -> Outcome {
+        let (flags, previous, token) = negotiate::session_setup(self.message)?;
+        let dialect = self.conn.dialect().ok_or(Status::INVALID_PARAMETER)?;
+        if flags & BINDING != 0 {
+            // A session belongs to one connection.
+            return Err(Status::REQUEST_NOT_ACCEPTED.into());
+        }
+        let id = match self.header.session {
+            0 => self.s.number(),
+            id => id,
+        };
+        let renews = self.conn.session(id);
+        let mut setup = {
+            let mut state = self.conn.state.lock();
+            match state.setups.remove(&id) {
+                Some(setup) => setup,
+                None if self.header.session != 0 && renews.is_none() => {
+                    return Err(Status::USER_SESSION_DELETED.into());
+                }
+                None if state.setups.len() + state.sessions.len() >= MAX_SESSIONS => {
+                    return Err(Status::INSUFFICIENT_RESOURCES.into());
+                }
+                None => Setup {
+                    preauth: state.preauth,
+                    ..Setup::default()
+                },
+            }
+        };
+        if dialect == Dialect::Smb311 {
+            setup.preauth.add(self.message);
+        }
+        self.c.named_session = Some(id);
+        let unwrapped = unwrap(token)?;
+        match setup.challenge.take() {
+            None => self.challenge(id, setup, &unwrapped),
+            Some(challenge) => {
+                let replaced = (previous, renews);
+                self.authenticate(id, &setup, &challenge, &unwrapped, replaced)
+            }
+        }
+    }
+
+    fn challenge(&mut self, id: u64, mut setup: Setup, client: &Unwrapped<'_>) -> Outcome {
+        if client.wrapped && !client.token.offers_ntlm {
+            return Err(Status::LOGON_FAILURE.into());
+        }
+        let again = client.wrapped && !client.token.prefers_ntlm;
+        let message = match again {
+            // It guessed another mechanism; it is asked for NTLM, and sends that in a second first message.
+            true => spnego::reply(State::RequestMic, true, &[], None),
+            false => {
+                let nonce = self.s.rng.next_u64().to_le_bytes();
+                let now = self.s.clock.now();
+                let name = self.s.short_name();
+                let challenge = Challenge::new(client.message, name, nonce, now)?;
+                let message = match client.wrapped {
+                    true => spnego::reply(State::Incomplete, true, challenge.message(), None),
+                    false => challenge.message().to_vec(),
+                };
+                setup.challenge = Some(challenge);
+                message
+            }
+        };
+        if let Some(mechanisms) = client.token.mechanisms {
+            setup.mechanisms = Some(mechanisms.to_vec());
+        }
+        self.conn.state.lock().setups.insert(id, setup);
+        self.c.hash = Some(Hash::Setup(id));
+        put_setup(self.c, &message);
+        Ok(Status::MORE_PROCESSING_REQUIRED)
+    }
+
+    fn authenticate(
+        &mut self,
+        id: u64,
+        setup: &Setup,
+        challenge: &Challenge,
+        client: &Unwrapped<'_>,
+        (previous, renews): (u64, Option<Arc<Session>>),
+    ) -> Outcome {
+        let users = &self.s.users;
+        let mut user = None;
+        let verified = challenge.verify(client.message, |claimed: &Claimed| {
+            user = users.find(&claimed.user);
+            user.as_ref().map(|user| user.nt_hash)
+        });
+        let (user, established) = match (verified, user) {
+            (Ok((_, established)), Some(user)) => (user, established),
+            (refused, _) => {
+                let claimed = refused.err().flatten();
+                return Err(self.refuse(claimed.as_ref()));
+            }
+        };
+        // Who changed the list of mechanisms on the way is noticed (RFC 4178 §5).
+        let mechanisms = setup.mechanisms.as_deref();
+        if let (Some(mic), Some(list)) = (client.token.mic, mechanisms)
+            && !crate::legacy::equal(&established.mic(false, list), mic)
+        {
+            return Err(self.refuse(None));
+        }
+        let mic = client.token.mic.and(mechanisms);
+        let mic = mic.map(|list| established.mic(true, list));
+        let message = match client.wrapped {
+            true => spnego::reply(State::Completed, false, &[], mic.as_ref().map(|m| &m[..])),
+            false => Vec::new(),
+        };
+        put_setup(self.c, &message);
+        if let Some(session) = renews {
+            // Its keys stay (§3.3.5.5.3), and so does its user.
+            return match session.user == user.name {
+                true => Ok(Status::SUCCESS),
+                false => Err(Status::ACCESS_DENIED.into()),
+            };
+        }
+        let session = {
+            let mut state = self.conn.state.lock();
+            let Some(negotiated) = state.negotiated.clone() else {
+                return Err(Status::INVALID_PARAMETER.into());
+            };
+            let guid = negotiated.offer.guid;
+            let client = Client {
+                service: SERVICE,
+                address: self.conn.peer,
+                name: Arc::from(&guid[..]),
+            };
+            let session = Arc::new(Session::new(
+                id,
+                (user.name.clone(), Arc::new(user.identity.clone())),
+                Signer::new(negotiated.dialect, &established.key, &setup.preauth),
+                ClientKey::Id(guid),
+                client,
+            ));
+            state.sessions.insert(id, Arc::clone(&session));
+            session
+        };
+        tracing::debug!(peer = %self.conn.peer, user = user.name, "logged on over SMB");
+        self.s.enter(&session, self.conn, previous);
+        self.c.signs = Some(session);
+        Ok(Status::SUCCESS)
+    }
+
+    /// Refuses a logon: slowly, and with a line in the log.
+    fn refuse(&mut self, claimed: Option<&Claimed>) -> Fail {
+        let peer = self.conn.peer;
+        let user = claimed.map_or("", |c| &c.user);
+        tracing::warn!(%peer, user, "a logon over SMB was refused: a wrong password, or no such user");
+        match self.s.penalties.add(peer, self.s.clock.monotonic()) {
+            Some(delay) => {
+                self.c.delay = Some(delay);
+                Status::LOGON_FAILURE.into()
+            }
+            None => Fail::Close("too many wrong passwords"),
+        }
+    }
+
+    /// LOGOFF (§3.3.5.6).
+    pub(crate) fn logoff(&mut self) -> Outcome {
+        let session = self.session()?;
+        self.conn.state.lock().sessions.remove(&session.id);
+        self.s.end(&session);
+        self.c.out.put_u16(4);
+        self.c.out.put_u16(0);
+        Ok(Status::SUCCESS)
+    }
+
+    /// TREE_CONNECT (§3.3.5.7).
+    pub(crate) fn tree_connect(&mut self) -> Outcome {
+        let session = self.session()?;
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 9 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        r.u16()?;
+        let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+        let path = from_utf16(part(self.message, offset, len)?)?;
+        let mut parts = path.strip_prefix("\\\\").unwrap_or_default().split('\\');
+        let (Some(_), Some(name), None) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(Status::BAD_NETWORK_NAME.into());
+        };
+        let found = shares::find(&self.s.vfs, self.table, self.conn.peer, name);
+        let (target, share) = found.map_err(Fail::Status)?;
+        let tree = session.connect(target, share);
+        let tree = tree.ok_or(Status::INSUFFICIENT_RESOURCES)?;
+        self.c.connected = Some(tree.id);
+        let out = &mut self.c.out;
+        out.put_u16(16);
+        out.put_u8(match target {
+            Target::Volume(_) => 1,
+            Target::Pipes => 2,
+        });
+        out.put_u8(0);
+        // No caching of files offline.
+        out.put_u32(match target {
+            Target::Volume(_) => 0x30,
+            Target::Pipes => 0,
+        });
+        out.put_u32(0);
+        out.put_u32(mask::ALL);
+        Ok(Status::SUCCESS)
+    }
+
+    /// TREE_DISCONNECT (§3.3.5.8).
+    pub(crate) fn tree_disconnect(&mut self) -> Outcome {
+        let session = self.session()?;
+        if !session.disconnect(self.header.tree, &self.s.vfs) {
+            return Err(Status::NETWORK_NAME_DELETED.into());
+        }
+        self.c.out.put_u16(4);
+        self.c.out.put_u16(0);
+        Ok(Status::SUCCESS)
+    }
+}
+
+/// The body of the response to SESSION_SETUP (§2.2.6).
+fn put_setup(chain: &mut Chain, token: &[u8]) {
+    let out = &mut chain.out;
+    out.put_u16(9);
+    out.put_u16(0);
+    out.put_u16(72);
+    out.put_u16(token.len() as u16);
+    out.put(token);
+}
