@@ -35,6 +35,9 @@ NOT_RUN = {
     ("docs/operating.md", "kadmin -q 'addprinc -randkey nfs/server.example.com' "
                           "-q 'ktadd -k /etc/weir.keytab nfs/server.example.com'"):
         "needs a realm; conformance/krb5/run has one of its own",
+    ("docs/operating.md", "weir serve --data DIR --nfs-tls-cert server.pem --nfs-tls-key server.key "
+                          "--export-options rw,root_squash,xprtsec=tls"):
+        "needs a certificate; crates/weir/tests/tls.rs makes its own",
     ("docs/provisioning.md", "weir catalog rebuild DIR"):
         "needs a folder whose catalog is lost; crates/weir/tests/catalog.rs runs it on one",
     ("docs/doctor.md", "weir doctor --fix"):
