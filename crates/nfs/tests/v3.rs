@@ -244,7 +244,7 @@ fn results_are_encoded_as_the_rfc_has_them() {
     // LOOKUP: handle, attributes of the object and of the directory.
     let mut r = s.nfs(3, &X::new().o(&root).o(b"file"));
     assert_eq!((r.u(), r.o()), (0, file.clone()));
-    assert_eq!(r.post_op(), Some(a.clone()));
+    assert_eq!(r.post_op(), Some(a));
     assert_eq!(r.post_op(), Some(s.getattr(&root)));
     r.end();
     // SETATTR: both halves of wcc_data.
