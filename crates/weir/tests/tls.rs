@@ -286,7 +286,7 @@ fn what_follows_a_probe_is_tls_or_ends_the_connection() {
     assert_eq!(reply(&mut stream), [4, 1, 1, 1, BADCRED]);
     stream.write_all(&null(5)).unwrap();
     assert_eq!(reply(&mut stream), [5, 1, 0, 0, 0, 0]);
-    // A peer that says that it is done is replied to, and let go.
+    // A peer that says that it is done gets a reply, and its connection is closed.
     stream.write_all(&null(6)).unwrap();
     stream.conn.send_close_notify();
     assert_eq!(reply(&mut stream), [6, 1, 0, 0, 0, 0]);

@@ -80,7 +80,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The whole disk of a block device, a folder of /sys: a partition lies in its disk's folder.
+/// The whole disk of a block device, a folder of /sys: a partition is in its disk's folder.
 fn disk(device: &Path) -> Option<PathBuf> {
     let device = device.canonicalize().ok()?;
     match device.join("partition").exists() {
@@ -89,7 +89,7 @@ fn disk(device: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The type of the file system that `dir` lies in, by the lines of /proc/self/mountinfo: of the mounts whose mount
+/// The type of the file system that `dir` is on, by the lines of /proc/self/mountinfo: of the mounts whose mount
 /// point is a prefix the longest, and of equals the last, which covers the others.
 fn filesystem(mountinfo: &str, dir: &Path) -> Option<String> {
     mountinfo

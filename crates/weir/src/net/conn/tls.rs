@@ -229,7 +229,7 @@ impl<B: Backend> Conn<B> {
         let before = session.0.is_handshaking();
         let sealed = buffer.get(..read).unwrap_or_default();
         if let Err(error) = session.open(sealed, &mut opened) {
-            // The peer is told why, if its socket takes that.
+            // The peer gets the reason, if its socket takes that.
             let _ = session.0.write_tls(&mut Socket(&self.stream));
             return Poll::Ready(Err(error));
         }
