@@ -472,11 +472,11 @@ impl Story<'_> {
         let mut expected: Vec<usize> = (0..CLIENTS).filter(|n| had(files, *n)).collect();
         for who in order {
             clients[who].begin(&self.server, self.machine)?;
-            for at in 0..FILES {
-                self.reclaim_file(clients, &mut files[at], who)?;
+            for file in &mut *files {
+                self.reclaim_file(clients, file, who)?;
                 // Nobody gets anything new meanwhile.
                 if choices.chance(1, 3) && expected.contains(&who) {
-                    let ops = clients[who].open(&files[at].handle, READ, 0, Claim::File);
+                    let ops = clients[who].open(&file.handle, READ, 0, Claim::File);
                     let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)?
                     else {
                         return Err("an OPEN in grace waits".to_owned());

@@ -19,6 +19,9 @@
 //! What a connection speaks is its listener's choice ([`Services`]): a [`Backend`] with its [`Framing`] for each protocol, all
 //! on the same event loops. Which it is is known when it is compiled, so that a request costs no indirect call for it.
 //!
+//! A connection goes over to TLS when its protocol says so ([`Handled::StartTls`]); bytes are then opened and sealed between
+//! socket and messages, on the same event loop.
+//!
 //! Messages that a client did not ask for reach it on its own connection, from any thread ([`Wakeups::send`]).
 //!
 //! # Why not otherwise
