@@ -10,8 +10,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Sessions that a connection may have, with those that are being set up.
+/// Sessions that a connection may have.
 pub const MAX_SESSIONS: usize = 256;
+/// Sessions that may be being set up on a connection: what a stranger can have kept is this many times what is kept of one.
+pub const MAX_SETUPS: usize = 16;
+/// Longest list of mechanisms that is kept, in bytes.
+pub const MAX_MECHANISMS: usize = 1024;
 
 /// A connection of a client.
 pub struct Connection {

@@ -194,20 +194,20 @@ impl<'a> Run<'a> {
             Access::Permissions(&session.walker),
             Changes,
         )?;
-        let (found, charged) = match std::mem::take(&mut self.c.step) {
+        let found = match std::mem::take(&mut self.c.step) {
             Step::Made(found) => {
                 let kept = (*found).clone();
                 self.c.step = Step::Made(found);
-                (kept, Some(charged))
+                kept
             }
             Step::Opened(open) => {
                 self.c.step = Step::Opened(Arc::clone(&open));
                 return self.cut(&session, &open, &request);
             }
             _ => match self.walk(&operand, root, &path)? {
-                Walked::Found(found) => (found, Some(charged)),
+                Walked::Found(found) => found,
                 Walked::Missing { dir, named } => {
-                    (self.make(&operand, charged, dir, named, &request)?, None)
+                    self.make(&operand, charged, dir, named, &request)?
                 }
             },
         };
@@ -218,7 +218,6 @@ impl<'a> Run<'a> {
         let granted = self.grant(&here, &found, &request)?;
         let open = self.claim(&session, &tree, &here, &found, granted, &request)?;
         let cut = !found.made && request.disposition.cuts();
-        drop(charged);
         if cut {
             self.c.step = Step::Opened(Arc::clone(&open));
             return self.cut(&session, &open, &request);
@@ -324,8 +323,17 @@ impl<'a> Run<'a> {
         let dir = root.at(dir);
         let (cx, name) = (&mut self.c.cx, &named.name);
         let done = match directory {
-            true => dir.mkdir(cx, charged, name, &set)?,
-            false => dir.create(cx, charged, name, CreateHow::Guarded, &set)?,
+            true => dir.mkdir(cx, charged, name, &set),
+            false => dir.create(cx, charged, name, CreateHow::Guarded, &set),
+        };
+        let done = match done {
+            // Another client made it since the path was walked: now it is there to be opened.
+            Err(Unfinished::Failed(Error::Exists))
+                if request.disposition != Disposition::Create =>
+            {
+                return Err(Suspend::Turn.into());
+            }
+            done => done?,
         };
         self.c.wait_for(done.lsn);
         let found = Found {
@@ -637,7 +645,7 @@ fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
     if may.read {
         out |= mask::READ_DATA;
     }
-    // Whoever may read a file may run it, as far as the server is concerned.
+    // A caller who may read a file may run it, as far as the server is concerned.
     if may.execute || (may.read && !directory) {
         out |= mask::EXECUTE;
     }
@@ -754,7 +762,7 @@ fn put_response(
     if let Some((ino, volume)) = disk_id {
         let mut data = [0; 32];
         data[..8].copy_from_slice(&ino.0.to_le_bytes());
-        data[8..16].copy_from_slice(&u64::from(volume.0).to_le_bytes());
+        data[8..16].copy_from_slice(&volume.0.to_le_bytes());
         put(b"QFid", &data);
     }
     let contexts = contexts.concat();

@@ -63,7 +63,7 @@ impl Deletions {
         deletions
     }
 
-    /// Notes who marks a file, before the table is told to.
+    /// Notes who marks a file, before the table is asked to.
     pub fn mark(&self, file: FileId, session: &Session, origin: IpAddr, directory: bool) {
         let mark = Mark {
             identity: Arc::clone(&session.identity),
@@ -195,15 +195,10 @@ impl Service {
     /// Does a deletion to its end.
     pub(crate) async fn delete(&self, deletion: Deletion) {
         let mut cx = OpContext::new(self.clock.now(), 0, None);
-        loop {
-            match self.remove(&deletion, &mut cx) {
-                Err(Unfinished::Suspended(suspend)) => {
-                    if cx.resume(&self.vfs, suspend).await.is_err() {
-                        self.vfs.claims.deleted(deletion.file);
-                        break;
-                    }
-                }
-                Ok(_) | Err(Unfinished::Failed(_)) => break,
+        while let Err(Unfinished::Suspended(suspend)) = self.remove(&deletion, &mut cx) {
+            if cx.resume(&self.vfs, suspend).await.is_err() {
+                self.vfs.claims.deleted(deletion.file);
+                break;
             }
         }
         cx.settle(&self.vfs.throttle);

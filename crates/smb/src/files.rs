@@ -168,7 +168,7 @@ impl Run<'_> {
         if offset > i64::MAX as u64 {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        if len == 0 {
+        if len == 0 && least == 0 {
             // No lock is in the way of nothing.
             put_read(&mut self.c.out, 0);
             return Ok(Status::SUCCESS);
@@ -295,30 +295,21 @@ impl Run<'_> {
         // It costs nothing, but it is of a file that the session may use.
         let access = Access::Open(&open);
         let _ = self.enter(&session, file.id, access, Exempt)?;
-        let mut wanted = Vec::with_capacity(count);
+        let mut locked: Vec<Range> = Vec::new();
+        let mut unlocks = None;
         for _ in 0..count {
             let (offset, len, flags) = (r.u64()?, r.u64()?, r.u32()?);
             r.u32()?;
-            wanted.push((offset, len, flags & !FAIL_IMMEDIATELY));
-        }
-        // The first says which of the two the request is (§3.3.5.14).
-        let unlocks = wanted.iter().any(|(.., flags)| *flags == UNLOCK);
-        let fits = |flags: u32| match unlocks {
-            true => flags == UNLOCK,
-            false => flags == SHARED || flags == EXCLUSIVE,
-        };
-        if !wanted.iter().all(|(.., flags)| fits(*flags)) {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        let mut locked: Vec<Range> = Vec::new();
-        for (offset, len, flags) in wanted {
+            // The first says which of the two the request is (§3.3.5.14).
+            let unlocks = *unlocks.get_or_insert(flags & UNLOCK != 0);
             let range = Range::exact(offset, len).ok_or(Status::INVALID_LOCK_RANGE);
-            let result = match range {
-                Err(status) => Err(status.into()),
-                Ok(range) if unlocks => self.unlock(&open, file, range),
-                Ok(range) => self
-                    .lock_one(&open, file, range, flags == EXCLUSIVE)
+            let result = match (range, unlocks, flags & !FAIL_IMMEDIATELY) {
+                (Ok(range), true, UNLOCK) if flags == UNLOCK => self.unlock(&open, file, range),
+                (Ok(range), false, kind @ (SHARED | EXCLUSIVE)) => self
+                    .lock_one(&open, file, range, kind == EXCLUSIVE)
                     .inspect(|()| locked.push(range)),
+                (Err(status), ..) => Err(status.into()),
+                _ => Err(Status::INVALID_PARAMETER.into()),
             };
             if let Err(why) = result {
                 // All or none; what was unlocked stays so (§3.3.5.14.1).

@@ -1,7 +1,7 @@
 //! Keys and signatures (MS-SMB2 §3.1.4.1, §3.1.4.2).
 //!
 //! A session's keys are derived from the key that its authentication ended with: by SP 800-108 in counter mode with
-//! HMAC-SHA256, from 3.1.1 on with the hash of all messages up to there as context, so that whoever changed one of them has
+//! HMAC-SHA256, from 3.1.1 on with the hash of all messages up to there as context, so that a man in the middle who changed one of them has
 //! other keys. Before 3.0 the session's key itself signs. A signature covers the header with the signature field zeroed and
 //! everything behind it, in a chain each message with its padding.
 

@@ -3,7 +3,7 @@
 //! Only NTLMv2 with its time stamp and target information is accepted: no LM, no NTLMv1, no anonymous user, no guest. A client that
 //! says that it has put an integrity code over the three messages (MsvAvFlags) has put one, or is refused: so the messages
 //! before it cannot be changed to weaken what follows (§3.2.5.1.2). What is stored of a user is the NT hash, which is as
-//! good as the password to whoever has it: it is kept where only the server reads it.
+//! good as the password to anyone who has it: it is kept where only the server reads it.
 
 use crate::legacy::{Key, equal, hmac_md5, md4, md5, rc4};
 use crate::wire::{Malformed, Put, Reader, filetime, from_utf16, part, utf16};
@@ -45,8 +45,8 @@ mod av {
 
 /// Bytes of an AUTHENTICATE up to its integrity code, and behind that.
 const MIC: (usize, usize) = (72, 88);
-/// Longest message that is kept.
-const MOST: usize = 16 << 10;
+/// Longest NEGOTIATE that is kept: names of a domain and a machine are all that varies in it.
+const MOST: usize = 2 << 10;
 
 /// The NT hash of a password (§3.3.1, NTOWFv1).
 pub fn nt_hash(password: &str) -> Key {

@@ -30,6 +30,18 @@ const DISPOSITION_DELETE: u32 = 1;
 const IGNORE_READONLY: u32 = 0x10;
 const REPLACE: u32 = 1;
 
+/// Where a new name is to be.
+struct Place {
+    /// The directory, within its volume and among all.
+    at: FileRef,
+    dir: FileId,
+    name: Vec<u8>,
+    /// What has the name in any case, as it is stored.
+    existing: Option<Box<[u8]>>,
+    /// The path as clients see it.
+    shown: String,
+}
+
 /// The least room that a class of fixed size needs.
 fn least(class: u8) -> usize {
     match class {
@@ -381,12 +393,8 @@ impl Run<'_> {
         Ok(empty)
     }
 
-    /// The directory that a new name is to be in, and the name.
-    fn place(
-        &mut self,
-        session: &Session,
-        to: &str,
-    ) -> Result<(FileRef, FileId, Vec<u8>, Option<Box<[u8]>>, String), Fail> {
+    /// Where a new name is to be.
+    fn place(&mut self, session: &Session, to: &str) -> Result<Place, Fail> {
         let tree = self.tree()?;
         let crate::session::Target::Volume(root) = tree.target else {
             return Err(Status::INVALID_PARAMETER.into());
@@ -426,7 +434,13 @@ impl Run<'_> {
             ino: at.ino,
             namespace: at.namespace,
         };
-        Ok((at, dir, last.clone(), existing, shown))
+        Ok(Place {
+            at,
+            dir,
+            name: last.clone(),
+            existing,
+            shown,
+        })
     }
 
     /// Whether a file could be opened to be deleted, with such a denial, beside what others have open.
@@ -471,7 +485,13 @@ impl Run<'_> {
         if matches!(self.c.step, Step::Done) {
             return Ok(());
         }
-        let (at, dir, name, existing, shown) = self.place(session, to)?;
+        let Place {
+            at,
+            dir,
+            name,
+            existing,
+            shown,
+        } = self.place(session, to)?;
         // Another case of its own name is no other file.
         let itself = |old: &[u8]| at.ino == from && *old == *named.name;
         let other = existing.filter(|old| !itself(old));
@@ -535,7 +555,9 @@ impl Run<'_> {
         if file.directory {
             return Err(Status::FILE_IS_A_DIRECTORY.into());
         }
-        let (at, _, name, existing, _) = self.place(session, to)?;
+        let Place {
+            at, name, existing, ..
+        } = self.place(session, to)?;
         match (existing, replace) {
             (None, _) => {}
             (Some(_), false) => return Err(Status::OBJECT_NAME_COLLISION.into()),

@@ -95,6 +95,9 @@ pub struct Arrived<'a> {
     pub monotonic: Option<u64>,
 }
 
+/// A session and the connection that it belongs to.
+type Entered = (Weak<Session>, Weak<Connection>);
+
 /// SMB behind one entrance.
 pub struct Service {
     pub(crate) vfs: Arc<Vfs>,
@@ -108,7 +111,7 @@ pub struct Service {
     /// Taken by the event loop of a connection alone, so nobody waits.
     connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
     /// All sessions, to find one that another replaces.
-    sessions: Mutex<HashMap<u64, (Weak<Session>, Weak<Connection>)>>,
+    sessions: Mutex<HashMap<u64, Entered>>,
     next_open: AtomicU64,
 }
 

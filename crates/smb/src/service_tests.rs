@@ -468,7 +468,7 @@ fn every_dialect_signs_and_nothing_unsigned_is_done() {
         assert_eq!(c.connect("vol1"), Status::SUCCESS);
         let made = create(&format!("file{n}"), ALL, SHARE, CREATE, 0);
         for spoil in ["signature", "body", "flag"] {
-            let mut record = c.chain(false, &[made.clone()]);
+            let mut record = c.chain(false, std::slice::from_ref(&made));
             match spoil {
                 "signature" => record[50] ^= 1,
                 "body" => *record.last_mut().unwrap() ^= 1,
@@ -586,7 +586,7 @@ fn what_is_marked_goes_with_its_last_close() {
     a.ask(false, &[close(&doomed)]);
     let again = create("doomed", ALL, SHARE, OPEN, 0);
     assert_eq!(
-        statuses(&a.ask(false, &[again.clone()])),
+        statuses(&a.ask(false, std::slice::from_ref(&again))),
         [Status::DELETE_PENDING]
     );
     b.ask(false, &[close(&other)]);
@@ -631,8 +631,27 @@ fn message_numbers_are_used_once() {
     let early = other.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
     assert!(
         matches!(world.send(2, &early), Came::Closed),
-        "nothing goes before NEGOTIATE"
+        "NEGOTIATE comes first"
     );
+}
+
+#[test]
+fn what_a_stranger_has_kept_is_bounded() {
+    let world = world();
+    let mut c = Client::new(&world, 1);
+    c.negotiate(0x0311);
+    for n in 0..2 * crate::connection::MAX_SETUPS {
+        let setup = Client::setup_body(&ntlm_negotiate());
+        let record = c.chain(false, &[(command::SESSION_SETUP, setup)]);
+        let Came::Answer(reply) = world.send(1, &record) else {
+            panic!("no answer")
+        };
+        let expected = match n < crate::connection::MAX_SETUPS {
+            true => Status::MORE_PROCESSING_REQUIRED,
+            false => Status::INSUFFICIENT_RESOURCES,
+        };
+        assert_eq!(statuses(&answers(&reply)), [expected], "{n}");
+    }
 }
 
 /// Requests of every command, correctly signed.

@@ -1,7 +1,7 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
 
 use crate::chain::{Chain, Fail, Hash, Outcome, Run};
-use crate::connection::{Connection, MAX_SESSIONS, Negotiated, Setup};
+use crate::connection::{Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup};
 use crate::header::{Header, command};
 use crate::keys::Signer;
 use crate::negotiate::{self, Dialect};
@@ -127,7 +127,9 @@ impl Run<'_> {
                 None if self.header.session != 0 && renews.is_none() => {
                     return Err(Status::USER_SESSION_DELETED.into());
                 }
-                None if state.setups.len() + state.sessions.len() >= MAX_SESSIONS => {
+                None if state.setups.len() >= MAX_SETUPS
+                    || state.sessions.len() >= MAX_SESSIONS =>
+                {
                     return Err(Status::INSUFFICIENT_RESOURCES.into());
                 }
                 None => Setup {
@@ -172,6 +174,9 @@ impl Run<'_> {
             }
         };
         if let Some(mechanisms) = client.token.mechanisms {
+            if mechanisms.len() > MAX_MECHANISMS {
+                return Err(Status::INVALID_PARAMETER.into());
+            }
             setup.mechanisms = Some(mechanisms.to_vec());
         }
         self.conn.state.lock().setups.insert(id, setup);
@@ -196,6 +201,8 @@ impl Run<'_> {
         });
         let (user, established) = match (verified, user) {
             (Ok((_, established)), Some(user)) => (user, established),
+            // No response to the challenge, so no guess either.
+            (Err(None), _) => return Err(Status::INVALID_PARAMETER.into()),
             (refused, _) => {
                 let claimed = refused.err().flatten();
                 return Err(self.refuse(claimed.as_ref()));

@@ -7,7 +7,7 @@ use crate::wire::{Malformed, Put};
 const SPNEGO: [u8; 8] = [0x06, 6, 0x2b, 6, 1, 5, 5, 2];
 /// NTLMSSP: 1.3.6.1.4.1.311.2.2.10.
 const NTLM: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10];
-/// What stands in place of a name in the server's first token (MS-SPNG §3.2.5.2).
+/// What the server's first token has for a name (MS-SPNG §3.2.5.2).
 const HINT: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
 const OID: u8 = 0x06;
