@@ -695,8 +695,10 @@ impl Changes {
             let ends = (&k.source, &k.destination);
             ends == (source, to) || ends == (to, source)
         };
+        // Whether one of another node lives on is not known here.
         let gone: Vec<Arc<Known>> = copies
             .filter(between)
+            .filter(|known| known.destination.cluster.is_empty())
             .filter(|known| self.rows.named(&known.uuid).is_none())
             .cloned()
             .collect();

@@ -419,12 +419,16 @@ impl Manager {
 
 impl Step {
     /// Whether what it is about comes to the same end if the step is lost in a crash and the transfer begins again. A
-    /// restore does not: behind its end users write to the volume.
+    /// restore does not: behind its end users write to the volume. Nor does what another node has been served, which does
+    /// not ask again.
     pub fn is_lazily_durable(&self, rows: &Relations) -> bool {
-        let Step::Ended { relationship, .. } = self else {
-            return true;
-        };
-        !rows.named(relationship).is_some_and(|entry| entry.restore)
+        match self {
+            Step::Ended { relationship, .. } => {
+                !rows.named(relationship).is_some_and(|entry| entry.restore)
+            }
+            Step::Served { destination, .. } => destination.cluster.is_empty(),
+            _ => true,
+        }
     }
 }
 

@@ -433,8 +433,9 @@ impl Replication {
             return;
         };
         let prefix = plan::prefix(relationship);
+        let needed = self.rows().needed(source);
         for snapshot in volume.snapshots() {
-            if snapshot.name.starts_with(&prefix) {
+            if snapshot.name.starts_with(&prefix) && !needed.contains(&snapshot.identity) {
                 if let Err(error) = volume.snapshot_delete(&snapshot.name) {
                     tracing::warn!(%error, snapshot = %snapshot.name, "a released snapshot stays");
                 }

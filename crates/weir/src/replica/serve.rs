@@ -160,7 +160,14 @@ async fn answer(
             let told = match of(service, &volume) {
                 Ok((key, found)) => {
                     let prefix = plan::prefix(&relationship);
-                    for name in names.iter().filter(|name| name.starts_with(&prefix)) {
+                    let needed = service.rows().needed(&path(&volume));
+                    // Another copy may have been asked for this very snapshot.
+                    let spare = |name: &&String| {
+                        let at = found.snapshot(name);
+                        name.starts_with(&prefix)
+                            && at.is_some_and(|s| !needed.contains(&s.identity))
+                    };
+                    for name in names.iter().filter(spare) {
                         if let Err(error) = found.snapshot_delete(name) {
                             tracing::debug!(%error, snapshot = %name, "it stays for now");
                         }
