@@ -3,6 +3,7 @@
 CARGO ?= cargo
 DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
+SMB ?= 127.0.0.1:4450
 
 # rust-toolchain.toml has rustup look for the pinned release by its number and download it if that is missing. Where the
 # default toolchain is the same release under another name, such as `stable`, it is used as it is.
@@ -14,10 +15,10 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 api docs ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit bench peers sim fuzz
 
 help:
-	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
+	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
@@ -25,14 +26,14 @@ help:
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
 
 serve:
-	$(CARGO) run --release -p weir -- serve --data '$(DATA)' --nfs '$(NFS)'
+	$(CARGO) run --release -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)'
 
 build:
 	$(CARGO) build --release -p weir
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 api docs ontap lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -64,6 +65,11 @@ attack:
 krb5:
 	$(CARGO) build -p weir --locked
 	conformance/krb5/run
+
+# Samba's client and its tests, with users of their own.
+smb:
+	$(CARGO) build -p weir --locked
+	conformance/smb/run
 
 # Clients that others have written, against the API of the real binary.
 api:

@@ -1,7 +1,7 @@
 # How conformance/run starts, crashes and stops each server under test. Sourced; uses HOST, PORT, WORK,
 # OUT, WEIR; sets EXPORT, MOUNTPORT, OPTS and keeps the server's process id in $WORK/server.pid.
 #
-# Weir serves NFS, MOUNT, NLM and NSM on one port. The references use ports of their own for the
+# Weir serves SMB on a port beside. It serves NFS, MOUNT, NLM and NSM on one port. The references use ports of their own for the
 # latter three; the mount options name what differs and rpcbind carries the rest.
 EXPORT=/vol1 MOUNTPORT=$PORT
 [ "$SERVER" = weir ] || EXPORT=$WORK/data MOUNTPORT=20048
@@ -23,7 +23,7 @@ start_server() {
   case $SERVER in
     weir)
       # shellcheck disable=SC2086 # WEIR_ARGS is a list
-      "$WEIR" serve --data "$WORK/data" --nfs "$HOST:$PORT" ${WEIR_ARGS:-} >>"$OUT/server.log" 2>&1 &
+      "$WEIR" serve --data "$WORK/data" --nfs "$HOST:$PORT" --smb "$HOST:$SMBPORT" ${WEIR_ARGS:-} >>"$OUT/server.log" 2>&1 &
       echo $! >"$WORK/server.pid"; disown ;;
     ganesha)
       # Ganesha leaves the status monitor to rpc.statd; a crash of the server is one of the machine,
@@ -42,7 +42,13 @@ start_server() {
         "$HERE/guest/knfsd-server.sh" >>"$OUT/server.log" 2>&1 &
       echo $! >"$WORK/server.pid"; disown ;;
   esac
-  wait_port "$PORT"
+  wait_port "$PORT" || return 1
+  [ "$SERVER" = weir ] || return 0
+  local i; for i in $(seq 100); do # its folder is made after it listens
+    [ -e "$WORK/data/smb-users" ] && return 0
+    echo Cheese-4-Mice | "$WEIR" users create mouse --uid 0 --data "$WORK/data" >>"$OUT/server.log" 2>&1 || sleep 0.1
+  done
+  echo "no user could be made" >&2; return 1
 }
 server_alive() { kill -0 "$(cat "$WORK/server.pid")" 2>/dev/null; }
 # A process is gone when it is no more, or a zombie all of whose threads have ended: until then its

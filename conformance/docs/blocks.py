@@ -7,7 +7,7 @@ import shlex
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What a line of commands begins with. A block of which each line does is a list of commands.
-PROGRAMS = ("weir", "make", "gcloud", "export", "curl", "sudo", "nfs-ls", "nfs-cp", "nfs-cat", "openssl", "kill", "cp",
+PROGRAMS = ("weir", "make", "smbclient", "gcloud", "export", "curl", "sudo", "nfs-ls", "nfs-cp", "nfs-cat", "openssl", "kill", "cp",
             "rsync", "terraform", "ansible-playbook", "pip", "python3")
 
 

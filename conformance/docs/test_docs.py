@@ -38,6 +38,10 @@ NOT_RUN = {
     ("docs/operating.md", "weir serve --data DIR --nfs-tls-cert server.pem --nfs-tls-key server.key "
                           "--export-options rw,root_squash,xprtsec=tls"):
         "needs a certificate; crates/weir/tests/tls.rs makes its own",
+    ("docs/smb.md", "smbclient -p 4450 -U NAME //127.0.0.1/vol1"):
+        "asks for a password; conformance/smb/run gives it one",
+    ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME //127.0.0.1/vol1 /mnt"):
+        "needs a kernel with cifs",
     ("docs/provisioning.md", "weir catalog rebuild DIR"):
         "needs a folder whose catalog is lost; crates/weir/tests/catalog.rs runs it on one",
     ("docs/doctor.md", "weir doctor --fix"):
@@ -49,6 +53,7 @@ NOT_RUN = {
 # Commands that need other words here: (document or "*", pattern, what takes its place).
 REPLACED = [
     ("docs/cli.md", r" … ", " --storage-pool=p --capacity=100 --protocols=nfsv3 --share-name=v1 "),
+    ("docs/smb.md", r"^weir users create NAME", "echo 'correct horse' | weir users create NAME --uid 1000"),
     ("docs/doctor.md", r"--server nas1", "--from {captured} --server filer"),
     ("docs/doctor.md", r"ping nas1 nas2:2049", "ping {nfs} 127.0.0.1:{nfs_port}"),
     ("docs/bench.md", r"nfs://server/vol1\?version", "nfs://127.0.0.1/vol1?nfsport={nfs_port}&version"),
@@ -316,6 +321,7 @@ PREPARED = {"README.md": big_file, "docs/ontap.md": relationship, "docs/cli.md":
 
 def announcement(place, block):
     """What `make serve` prints is what the server prints."""
+    place.serve("--smb", "127.0.0.1:0")
     there = masked(place.server.output())
     for line in masked(block.text):
         place.case.assertIn(line, there, str(block))

@@ -18,26 +18,36 @@ pub struct Ready<'a> {
     pub address: SocketAddr,
     /// Where the API is, if it is served.
     pub api: Option<&'a str>,
+    /// Where SMB is served, if it is.
+    pub smb: Option<SocketAddr>,
     /// Paths of its exports.
     pub exports: &'a [String],
     /// True when the machine's rpcbind knows its lock manager, so that clients can lock.
     pub locks: bool,
 }
 
+/// How clients name the host of an address.
+fn host_of(address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => "THIS-HOST".to_owned(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        ip => ip.to_string(),
+    }
+}
+
 impl Ready<'_> {
     /// The text to print.
     pub fn text(&self) -> String {
-        let host = match self.address.ip() {
-            ip if ip.is_unspecified() => "THIS-HOST".to_owned(),
-            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-            ip => ip.to_string(),
-        };
+        let host = host_of(self.address);
         let port = self.address.port();
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "listening on {}", self.address);
         if let Some(api) = self.api {
             let _ = writeln!(text, "API on {api}");
+        }
+        if let Some(smb) = self.smb {
+            let _ = writeln!(text, "SMB on {smb} (users: `weir users create NAME`)");
         }
         for export in self.exports.iter().take(LISTED) {
             let _ = writeln!(text, "\n{export}");
@@ -58,6 +68,13 @@ impl Ready<'_> {
                 text,
                 "  libnfs:  nfs://{host}{export}?version=3&nfsport={port}&mountport={port}"
             );
+            if let Some(smb) = self.smb {
+                let (host, port) = (host_of(smb), smb.port());
+                let _ = writeln!(
+                    text,
+                    "  SMB:     sudo mount -t cifs -o vers=3.1.1,port={port},username=NAME //{host}{export} /mnt"
+                );
+            }
         }
         if let Some(more @ 1..) = self.exports.len().checked_sub(LISTED) {
             let _ = writeln!(
@@ -89,6 +106,7 @@ mod tests {
             Ready {
                 address: address.parse().unwrap(),
                 api: Some("http://127.0.0.1:8049"),
+                smb: Some("127.0.0.1:4450".parse().unwrap()),
                 exports: &exports,
                 locks,
             }
@@ -102,6 +120,10 @@ mod tests {
         assert!(text.contains("sudo mount -t nfs4 127.0.0.1:/vol1 /mnt\n"));
         assert!(ready("0.0.0.0:9", true).contains("mount -t nfs4 -o port=9 THIS-HOST:/vol1"));
         assert!(text.contains("nfs://127.0.0.1/vol1?version=3&nfsport=2049&mountport=2049\n"));
+        assert!(text.contains("\nSMB on 127.0.0.1:4450 "));
+        assert!(text.contains(
+            "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME //127.0.0.1/vol1 /mnt\n"
+        ));
         assert!(!ready("127.0.0.1:2049", true).contains("nolock"));
         assert!(ready("[::1]:2049", true).contains(" [::1]:/vol1 /mnt"));
         assert!(ready("0.0.0.0:9", true).contains(" THIS-HOST:/vol1 /mnt"));
@@ -113,6 +135,7 @@ mod tests {
         let text = Ready {
             address: "127.0.0.1:2049".parse().unwrap(),
             api: None,
+            smb: None,
             exports: &exports,
             locks: true,
         }

@@ -32,6 +32,12 @@ pub enum Command {
     },
     /// Read and verify every block of a running server's data, at a limited rate
     Scrub(Scrub),
+    /// Users who may log on over SMB
+    Users {
+        /// What to do
+        #[command(subcommand)]
+        command: UsersCommand,
+    },
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
     /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
@@ -50,6 +56,9 @@ pub struct Serve {
     /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
     pub nfs: SocketAddr,
+    /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
+    #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
+    pub smb: ApiAddress,
     /// Keep the intent log in this folder, for example on a faster device
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
@@ -121,6 +130,48 @@ pub struct Serve {
     /// Drop peers that stall for this many seconds
     #[arg(long, value_name = "SECONDS", hide = true)]
     pub stall: Option<u64>,
+}
+
+/// `weir users`
+#[derive(Debug, Subcommand)]
+pub enum UsersCommand {
+    /// Let a user log on over SMB; the password is asked for, or read from the standard input
+    Create(CreateUser),
+    /// Let a user log on no more; sessions that are open stay
+    Delete {
+        /// The user's name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+    /// List the users
+    List {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+}
+
+/// `weir users create`
+#[derive(Debug, Args)]
+pub struct CreateUser {
+    /// The user's name, which is found in any case
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// The user id as which the user acts [default: that of this machine's user of the same name, with its groups]
+    #[arg(long, value_name = "N")]
+    pub uid: Option<u32>,
+    /// The group id [default: the user id]
+    #[arg(long, value_name = "N", requires = "uid")]
+    pub gid: Option<u32>,
+    /// Give a user that exists another password
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// `weir check`

@@ -382,6 +382,14 @@ fn call_clients(
     });
 }
 
+struct Nobody;
+
+impl weir_smb::Users for Nobody {
+    fn find(&self, _: &str) -> Option<Arc<weir_smb::User>> {
+        None
+    }
+}
+
 #[test]
 fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     const LOOPS: usize = 2;
@@ -438,6 +446,17 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let advancing = wakeups.clone();
     let log_thread = Arc::clone(engine.aggregate().log());
     log_thread.on_advance(Arc::new(move || advancing.log_advanced()));
+    let smb = crate::smb::Smb::new(
+        weir_smb::Service::new(weir_smb::Config {
+            vfs: Arc::clone(&vfs),
+            clock: Arc::clone(&clock),
+            rng: Arc::clone(&rng),
+            users: Arc::new(Nobody),
+            name: "weir".into(),
+        }),
+        Arc::clone(&throttle),
+        Arc::clone(&engine),
+    );
     let rpc = Rpc::new(
         Arc::clone(&service),
         throttle,
@@ -445,7 +464,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         Arc::clone(&clock),
         Arc::clone(&engine),
     );
-    let protocols = Arc::new(Protocols::new(Arc::clone(&engine), rpc));
+    let protocols = Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb));
     let settings = Settings {
         cores: LOOPS,
         ledger: Ledger::new(64 << 20, 1 << 16),

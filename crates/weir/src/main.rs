@@ -3,6 +3,7 @@
 //! Reading order: `serve` (what runs, in which order), `net` (connections), `storage` (the
 //! engine behind them).
 
+mod accounts;
 mod announce;
 mod backend;
 mod callbacks;
@@ -27,6 +28,7 @@ mod rpcbind;
 mod scrub;
 mod serve;
 mod size;
+mod smb;
 mod state;
 mod storage;
 mod tls;
@@ -68,6 +70,10 @@ fn main() -> ExitCode {
             catalog::rebuild(args)
         }
         cli::Command::Scrub(args) => scrub::run(args),
+        cli::Command::Users { command } => {
+            os::own_files_only();
+            accounts::run(command)
+        }
         cli::Command::Bench(args) => return weir_bench::run(args),
         cli::Command::Doctor(args) => return weir_doctor::run(args),
         cli::Command::Client(command) => {

@@ -20,7 +20,7 @@ use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::health::Health;
 use crate::net::{self, Cores, Ledger, Settings, Wakeups};
-use crate::plane::{self, ApiListener, Parts, Plane};
+use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
@@ -53,6 +53,14 @@ pub fn run(args: &Serve) -> Result<()> {
         _ => format!("cannot listen on {}; is another NFS server running? --nfs ADDR:PORT takes another address", args.nfs),
     })?;
     let address = listener.local_addr().context("the listening socket")?;
+
+    let smb = match args.smb {
+        ApiAddress::Off => None,
+        ApiAddress::At(wanted) => Some(net::listen(wanted).with_context(|| {
+            format!("cannot listen on {wanted} for SMB; --smb ADDR:PORT takes another address, --smb off none")
+        })?),
+    };
+    let smb_address = smb.as_ref().map(|l| l.local_addr()).transpose()?;
 
     let door = ApiListener::open(args)?;
     let peers = plane::peers(args.replication)?;
@@ -133,6 +141,18 @@ pub fn run(args: &Serve) -> Result<()> {
             event_loops.queues(),
             storage::Wire::Rpc,
         ));
+        if let Some(listener) = smb {
+            let (queues, wire) = (event_loops.queues(), storage::Wire::Smb);
+            tokio::spawn(net::accept(listener, queues, wire));
+            let service = storage.smb();
+            tokio::task::spawn_local(async move {
+                let mut tick = tokio::time::interval(Duration::from_secs(1));
+                loop {
+                    tick.tick().await;
+                    service.tick();
+                }
+            });
+        }
         let datagrams = net::datagrams(address, storage.rpc(), Arc::clone(&settings.clock));
         match datagrams {
             Ok(serving) => {
@@ -152,6 +172,7 @@ pub fn run(args: &Serve) -> Result<()> {
         let ready = Ready {
             address,
             api: plane.api(),
+            smb: smb_address,
             exports: &storage.node().exports(),
             locks: registration.has_locks(),
         };
@@ -201,7 +222,8 @@ fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
         let mode = Permissions::from_mode(0o666 & !mask);
-        let written = std::fs::write(path, format!("{}\n", ready.address))
+        let smb = ready.smb.map_or(String::new(), |at| format!("smb {at}\n"));
+        let written = std::fs::write(path, format!("{}\n{smb}", ready.address))
             .and_then(|()| std::fs::set_permissions(path, mode));
         match written {
             // The file is for scripts; serving is what frees space.

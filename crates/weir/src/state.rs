@@ -107,6 +107,11 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
+/// Whether a server has been started on a folder.
+pub fn is_served(folder: &Path) -> bool {
+    folder.join(HANDLE_KEY).is_file()
+}
+
 /// Refuses a folder with the file in which versions before the first release had the records of clients that have locks:
 /// this one would not know them, and grant their locks to others without a grace period.
 ///

@@ -22,6 +22,7 @@ use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
+use crate::accounts::{Accounts, Asked};
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
@@ -31,6 +32,7 @@ use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, 
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
+use crate::smb::Smb;
 use crate::state;
 use crate::watch::Files;
 use crate::{exports, os, resolve, tls, users};
@@ -145,6 +147,18 @@ impl Storage {
             grace: GRACE,
             name: os::host_name(),
         });
+        let accounts = Accounts::open(&args.data)?;
+        let smb = Smb::new(
+            weir_smb::Service::new(weir_smb::Config {
+                vfs: Arc::clone(&vfs),
+                clock: Arc::clone(clock),
+                rng: Arc::new(SystemRng),
+                users: Arc::clone(&accounts) as Arc<dyn weir_smb::Users>,
+                name: os::host_name(),
+            }),
+            Arc::clone(&throttle),
+            Arc::clone(&engine),
+        );
         let mail = wakeups.clone();
         service.on_callback(Arc::new(move |connection, message| {
             mail.send(connection, message).is_ok()
@@ -179,10 +193,14 @@ impl Storage {
             Arc::clone(engine.aggregate().cache()),
         ));
         metrics.follow(followed);
-        let control = Control::listen(&args.data, Arc::new(scrubber))?;
+        let asked = Asked {
+            accounts,
+            next: scrubber,
+        };
+        let control = Control::listen(&args.data, Arc::new(asked))?;
         Ok(Storage {
             control,
-            protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc)),
+            protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb)),
             engine,
             node,
             metrics,
@@ -204,6 +222,11 @@ impl Storage {
     /// NFS and its companions.
     pub fn rpc(&self) -> Arc<Rpc> {
         Arc::clone(&self.protocols.rpc)
+    }
+
+    /// The SMB service itself.
+    pub fn smb(&self) -> Arc<weir_smb::Service> {
+        self.protocols.smb.service()
     }
 
     /// The metrics that `/metrics` serves.
@@ -257,6 +280,7 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
 pub struct Protocols {
     engine: Arc<Engine>,
     rpc: Arc<Rpc>,
+    smb: Arc<Smb>,
 }
 
 /// NFS and its companions as the event loops see them.
@@ -294,8 +318,8 @@ async fn answer(work: weir_nfs::Later) -> Option<Answer<ReplyBuf>> {
 
 impl Protocols {
     /// Over an open engine.
-    pub fn new(engine: Arc<Engine>, rpc: Arc<Rpc>) -> Protocols {
-        Protocols { engine, rpc }
+    pub fn new(engine: Arc<Engine>, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
+        Protocols { engine, rpc, smb }
     }
 }
 
@@ -330,6 +354,8 @@ impl Rpc {
 pub enum Wire {
     /// ONC RPC: NFS, MOUNT, NLM and NSM.
     Rpc,
+    /// SMB.
+    Smb,
 }
 
 impl Services for Protocols {
@@ -343,13 +369,21 @@ impl Services for Protocols {
     fn serve(&self, seat: Seat<'_, Engine>, stream: TcpStream, wire: Wire) -> io::Result<()> {
         match wire {
             Wire::Rpc => seat.serve(&self.rpc, stream),
+            Wire::Smb => seat.serve(&self.smb, stream),
         }
     }
 
     fn background_task(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         let rpc = &self.rpc;
         let (throttle, clock) = (Arc::clone(&rpc.throttle), Arc::clone(&rpc.clock));
-        Some(Box::pin(net::pace(throttle, event_loop, clock)))
+        let pace = net::pace(throttle, event_loop, clock);
+        if event_loop > 0 {
+            return Some(Box::pin(pace));
+        }
+        let smb = self.smb.service().background();
+        Some(Box::pin(async move {
+            futures_util::future::join(pace, smb).await;
+        }))
     }
 }
 

@@ -7,7 +7,6 @@ use weir_base::limits::net as limits;
 use weir_nfs::record::{Broken, Framing, MARK_BYTES, Piece};
 
 /// SMB over direct TCP (MS-SMB2 §2.1): a zero byte, 24 bits of length, and the whole message.
-#[cfg_attr(not(test), expect(dead_code, reason = "no listener speaks SMB yet"))]
 pub struct DirectTcp;
 
 impl Framing for DirectTcp {

@@ -73,6 +73,7 @@ use weir_vfs::throttle::HeldBytes;
 
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
+pub use framing::DirectTcp;
 pub use ledger::Ledger;
 pub use listener::{accept, listen};
 pub use outbox::{Pieces, Reply};

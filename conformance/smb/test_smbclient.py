@@ -1,0 +1,122 @@
+"""Samba's smbclient: files in and out, names, refusals, users."""
+
+import os
+import signal
+import time
+
+from weirsmb import PASSWORD, Server, SmbTest
+
+
+class Files(SmbTest):
+    def test_files_come_back_as_they_were(self):
+        big = os.urandom(5_000_001)
+        (self.server.top / "big").write_bytes(big)
+        (self.server.top / "empty").write_bytes(b"")
+        for protocol in ("SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"):
+            with self.subTest(protocol):
+                self.run_ok("put big Big.bin; put empty; get big.BIN back; get empty back0", protocol=protocol)
+                self.assertEqual((self.server.top / "back").read_bytes(), big)
+                self.assertEqual((self.server.top / "back0").read_bytes(), b"")
+                out = self.run_ok("ls", protocol=protocol)
+                self.assertRegex(out, r"Big\.bin +A +5000001 ")
+                self.run_ok("del Big.bin; del empty", protocol=protocol)
+                self.assertNotIn("Big.bin", self.run_ok("ls", protocol=protocol))
+
+    def test_directories_and_names(self):
+        (self.server.top / "f").write_text("hello")
+        self.run_ok("mkdir Tree; cd tree; put f Grüße.txt; rename Grüße.txt 🦀.txt; mkdir sub; rename 🦀.txt sub\\x")
+        out = self.run_ok("cd TREE\\SUB; ls; get X got")
+        self.assertRegex(out, r" x +A +5 ")
+        self.assertEqual((self.server.top / "got").read_text(), "hello")
+        ok, out = self.server.smbclient("rmdir Tree")
+        self.assertIn("NT_STATUS_DIRECTORY_NOT_EMPTY", out)
+        ok, out = self.server.smbclient("put f Tree; cd nothing; get missing; mkdir tree")
+        for status in ("FILE_IS_A_DIRECTORY", "OBJECT_NAME_NOT_FOUND", "OBJECT_NAME_COLLISION"):
+            self.assertIn(status, out)
+        self.run_ok("cd tree; rename sub\\x Y; del y; rmdir sub; cd ..; rmdir tree")
+        self.assertNotIn("ree", self.run_ok("ls"))
+
+    def test_a_long_listing_has_every_name_once(self):
+        (self.server.top / "one").write_text("1")
+        names = [f"file-{n:04}" for n in range(1500)]
+        self.run_ok("mkdir many; cd many; " + "; ".join(f"put one {name}" for name in names))
+        listed = [line.split()[0] for line in self.run_ok("cd many; ls").splitlines() if line.startswith("  file-")]
+        self.assertEqual(sorted(listed), names)
+        some = self.run_ok("cd many; ls *-00?7")
+        self.assertEqual(sum(line.startswith("  file-00") for line in some.splitlines()), 10)
+        self.run_ok("deltree many")
+
+    def test_attributes_times_and_space(self):
+        (self.server.top / "f").write_text("hello")
+        self.run_ok("put f attr; setmode attr +hr")
+        self.assertRegex(self.run_ok("ls"), r" attr +A?HR? ")
+        ok, out = self.server.smbclient("del attr")
+        self.assertIn("NT_STATUS_CANNOT_DELETE", out)
+        self.run_ok("setmode attr -hr; utimes attr -1 -1 2001:02:03-04:05:06 -1")
+        self.assertRegex(self.run_ok("ls"), r" attr +A? +5 .* 2001\n")
+        self.assertIn("blocks available", self.run_ok("du"))
+        self.run_ok("del attr")
+
+    def test_what_was_answered_is_there_after_a_restart(self):
+        server = Server()
+        self.addCleanup(server.close)
+        self.assertNotEqual(server.users("create", "mouse", "--uid", "0").returncode, 0, "no server was there yet")
+        server.start_with_user()
+        (server.top / "f").write_bytes(os.urandom(300_000))
+        ok, out = server.smbclient("mkdir dir; put f gone; del gone")
+        self.assertTrue(ok, out)
+        server.stop(signal.SIGKILL)
+        server.start()
+        ok, out = server.smbclient("cd dir; put f kept; cd ..; ls")
+        self.assertTrue(ok, out)
+        self.assertNotIn("gone", out)
+        server.stop(signal.SIGTERM)
+        server.start()
+        ok, out = server.smbclient("get dir\\kept back")
+        self.assertTrue(ok, out)
+        self.assertEqual((server.top / "back").read_bytes(), (server.top / "f").read_bytes())
+
+
+class Users(SmbTest):
+    def test_shares_are_listed(self):
+        out = self.run_ok("help", share="IPC$", options=["-L", "127.0.0.1"])
+        self.assertRegex(out, r"vol1 +Disk")
+        self.assertRegex(out, r"IPC\$ +IPC")
+
+    def test_signing_is_not_an_option(self):
+        self.run_ok("ls", options=["--client-protection=sign"])
+        self.run_ok("ls", options=["--client-protection=off"])
+
+    def test_nobody_else_gets_in(self):
+        for user, password in (("mouse", "wrong"), ("nobody", PASSWORD), ("", "")):
+            begun = time.monotonic()
+            ok, out = self.server.smbclient("ls", user=user, password=password)
+            self.assertFalse(ok, out)
+            self.assertRegex(out, "NT_STATUS_(LOGON_FAILURE|ACCESS_DENIED)")
+            if user:
+                self.assertGreater(time.monotonic() - begun, 1.9, "a wrong password costs time")
+        self.assertIn("a logon over SMB was refused", self.server.log())
+        ok, out = self.server.smbclient("ls", options=["-N"], user="guest")
+        self.assertFalse(ok, out)
+        ok, out = self.server.smbclient("ls", share="nothing")
+        self.assertIn("NT_STATUS_BAD_NETWORK_NAME", out)
+        ok, out = self.server.smbclient("ls", protocol="NT1")
+        self.assertFalse(ok, out)
+
+    def test_users_come_and_go_while_it_runs(self):
+        made = self.server.users("create", "Ratte", "--uid", "1234", password="käse")
+        self.assertEqual((made.returncode, made.stdout.strip()),
+                         (0, "Ratte (uid 1234, gid 1234) may log on over SMB"))
+        self.run_ok("ls", user="ratte", password="käse")
+        # The volume's root is root's.
+        (self.server.top / "f").write_text("hello")
+        ok, out = self.server.smbclient("put f no", user="ratte", password="käse")
+        self.assertIn("NT_STATUS_ACCESS_DENIED", out)
+        self.assertIn("Ratte", self.server.users("list").stdout)
+        self.assertNotEqual(self.server.users("create", "ratte", "--uid", "1").returncode, 0)
+        self.assertEqual(self.server.users("delete", "ratte").returncode, 0)
+        ok, out = self.server.smbclient("ls", user="ratte", password="käse")
+        self.assertIn("NT_STATUS_LOGON_FAILURE", out)
+        self.assertNotEqual(self.server.users("create", "no-such-user-here").returncode, 0)
+        for file in self.server.data.iterdir():
+            self.assertEqual(file.stat().st_mode & 0o077, 0, file)

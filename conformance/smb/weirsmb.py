@@ -1,0 +1,98 @@
+"""A Weir server of its own with SMB on a free port, and Samba's programs against it."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+WEIR = os.environ["WEIR"]
+PASSWORD = "Cheese-4-Mice"
+
+
+class Server:
+    """`weir serve` on ports of its own; its user is `mouse`."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-smb-")
+        self.top = Path(self.folder.name)
+        self.data = self.top / "data"
+        self.data.mkdir()
+        self.process = None
+        self.config = self.top / "smb.conf"
+        for name in ("lock", "state", "cache", "private"):
+            (self.top / name).mkdir()
+        self.config.write_text(
+            "[global]\nclient max protocol = SMB3_11\nclient min protocol = SMB2_10\n"
+            f"lock directory = {self.top}/lock\nstate directory = {self.top}/state\n"
+            f"cache directory = {self.top}/cache\nprivate dir = {self.top}/private\nload printers = no\n")
+
+    def users(self, *args, password=PASSWORD):
+        return subprocess.run([WEIR, "users", *args, "--data", self.data], input=password + "\n", text=True,
+                              capture_output=True, timeout=30)
+
+    def start(self):
+        ready = self.top / "ready"
+        ready.unlink(missing_ok=True)
+        with open(self.top / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--memory", "256M",
+                 "--no-rpcbind", "--api", "off", "--ready-file", ready], stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while not (ready.exists() and "smb" in ready.read_text()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError("the server did not start:\n" + self.log())
+            time.sleep(0.05)
+        lines = dict(reversed(line.rsplit(" ", 1)) if " " in line else (line, "nfs")
+                     for line in ready.read_text().splitlines())
+        self.port = next(address for address, what in lines.items() if what == "smb").rsplit(":", 1)[1]
+
+    def start_with_user(self):
+        self.start()
+        made = self.users("create", "mouse", "--uid", "0")
+        if made.returncode != 0:
+            raise AssertionError(made.stderr)
+
+    def log(self):
+        return (self.top / "log").read_text()
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+            self.process = None
+
+    def close(self):
+        try:
+            self.stop()
+        finally:
+            self.folder.cleanup()
+
+    def smbclient(self, commands, user="mouse", password=PASSWORD, share="vol1", options=(), protocol="SMB3_11"):
+        """Runs smbclient's commands; what it printed, and whether it succeeded."""
+        args = ["smbclient", "-s", self.config, "-p", self.port, "-m", protocol, "-U", f"{user}%{password}", *options,
+                f"//127.0.0.1/{share}", "-c", commands]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
+        return done.returncode == 0, done.stdout + done.stderr
+
+    def smbtorture(self, test):
+        """Runs one test of smbtorture; what it printed."""
+        args = ["smbtorture", "-s", self.config, "-p", self.port, "-m", "SMB3_11", "-U", f"mouse%{PASSWORD}", "--client-protection=sign",
+                "//127.0.0.1/vol1", test]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
+        return done.stdout + done.stderr
+
+
+class SmbTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.close)
+        cls.server.start_with_user()
+
+    def run_ok(self, commands, **more):
+        ok, out = self.server.smbclient(commands, **more)
+        self.assertTrue(ok, out + "\n" + self.server.log()[-2000:])
+        return out

@@ -1,0 +1,316 @@
+//! Users who may log on over SMB: a file in the data folder, and `weir users`, which changes it.
+//!
+//! Of each user the file has the name, the numbers that it acts as, and the NT hash of the password, which is as good as the password
+//! to anyone who reads it: so the file is the server's own (mode 0600, in a folder that is closed to others), and nothing shows
+//! it. A running server reads it when it starts and when `weir users` has changed it, never on an event loop.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use parking_lot::RwLock;
+use weir_smb::{User, Users};
+use weir_vfs::{Groups, Identity};
+
+use crate::cli::{CreateUser, UsersCommand};
+use crate::control::{self, Commands};
+use crate::{state, users};
+
+/// The file in the data folder.
+const FILE: &str = "smb-users";
+/// What a running server is asked to do.
+const RELOAD: &str = "users reload";
+/// Longest name of a user, in characters; as Windows has it.
+const MAX_NAME: usize = 104;
+/// Longest password, in characters; as Windows has it.
+const MAX_PASSWORD: usize = 127;
+/// Users at most.
+const MAX_USERS: usize = 10_000;
+
+type Table = HashMap<String, Arc<User>>;
+
+/// The users of a data folder.
+pub struct Accounts {
+    folder: PathBuf,
+    table: RwLock<Arc<Table>>,
+}
+
+/// The name by which a user is found.
+fn key(name: &str) -> String {
+    name.to_lowercase()
+}
+
+fn read(folder: &Path) -> Result<Vec<User>> {
+    let path = folder.join(FILE);
+    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let text = String::from_utf8(bytes.unwrap_or_default()).ok();
+    let lines = text.with_context(|| format!("{} is damaged", path.display()))?;
+    let users = lines.lines().map(parse).collect::<Option<Vec<User>>>();
+    users.with_context(|| format!("{} is damaged", path.display()))
+}
+
+/// A line of the file: name, user id, group ids with commas between, hash, separated by tabs.
+fn parse(line: &str) -> Option<User> {
+    let mut fields = line.split('\t');
+    let name = fields.next().filter(|name| !name.is_empty())?.to_owned();
+    let uid = fields.next()?.parse().ok()?;
+    let gids = fields.next()?.split(',').map(str::parse);
+    let gids: Vec<u32> = gids.collect::<Result<_, _>>().ok()?;
+    let hash = fields
+        .next()
+        .filter(|hash| hash.len() == 32 && hash.is_ascii())?;
+    if fields.next().is_some() {
+        return None;
+    }
+    let mut nt_hash = [0; 16];
+    for (n, byte) in nt_hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hash[2 * n..2 * n + 2], 16).ok()?;
+    }
+    let (gid, more) = gids.split_first()?;
+    Some(User {
+        name,
+        nt_hash,
+        identity: Identity::unix(uid, *gid, Groups::from(more)),
+    })
+}
+
+fn line(user: &User) -> String {
+    let unix = &user.identity.unix;
+    let gids = [unix.gid]
+        .into_iter()
+        .chain(unix.gids.as_slice().iter().copied());
+    let gids: Vec<String> = gids.map(|gid| gid.to_string()).collect();
+    let hash: String = user.nt_hash.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}\t{}\t{}\t{hash}\n", user.name, unix.uid, gids.join(","))
+}
+
+fn write(folder: &Path, users: &[User]) -> Result<()> {
+    let text: String = users.iter().map(line).collect();
+    state::replace(folder, FILE, text.as_bytes()).context("writing the users")
+}
+
+impl Accounts {
+    /// The users of a data folder as they are now.
+    pub fn open(folder: &Path) -> Result<Arc<Accounts>> {
+        let accounts = Accounts {
+            folder: folder.to_owned(),
+            table: RwLock::default(),
+        };
+        accounts.reload()?;
+        Ok(Arc::new(accounts))
+    }
+
+    fn reload(&self) -> Result<usize> {
+        let users = read(&self.folder)?.into_iter();
+        let table: Table = users.map(|u| (key(&u.name), Arc::new(u))).collect();
+        let count = table.len();
+        *self.table.write() = Arc::new(table);
+        Ok(count)
+    }
+}
+
+impl Users for Accounts {
+    fn find(&self, name: &str) -> Option<Arc<User>> {
+        let table = Arc::clone(&self.table.read());
+        table.get(&key(name)).cloned()
+    }
+}
+
+/// What a running server does when it is asked: what `next` does, and reading the users again.
+pub struct Asked<C> {
+    /// The users.
+    pub accounts: Arc<Accounts>,
+    /// The other commands.
+    pub next: C,
+}
+
+impl<C: Commands> Commands for Asked<C> {
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        match request {
+            RELOAD => Ok(format!("{} users", self.accounts.reload()?)),
+            other => self.next.run(other, say),
+        }
+    }
+}
+
+/// `weir users`
+pub fn run(command: &UsersCommand) -> Result<()> {
+    match command {
+        UsersCommand::Create(args) => create(args),
+        UsersCommand::Delete { name, data } => {
+            let mut users = read(data)?;
+            let before = users.len();
+            users.retain(|user| key(&user.name) != key(name));
+            ensure!(users.len() < before, "there is no user {name}");
+            write(data, &users)?;
+            println!("deleted {name}{}", known(data));
+            Ok(())
+        }
+        UsersCommand::List { data } => {
+            for user in read(data)? {
+                let unix = &user.identity.unix;
+                println!("{}\tuid {}\tgid {}", user.name, unix.uid, unix.gid);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn create(args: &CreateUser) -> Result<()> {
+    let name = args.name.as_str();
+    let plain = |c: char| !c.is_control() && !r#""/\[]:;|=,+*?<>@"#.contains(c);
+    ensure!(
+        !name.is_empty() && name.chars().count() <= MAX_NAME && name.chars().all(plain),
+        "'{name}' is no name for a user"
+    );
+    ensure!(
+        state::is_served(&args.data),
+        "{} is no data folder of a server: start `weir serve` on it first",
+        args.data.display()
+    );
+    let identity = identity(args)?;
+    let mut users = read(&args.data)?;
+    let there = users.iter().position(|user| key(&user.name) == key(name));
+    ensure!(
+        there.is_none() || args.replace,
+        "there is a user {name}; --replace gives it another password"
+    );
+    ensure!(
+        users.len() < MAX_USERS,
+        "there are {MAX_USERS} users already"
+    );
+    let password = password(name)?;
+    ensure!(
+        !password.is_empty(),
+        "a user without a password could not log on"
+    );
+    ensure!(
+        password.chars().count() <= MAX_PASSWORD,
+        "the password is longer than {MAX_PASSWORD} characters"
+    );
+    let user = User {
+        name: name.to_owned(),
+        nt_hash: weir_smb::ntlm::nt_hash(&password),
+        identity,
+    };
+    let Identity { unix, .. } = &user.identity;
+    let numbers = format!("uid {}, gid {}", unix.uid, unix.gid);
+    match there {
+        Some(at) => users[at] = user,
+        None => users.push(user),
+    }
+    write(&args.data, &users)?;
+    println!(
+        "{name} ({numbers}) may log on over SMB{}",
+        known(&args.data)
+    );
+    Ok(())
+}
+
+/// As whom a new user acts: by the options, or as this machine's user of the same name.
+fn identity(args: &CreateUser) -> Result<Identity> {
+    if let Some(uid) = args.uid {
+        return Ok(Identity::unix(
+            uid,
+            args.gid.unwrap_or(uid),
+            Groups::default(),
+        ));
+    }
+    let name = CString::new(args.name.as_str()).context("the name has a zero in it")?;
+    match users::of_name(&name) {
+        Some(identity) => Ok(identity),
+        None => bail!(
+            "this machine has no user {}: --uid and --gid say as whom the new one acts",
+            args.name
+        ),
+    }
+}
+
+/// Has a running server read the users again; what that means for the user.
+fn known(data: &Path) -> &'static str {
+    match control::ask(data, RELOAD) {
+        Ok(_) => "",
+        Err(_) => ", from the server's next start on",
+    }
+}
+
+/// Reads a password: without echo from a terminal, else the first line of the standard input.
+fn password(name: &str) -> Result<String> {
+    let stdin = io::stdin();
+    let hidden = stdin.is_terminal().then(|| {
+        eprint!("password of {name}: ");
+        let _ = io::stderr().flush();
+        Hidden::new()
+    });
+    let mut line = String::new();
+    stdin
+        .lock()
+        .read_line(&mut line)
+        .context("reading the password")?;
+    if hidden.is_some() {
+        eprintln!();
+    }
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// A terminal that does not show what is typed, for as long as this lives.
+struct Hidden(Option<libc::termios>);
+
+impl Hidden {
+    fn new() -> Hidden {
+        let mut old = std::mem::MaybeUninit::uninit();
+        // SAFETY: the call fills the place that it is passed, or fails.
+        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, old.as_mut_ptr()) } != 0 {
+            return Hidden(None);
+        }
+        // SAFETY: it was filled.
+        let old = unsafe { old.assume_init() };
+        let mut quiet = old;
+        quiet.c_lflag &= !libc::ECHO;
+        // SAFETY: the settings are those of this terminal but for one flag.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const quiet) };
+        Hidden(Some(old))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        if let Some(old) = &self.0 {
+            // SAFETY: these are the settings that the terminal had.
+            unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, old) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = |name: &str, gids: &[u32]| User {
+            name: name.to_owned(),
+            nt_hash: weir_smb::ntlm::nt_hash(name),
+            identity: Identity::unix(7, 8, Groups::from(gids)),
+        };
+        let all = [user("Alice", &[]), user("bob müller", &[1, 2, 3])];
+        write(folder.path(), &all).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), all);
+        let accounts = Accounts::open(folder.path()).unwrap();
+        assert_eq!(*accounts.find("ALICE").unwrap(), all[0]);
+        assert!(accounts.find("carol").is_none());
+        // A server sees what changed when it is asked to.
+        write(folder.path(), &all[1..]).unwrap();
+        assert!(accounts.find("alice").is_some());
+        assert_eq!(accounts.reload().unwrap(), 1);
+        assert!(accounts.find("alice").is_none());
+        for damaged in ["x", "a\t1\t2", "a\t1\t\tff", "a\t1\t2\tzz", "\t1\t2\t00"] {
+            std::fs::write(folder.path().join(FILE), damaged).unwrap();
+            assert!(read(folder.path()).is_err(), "{damaged}");
+        }
+    }
+}
