@@ -116,6 +116,22 @@ impl ReplyBuf {
         }
     }
 
+    /// The reply with another head, which begins with room for the record mark; its data follow as before. It counts as the
+    /// same; if the log fails, it becomes SYSTEM_ERR.
+    pub(crate) fn reheaded(self, head: Vec<u8>) -> ReplyBuf {
+        ReplyBuf {
+            done: self.done,
+            more: self.more,
+            ..ReplyBuf::with_payload(head, self.payload, None)
+        }
+    }
+
+    /// The message without its record mark: what is encoded, and the data that follow.
+    pub(crate) fn parts(&self) -> (&[u8], Option<&Payload>) {
+        let head = self.head.get(MARK_BYTES..).unwrap_or_default();
+        (head, self.payload.as_deref())
+    }
+
     /// Says what the reply counts as.
     pub(crate) fn count_as(&mut self, done: Done) {
         self.done = Some(done);
@@ -173,9 +189,13 @@ impl ReplyBuf {
 
     /// The message without its record mark: for a datagram transport.
     pub fn message(&self) -> Vec<u8> {
-        let mut slices = Vec::new();
-        self.slices(MARK_BYTES, &mut slices);
-        slices.iter().flat_map(|s| s.iter().copied()).collect()
+        let (head, payload) = self.parts();
+        let mut message = Vec::with_capacity(self.len());
+        message.extend_from_slice(head);
+        if let Some(payload) = payload {
+            payload.flatten(&mut message);
+        }
+        message
     }
 
     /// The transaction id of the call that this is the reply to.

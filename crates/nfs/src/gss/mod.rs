@@ -331,33 +331,39 @@ impl Seal {
 
     /// The reply with a verifier, and its results protected as the call's arguments were (RFC 2203 §5.3.3.2).
     fn seal(&self, reply: ReplyBuf) -> Option<ReplyBuf> {
-        let message = reply.message();
-        let Some((xid, stat, results)) = wire::accepted(&message) else {
+        let (head, payload) = reply.parts();
+        let Some((xid, stat, results)) = wire::accepted(head) else {
             return Some(reply);
         };
         let number = self.sequence.to_be_bytes();
-        let (verifier, protected) = self.context.with(self.copy, |p| {
+        if stat != 0 || self.protect == Protect::None {
+            // The verifier says nothing of the results: data stay where they are.
+            let verifier = self.context.with(self.copy, |p| p.mic(&number))?;
+            let mut out = ReplyBuf::start(256 + results.len());
+            wire::put_head(&mut out, (xid, stat), &verifier);
+            out.extend_from_slice(results);
+            return Some(reply.reheaded(out));
+        }
+        let mut body = Vec::with_capacity(number.len() + reply.len());
+        body.extend_from_slice(&number);
+        body.extend_from_slice(results);
+        if let Some(payload) = payload {
+            payload.flatten(&mut body);
+        }
+        let (verifier, (body, mic)) = self.context.with(self.copy, |p| {
             let verifier = p.mic(&number)?;
-            if stat != 0 || self.protect == Protect::None {
-                return Some((verifier, None));
-            }
-            let body = [&number[..], results].concat();
-            let sealed = match self.protect {
+            let protected = match self.protect {
                 Protect::Privacy => (p.wrap(&body)?, None),
                 _ => {
                     let mic = p.mic(&body)?;
                     (body, Some(mic))
                 }
             };
-            Some((verifier, Some(sealed)))
+            Some((verifier, protected))
         })?;
-        let room = protected.as_ref().map_or(results.len(), |p| p.0.len());
-        let mut out = ReplyBuf::start(256 + room);
+        let mut out = ReplyBuf::start(256 + body.len());
         wire::put_head(&mut out, (xid, stat), &verifier);
-        match protected {
-            None => out.extend_from_slice(results),
-            Some((body, mic)) => wire::put_protected(&mut out, &body, mic.as_deref()),
-        }
+        wire::put_protected(&mut out, &body, mic.as_deref());
         Some(reply.replaced(out))
     }
 }
