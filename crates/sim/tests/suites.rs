@@ -54,7 +54,7 @@ fn a_request_of_a_persistent_session_was_carried_out_once() {
 
 #[test]
 fn clients_keep_what_they_were_granted_over_crashes_and_no_other_gets_it() {
-    run("nfs4-state", 60);
+    run("nfs4-state", 25);
 }
 
 #[test]
