@@ -52,6 +52,25 @@ fn one<'f>(findings: &'f [Finding], rule: &str, subject: &str) -> &'f Finding {
 }
 
 #[test]
+fn what_protection_costs_is_a_hint_about_the_mounts_that_have_it() {
+    let mut facts = facts("debian-12-linux-6.1");
+    assert_eq!(facts.mounts[1].options["sec"], "sys");
+    assert!(rules::all(&facts).iter().all(|f| f.rule != "protection"));
+    for (flavour, what) in [("krb5i", "summed"), ("krb5p", "encrypted")] {
+        let options = &mut facts.mounts[1].options;
+        options.insert("sec".to_owned(), flavour.to_owned());
+        let found = rules::all(&facts);
+        let hint = one(&found, "protection", "/m2");
+        assert_eq!(hint.severity, Severity::Hint);
+        assert!(hint.seen.contains(what), "{}", hint.seen);
+        assert!(hint.fix.changes.is_empty() && !hint.fix.advice.is_empty());
+    }
+    let options = &mut facts.mounts[1].options;
+    options.insert("sec".to_owned(), "krb5".to_owned());
+    assert!(rules::all(&facts).iter().all(|f| f.rule != "protection"));
+}
+
+#[test]
 fn a_kernel_that_was_captured() {
     let facts = facts("debian-12-linux-6.1");
     assert_eq!(facts.mounts.len(), 2);

@@ -15,6 +15,7 @@
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
 //! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
 //! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
+//! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
 //!
@@ -554,6 +555,16 @@ fn nfs4(page: &mut Page, service: &Service) {
     let family = "weir_nfs4_slots";
     page.family(family, "gauge", "Slots of all sessions of NFSv4.");
     page.sample(family, &[], counts.slots);
+    let family = "weir_nfs4_states";
+    page.family(family, "gauge", "What clients of NFSv4 have.");
+    for (kind, count) in [
+        ("open", counts.states.opens),
+        ("lock_owner", counts.states.lock_owners),
+        ("delegation", counts.states.delegations),
+        ("revoked", counts.states.revoked),
+    ] {
+        page.sample(family, &[("kind", kind)], count);
+    }
     if let Some(gss) = service.gss() {
         let family = "weir_security_contexts";
         page.family(family, "gauge", "Users established by Kerberos.");

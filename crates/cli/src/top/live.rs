@@ -122,13 +122,17 @@ fn frame_of(frame: &mut Frame<'_>, view: &View, screen: &mut Screen, trouble: &s
             .saturating_add(FRAME)
     };
     let third = (middle.height / 3).max(FRAME + 1);
+    let last = match screen.focus {
+        Pane::Operations => Pane::Operations,
+        _ => Pane::Clients,
+    };
     let parts = [
         Constraint::Length(wanted(Pane::Pools).min(third)),
         Constraint::Fill(1),
-        Constraint::Length(wanted(Pane::Clients).min(third)),
+        Constraint::Length(wanted(last).min(third)),
     ];
     let areas: [Rect; 3] = Layout::vertical(parts).areas(middle);
-    for (each, area) in Pane::ALL.into_iter().zip(areas) {
+    for (each, area) in [Pane::Pools, Pane::Volumes, last].into_iter().zip(areas) {
         pane(frame, area, each, view, screen);
     }
 }
@@ -309,6 +313,10 @@ mod tests {
             ] {
                 assert!(seen.contains(part), "{part} at {size:?}:\n{seen}");
             }
+            screen.focus = Pane::Operations;
+            let operations = drawn(&view, &mut screen, "", size);
+            assert!(operations.contains("nfsv3 READ"), "{operations}");
+            assert!(!operations.contains("127.0.0.1"), "{operations}");
             let trouble = drawn(&view, &mut screen, "cannot reach it", size);
             assert!(trouble.starts_with("cannot reach it\n"));
             assert!(trouble.contains("flexp/f1"), "the last view stays");

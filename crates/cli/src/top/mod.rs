@@ -185,10 +185,10 @@ fn time(seconds: f64) -> String {
 }
 
 /// What the server does as a whole, in parts.
-fn summary(view: &View) -> [String; 4] {
+fn summary(view: &View) -> Vec<String> {
     const MIB: f64 = 1048576.0;
     let sum = |of: fn(&Row) -> f64| view.volumes.iter().map(of).sum::<f64>();
-    [
+    let mut parts = vec![
         format!(
             "read {}, write {}",
             bytes(sum(|row| row.read), false),
@@ -202,7 +202,15 @@ fn summary(view: &View) -> [String; 4] {
             view.held.1 / MIB
         ),
         format!("{:.2} cores, {:.0} MiB", view.cores, view.resident / MIB),
-    ]
+    ];
+    let nfs4 = &view.nfs4;
+    if nfs4.clients > 0.0 {
+        parts.push(format!(
+            "NFSv4: {:.0} clients, {:.0} sessions with {:.0} slots, {:.0} opens, {:.0} delegations, {:.1} recalls/s",
+            nfs4.clients, nfs4.sessions, nfs4.slots, nfs4.opens, nfs4.delegations, nfs4.recalls
+        ));
+    }
+    parts
 }
 
 fn table(view: &View, choice: &Choice) -> String {
@@ -210,6 +218,7 @@ fn table(view: &View, choice: &Choice) -> String {
         ("pool", Pane::Pools),
         ("volume", Pane::Volumes),
         ("client", Pane::Clients),
+        ("operation", Pane::Operations),
     ];
     let headers = WIDE
         .iter()
@@ -282,6 +291,29 @@ mod tests {
             "volume bytes",
         ] {
             assert!(line.contains(part), "{part}: {line}");
+        }
+        let with_nfs4 = View {
+            nfs4: view::Nfs4 {
+                clients: 2.0,
+                sessions: 3.0,
+                slots: 192.0,
+                opens: 70.0,
+                delegations: 5.0,
+                recalls: 0.5,
+            },
+            operations: vec![Row {
+                name: "nfsv4 OPEN".into(),
+                ops: 9.0,
+                ..Row::default()
+            }],
+            ..view.clone()
+        };
+        let text_of = table(&with_nfs4, &Choice::default());
+        for part in [
+            "2 clients, 3 sessions with 192 slots, 70 opens, 5 delegations, 0.5 recalls/s",
+            "operation  nfsv4 OPEN",
+        ] {
+            assert!(text_of.contains(part), "{part}: {text_of}");
         }
         assert_eq!(time(f64::INFINITY), "> 17 s");
         assert_eq!(bytes(20_971_520.0, true), "20.0M");

@@ -15,11 +15,13 @@ pub enum Pane {
     Volumes,
     /// Client addresses, one a row.
     Clients,
+    /// Operations of all protocols, one a row; at the place of the clients while it has the keys.
+    Operations,
 }
 
 impl Pane {
     /// From top to bottom.
-    pub const ALL: [Pane; 3] = [Pane::Pools, Pane::Volumes, Pane::Clients];
+    pub const ALL: [Pane; 4] = [Pane::Pools, Pane::Volumes, Pane::Clients, Pane::Operations];
 
     /// The title on the screen.
     pub fn title(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Pane {
             Pane::Pools => "Pools",
             Pane::Volumes => "Volumes",
             Pane::Clients => "Clients",
+            Pane::Operations => "Operations",
         }
     }
 
@@ -36,6 +39,7 @@ impl Pane {
             Pane::Pools => &view.pools,
             Pane::Volumes => &view.volumes,
             Pane::Clients => &view.clients,
+            Pane::Operations => &view.operations,
         }
     }
 
@@ -135,9 +139,9 @@ pub struct Screen {
     pub zoomed: bool,
     /// Whether keys write the filter.
     pub typing: bool,
-    offsets: [usize; 3],
+    offsets: [usize; Pane::ALL.len()],
     /// Rows that each table had room for when it was drawn.
-    room: [usize; 3],
+    room: [usize; Pane::ALL.len()],
 }
 
 impl Screen {
@@ -148,8 +152,8 @@ impl Screen {
             focus: Pane::Volumes,
             zoomed: false,
             typing: false,
-            offsets: [0; 3],
-            room: [0; 3],
+            offsets: [0; Pane::ALL.len()],
+            room: [0; Pane::ALL.len()],
         }
     }
 
@@ -196,8 +200,10 @@ impl Screen {
             KeyCode::PageUp => *offset = offset.saturating_sub(page),
             KeyCode::Home | KeyCode::Char('g') => *offset = 0,
             KeyCode::End | KeyCode::Char('G') => *offset = usize::MAX,
-            KeyCode::Tab | KeyCode::Right => self.focus = Pane::ALL[(at + 1) % 3],
-            KeyCode::BackTab | KeyCode::Left => self.focus = Pane::ALL[(at + 2) % 3],
+            KeyCode::Tab | KeyCode::Right => self.focus = Pane::ALL[(at + 1) % Pane::ALL.len()],
+            KeyCode::BackTab | KeyCode::Left => {
+                self.focus = Pane::ALL[(at + Pane::ALL.len() - 1) % Pane::ALL.len()];
+            }
             KeyCode::Char('s') => self.choice.sort = self.choice.sort.next(),
             KeyCode::Char('i') => self.choice.hide_idle = !self.choice.hide_idle,
             KeyCode::Char('z') | KeyCode::Enter => self.zoomed = !self.zoomed,
@@ -286,6 +292,12 @@ mod tests {
         assert_eq!(screen.focus, Pane::Clients);
         press(&mut screen, "G");
         assert_eq!(screen.offset(Pane::Clients, 3, 10), 0);
+        press(&mut screen, "\t");
+        assert_eq!(screen.focus, Pane::Operations);
+        screen.key(KeyCode::BackTab.into());
+        assert_eq!(screen.focus, Pane::Clients);
+        press(&mut screen, "\t\t");
+        assert_eq!(screen.focus, Pane::Pools);
     }
 
     #[test]

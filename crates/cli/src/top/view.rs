@@ -80,12 +80,33 @@ pub struct View {
     pub volumes: Vec<Row>,
     /// Clients, the busiest first.
     pub clients: Vec<Row>,
+    /// Operations of all volumes by protocol and name, the busiest first.
+    pub operations: Vec<Row>,
+    /// What NFSv4 has.
+    pub nfs4: Nfs4,
     /// Memory of requests that wait, in bytes, and how much that may be.
     pub held: (f64, f64),
     /// Processor time of the server, in cores.
     pub cores: f64,
     /// Its memory in bytes.
     pub resident: f64,
+}
+
+/// What clients of NFSv4 have.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Nfs4 {
+    /// Clients, those that are silent included.
+    pub clients: f64,
+    /// Their sessions.
+    pub sessions: f64,
+    /// The slots of all sessions.
+    pub slots: f64,
+    /// Their opens.
+    pub opens: f64,
+    /// Their delegations.
+    pub delegations: f64,
+    /// Delegations recalled a second.
+    pub recalls: f64,
 }
 
 /// What makes a series: its name and labels.
@@ -158,6 +179,8 @@ pub fn between(before: &Look, now: &Look) -> View {
     let mut volumes: BTreeMap<(String, String), Row> = BTreeMap::new();
     let mut pools: BTreeMap<String, Row> = BTreeMap::new();
     let mut clients: BTreeMap<String, Row> = BTreeMap::new();
+    let mut operations: BTreeMap<String, (Row, Buckets)> = BTreeMap::new();
+    let operation = |s: &Sample| format!("{} {}", s.label("protocol"), s.label("operation"));
     let mut buckets: BTreeMap<(String, String), Buckets> = BTreeMap::new();
     let mut buckets_of_pools: BTreeMap<String, Buckets> = BTreeMap::new();
     let mut buckets_of_clients: BTreeMap<String, Buckets> = BTreeMap::new();
@@ -172,11 +195,18 @@ pub fn between(before: &Look, now: &Look) -> View {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         let key = || (pool.to_owned(), name.to_owned());
         match s.name.as_str() {
-            "weir_operation_seconds_count" => volumes.entry(key()).or_default().ops += rate(s),
-            "weir_operation_seconds_sum" => volumes.entry(key()).or_default().mean += rate(s),
+            "weir_operation_seconds_count" => {
+                volumes.entry(key()).or_default().ops += rate(s);
+                operations.entry(operation(s)).or_default().0.ops += rate(s);
+            }
+            "weir_operation_seconds_sum" => {
+                volumes.entry(key()).or_default().mean += rate(s);
+                operations.entry(operation(s)).or_default().0.mean += rate(s);
+            }
             "weir_operation_seconds_bucket" => {
                 let of_pool = buckets_of_pools.entry(pool.to_owned()).or_default();
-                for of in [buckets.entry(key()).or_default(), of_pool] {
+                let of_operation = &mut operations.entry(operation(s)).or_default().1;
+                for of in [buckets.entry(key()).or_default(), of_pool, of_operation] {
                     *of.entry(bound_of(s)).or_default() += rate(s);
                 }
             }
@@ -186,6 +216,12 @@ pub fn between(before: &Look, now: &Look) -> View {
                 *of.entry(bound_of(s)).or_default() += rate(s);
             }
             "weir_operation_bytes_total" => {
+                let of = &mut operations.entry(operation(s)).or_default().0;
+                match s.label("operation") {
+                    "READ" => of.read += rate(s),
+                    _ => of.written += rate(s),
+                }
+                of.bytes += rate(s);
                 let row = volumes.entry(key()).or_default();
                 match s.label("operation") {
                     "READ" => row.read += rate(s),
@@ -234,6 +270,15 @@ pub fn between(before: &Look, now: &Look) -> View {
                     row.throttled = held_on(name, bound.get(&(pool, name)));
                 }
             }
+            "weir_nfs4_clients" => view.nfs4.clients += s.value,
+            "weir_nfs4_sessions" => view.nfs4.sessions = s.value,
+            "weir_nfs4_slots" => view.nfs4.slots = s.value,
+            "weir_nfs4_states" => match s.label("kind") {
+                "open" => view.nfs4.opens = s.value,
+                "delegation" => view.nfs4.delegations = s.value,
+                _ => {}
+            },
+            "weir_recalls_total" if s.label("result") == "recalled" => view.nfs4.recalls = rate(s),
             "weir_held_bytes" => view.held.0 = s.value,
             "weir_held_bytes_limit" => view.held.1 = s.value,
             "weir_process_cpu_seconds_total" => view.cores = rate(s),
@@ -278,10 +323,20 @@ pub fn between(before: &Look, now: &Look) -> View {
             .map_or(0.0, |b| quantile(b, 0.99));
         view.clients.push(Row { name, ..row });
     }
+    for (name, (mut row, buckets)) in operations {
+        row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        row.p99 = quantile(&buckets, 0.99);
+        view.operations.push(Row { name, ..row });
+    }
     abridge(view.pools.iter_mut().map(|row| &mut row.pool));
     abridge(view.volumes.iter_mut().map(|row| &mut row.pool));
     abridge(view.volumes.iter_mut().map(|row| &mut row.name));
-    for rows in [&mut view.pools, &mut view.volumes, &mut view.clients] {
+    for rows in [
+        &mut view.pools,
+        &mut view.volumes,
+        &mut view.clients,
+        &mut view.operations,
+    ] {
         // An operation weighs as much as a block.
         let weight = |row: &Row| row.bytes + row.ops * 4096.0 + row.queue;
         rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));

@@ -26,6 +26,7 @@ const OPTION_RULES: &[OptionRule] = &[
     options::datagrams,
     options::local_locks,
     options::timeouts,
+    options::protection,
     sizes::transfer,
     smb::channels,
     smb::dialect,

@@ -17,7 +17,7 @@
 use super::args::{CreateSession, ExchangeId};
 use super::persistent;
 use super::session::Session;
-use super::state::{DELEGATIONS, States};
+use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;
 use super::types::SessionId;
 use crate::connection::ConnInfo;
@@ -244,6 +244,8 @@ pub struct Counts {
     pub sessions: usize,
     /// Slots of all sessions.
     pub slots: u64,
+    /// What all clients have open, locked and delegated.
+    pub states: StateCounts,
 }
 
 /// All clients and sessions.
@@ -288,11 +290,17 @@ impl Registry {
     /// Clients, sessions and slots at this moment.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for client in self.table.lock().clients.values() {
+        let clients: Vec<Arc<Client>> = self.table.lock().clients.values().cloned().collect();
+        for client in clients {
             match client.is_courteous() {
                 true => counts.courteous += 1,
                 false => counts.clients += 1,
             }
+            let states = client.states.read().counts();
+            counts.states.opens += states.opens;
+            counts.states.lock_owners += states.lock_owners;
+            counts.states.delegations += states.delegations;
+            counts.states.revoked += states.revoked;
         }
         for session in self.sessions.read().values() {
             counts.sessions += 1;

@@ -50,6 +50,7 @@ pub use client::Counts;
 pub(crate) use numbers::OPERATIONS;
 pub(crate) use serve::{Nfs4, Parts};
 pub(crate) use session::Session;
+pub use state::StateCounts;
 
 use crate::xdr::Reader;
 

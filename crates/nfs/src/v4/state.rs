@@ -223,6 +223,19 @@ pub struct States {
     revoked: HashMap<u32, (Status, usize)>,
 }
 
+/// How many states of each kind there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    /// Opens.
+    pub opens: usize,
+    /// Lock owners with a state.
+    pub lock_owners: usize,
+    /// Delegations.
+    pub delegations: usize,
+    /// Revoked, and not freed by their clients yet.
+    pub revoked: usize,
+}
+
 /// A state that was revoked and is freed.
 pub struct Freed {
     /// What the client got for it.
@@ -234,6 +247,16 @@ pub struct Freed {
 }
 
 impl States {
+    /// How many there are.
+    pub fn counts(&self) -> StateCounts {
+        StateCounts {
+            opens: self.opens.len(),
+            lock_owners: self.locks.len(),
+            delegations: self.delegations.len(),
+            revoked: self.revoked.len(),
+        }
+    }
+
     /// Nothing, of the client with this number.
     pub fn new(start: u32, client: u32) -> States {
         States {
