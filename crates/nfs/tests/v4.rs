@@ -770,14 +770,6 @@ fn files_are_copied_within_the_server() {
     assert_eq!(c.status(&ops), 10_004, "NOTSUPP between servers");
 }
 
-/// `fattr4` of an ACL: entries of type, flags, mask and name.
-fn acl(entries: &[(u32, u32, u32, &[u8])]) -> X {
-    let x = X::new().u(entries.len() as u32);
-    entries.iter().fold(x, |x, (kind, flags, mask, who)| {
-        x.u(*kind).u(*flags).u(*mask).o(who)
-    })
-}
-
 #[test]
 fn lists_decide_over_every_protocol_and_follow_the_mode() {
     const READ: u32 = 1;

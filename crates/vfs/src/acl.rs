@@ -10,7 +10,11 @@
 //!   entries for named users and groups no more of reading, writing and executing than the group has (§6.4.1.1). So `chmod
 //!   go=` closes a file whatever its list said.
 //!
-//! Entries that are inherited are not taken: a list concerns one file.
+//! - **Making a file** in a directory whose list has entries that are passed on gives the file a list of those (§6.4.3). The mode that it is
+//!   made with limits them, and stands for owner, group or others if no entry for that class is passed on. The umask counts only for
+//!   these (RFC 8275 §3): what a directory passes on is what its owner wants, whatever the umask of who makes files there.
+//! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An entry of which both is true becomes two when
+//!   the mode is set: one that is passed on as it was, and one for the directory, which the mode limits.
 
 use crate::identity::Creds;
 use weir_volume::Attr;
@@ -42,6 +46,20 @@ pub mod mask {
     pub(super) const ALWAYS: u32 = 0x80 | 0x2_0000;
 }
 
+/// Flags of an entry (RFC 8881 §6.2.1.4): to what is made in a directory it is passed on.
+pub mod flags {
+    /// To files.
+    pub const FILE: u8 = 0x1;
+    /// To directories.
+    pub const DIRECTORY: u8 = 0x2;
+    /// By those directories no further.
+    pub const NO_PROPAGATE: u8 = 0x4;
+    /// It does not concern the directory itself.
+    pub const INHERIT_ONLY: u8 = 0x8;
+    /// All that there are.
+    pub const ALL: u8 = 0xf;
+}
+
 /// Whom an entry concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Principal {
@@ -66,6 +84,43 @@ pub struct Entry {
     pub who: Principal,
     /// Bits of an access mask.
     pub mask: u32,
+    /// Bits of [`flags`]; none in the list of anything but a directory.
+    pub flags: u8,
+}
+
+impl Entry {
+    /// Whether it is passed on.
+    fn is_inheritable(&self) -> bool {
+        self.flags & (flags::FILE | flags::DIRECTORY) != 0
+    }
+
+    /// Whether it concerns the object whose list has it.
+    fn is_effective(&self) -> bool {
+        self.flags & flags::INHERIT_ONLY == 0
+    }
+
+    /// The same for what is made in the directory alone.
+    fn passed_on(self) -> Entry {
+        Entry {
+            flags: self.flags | flags::INHERIT_ONLY,
+            ..self
+        }
+    }
+
+    /// The same for the object alone. What it allows of reading, writing and executing is no more than `most` if it is for a
+    /// named user or group.
+    fn limited(self, most: u32) -> Entry {
+        let named = matches!(self.who, Principal::User(_) | Principal::NamedGroup(_));
+        let mask = match self.allows && named {
+            true => self.mask & (most | !DATA),
+            false => self.mask,
+        };
+        Entry {
+            mask,
+            flags: 0,
+            ..self
+        }
+    }
 }
 
 /// An access control list.
@@ -74,7 +129,9 @@ pub struct Acl(pub Vec<Entry>);
 
 /// Version of the stored form, its first byte.
 const VERSION: u8 = 1;
-/// Bytes of a stored entry: allows, kind of principal, two of zero, mask, id.
+/// Entries of a stored list at most: of those set each may have become two, and the mode has up to five.
+const MAX_STORED: usize = 2 * MAX_ENTRIES + 5;
+/// Bytes of a stored entry: allows, kind of principal, flags, zero, mask, id.
 const ENTRY: usize = 12;
 
 /// Bits that belong to a class of the mode.
@@ -105,7 +162,7 @@ impl Acl {
                 Principal::User(id) => (3, id),
                 Principal::NamedGroup(id) => (4, id),
             };
-            out.extend([u8::from(entry.allows), kind, 0, 0]);
+            out.extend([u8::from(entry.allows), kind, entry.flags, 0]);
             out.extend(entry.mask.to_le_bytes());
             out.extend(id.to_le_bytes());
         }
@@ -117,7 +174,7 @@ impl Acl {
         let (VERSION, entries) = bytes.split_first().map(|(v, rest)| (*v, rest))? else {
             return None;
         };
-        if entries.len() % ENTRY != 0 || entries.len() / ENTRY > MAX_ENTRIES {
+        if entries.len() % ENTRY != 0 || entries.len() / ENTRY > MAX_STORED {
             return None;
         }
         let word = |at: &[u8]| Some(u32::from_le_bytes(at.try_into().ok()?));
@@ -135,6 +192,7 @@ impl Acl {
                 allows: *bytes.first()? != 0,
                 who,
                 mask: word(bytes.get(4..8)?)?,
+                flags: *bytes.get(2)? & flags::ALL,
             })
         };
         entries
@@ -146,7 +204,8 @@ impl Acl {
 
     fn decided(&self, concerns: impl Fn(Principal) -> bool) -> u32 {
         let (mut open, mut granted) = (mask::ALL, 0);
-        for entry in self.0.iter().filter(|entry| concerns(entry.who)) {
+        let effective = self.0.iter().filter(|entry| entry.is_effective());
+        for entry in effective.filter(|entry| concerns(entry.who)) {
             let decides = entry.mask & open;
             if entry.allows {
                 granted |= decides;
@@ -186,21 +245,32 @@ impl Acl {
     /// The list after the mode was set.
     #[must_use]
     pub fn under(&self, mode: u32, directory: bool) -> Acl {
+        self.limited(mode, mode, directory)
+    }
+
+    /// The list with what `mode` allows in the place of entries for owner, group and everyone, and with no more for named users
+    /// and groups than the group has in `most`.
+    fn limited(&self, mode: u32, most: u32, directory: bool) -> Acl {
         let [owner, group, others] = [6, 3, 0].map(|shift| of_mode(mode >> shift & 7, directory));
+        let most = of_mode(most >> 3 & 7, directory);
         let named = |who| matches!(who, Principal::User(_) | Principal::NamedGroup(_));
-        let kept = self.0.iter().filter(|entry| named(entry.who)).copied();
-        let mut entries: Vec<Entry> = kept
-            .map(|entry| match entry.allows {
-                true => Entry {
-                    mask: entry.mask & (group | !DATA),
-                    ..entry
-                },
-                false => entry,
-            })
-            .collect();
+        let mut entries = Vec::with_capacity(self.0.len() + 5);
+        for entry in &self.0 {
+            if entry.is_inheritable() {
+                entries.push(entry.passed_on());
+            }
+            if entry.is_effective() && named(entry.who) {
+                entries.push(entry.limited(most));
+            }
+        }
         let mut put = |allows, who, mask| {
             if mask != 0 {
-                entries.push(Entry { allows, who, mask });
+                entries.push(Entry {
+                    allows,
+                    who,
+                    mask,
+                    flags: 0,
+                });
             }
         };
         // One class of the mode applies: what a later one would give is denied before.
@@ -211,6 +281,50 @@ impl Acl {
         put(true, Principal::Group, group);
         put(true, Principal::Everyone, others | mask::ALWAYS);
         Acl(entries)
+    }
+
+    /// Whether anything is passed on.
+    pub fn is_inheritable(&self) -> bool {
+        self.0.iter().any(Entry::is_inheritable)
+    }
+
+    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None` if nothing is passed on to it.
+    pub fn inherited(&self, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
+        let wanted = match directory {
+            true => flags::DIRECTORY,
+            false => flags::FILE,
+        };
+        let onwards = |entry: &Entry| match directory && entry.flags & flags::NO_PROPAGATE == 0 {
+            true => entry.flags & (flags::FILE | flags::DIRECTORY),
+            false => 0,
+        };
+        let passed = self.0.iter().filter(|entry| entry.is_inheritable());
+        let passed = passed.filter_map(|entry| {
+            let concerns = entry.flags & wanted != 0;
+            let flags = match (onwards(entry), concerns) {
+                (0, false) => return None,
+                (flags, true) => flags,
+                (flags, false) => flags | flags::INHERIT_ONLY,
+            };
+            Some(Entry { flags, ..*entry })
+        });
+        let list = Acl(passed.collect());
+        if list.0.is_empty() {
+            return None;
+        }
+        let effective = |class| list.0.iter().any(|e| e.is_effective() && e.who == class);
+        let given = list.mode();
+        let classes = [
+            (Principal::Owner, 0o700),
+            (Principal::Group, 0o070),
+            (Principal::Everyone, 0o007),
+        ];
+        let bits = classes.map(|(class, bits)| match effective(class) {
+            true => given & mode & bits,
+            false => mode & !umask & bits,
+        });
+        let [owner, group, others] = bits;
+        Some(list.limited(owner | group | others, mode, directory))
     }
 }
 
@@ -254,7 +368,12 @@ mod tests {
 
     #[test]
     fn the_first_entry_that_concerns_a_bit_decides() {
-        let entry = |allows, who, mask| Entry { allows, who, mask };
+        let entry = |allows, who, mask| Entry {
+            allows,
+            who,
+            mask,
+            flags: 0,
+        };
         let acl = Acl(vec![
             entry(false, Principal::User(11), mask::WRITE),
             entry(true, Principal::NamedGroup(30), mask::READ | mask::WRITE),
@@ -278,6 +397,7 @@ mod tests {
             allows: true,
             who: Principal::User(11),
             mask: mask::READ | mask::WRITE | mask::APPEND | mask::DELETE,
+            flags: 0,
         };
         let mut acl = Acl::of(0o640, false);
         acl.0.insert(0, allowed);
@@ -289,6 +409,86 @@ mod tests {
         assert_eq!(closed.0[0].mask, mask::DELETE, "what no mode says stays");
         // Again and again it grows no longer.
         assert_eq!(open.under(0o640, false).0.len(), acl.0.len());
+    }
+
+    /// What a file or directory gets that is made below a directory with this entry.
+    fn below(who: Principal, flags: u8, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
+        let mut acl = Acl::of(0o755, true);
+        let entry = Entry {
+            allows: true,
+            who,
+            mask: READS | WRITES,
+            flags,
+        };
+        acl.0.insert(0, entry);
+        acl.inherited(directory, mode, umask)
+    }
+
+    #[test]
+    fn entries_are_passed_on_as_their_flags_say() {
+        use flags::{DIRECTORY, FILE, INHERIT_ONLY, NO_PROPAGATE};
+        let user = Principal::User(11);
+        // The flags that the entry has below, and whether it is effective there.
+        let cases = [
+            (FILE, false, Some((0, true))),
+            (DIRECTORY, false, None),
+            (0, false, None),
+            (0, true, None),
+            (FILE | DIRECTORY | INHERIT_ONLY, false, Some((0, true))),
+            (FILE, true, Some((FILE, false))),
+            (FILE | NO_PROPAGATE, true, None),
+            (DIRECTORY, true, Some((DIRECTORY, true))),
+            (FILE | DIRECTORY, true, Some((FILE | DIRECTORY, true))),
+            (DIRECTORY | NO_PROPAGATE, true, Some((0, true))),
+            (DIRECTORY | NO_PROPAGATE, false, None),
+        ];
+        for (flags, directory, expected) in cases {
+            // Others have nothing by the mode.
+            let acl = below(user, flags, directory, 0o770, 0);
+            let seen = acl.as_ref().map(|acl| {
+                let own = acl.0.iter().filter(|e| e.who == user);
+                let passed = own.fold(0, |all, e| all | e.flags) & !INHERIT_ONLY;
+                let granted = acl.granted(&attr(0), &who(11, 99)) & WRITES;
+                (passed, granted == WRITES)
+            });
+            assert_eq!(seen, expected, "{flags:x} to a directory: {directory}");
+            if let Some(acl) = acl {
+                assert_eq!(Acl::decode(&acl.encode()), Some(acl.clone()));
+                // From one to the next it grows no longer, and no more is passed on.
+                let next = acl.inherited(true, 0o770, 0);
+                assert!(next.is_none_or(|next| next.0.len() <= acl.0.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_mode_limits_what_is_inherited_and_the_umask_what_is_not() {
+        use flags::FILE;
+        let inherited = |who, mode, umask| below(who, FILE, false, mode, umask).unwrap();
+        // For a named user the umask does not count, the mode does.
+        let named = inherited(Principal::User(11), 0o666, 0o027);
+        assert_eq!(named.mode(), 0o640);
+        assert_eq!(named.granted(&attr(0), &who(11, 99)) & DATA, READS | WRITES);
+        let closed = inherited(Principal::User(11), 0o600, 0);
+        assert_eq!(closed.granted(&attr(0), &who(11, 99)) & DATA, 0);
+        // A class that is passed on has no more than that, and no more than the mode.
+        for (class, asked, umask, mode) in [
+            (Principal::Owner, 0o777, 0o077, 0o600),
+            (Principal::Owner, 0o444, 0, 0o444),
+            (Principal::Group, 0o777, 0o077, 0o760),
+            (Principal::Everyone, 0o777, 0o077, 0o706),
+            (Principal::Everyone, 0o740, 0, 0o740),
+        ] {
+            let acl = inherited(class, asked, umask);
+            assert_eq!(acl.mode(), mode, "{class:?} {asked:o} under {umask:o}");
+        }
+        // Made with the mode that a directory passes on for itself, chmod leaves what is passed on.
+        let dir = below(Principal::User(11), FILE | flags::DIRECTORY, true, 0o777, 0).unwrap();
+        let closed = dir.under(0o700, true);
+        assert_eq!(closed.granted(&attr(0), &who(11, 99)) & DATA, 0);
+        let file = closed.inherited(false, 0o660, 0).unwrap();
+        assert_eq!(file.granted(&attr(0), &who(11, 99)) & DATA, READS | WRITES);
+        assert_eq!(closed.under(0o750, true).0.len(), closed.0.len() + 1);
     }
 
     #[test]

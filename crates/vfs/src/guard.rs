@@ -14,7 +14,7 @@ use crate::pipeline::{Changes, Charged, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::Reading;
 use weir_base::Ino;
-use weir_volume::{Attr, Change, Done, FileKind, Guard};
+use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr};
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Puts what the inode's list grants the caller in its attributes, if it has one.
@@ -86,6 +86,39 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
+    /// What is made in the directory `parent` with these attributes: the mode under the umask; or, if the directory's list has
+    /// entries that are passed on, the list that it is made with, and the mode that this comes to.
+    pub(crate) fn inherit(
+        &self,
+        cx: &mut EngineContext,
+        parent: &Attr,
+        kind: FileKind,
+        attrs: SetAttr,
+    ) -> Result<SetAttr, Halt> {
+        let mode = attrs.mode.unwrap_or(0);
+        if kind == FileKind::Symlink {
+            // Its mode says nothing.
+            return Ok(attrs);
+        }
+        let list = match parent.guard {
+            Guard::Mode => None,
+            Guard::Acl | Guard::Granted(_) => {
+                let directory = kind == FileKind::Directory;
+                let list = self.list(cx, parent)?;
+                list.inherited(directory, mode & 0o777, attrs.umask)
+            }
+        };
+        let mode = match &list {
+            Some(list) => mode & 0o7000 | list.mode(),
+            None => mode & !attrs.umask,
+        };
+        cx.list = list.map(|list| list.encode().into());
+        Ok(SetAttr {
+            mode: Some(mode),
+            ..attrs
+        })
+    }
+
     /// Sets list and mode of an inode together, unless others' claims forbid it.
     pub(crate) fn put_list(
         &self,
@@ -103,6 +136,20 @@ impl<A: AccessModel> Operand<'_, A> {
             },
             |_| self.ask_attributes(),
         )
+    }
+
+    /// The same as the first of two changes of one call, which is carried out when the second one is.
+    pub(crate) fn put_list_first(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        list: &[u8],
+        mode: u32,
+    ) -> Result<(), Halt> {
+        let call = cx.call.take();
+        let put = self.put_list(cx, ino, list, mode);
+        cx.call = call;
+        put.map(drop)
     }
 
     /// The access control list; of a file without one what its mode says.
@@ -123,7 +170,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.run(cx, |cx| {
             self.writable()?;
             let attr = self.attr(cx)?;
-            if attr.kind == FileKind::Symlink {
+            let passes_on = acl.is_inheritable() && attr.kind != FileKind::Directory;
+            if attr.kind == FileKind::Symlink || passes_on {
                 return Err(Error::Invalid.into());
             }
             if !owns(&attr, &self.who.unix) && !grants(&attr, mask::WRITE_ACL) {

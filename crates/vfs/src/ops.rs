@@ -323,7 +323,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
         let heard = self.pass_names(cx, &[(parent.ino, None)], None)?;
         let attrs = access::for_creation(&parent, &self.who.unix, kind, attrs);
-        Ok((attrs, heard))
+        Ok((self.inherit(cx, &parent, kind, attrs)?, heard))
     }
 
     /// Something was made in this directory.
@@ -635,7 +635,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 }
                 // First the list with the mode; the rest follows, and is durable after it.
                 guard = None;
-                self.put_list(cx, ino, &list, set.mode.unwrap_or(attr.mode))?;
+                self.put_list_first(cx, ino, &list, set.mode.unwrap_or(attr.mode))?;
             }
             passage::heard(
                 cx,
@@ -832,6 +832,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 None => Some(self.pass_names(cx, &[(dir, None)], None)?),
             };
             let attrs = access::for_creation(&parent, &self.who.unix, FileKind::Regular, attrs);
+            let attrs = self.inherit(cx, &parent, FileKind::Regular, attrs)?;
             let volume = self.volume();
             let done = passage::heard(
                 cx,

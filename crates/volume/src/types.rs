@@ -121,6 +121,8 @@ pub enum SetTime {
 pub struct SetAttr {
     /// Permission and special bits; bits above the low 12 are ignored.
     pub mode: Option<u32>,
+    /// Bits that the mode of what is made is without, unless its directory says otherwise. The volume itself ignores it.
+    pub umask: u32,
     /// User ID of the new owner.
     pub uid: Option<u32>,
     /// Group ID of the new owner.

@@ -9,7 +9,7 @@ use super::types::{self, Bitmap};
 use crate::xdr::{Put, Reader};
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
-use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, mask};
+use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags, mask};
 use weir_vfs::grace::LEASE;
 use weir_vfs::volume::{Attr, FileKind, SetAttr, SetTime, StatFs};
 
@@ -332,10 +332,11 @@ fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>) {
     out.put_u32(entries.len() as u32);
     for entry in entries {
         out.put_u32(u32::from(!entry.allows));
-        out.put_u32(match entry.who {
+        let group = match entry.who {
             Principal::Group | Principal::NamedGroup(_) => IDENTIFIER_GROUP,
             _ => 0,
-        });
+        };
+        out.put_u32(group | u32::from(entry.flags));
         out.put_u32(entry.mask);
         match entry.who {
             Principal::Owner => out.put_opaque(b"OWNER@"),
@@ -346,7 +347,7 @@ fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>) {
     }
 }
 
-/// Decodes an access control list. Entries that are inherited, or audit, are not taken.
+/// Decodes an access control list. Entries that audit are not taken.
 fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
     let xdr = |_| Status::BadXdr;
     let count = r.u32().map_err(xdr)?;
@@ -366,7 +367,8 @@ fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
             1 => false,
             _ => return Err(Status::AttrNotSupp),
         };
-        if flags & !IDENTIFIER_GROUP != 0 || mask & !mask::ALL != 0 {
+        let inherits = u32::from(flags::ALL);
+        if flags & !(IDENTIFIER_GROUP | inherits) != 0 || mask & !mask::ALL != 0 {
             return Err(Status::Inval);
         }
         let who = match name {
@@ -376,7 +378,12 @@ fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
             name if flags & IDENTIFIER_GROUP != 0 => Principal::NamedGroup(owner(name)?),
             name => Principal::User(owner(name)?),
         };
-        entries.push(Entry { allows, who, mask });
+        entries.push(Entry {
+            allows,
+            who,
+            mask,
+            flags: (flags & inherits) as u8,
+        });
     }
     Ok(Acl(entries))
 }
@@ -472,7 +479,8 @@ impl New {
         }
         if mask.has(MODE_UMASK) {
             let (value, umask) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
-            new.set.mode = Some(mode(value)? & !(umask & 0o777));
+            new.set.mode = Some(mode(value)?);
+            new.set.umask = umask & 0o777;
         }
         match r.rest().is_empty() {
             true => Ok(new),

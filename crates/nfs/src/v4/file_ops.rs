@@ -475,7 +475,8 @@ impl<'a> Run<'a> {
             true => operand.getattr(&mut self.c.cx)?.mode,
             false => 0,
         };
-        let set = new.over(mode);
+        let mut set = new.over(mode);
+        set.mode = set.mode.map(|mode| mode & !set.umask);
         match operand.setattr(&mut self.c.cx, charged, &set, None) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);

@@ -126,6 +126,14 @@ pub fn bitmap(x: X, numbers: &[u32]) -> X {
     x.u(3).u(words[0]).u(words[1]).u(words[2])
 }
 
+/// `fattr4` of an ACL: entries of type, flags, mask and name.
+pub fn acl(entries: &[(u32, u32, u32, &[u8])]) -> X {
+    let x = X::new().u(entries.len() as u32);
+    entries.iter().fold(x, |x, (kind, flags, mask, who)| {
+        x.u(*kind).u(*flags).u(*mask).o(who)
+    })
+}
+
 /// Results of a COMPOUND.
 pub struct Results {
     pub status: u32,

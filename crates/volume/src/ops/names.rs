@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
+use weir_base::limits::{MAX_LINKS, MAX_SYMLINK, MAX_VALUE};
 use weir_base::{Ino, Lsn, Poison};
 
 use crate::format::edit::Edits;
-use crate::format::record::{DirentRef, InodeRec};
+use crate::format::record::{DirentRef, InodeRec, flag, kind};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
 use crate::ops::directory::{Hit, Search, check_name, is_dots};
@@ -324,8 +324,13 @@ impl Volume {
         cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
-        new: NewInode<'_>,
+        mut new: NewInode<'_>,
     ) -> Result<Done<Created>, Stop> {
+        let list = cx.list.take();
+        if list.is_some() {
+            new.rec.flags |= flag::ACL;
+        }
+        let pieces = || list.iter().flat_map(|list| list.chunks(MAX_VALUE));
         if is_dots(name) {
             return Err(FsError::Exists.into());
         }
@@ -342,10 +347,14 @@ impl Volume {
             return Err(FsError::Exists.into());
         }
         self.writable()?;
-        let mut reservation = self.reserve(cx, NAME_BLOCKS)?;
-        self.core
+        let listed = list.as_ref().map_or(0, |list| list.len());
+        let mut reservation = self.reserve(cx, NAME_BLOCKS + pieces().count() as u64)?;
+        let target = new.target.map_or(0, |t| t.len() as u64);
+        let admitted = self
+            .core
             .schedule
-            .admit(SMALL_OP + new.target.map_or(0, |t| t.len() as u64))?;
+            .admit(SMALL_OP + target + 2 * listed as u64);
+        admitted?;
 
         let pass = self.enter()?;
         let mut st = parent.state.write();
@@ -374,11 +383,14 @@ impl Volume {
         };
         let mut edits = Edits::new(
             self.id,
-            2 * InodeRec::LEN + 64 + name.len() + new.target.map_or(0, <[u8]>::len),
+            2 * InodeRec::LEN + 64 + name.len() + new.target.map_or(0, <[u8]>::len) + listed,
         );
         edits.inode(ino, &new.rec);
         if let Some(target) = new.target {
             edits.symlink(ino, target);
+        }
+        for (sub, piece) in (0..).zip(pieces()) {
+            edits.side(ino, kind::ACL, sub, Some(piece));
         }
         edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
@@ -390,6 +402,11 @@ impl Volume {
             let delta = self.touch(&pass, &inode, &mut child, &mut reservation);
             delta.new = true;
             delta.symlink = new.target.map(Box::from);
+            for (sub, piece) in (0..).zip(pieces()) {
+                delta.put_side(kind::ACL, sub, Some(piece.into()));
+                let charge = reservation.take(1);
+                self.charge(delta, charge, ENTRY_BYTES + piece.len() as u64);
+            }
             self.attr_of(ino, &child)
         };
         self.table.insert_new(&inode);

@@ -24,6 +24,8 @@ pub struct EngineContext {
     pub now: Time,
     /// What the protocol knows the call by, if it must not be carried out twice: it becomes part of the log record.
     pub call: Option<CallKey>,
+    /// The access control list of what the operation makes.
+    pub list: Option<Box<[u8]>>,
     pins: Vec<(BlockPtr, Frame)>,
     bad: SmallVec<[BlockPtr; 1]>,
     roots: SmallVec<[Arc<RootState>; 1]>,
@@ -49,6 +51,7 @@ impl EngineContext {
         EngineContext {
             now,
             call: None,
+            list: None,
             pins: Vec::new(),
             bad: SmallVec::new(),
             roots: SmallVec::new(),
@@ -82,6 +85,7 @@ impl EngineContext {
             && !self.noted
             && self.ahead.is_none()
             && self.direct.is_none()
+            && self.list.is_none()
     }
 
     /// Whether the operation has taken its data: see [`Stop::Land`].
