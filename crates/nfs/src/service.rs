@@ -499,7 +499,11 @@ impl Service {
             };
         }
         let handle = match (call.program, call.version, call.procedure) {
-            (NFS_PROGRAM, 4, v4::COMPOUND) => self.nfs4.long(conn, call.args),
+            (NFS_PROGRAM, 4, v4::COMPOUND) => match self.nfs4.long(conn, call.args) {
+                Some(Ok(handle)) => Some(handle),
+                Some(Err(why)) => return Poll::Ready(Begin::Refuse(Nfs4::refused(&call, why))),
+                None => None,
+            },
             (NFS_PROGRAM, 3, procedure::WRITE) => {
                 v3::types::handle(&mut Reader::new(call.args)).ok()
             }

@@ -1,14 +1,17 @@
-//! What clients of NFSv4 are asked for when memory is short: slots, and delegations that they do not need.
+//! What clients of NFSv4 are asked for when memory is short: slots, and delegations that they do not need; and what memory is
+//! not taken for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
+use std::task::Poll;
 use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
-use support::{Server, X};
+use support::{R, Server, X};
 use weir_base::Reservation;
+use weir_nfs::Begin;
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -112,4 +115,30 @@ fn delegations_are_asked_back_when_memory_is_short() {
     call.reply(&s, OK, X::new());
     drop(memory);
     assert_eq!(b.status(&open(b"x")), OK);
+}
+
+/// A WRITE that is so long that its head decides whether it is read, as that of a session of before a restart.
+#[test]
+fn a_long_request_of_an_unknown_session_is_told_so() {
+    let s = Server::new();
+    let file = s.create(&s.root(), b"f", 0o644);
+    let begun = |client: &Client<'_>| {
+        let write = Ops::new().fh(&file).write(&[0; 16], 0, &[7; 64]);
+        let head = s.encode(NFS4, 1, &client.next_args(&write, true));
+        let cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match s.service.poll_begin(&s.conn(), &head, 1 << 20, &cx) {
+            Poll::Ready(Begin::Go(_)) => None,
+            Poll::Ready(Begin::Refuse(reply)) => Some(reply.message()),
+            _ => panic!("neither read nor answered"),
+        }
+    };
+    let client = Client::new(&s, HOST, b"client");
+    assert_eq!(begun(&client), None);
+    let session = X::new().raw(&client.session);
+    assert_eq!(client.alone(44, session).status, OK, "DESTROY_SESSION");
+    let reply = begun(&client).unwrap();
+    let mut r = R(reply.to_vec(), 0);
+    r.raw(24);
+    assert_eq!((r.u(), r.o()), (BADSESSION, b"tag".to_vec()));
+    assert_eq!((r.u(), r.u(), r.u()), (1, 53, BADSESSION));
 }

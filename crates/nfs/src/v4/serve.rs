@@ -249,23 +249,36 @@ impl Nfs4 {
 
     /// The reply to a request that is to be sent again later: its slot does not move.
     pub(crate) fn delayed(call: &Call<'_>) -> ReplyBuf {
+        Nfs4::refused(call, Status::Delay)
+    }
+
+    /// The reply to a request whose SEQUENCE fails so: its slot does not move.
+    pub(crate) fn refused(call: &Call<'_>, status: Status) -> ReplyBuf {
         let mut out = ReplyBuf::start(64);
         rpc::put_accepted(&mut out, call.xid);
         let head = Head::decode(&mut Reader::new(call.args));
         let tag = head.map_or(&[][..], |head| head.tag);
-        out.put_u32(Status::Delay as u32);
+        out.put_u32(status as u32);
         out.put_opaque(tag);
-        for word in [1, args::SEQUENCE, Status::Delay as u32] {
+        for word in [1, args::SEQUENCE, status as u32] {
             out.put_u32(word);
         }
         ReplyBuf::whole(out, None)
     }
 
-    /// What the head of a long request shows: the handle of the file that it is to write, if its session is one of ours.
-    pub(crate) fn long<'h>(&self, conn: &ConnInfo, args: &'h [u8]) -> Option<&'h [u8]> {
+    /// What the head of a long request shows: the handle of the file that it is to write. `None` if it shows none.
+    ///
+    /// # Errors
+    /// BADSESSION. A client learns so of a restart, and sends the request again in a new session; whatever else RPC refuses
+    /// its request with, the program that writes sees as an error.
+    pub(crate) fn long<'h>(
+        &self,
+        conn: &ConnInfo,
+        args: &'h [u8],
+    ) -> Option<Result<&'h [u8], Status>> {
         let (session, handle): (SessionId, _) = args::long(args)?;
-        self.registry.session(conn, &session)?;
-        Some(handle)
+        let known = self.registry.session(conn, &session);
+        Some(known.map(|_| handle).ok_or(Status::BadSession))
     }
 
     /// Parks and forgets clients whose leases have run out; about once a second.
