@@ -61,9 +61,9 @@ pub struct LogArgs {
 /// A folder and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// Its name in the table.
+    /// What the table and the verdict call it: the folder's path unless another name was given.
     pub name: String,
-    /// The folder.
+    /// Where the file that is appended to lies for as long as the run lasts.
     pub dir: PathBuf,
 }
 
@@ -99,7 +99,7 @@ pub struct LogReport {
 /// What was measured in one folder.
 #[derive(Debug, Serialize)]
 pub struct Table {
-    /// Its name.
+    /// As [`Named::name`].
     pub name: String,
     /// File system and device.
     pub placement: Placement,
@@ -118,7 +118,7 @@ pub struct Figures {
     pub together: Appended,
 }
 
-/// Measures all folders.
+/// Measures the folders in turns: ten measurements a folder and round.
 ///
 /// # Errors
 /// What kept a folder from being measured: no room, no direct I/O, a write that failed.

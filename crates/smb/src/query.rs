@@ -284,12 +284,7 @@ impl Run<'_> {
         file: &File,
         size: u64,
     ) -> Result<(), Fail> {
-        if file.directory || size > i64::MAX as u64 {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        if !open.may(mask::WRITE_DATA) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        may_resize(open, file, size)?;
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
@@ -304,12 +299,7 @@ impl Run<'_> {
         file: &File,
         size: u64,
     ) -> Result<(), Fail> {
-        if file.directory || size > i64::MAX as u64 {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        if !open.may(mask::WRITE_DATA) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        may_resize(open, file, size)?;
         let (operand, _) = self.enter(session, file.id, Access::Open(open), Changes)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         match is_regular(&attr) && size < attr.size {
@@ -568,5 +558,16 @@ impl Run<'_> {
         let done = operand.link(&mut self.c.cx, charged, &dir, &name)?;
         self.c.wait_for(done.lsn);
         Ok(())
+    }
+}
+
+/// Whether an open may change its file's size, or what is allocated to it, to `size` bytes.
+fn may_resize(open: &Open, file: &File, size: u64) -> Result<(), Fail> {
+    if file.directory || size > i64::MAX as u64 {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    match open.may(mask::WRITE_DATA) {
+        true => Ok(()),
+        false => Err(Status::ACCESS_DENIED.into()),
     }
 }

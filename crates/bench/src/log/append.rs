@@ -22,10 +22,10 @@ const MAX_LATENCY_NS: u64 = 600_000_000_000;
 #[repr(align(4096))]
 struct Block([u8; BLOCK_SIZE]);
 
-/// What appends took.
+/// Appends of one size and depth, over all rounds: how many became durable, in what time, and how long each waited.
 #[derive(Debug, Clone, Serialize)]
 pub struct Appended {
-    /// Number of appends.
+    /// Appends that became durable.
     count: u64,
     /// Nanoseconds that they took in all.
     elapsed_ns: u64,
@@ -67,7 +67,7 @@ impl Appended {
             .map_err(|e| BenchError::Protocol(format!("latencies do not add up: {e}")))
     }
 
-    /// Appends a second.
+    /// Appends that became durable in each second of `elapsed_ns`, the mean.
     pub fn per_second(&self) -> f64 {
         self.count as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
