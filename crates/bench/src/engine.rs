@@ -515,10 +515,9 @@ impl<'a, 'r> Thread<'a, 'r> {
         if c.outbox.is_empty() && !c.wants_write {
             return Ok(());
         }
-        let fd = c.stream.as_raw_fd();
         let blocked = c
             .outbox
-            .flush(fd, self.options.region)
+            .flush(&c.stream, self.options.region)
             .map_err(BenchError::io("send"))?
             == Flush::Blocked;
         if blocked != c.wants_write {

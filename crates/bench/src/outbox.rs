@@ -5,8 +5,10 @@
 //! piece of one constant region of incompressible bytes, and the vector of the
 //! `sendmsg` points into it.
 
-use std::io;
-use std::os::fd::RawFd;
+use rustix::io::Errno;
+use rustix::net;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 
 /// Pieces given to one `sendmsg`; far below the system's 1024, and enough for 32
 /// WRITEs.
@@ -80,12 +82,9 @@ impl Outbox {
     }
 
     /// Sends as much as the socket takes without blocking.
-    pub fn flush(&mut self, fd: RawFd, region: &[u8]) -> io::Result<Flush> {
+    pub fn flush(&mut self, fd: impl AsFd, region: &[u8]) -> io::Result<Flush> {
         while self.first < self.pieces.len() {
-            let mut vector = [libc::iovec {
-                iov_base: std::ptr::null_mut(),
-                iov_len: 0,
-            }; MAX_VECTOR];
+            let mut vector = [IoSlice::new(&[]); MAX_VECTOR];
             let mut used = 0;
             let mut skip = self.sent;
             let waiting = self.pieces.get(self.first..).unwrap_or(&[]);
@@ -96,33 +95,19 @@ impl Outbox {
                 }
                 .ok_or_else(|| io::Error::other("payload outside its region"))?;
                 skip = 0;
-                slot.iov_base = slice.as_ptr().cast_mut().cast();
-                slot.iov_len = slice.len();
+                *slot = IoSlice::new(slice);
                 used += 1;
             }
-            // SAFETY: an all-zero msghdr is a valid value of this plain C structure.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = vector.as_mut_ptr();
-            message.msg_iovlen = used;
-            // SAFETY: the first `used` vectors point into `self.bytes` and `region`,
-            // which live and stay unchanged for the call; the kernel only reads them.
-            let sent = unsafe {
-                libc::sendmsg(
-                    fd,
-                    &raw const message,
-                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-                )
-            };
-            match usize::try_from(sent) {
+            match net::sendmsg(
+                &fd,
+                vector.get(..used).unwrap_or_default(),
+                &mut net::SendAncillaryBuffer::default(),
+                net::SendFlags::DONTWAIT | net::SendFlags::NOSIGNAL,
+            ) {
                 Ok(n) => self.advance(n),
-                Err(_) => {
-                    let e = io::Error::last_os_error();
-                    match e.kind() {
-                        io::ErrorKind::WouldBlock => return Ok(Flush::Blocked),
-                        io::ErrorKind::Interrupted => {}
-                        _ => return Err(e),
-                    }
-                }
+                Err(Errno::WOULDBLOCK) => return Ok(Flush::Blocked),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
             }
         }
         self.bytes.clear();
@@ -149,7 +134,6 @@ impl Outbox {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -169,12 +153,12 @@ mod tests {
                 outbox.constant(start, 60_000);
                 expected.extend_from_slice(&region[start..start + 60_000]);
             }
-            if outbox.flush(tx.as_raw_fd(), &region).unwrap() == Flush::Blocked {
+            if outbox.flush(&tx, &region).unwrap() == Flush::Blocked {
                 let n = rx.read(&mut received).unwrap();
                 got.extend_from_slice(&received[..n]);
             }
         }
-        while outbox.flush(tx.as_raw_fd(), &region).unwrap() == Flush::Blocked {
+        while outbox.flush(&tx, &region).unwrap() == Flush::Blocked {
             let n = rx.read(&mut received).unwrap();
             got.extend_from_slice(&received[..n]);
         }

@@ -43,7 +43,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
-use weir_base::BLOCK_SIZE;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use weir_base::{BLOCK_SIZE, invariant};
 
 use ahead::Ahead;
 pub use ahead::Populator;
@@ -190,31 +191,23 @@ impl FramePool {
         let map_len = bytes.ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice.
         let map = unsafe {
-            libc::mmap(
+            mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 map_len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
         };
-        if map == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         let map = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let skip = map.as_ptr().align_offset(HUGE);
         // SAFETY: the mapping is HUGE bytes longer than the frames, and `skip` < HUGE.
         let base = unsafe { map.add(skip) };
         #[cfg(target_os = "linux")]
         // SAFETY: the range is inside the mapping. A refusal of the advice is no error.
-        unsafe {
-            libc::madvise(
-                base.as_ptr().cast(),
-                frames * BLOCK_SIZE,
-                libc::MADV_HUGEPAGE,
-            );
-        }
+        let _ = unsafe {
+            let len = frames * BLOCK_SIZE;
+            mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage)
+        };
         let shards = std::array::from_fn(|_| {
             Shard(Mutex::new(FreeList {
                 loaded: Magazine::EMPTY,
@@ -460,7 +453,11 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`; no frame refers to it any more.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_len) };
+        let unmapped = unsafe { mm::munmap(self.map.as_ptr().cast(), self.map_len) };
+        invariant!(
+            unmapped.is_ok(),
+            "a mapping that was made can be taken back"
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::RwLock;
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use weir_smb::{User, Users};
 use weir_vfs::{Groups, Identity};
 
@@ -257,30 +258,23 @@ fn password(name: &str) -> Result<String> {
 }
 
 /// A terminal that does not show what is typed, for as long as this lives.
-struct Hidden(Option<libc::termios>);
+struct Hidden(Option<Termios>);
 
 impl Hidden {
     fn new() -> Hidden {
-        let mut old = std::mem::MaybeUninit::uninit();
-        // SAFETY: the call fills the place that it is passed, or fails.
-        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, old.as_mut_ptr()) } != 0 {
-            return Hidden(None);
+        let shown = termios::tcgetattr(io::stdin()).ok();
+        if let Some(mut quiet) = shown.clone() {
+            quiet.local_modes.remove(LocalModes::ECHO);
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &quiet);
         }
-        // SAFETY: it was filled.
-        let old = unsafe { old.assume_init() };
-        let mut quiet = old;
-        quiet.c_lflag &= !libc::ECHO;
-        // SAFETY: the settings are those of this terminal but for one flag.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const quiet) };
-        Hidden(Some(old))
+        Hidden(shown)
     }
 }
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        if let Some(old) = &self.0 {
-            // SAFETY: these are the settings that the terminal had.
-            unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, old) };
+        if let Some(shown) = &self.0 {
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, shown);
         }
     }
 }

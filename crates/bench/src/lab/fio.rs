@@ -20,6 +20,7 @@ use crate::clock;
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::machine::{self, MachineSample};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io::Read;
@@ -564,11 +565,11 @@ impl FioDriver {
             }
             if interrupt::requested() {
                 let since = *interrupted_ns.get_or_insert_with(|| {
-                    signal(&child, libc::SIGINT);
+                    signal(&child, Signal::INT);
                     clock::now_ns()
                 });
                 if clock::now_ns() - since > GRACE_NS {
-                    signal(&child, libc::SIGKILL);
+                    signal(&child, Signal::KILL);
                 }
             }
         }
@@ -594,12 +595,9 @@ fn is_chatter(line: &str) -> bool {
         || line.contains("both iodepth >= 1 and synchronous I/O engine are selected")
 }
 
-fn signal(child: &Child, signal: i32) {
-    if let Ok(pid) = libc::pid_t::try_from(child.id()) {
-        // SAFETY: plain system call; the process is our child and has not been waited
-        // for, so the number is still its own.
-        unsafe { libc::kill(pid, signal) };
-    }
+/// The child has not been waited for, so its number is still its own.
+fn signal(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal);
 }
 
 /// Keeps the last line that fio wrote; its status lines end with a newline or a return.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
+use rustix::mm::{self, Advice};
 use weir_base::BLOCK_SIZE;
 
 use super::{FramePool, HUGE};
@@ -114,13 +115,13 @@ impl FramePool {
         // SAFETY: the range is inside the arena's mapping, and this advice leaves the contents
         // of pages as they are. A kernel that does not know it refuses, and everything is as
         // it would be without.
-        unsafe {
-            libc::madvise(
+        let _ = unsafe {
+            mm::madvise(
                 inner.base.as_ptr().add(from as usize * BLOCK_SIZE).cast(),
                 count as usize * BLOCK_SIZE,
-                libc::MADV_POPULATE_WRITE,
-            );
-        }
+                Advice::LinuxPopulateWrite,
+            )
+        };
         ready.store(from + count.max(1), Ordering::Relaxed);
         true
     }
