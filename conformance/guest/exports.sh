@@ -38,6 +38,6 @@ check to-all policy "[$(rule '*' READ_WRITE)]"
 for i in $(seq 10); do policy "[$(rule "192.0.2.$i" READ_ONLY),$(rule '*' READ_WRITE)]" || bad changing "$i"; done
 check written wait $writing
 check whole bash -c 'echo 3 >/proc/sys/vm/drop_caches; [ "$(cat /mnt/n/w* | wc -c)" = 8000000 ]'
-check clean-up bash -c 'rm /mnt/n/*'
+check clean-up bash -c 'rm /mnt/n/{one,three,four,five} /mnt/n/w*'
 check umount umount /mnt/n
 finish
