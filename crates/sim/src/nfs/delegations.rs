@@ -64,7 +64,7 @@ impl File {
 
     /// Whether others' delegations stand against an open.
     fn delegated(&self, who: usize, access: u32, deny: u32) -> bool {
-        let alone = access & WRITE != 0 || deny != 0;
+        let alone = access & WRITE != 0 || deny & READ != 0;
         let mut kinds = self.others(who).filter_map(|has| has.delegation);
         kinds.any(|(kind, ..)| alone || kind == 2)
     }
@@ -418,7 +418,9 @@ impl Story<'_> {
                     let opens = || file.others(who).filter_map(|has| has.open);
                     let against = match kind {
                         2 => opens().next().is_some(),
-                        _ => opens().any(|(access, ..)| access & WRITE != 0),
+                        _ => {
+                            opens().any(|(access, deny, _)| access & WRITE != 0 || deny & READ != 0)
+                        }
                     };
                     let mut delegations = file.others(who).filter_map(|has| has.delegation);
                     if against || delegations.any(|(other, ..)| kind == 2 || other == 2) {

@@ -1,6 +1,7 @@
 //! Caching grants: granting, breaking, acknowledgement, revocation.
 
 use super::file::grants::Held;
+use super::file::opens::Open;
 use super::file::{File, Holder};
 use super::ledger::GRANT;
 use super::rules::{Event, Kind};
@@ -370,26 +371,22 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
     if more.grants.others_have(me, Caching::ALL) {
         may = may & !Caching::WRITE;
     }
-    let foreign = |mode: Option<Modes>| {
-        if mode.is_some_and(|mode| !more.opens.using(mode)) {
-            return false;
+    // Beside an open stands what the same open would leave of it.
+    let (access, deny) = match more.opens.len() > FEW {
+        true => more.opens.modes(),
+        false => {
+            let own =
+                |open: &&Open| open.holder.owner.client == owner.client && open.key == owner.who;
+            let others = more.opens.iter().filter(|open| !own(open));
+            others.fold((Modes::NONE, Modes::NONE), |(access, deny), open| {
+                (access | open.access, deny | open.deny)
+            })
         }
-        if more.opens.len() > FEW {
-            return true;
-        }
-        let mut opens = more.opens.iter();
-        opens.any(|open| {
-            let own = open.holder.owner.client == owner.client && open.key == owner.who;
-            !own && mode.map_or(!open.access.is_none(), |mode| open.access.any(mode))
-        })
     };
-    if foreign(None) {
-        may = may & !Caching::WRITE;
+    match Event::of_open(access, deny, false) {
+        Some(event) => may & !event.takes(kind),
+        None => may,
     }
-    if kind == Kind::Delegation && foreign(Some(Modes::WRITE)) {
-        return Caching::NONE;
-    }
-    may
 }
 
 #[cfg(test)]

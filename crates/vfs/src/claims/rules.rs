@@ -21,8 +21,9 @@
 //! every one of its own open's, while a shared one may be put over its own exclusive one (MS-FSA 2.1.4.10).
 //!
 //! **Caching** is taken away by what others do ([`Event::takes`]): a *lease* (SMB) loses the bits concerned, a
-//! *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing, since its holder opens and locks
-//! without asking (RFC 8881 §10.4).
+//! *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing or one that denies reading, since
+//! its holder opens and locks without asking: that of a read delegation for reading alone, beside which others may deny
+//! writing (RFC 8881 §10.4). Caching is granted beside an open by the same rule: as far as that open would leave it.
 
 use super::types::{Caching, Modes};
 
@@ -47,9 +48,9 @@ pub enum Style {
 /// What a client does to a file, as far as others' caches of it are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Opens it for reading or deletion, without denying reads or writes.
+    /// Opens it for reading or deletion, or denies others to write it.
     OpenRead,
-    /// Opens it for writing, or denies others something.
+    /// Opens it for writing, or denies others to read it.
     OpenWrite,
     /// Opens it and cuts it.
     Overwrite,
@@ -77,10 +78,11 @@ impl Event {
         if overwrite {
             return Some(Event::Overwrite);
         }
-        if access.any(Modes::WRITE) || deny.any(Modes::BOTH) {
+        if access.any(Modes::WRITE) || deny.any(Modes::READ) {
             return Some(Event::OpenWrite);
         }
-        (!access.is_none()).then_some(Event::OpenRead)
+        let reads = !access.is_none() || deny.any(Modes::WRITE);
+        reads.then_some(Event::OpenRead)
     }
 
     /// The cached state that holders of `kind` lose by it.

@@ -12,7 +12,7 @@ use weir_base::invariant;
 pub(in crate::claims) struct Open {
     pub(in crate::claims) holder: Arc<Holder>,
     pub(in crate::claims) access: Modes,
-    deny: Modes,
+    pub(in crate::claims) deny: Modes,
     enforced: bool,
     /// Under which the owner's client has a grant for it.
     pub(in crate::claims) key: Who,
@@ -123,9 +123,18 @@ impl Opens {
         self.by_holder.get(&id)
     }
 
-    /// Opens that use `mode`.
-    pub(in crate::claims) fn using(&self, mode: Modes) -> bool {
-        clash(self.live.access, [0; 3], mode) || clash(self.parked.access, [0; 3], mode)
+    /// The modes that any open uses, and those that any denies.
+    pub(in crate::claims) fn modes(&self) -> (Modes, Modes) {
+        let all = [&self.live, &self.parked];
+        let any = |of: fn(&Counts) -> [u32; 3]| {
+            let modes = [Modes::READ, Modes::WRITE, Modes::DELETE];
+            let used = modes.into_iter().filter(|mode| {
+                let mut counts = all.iter();
+                counts.any(|counts| clash(of(counts), [0; 3], *mode))
+            });
+            used.fold(Modes::NONE, |sum, mode| sum | mode)
+        };
+        (any(|counts| counts.access), any(|counts| counts.deny))
     }
 
     /// Whether anything is denied to those without an open.

@@ -520,8 +520,9 @@ impl Model {
             };
         }
         self.drop_all_parked(f, all, None);
-        let writes = access.has(Modes::WRITE) || deny.any(Modes::BOTH);
-        let event = match (overwrite, writes, access != Modes::NONE) {
+        let writes = access.has(Modes::WRITE) || deny.has(Modes::READ);
+        let reads = access != Modes::NONE || deny.has(Modes::WRITE);
+        let event = match (overwrite, writes, reads) {
             (true, ..) => Some(Event::Overwrite),
             (_, true, _) => Some(Event::OpenWrite),
             (_, _, true) => Some(Event::OpenRead),
@@ -648,10 +649,12 @@ impl Model {
         {
             may = Caching::NONE;
         }
-        if kind == Kind::Delegation && foreign.iter().any(|o| o.access.has(Modes::WRITE)) {
+        let excludes = |o: &&MOpen| o.access.has(Modes::WRITE) || o.deny.has(Modes::READ);
+        if kind == Kind::Delegation && foreign.iter().any(excludes) {
             may = Caching::NONE;
         }
-        if !others.is_empty() || foreign.iter().any(|o| o.access != Modes::NONE) {
+        let bears = |o: &&MOpen| o.access != Modes::NONE || o.deny.any(Modes::BOTH);
+        if !others.is_empty() || foreign.iter().any(bears) {
             may = may & !Caching::WRITE;
         }
         if !may.has(Caching::READ) {
