@@ -57,15 +57,15 @@ pub type Later = Pin<Box<dyn Future<Output = Handled> + Send>>;
 pub enum Begin {
     /// Yes; with the credit that it takes if its volume is limited, which is returned when that is dropped.
     Go(Option<HeldBytes>),
-    /// No; this is the reply to it.
-    Refuse(ReplyBuf),
+    /// No; this is the reply to it, which waits for the log as that of [`Handled::Reply`] does.
+    Refuse(ReplyBuf, Option<Lsn>),
     /// No; the connection is to be closed.
     Close(&'static str),
 }
 
 impl Begin {
     fn refuse(xid: u32, why: Refusal) -> Begin {
-        Begin::Refuse(refusal(xid, why))
+        Begin::Refuse(refusal(xid, why), None)
     }
 }
 
@@ -501,7 +501,9 @@ impl Service {
         let handle = match (call.program, call.version, call.procedure) {
             (NFS_PROGRAM, 4, v4::COMPOUND) => match self.nfs4.long(conn, call.args) {
                 Some(Ok(handle)) => Some(handle),
-                Some(Err(why)) => return Poll::Ready(Begin::Refuse(Nfs4::refused(&call, why))),
+                Some(Err(why)) => {
+                    return Poll::Ready(Begin::Refuse(Nfs4::refused(&call, why), None));
+                }
                 None => None,
             },
             (NFS_PROGRAM, 3, procedure::WRITE) => {
@@ -524,17 +526,20 @@ impl Service {
         let volume = match self.vfs.admit(&table, handle, &session) {
             Ok(admitted) => admitted.volume(),
             Err(Unfinished::Suspended(_)) if is_nfs4(&call) => {
-                return Poll::Ready(Begin::Refuse(Nfs4::delayed(&call)));
+                return Poll::Ready(Begin::Refuse(Nfs4::delayed(&call), None));
             }
-            // A COMPOUND's own refusal would take all of it.
-            Err(_) if is_nfs4(&call) => return refuse(Refusal::SystemErr),
+            Err(Unfinished::Failed(error)) if is_nfs4(&call) => {
+                let nfs4 = &self.nfs4;
+                let (reply, lsn) = nfs4.refuse_data(conn, &call, head, bytes, error.into());
+                return Poll::Ready(Begin::Refuse(reply, lsn));
+            }
             Err(Unfinished::Failed(Error::Unprotected)) => return refuse(UNPROTECTED),
             Err(why) => {
                 let error = match why {
                     Unfinished::Failed(error) => error,
                     Unfinished::Suspended(_) => Error::Delay,
                 };
-                return Poll::Ready(Begin::Refuse(nfs_failure(&call, error)));
+                return Poll::Ready(Begin::Refuse(nfs_failure(&call, error), None));
             }
         };
         if bytes < LARGE_WRITE {
@@ -794,7 +799,7 @@ fn finish(ticket: Option<Ticket>, reply: ReplyBuf, lsn: Option<Lsn>, done: bool)
     Handled::Reply(reply, lsn)
 }
 
-fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
+pub(crate) fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
     let mut head = ReplyBuf::start(64);
     rpc::put_refusal(&mut head, xid, why);
     ReplyBuf::whole(head, None)

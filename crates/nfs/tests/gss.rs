@@ -358,7 +358,7 @@ fn flavours_of_our_own_are_refused_off_the_wire() {
         let begin = s.service.poll_begin(&s.conn(), &record, 1 << 20, &cx);
         assert!(matches!(
             begin,
-            std::task::Poll::Ready(weir_nfs::Begin::Refuse(_))
+            std::task::Poll::Ready(weir_nfs::Begin::Refuse(..))
         ));
     }
     let without = Server::new();

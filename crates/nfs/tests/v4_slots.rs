@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use support::callbacks::*;
@@ -12,6 +13,7 @@ use support::compound::*;
 use support::{R, Server, X};
 use weir_base::Reservation;
 use weir_nfs::Begin;
+use weir_vfs::{Clients, Export, Rule, Squash};
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -117,28 +119,64 @@ fn delegations_are_asked_back_when_memory_is_short() {
     assert_eq!(b.status(&open(b"x")), OK);
 }
 
-/// A WRITE that is so long that its head decides whether it is read, as that of a session of before a restart.
+/// What becomes of a WRITE that is so long that its head decides whether it is read; the reply, if it is not.
+fn begun(s: &Server, args: &X) -> Option<R> {
+    let head = s.encode(NFS4, 1, args);
+    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    match s.service.poll_begin(&s.conn(), &head, 1 << 20, &cx) {
+        Poll::Ready(Begin::Go(_)) => None,
+        Poll::Ready(Begin::Refuse(reply, _)) => {
+            let mut r = R(reply.message(), 0);
+            r.raw(24);
+            Some(r)
+        }
+        _ => panic!("neither read nor answered"),
+    }
+}
+
+/// As that of a session of before a restart.
 #[test]
 fn a_long_request_of_an_unknown_session_is_told_so() {
     let s = Server::new();
     let file = s.create(&s.root(), b"f", 0o644);
-    let begun = |client: &Client<'_>| {
-        let write = Ops::new().fh(&file).write(&[0; 16], 0, &[7; 64]);
-        let head = s.encode(NFS4, 1, &client.next_args(&write, true));
-        let cx = std::task::Context::from_waker(std::task::Waker::noop());
-        match s.service.poll_begin(&s.conn(), &head, 1 << 20, &cx) {
-            Poll::Ready(Begin::Go(_)) => None,
-            Poll::Ready(Begin::Refuse(reply)) => Some(reply.message()),
-            _ => panic!("neither read nor answered"),
-        }
-    };
     let client = Client::new(&s, HOST, b"client");
-    assert_eq!(begun(&client), None);
+    let write = Ops::new().fh(&file).write(&[0; 16], 0, &[7; 64]);
+    assert!(begun(&s, &client.next_args(&write, true)).is_none());
     let session = X::new().raw(&client.session);
     assert_eq!(client.alone(44, session).status, OK, "DESTROY_SESSION");
-    let reply = begun(&client).unwrap();
-    let mut r = R(reply.to_vec(), 0);
-    r.raw(24);
+    let mut r = begun(&s, &client.next_args(&write, true)).unwrap();
     assert_eq!((r.u(), r.o()), (BADSESSION, b"tag".to_vec()));
     assert_eq!((r.u(), r.u(), r.u()), (1, 53, BADSESSION));
+}
+
+/// What cannot be written is not read, and fails in its place: SEQUENCE and PUTFH before it are carried out.
+#[test]
+fn a_long_request_that_cannot_be_carried_out_fails_in_its_place() {
+    let s = Server::new();
+    let file = s.create(&s.root(), b"f", 0o644);
+    let client = Client::new(&s, HOST, b"client");
+    let write = Ops::new().fh(&file).write(&[0; 16], 0, &[7; 64]);
+    let failed = |args: &X, status: u32| {
+        let mut r = begun(&s, args).expect("it is not read");
+        assert_eq!((r.u(), r.o(), r.u()), (status, b"tag".to_vec(), 3));
+        assert_eq!((r.u(), r.u()), (53, OK));
+        r.raw(16 + 5 * 4);
+        assert_eq!((r.u(), r.u()), (22, OK));
+        assert_eq!((r.u(), r.u()), (38, status), "WRITE");
+        r.end();
+    };
+    let others = Rule {
+        clients: Clients::parse("10.9.9.9").unwrap(),
+        ..Rule::open(Squash::None)
+    };
+    let denied = Export::new("/vol1", Arc::clone(&s.volume), vec![others]);
+    s.vfs.publish(vec![denied]);
+    let args = client.next_args(&write, true);
+    failed(&args, ACCESS);
+    // Its slot has moved: sent again it gets the same, another request under the same number is an error.
+    failed(&args, ACCESS);
+    s.vfs.publish(Vec::new());
+    s.engine.delete_volume("vol1").unwrap();
+    failed(&client.next_args(&write, true), STALE);
+    assert_eq!(client.status(&Ops::new().root().getattr(&[1])), OK);
 }

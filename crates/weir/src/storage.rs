@@ -441,7 +441,7 @@ impl Backend for Rpc {
     ) -> net::Begin<ReplyBuf> {
         match self.service.poll_begin(conn, head, bytes, cx) {
             Poll::Ready(weir_nfs::Begin::Go(credit)) => net::Begin::Go(credit),
-            Poll::Ready(weir_nfs::Begin::Refuse(reply)) => net::Begin::Refuse(reply),
+            Poll::Ready(weir_nfs::Begin::Refuse(reply, lsn)) => net::Begin::Refuse(reply, lsn),
             Poll::Ready(weir_nfs::Begin::Close(why)) => net::Begin::Close(why),
             Poll::Pending => net::Begin::Wait,
         }

@@ -836,6 +836,11 @@ fn copy(r: &mut Reader<'_>) -> xdr::Result<Copy> {
     })
 }
 
+/// Whether an operation carries data that make a request long.
+pub fn is_long(operation: u32) -> bool {
+    matches!(operation, WRITE | SETXATTR)
+}
+
 /// What the head of a long COMPOUND shows of it: the session that it belongs to, and the handle of the file that is to be
 /// written. `None` if it is none that may be long: WRITE or SETXATTR on a file after SEQUENCE.
 pub fn long(args: &[u8]) -> Option<(SessionId, &[u8])> {
@@ -844,7 +849,7 @@ pub fn long(args: &[u8]) -> Option<(SessionId, &[u8])> {
     let (mut session, mut file) = (None, None);
     for _ in 0..head.count {
         let operation = r.u32().ok()?;
-        if matches!(operation, WRITE | SETXATTR) {
+        if is_long(operation) {
             return Some((session?, file?));
         }
         match decode(head.minor, operation, &mut r).ok()? {

@@ -384,6 +384,15 @@ impl Cursor {
     }
 }
 
+/// The part of a long request that is not read.
+#[derive(Clone, Copy)]
+pub(super) struct Unread {
+    /// Bytes of the arguments that are missing.
+    pub(super) bytes: usize,
+    /// What the operation fails with that has the data.
+    pub(super) status: Status,
+}
+
 /// A run of a cursor: what it needs besides.
 pub(super) struct Run<'a> {
     pub(super) s: &'a Nfs4,
@@ -394,6 +403,8 @@ pub(super) struct Run<'a> {
     pub(super) bytes: usize,
     /// The call's arguments, of which `c` has the position.
     pub(super) args: &'a [u8],
+    /// Set if the data of a long request are not there and will not be read.
+    pub(super) unread: Option<Unread>,
     pub(super) c: &'a mut Cursor,
 }
 
@@ -411,6 +422,9 @@ impl<'a> Run<'a> {
                 // What is no number of an operation either.
                 return self.fails(OP_ILLEGAL, Status::BadXdr);
             };
+            if let Some(unread) = self.unread.filter(|_| args::is_long(operation)) {
+                return self.fails(operation, unread.status);
+            }
             let args = match args::decode(self.c.minor, operation, &mut r) {
                 Ok(Args::Illegal) => return self.fails(OP_ILLEGAL, Status::OpIllegal),
                 Ok(args) => args,

@@ -4,7 +4,7 @@ use super::args::{self, Head};
 use super::blocked::Blocked;
 use super::callback::Callbacks;
 use super::client::{Client, Registry, SERVICE};
-use super::compound::{Cursor, Ran, Run};
+use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
 use super::patience::Patience;
 use super::persistent::Before;
@@ -217,6 +217,17 @@ impl Nfs4 {
         bytes: usize,
         cursor: &mut Cursor,
     ) -> Result<Ran, Refusal> {
+        self.run_all_but(conn, call, bytes, cursor, None)
+    }
+
+    fn run_all_but(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        bytes: usize,
+        cursor: &mut Cursor,
+        unread: Option<Unread>,
+    ) -> Result<Ran, Refusal> {
         // What was revoked must not be used any more.
         self.poll_notices();
         let credential = call.credential()?;
@@ -228,6 +239,7 @@ impl Nfs4 {
             table: &table,
             bytes,
             args: call.args,
+            unread,
             c: cursor,
         };
         let ran = run.run();
@@ -264,6 +276,37 @@ impl Nfs4 {
             out.put_u32(word);
         }
         ReplyBuf::whole(out, None)
+    }
+
+    /// The reply to a long request of `bytes` of which only `head` is there, because what it is to write cannot be written: its
+    /// operations are carried out up to the one that has the data, which fails with `status`.
+    pub(crate) fn refuse_data(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        head: &[u8],
+        bytes: usize,
+        status: Status,
+    ) -> (ReplyBuf, Option<Lsn>) {
+        let mut r = Reader::new(call.args);
+        let Ok(compound) = Head::decode(&mut r) else {
+            unreachable!("a request that shows what it is to write");
+        };
+        let at = call.args.len() - r.rest().len();
+        let mut cursor = Cursor::new(call.xid, &compound, at, self.clock.now().into(), conn.id);
+        let unread = Unread {
+            bytes: bytes - head.len(),
+            status,
+        };
+        match self.run_all_but(conn, call, bytes, &mut cursor, Some(unread)) {
+            Ok(Ran::Ended) => cursor.take_reply(self, conn),
+            Ok(Ran::Replay(reply, lsn)) => (reply, lsn),
+            Ok(Ran::Waits(_)) => {
+                cursor.abandon(self);
+                (Nfs4::delayed(call), None)
+            }
+            Err(why) => (crate::service::refusal(call.xid, why), None),
+        }
     }
 
     /// What the head of a long request shows: the handle of the file that it is to write. `None` if it shows none.

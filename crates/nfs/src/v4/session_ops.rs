@@ -45,7 +45,8 @@ impl Run<'_> {
     ) -> Result<Option<(ReplyBuf, Option<Lsn>)>, Status> {
         // The length counts, and the first bytes behind the transaction id and the stamp.
         let head = self.args.get(..CHECKED).unwrap_or(self.args);
-        let checksum = crc32c::crc32c_append(self.args.len() as u32, head);
+        let length = self.args.len() + self.unread.map_or(0, |unread| unread.bytes);
+        let checksum = crc32c::crc32c_append(length as u32, head);
         let request = Request {
             slot: a.slot,
             sequence: a.sequence,

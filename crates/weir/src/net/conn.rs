@@ -241,7 +241,7 @@ struct Serving<'a, 'c, B: Backend> {
     /// The credit that the request under assembly takes up.
     credit: &'a mut Option<HeldBytes>,
     /// The reply to the request that is read past.
-    refusal: &'a mut Option<B::Reply>,
+    refusal: &'a mut Option<(B::Reply, Option<Lsn>)>,
     layer: &'a mut Layer,
     cx: &'a mut Context<'c>,
     now: Arrival,
@@ -259,6 +259,13 @@ impl<B: Backend> Serving<'_, '_, B> {
             false => Flow::Continue,
         }
     }
+
+    fn answer(&mut self, reply: B::Reply, after: Option<Lsn>) {
+        if after.is_some_and(|lsn| lsn > self.durable) {
+            self.durable = self.core.log.durable();
+        }
+        self.traffic.answer(reply, after, self.durable);
+    }
 }
 
 impl<B: Backend> Receiver for Serving<'_, '_, B> {
@@ -266,8 +273,8 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         let credit = match self.backend.begin(self.info, head, bytes, self.cx) {
             Begin::Go(credit) => credit,
             Begin::Wait => return Admit::Wait,
-            Begin::Refuse(reply) => {
-                *self.refusal = Some(reply);
+            Begin::Refuse(reply, after) => {
+                *self.refusal = Some((reply, after));
                 return Admit::Skip;
             }
             Begin::Close(why) => return Admit::Close(why),
@@ -294,12 +301,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         let handled = backend.handle(self.info, message, self.now);
         drop(lent);
         match handled {
-            Handled::Reply(reply, after) => {
-                if after.is_some_and(|lsn| lsn > self.durable) {
-                    self.durable = self.core.log.durable();
-                }
-                self.traffic.answer(reply, after, self.durable);
-            }
+            Handled::Reply(reply, after) => self.answer(reply, after),
             Handled::Later(work) => {
                 self.traffic
                     .wait(work, message.len() + limits::PENDING_OVERHEAD);
@@ -331,8 +333,8 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
 
     fn skipped(&mut self) -> Flow {
         self.watch.requests.set(self.watch.requests.get() + 1);
-        if let Some(reply) = self.refusal.take() {
-            self.traffic.answer(reply, None, self.durable);
+        if let Some((reply, after)) = self.refusal.take() {
+            self.answer(reply, after);
         }
         self.next()
     }
@@ -352,7 +354,7 @@ pub(super) struct Conn<B: Backend> {
     /// The credit that the request under assembly takes up.
     incoming: Option<HeldBytes>,
     /// The reply to the request that is read past.
-    refusal: Option<B::Reply>,
+    refusal: Option<(B::Reply, Option<Lsn>)>,
     intake: Intake,
     /// True when the last round ended with waiting for the peer to send.
     reading: bool,

@@ -113,8 +113,8 @@ pub enum Begin<R> {
     Go(Option<HeldBytes>),
     /// Not now: it stays unread for the time being.
     Wait,
-    /// No: it is read past without taking memory, and gets this reply.
-    Refuse(R),
+    /// No: it is read past without taking memory, and gets this reply, once the log is durable up to there.
+    Refuse(R, Option<Lsn>),
     /// No: no such message is that long.
     Close(&'static str),
 }

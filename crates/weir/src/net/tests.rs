@@ -129,7 +129,7 @@ impl Backend for Stub {
         _cx: &mut Context<'_>,
     ) -> Begin<Bytes> {
         match head.first() {
-            Some(b'?') => Begin::Refuse(Bytes(marked(b"refused"))),
+            Some(b'?') => Begin::Refuse(Bytes(marked(b"refused")), None),
             _ => Begin::Go(None),
         }
     }
