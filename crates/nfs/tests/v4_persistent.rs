@@ -210,6 +210,37 @@ fn what_was_open_before_a_crash_is_claimed_after_a_retransmission() {
     assert_eq!(c.status(&write(&claimed)), OK);
 }
 
+/// As one that another client denies the file that it has just made.
+#[test]
+fn an_open_that_made_a_file_and_failed_fails_after_a_crash() {
+    let mut s = Server::new();
+    let (failed, made) = {
+        let c = Client::new(&s, HOST, b"client");
+        let root = c.volume();
+        let open = |name| Ops::new().fh(&root).open(name, b"o", BOTH, Some(1));
+        assert_eq!(c.status(&open(b"first")), OK, "it is recorded");
+        let budget = s.vfs.claims.budget();
+        let memory = budget.try_reserve(budget.available()).unwrap();
+        let failed = c.next_args(&open(b"f"), false);
+        assert_eq!(c.send(&failed).status, DELAY);
+        assert_eq!(c.status(&Ops::new().fh(&root).lookup(b"f")), OK, "made");
+        drop(memory);
+        let made = c.next_args(&open(b"g"), true);
+        assert_eq!(c.send(&made).status, OK);
+        (failed, made)
+    };
+    s.engine.wait_durable(s.last_lsn.get()).unwrap();
+    let restarts: [Restart; 2] = [
+        ("from the log", Server::crash),
+        ("from a checkpoint", Server::cold_start),
+    ];
+    for (when, restart) in restarts {
+        restart(&mut s);
+        assert_eq!(send(&s, HOST, &failed).status, DELAY, "{when}");
+        assert_eq!(send(&s, HOST, &made).status, OK, "{when}");
+    }
+}
+
 #[test]
 fn a_session_that_is_not_persistent_ends_with_the_server() {
     let mut s = Server::new();

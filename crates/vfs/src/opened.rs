@@ -9,6 +9,7 @@ use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
 use weir_base::limits::MAX_IO;
+use weir_base::{Ino, Lsn};
 use weir_volume::{
     Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetHow,
     Sought, Stop,
@@ -45,6 +46,11 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// As [`weir_volume::Volume::note_call`].
+    pub fn note_call(&self, cx: &mut OpContext, word: Ino) -> Outcome<Option<Lsn>> {
+        self.run(cx, |cx| Ok(self.volume().note_call(cx, word)?))
     }
 
     /// Another file near this one in the same volume or snapshot, which was charged with it.

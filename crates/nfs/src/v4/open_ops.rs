@@ -137,7 +137,13 @@ impl<'a> Run<'a> {
         });
         let state = match found.opened {
             Some(state) => state,
-            None => self.enter_open(&client, &operand, &found, &owner, shares)?,
+            None => match self.enter_open(&client, &operand, &found, &owner, shares) {
+                Err(Fail::Status(status)) if found.made => {
+                    self.leave_failure(&operand, status)?;
+                    return Err(status.into());
+                }
+                entered => entered?,
+            },
         };
         if found.cut
             && let Some(charged) = charged

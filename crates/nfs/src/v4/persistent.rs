@@ -13,14 +13,15 @@
 //! makes a new session, claims what it had open, and sends it there.
 //!
 //! **OPEN** of a file that it made is answered with a stateid that means nothing, as any of before the restart. The client claims
-//! the open with the others: its record was durable before the open's.
+//! the open with the others: its record was durable before the open's. One that failed after it had made the file, since another
+//! client denied it the open, leaves that in the log under the same key.
 //!
 //! **Bound.** As for NFSv3 ([`crate::drc`]), with which it shares the engine's places for 16,384 calls.
 
 use super::args::{Args, Channel, CreateSession, How, Open as OpenArgs, Security};
 use super::attrs::New;
 use super::client::Client;
-use super::compound::{Fail, Fh, Hold, Outcome, Run};
+use super::compound::{Fail, Fh, Hold, Operand, Outcome, Run};
 use super::deleg_ops::Given;
 use super::serve::Nfs4;
 use super::session::{MAX_OPERATIONS, PERSIST, Session};
@@ -94,6 +95,18 @@ impl Repeated {
     }
 }
 
+/// Stands for the inode of an operation that failed after what it had made was in the log, with the status in its last bits.
+const FAILED: u64 = 1 << 63;
+
+/// What such an operation is known by in the log: the status, of those that such an operation may fail with.
+fn failed_with(ino: Ino) -> Option<Status> {
+    let all = [Status::ShareDenied, Status::Expired];
+    let status = |number: u64| all.into_iter().find(|status| *status as u64 == number);
+    // Whatever else, the client asks again.
+    let of = |number| status(number).unwrap_or(Status::Delay);
+    (ino.0 & FAILED != 0).then(|| of(ino.0 & !FAILED))
+}
+
 /// The operations that were carried out before the start.
 pub(crate) struct Before {
     secret: SipKey,
@@ -105,10 +118,17 @@ pub(crate) struct Before {
 impl Before {
     /// What is known at `now`, the start.
     pub(crate) fn new(secret: SipKey, done: &[DoneCall], now: Duration) -> Before {
-        let done = done.iter().map(|c| (c.key, (c.volume, c.ino)));
+        let mut known = HashMap::with_capacity(done.len());
+        for call in done {
+            let of = known.entry(call.key).or_insert((call.volume, call.ino));
+            // The last word on an operation, in whatever order the two come.
+            if failed_with(call.ino).is_some() {
+                *of = (call.volume, call.ino);
+            }
+        }
         Before {
             secret,
-            done: Mutex::new(done.collect()),
+            done: Mutex::new(known),
             until: now + Duration::from_secs(REPLY_AGE_RECOVERED.unsigned_abs()),
         }
     }
@@ -190,6 +210,19 @@ impl Run<'_> {
         }
     }
 
+    /// The operation at hand has failed after what it made was in the log, with its key: a retransmission after a restart is to
+    /// fail as well.
+    pub(super) fn leave_failure(
+        &mut self,
+        operand: &Operand<'_, '_>,
+        status: Status,
+    ) -> Result<(), Fail> {
+        let ino = Ino(FAILED | status as u64);
+        let lsn = operand.note_call(&mut self.c.cx, ino)?;
+        self.c.depends_on(lsn);
+        Ok(())
+    }
+
     /// The change counter of an object; 0 if that is gone.
     fn change_of(&mut self, fh: Fh) -> Result<u64, Fail> {
         let Fh::File(file) = fh else {
@@ -216,6 +249,9 @@ impl Run<'_> {
     /// Answers an operation that was carried out before the restart, with the inode that it made or changed.
     pub(super) fn repeat(&mut self, args: &Args<'_>, (volume, ino): (VolumeId, Ino)) -> Outcome {
         let current = self.here()?;
+        if let Some(status) = failed_with(ino) {
+            return Err(status.into());
+        }
         let file = FileId {
             volume,
             ino,

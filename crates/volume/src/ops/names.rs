@@ -428,6 +428,21 @@ impl Volume {
         })
     }
 
+    /// Appends what the call of `cx` has come to after what it did was appended: a protocol's word, in the place of an inode.
+    /// `None` if the call is not known by a key.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Io`.
+    pub fn note_call(&self, cx: &mut EngineContext, word: Ino) -> Result<Option<Lsn>, Stop> {
+        if cx.call.is_none() {
+            return Ok(None);
+        }
+        self.core.schedule.admit(SMALL_OP)?;
+        let _pass = self.enter()?;
+        let edits = Edits::new(self.id, 0);
+        Ok(Some(self.core.log.append_call(cx, self.id, edits, word)?))
+    }
+
     /// Adds a name for an existing inode that is no directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
