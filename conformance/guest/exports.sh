@@ -7,7 +7,7 @@ policy() { # policy RULES
   return 1
 }
 rule() { # rule CLIENTS ACCESS [ROOT]
-  printf '{"allowedClients":"%s","accessType":"%s","nfsv3":true,"hasRootAccess":"%s"}' "$1" "$2" "${3:-true}"
+  printf '{"allowedClients":"%s","accessType":"%s","nfsv3":true,"nfsv4":true,"hasRootAccess":"%s"}' "$1" "$2" "${3:-true}"
 }
 ME=$(ip -4 -o addr show scope global | awk '{sub("/.*", "", $4); print $4; exit}')
 # Whatever a server answers when the root of a mount is looked at again, the Linux client says that it is stale.

@@ -388,10 +388,11 @@ impl Model {
     }
 
     fn setattr(&mut self, slot: Slot, set: &Set, guard: Guard, now: Time) -> Answer<Expect> {
-        let node = self.live(slot)?;
+        let node = self.live(slot);
         let too_big = set.size.is_some_and(|size| size > MAX_FILE_SIZE);
         none_of(&[
-            set.size.and_then(|_| not_a_file(node)),
+            node.err(),
+            set.size.and_then(|_| not_a_file(node.ok()?)),
             too_big.then_some(TOO_BIG),
             (guard == Guard::Wrong).then_some(Errors::of(&[Errno::NotSync])),
         ])?;
