@@ -201,12 +201,13 @@ impl State {
                 size: v.size,
                 data_protection: v.protection,
                 snapshots,
+                ..Side::default()
             }),
             None if path.cluster.is_empty() => Err("entry doesn't exist".to_owned()),
             None => Ok(Side {
                 size: Some(0),
-                data_protection: false,
                 snapshots,
+                ..Side::default()
             }),
         }
     }
@@ -346,7 +347,14 @@ impl State {
                 taken: NOW - 60,
                 id: held.id,
             });
-            self.event(id, Event::Ended(Ok(Done { newest })), at(TOOK));
+            self.event(
+                id,
+                Event::Ended(Ok(Done {
+                    newest,
+                    above: Vec::new(),
+                })),
+                at(TOOK),
+            );
         }
         self.ms += TOOK;
         self.start();

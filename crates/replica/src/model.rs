@@ -67,6 +67,9 @@ impl fmt::Display for Path {
     }
 }
 
+/// Identifies a volume among all volumes of all nodes: `weir_volume::Volume::uuid`.
+pub type VolumeUuid = [u8; 16];
+
 /// What the destination is, as against its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorState {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::manager::{Job, Task};
-use crate::model::{SnapshotIdentity, TransferKind};
+use crate::model::{SnapshotIdentity, TransferKind, VolumeUuid};
 use crate::retention::{self, ALL, Held, SM_CREATED};
 
 /// A snapshot, as one side describes it to the other.
@@ -52,6 +52,12 @@ pub struct Volume {
     pub exported: Option<SnapshotIdentity>,
     /// Snapshots that copies of this volume need for their next transfers.
     pub needed: Vec<SnapshotIdentity>,
+    /// Which volume it is.
+    #[serde(default)]
+    pub uuid: VolumeUuid,
+    /// The volumes that it is a copy of: its source, that one's source, and so on.
+    #[serde(default)]
+    pub above: Vec<VolumeUuid>,
 }
 
 /// What the names of own snapshots begin with, whosesoever.
@@ -189,9 +195,11 @@ pub fn plan(
             named.map(|h| h.id).chain(own.filter(|_| mirrors)).collect()
         }
     };
+    // What an earlier try has begun would come in place of a snapshot that is asked for by its name, or behind it.
+    let begun = partial.filter(|_| job.source_snapshot.is_none());
     let copies: Vec<Held> = newer
         .iter()
-        .filter(|h| chosen.contains(&h.id) || partial == Some(h.id))
+        .filter(|h| chosen.contains(&h.id) || begun == Some(h.id))
         .cloned()
         .collect();
     if kind != TransferKind::Restore
@@ -237,7 +245,9 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
             dropped.into_iter().chain(surplus).collect()
         }
     };
-    at_destination.retain(|held| !destination.needed.contains(&held.id));
+    // What was asked for by its name is there when the transfer has ended well, whatever the rules keep.
+    let named = |held: &&Held| job.source_snapshot.as_ref() == Some(&held.name);
+    at_destination.retain(|held| !destination.needed.contains(&held.id) && !named(held));
     let mut at_destination: Vec<String> = at_destination.iter().map(|h| h.name.clone()).collect();
     at_destination.sort_unstable();
     at_destination.dedup();
@@ -303,7 +313,7 @@ mod tests {
             data_protection: exported.is_some(),
             snapshots: names.iter().map(one).collect(),
             exported: exported.map(|name| numbered(id(name))),
-            needed: Vec::new(),
+            ..Volume::default()
         }
     }
 
@@ -387,6 +397,26 @@ mod tests {
             Some(numbered("80")),
         );
         assert_eq!(names(&again.unwrap()), ["sm80", "sm100"]);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_asked_for_by_name_comes_and_stays() {
+        let named = |name: &str| Job {
+            source_snapshot: Some(name.to_owned()),
+            ..job("XDPDefault", TransferKind::Update)
+        };
+        let source = volume(&["hourly40", "sm50", "hourly60", "sm80"], None);
+        let copy = volume(&["sm50"], Some("sm50"));
+        let begun = Some(numbered("80"));
+        let next = plan(&named("hourly60"), &source, &copy, begun).unwrap();
+        assert_eq!(names(&next), ["hourly60"]);
+        let older = plan(&named("hourly40"), &source, &copy, begun);
+        assert!(older.unwrap_err().contains("is older"));
+        let own = format!("{}80.sm80", prefix(R));
+        let copy = volume(&["sm50", "sm80", "daily90"], Some("daily90"));
+        let source = volume(&["sm50", "sm80", "daily90"], None);
+        let (there, _) = let_go(&named(&own), &source, &copy);
+        assert_eq!(there, [format!("{}50.sm50", prefix(R))]);
     }
 
     #[test]

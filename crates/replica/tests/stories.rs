@@ -118,7 +118,7 @@ impl Story {
                     created: s.created.secs,
                 })
                 .collect(),
-            needed: Vec::new(),
+            ..plan::Volume::default()
         }
     }
 

@@ -146,7 +146,7 @@ impl Side {
                     created: s.created.secs,
                 })
                 .collect(),
-            needed: Vec::new(),
+            ..plan::Volume::default()
         })
     }
 

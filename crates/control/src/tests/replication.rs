@@ -21,6 +21,8 @@ fn preconditions(unique: u128) -> Preconditions {
                 id: identity(1, 1),
                 label: None,
             }],
+            uuid: [u8::from(data_protection); 16],
+            above: Vec::new(),
         })
     };
     Preconditions {
@@ -134,6 +136,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
                 taken: 1,
                 id: engine.identity,
             }),
+            above: Vec::new(),
         }),
         last: Some(LastTransfer {
             uuid: entry.pending.as_ref().unwrap().uuid.clone(),

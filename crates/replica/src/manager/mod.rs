@@ -27,12 +27,14 @@ mod tests;
 mod transfers;
 mod verbs;
 
-use crate::model::{ABORTED, Copied, Note, Path, Policy, PolicyKind, Rule, TransferKind};
+use crate::model::{
+    ABORTED, Copied, Note, Path, Policy, PolicyKind, Rule, TransferKind, VolumeUuid,
+};
 use crate::retention::Held;
 use crate::schedule::Schedule;
 pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
 pub use transfers::{Manager, Step, settle};
-pub use verbs::change;
+pub use verbs::{change, looped};
 pub use weir_base::limits::replica::{TRANSFER_TRIES as TRIES, TRANSFERS_AT_ONCE as AT_ONCE};
 
 /// The policy of relationships that name none.
@@ -335,6 +337,10 @@ pub struct Side {
     pub data_protection: bool,
     /// Its snapshots, oldest first.
     pub snapshots: Vec<Held>,
+    /// Which volume it is.
+    pub uuid: VolumeUuid,
+    /// The volumes that it is a copy of, over whatever nodes, the nearest first.
+    pub above: Vec<VolumeUuid>,
 }
 
 /// What a verb may have to know that is not the manager's own.
@@ -477,6 +483,8 @@ impl Failure {
 pub struct Done {
     /// The newest snapshot that the destination has now.
     pub newest: Option<Copied>,
+    /// The volumes that the destination is a copy of now, its source first.
+    pub above: Vec<VolumeUuid>,
 }
 
 /// What happened to a job.

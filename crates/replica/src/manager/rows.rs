@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Global, Use, uuid};
 use crate::model::{
     ABORTED, Copied, LastTransfer, MirrorState, Note, Path, Policy, Relationship, SnapshotIdentity,
-    TransferKind, system_policies,
+    TransferKind, VolumeUuid, system_policies,
 };
 use crate::schedule::{self, Schedule};
 
@@ -34,6 +34,9 @@ pub struct Entry {
     pub shown: Path,
     /// The volume that is the copy; unique among relationships.
     pub destination: Path,
+    /// The source and the volumes that it is a copy of, over whatever nodes, as of the last transfer.
+    #[serde(default)]
+    pub above: Vec<VolumeUuid>,
     /// Name of the policy that chooses snapshots.
     pub policy: String,
     /// Name of the schedule; `None`: transfers on request only.
@@ -173,6 +176,12 @@ impl Entry {
     /// Whether its schedule may begin a transfer.
     pub fn may_run(&self) -> bool {
         self.state == MirrorState::Snapmirrored && !self.quiesced && self.pending.is_none()
+    }
+
+    /// Whether the destination is a copy of the source, or is becoming one.
+    pub fn copies(&self) -> bool {
+        let moves = |p: &Pending| matches!(p.work, Work::Transfer(_));
+        self.state != MirrorState::BrokenOff || self.pending.as_ref().is_some_and(moves)
     }
 
     /// Takes away a transfer that does not run. It was aborted, and is kept as `last`, where it can be queried.

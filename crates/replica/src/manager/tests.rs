@@ -8,6 +8,7 @@ use crate::model::{ABORTED, MirrorState, Relationship, SnapshotIdentity, Status,
 
 mod node;
 mod one_step;
+mod own;
 mod random;
 use node::{Disk, Node};
 
@@ -51,13 +52,16 @@ fn preconditions() -> Preconditions {
         found: None,
         source: Ok(Side {
             size: Some(100),
-            data_protection: false,
             snapshots: vec![snapshot("a", 1)],
+            uuid: [1; 16],
+            ..Side::default()
         }),
         destination: Ok(Side {
             size: Some(100),
             data_protection: true,
             snapshots: vec![snapshot("a", 1)],
+            uuid: [2; 16],
+            above: Vec::new(),
         }),
         synchronous: false,
         running: false,
@@ -147,6 +151,7 @@ fn done() -> Event {
             taken: START.wall,
             id: numbered(1),
         }),
+        above: vec![[1; 16]],
     }))
 }
 
@@ -307,11 +312,11 @@ fn turned_round() {
     );
     m.event(job.id, done(), START);
     // Both ways at once would never come to rest.
-    let again = Verb::Resync {
+    let again = || Verb::Resync {
         destination: path("s:b"),
         source: None,
     };
-    refused(&mut m, again, &preconditions(), "would make a loop");
+    refused(&mut m, again(), &preconditions(), "would make a loop");
 }
 
 #[test]

@@ -529,6 +529,7 @@ fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
     entry.anew = false;
     if done.newest.is_some() {
         entry.newest.clone_from(&done.newest);
+        entry.above.clone_from(&done.above);
     }
 }
 

@@ -45,10 +45,6 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             initialize,
         } => {
             let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
-            let (source, destination) = (&entry.source, &entry.destination);
-            if upstream(&next.rows, None, source, destination) {
-                return refuse(Reason::State, looped(source, destination));
-            }
             entry.tries = tries.unwrap_or(TRIES);
             entry.note = note;
             if let Some(policy) = policy {
@@ -58,6 +54,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             entry.throttle = in_range(throttle)?;
             let to = destination_side(&entry.destination, preconditions)?;
             let from = source_side(&entry, preconditions)?;
+            stays_straight(&next.rows, None, &mut entry, from, to)?;
             protected(&entry.destination, to)?;
             large_enough(from, to)?;
             if let Some(First {
@@ -328,9 +325,8 @@ fn resynchronize(
     }
     spares(rows, entry, from, to)?;
     let but = instead.unwrap_or(&entry.uuid);
-    if upstream(rows, Some(but), &entry.source, &entry.destination) {
-        return refuse(Reason::State, looped(&entry.source, &entry.destination));
-    }
+    let but = but.to_owned();
+    stays_straight(rows, Some(&but), entry, from, to)?;
     begin(entry, TransferKind::Resync, PLAIN, now)
 }
 
@@ -427,6 +423,7 @@ fn new_entry(
         source,
         shown,
         destination,
+        above: Vec::new(),
         policy: DEFAULT_POLICY.to_owned(),
         schedule: None,
         throttle: None,
@@ -581,6 +578,23 @@ fn spares(rows: &Relations, entry: &Entry, from: &Side, to: &Side) -> Outcome {
     }
 }
 
+/// Refuses a copy of what is a copy of the destination itself, on this node or over others. `but`: without this
+/// relationship. Two nodes may find nothing at the same time, so a transfer compares once more when it begins.
+fn stays_straight(
+    rows: &Relations,
+    but: Option<&str>,
+    entry: &mut Entry,
+    from: &Side,
+    to: &Side,
+) -> Outcome {
+    let (source, destination) = (&entry.source, &entry.destination);
+    if upstream(rows, but, source, destination) || from.above.contains(&to.uuid) {
+        return refuse(Reason::State, looped(source, destination));
+    }
+    entry.above = [&[from.uuid], from.above.as_slice()].concat();
+    Ok(())
+}
+
 /// Whether `source` is, over relationships that copy, made from `destination`. `but`: without this one.
 fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Path) -> bool {
     let mut at = source.clone();
@@ -591,7 +605,7 @@ fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Pa
         }
         let above = rows
             .entry(&at)
-            .filter(|e| e.state != MirrorState::BrokenOff && but.is_none_or(|but| e.uuid != but));
+            .filter(|e| e.copies() && but.is_none_or(|but| e.uuid != but));
         match above {
             Some(entry) => at = entry.source.clone(),
             None => return false,
@@ -600,7 +614,8 @@ fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Pa
     true
 }
 
-fn looped(source: &Path, destination: &Path) -> String {
+/// Why a volume cannot become a copy of one that is made from it.
+pub fn looped(source: &Path, destination: &Path) -> String {
     format!(
         "A relationship from \"{source}\" to \"{destination}\" would make a loop: \"{source}\" is itself a copy of \
          \"{destination}\"."

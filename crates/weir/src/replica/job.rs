@@ -19,7 +19,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
-use weir_replica::manager::{Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task};
+use weir_replica::manager::{
+    Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task, looped,
+};
 use weir_replica::model::{Copied, Path, TransferKind};
 use weir_replica::plan::{self, Volume};
 use weir_replica::receive::{Received, Receiver, Wanted};
@@ -295,6 +297,9 @@ impl Transfer<'_> {
         let mut link = dial(service, &job.source).await?;
         let mut source = self.source(&mut link).await?;
         let mut destination = self.destination()?;
+        if kind != TransferKind::Restore && source.above.contains(&destination.uuid) {
+            return Err(lasting(looped(&job.source, &job.destination)));
+        }
         if smaller(&destination, &source) {
             return Err(lasting(
                 "Destination volume size is smaller than the source volume size.",
@@ -377,6 +382,7 @@ impl Transfer<'_> {
                 taken: s.created,
                 id: s.id,
             }),
+            above: [&[source.uuid], source.above.as_slice()].concat(),
         })
     }
 

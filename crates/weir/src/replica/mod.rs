@@ -37,9 +37,9 @@ use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_replica::manager::{
-    Command, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side, Step,
+    Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side, Step,
 };
-use weir_replica::model::Path;
+use weir_replica::model::{Copied, MirrorState, Path, VolumeUuid};
 use weir_replica::plan;
 use weir_replica::retention::Held;
 use weir_volume::Engine;
@@ -186,6 +186,7 @@ impl Replication {
             #[cfg(test)]
             forger: Mutex::default(),
         });
+        service.catch_up()?;
         if let Some(listener) = parts.listener {
             listen::start(&service, listener)?;
         }
@@ -342,6 +343,12 @@ impl Replication {
         self.jobs.lock().insert(id, abort);
         let begun = self.spawn("weir-transfer", move |service| {
             let outcome = job::run(service, &job, aborted);
+            if outcome.is_err() && !service.stopping() {
+                let rows = service.rows();
+                let entry = rows.named(&job.relationship);
+                let steps = entry.map_or_else(Vec::new, |entry| service.unsaid(&rows, entry));
+                steps.into_iter().for_each(|step| service.happened(step));
+            }
             service.jobs.lock().remove(&id);
             service.event(id, Event::Ended(outcome));
         });
@@ -402,7 +409,7 @@ impl Replication {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
         let path = Path::local(vserver, volume);
-        let needed = self.control.view().relations.needed(&path);
+        let rows = self.rows();
         let all = found.snapshots();
         let mirror = found.mirror();
         let exported = mirror.as_ref().and_then(|m| m.exported);
@@ -420,8 +427,86 @@ impl Replication {
                     created: s.created.secs,
                 })
                 .collect(),
-            needed,
+            needed: rows.needed(&path),
+            uuid: found.uuid(),
+            above: self.above(&rows, path),
         })
+    }
+
+    /// The volumes that this one is a copy of, the nearest first: on this node as they are now, behind them as a peer has
+    /// said at the last transfer.
+    fn above(&self, rows: &Relations, mut at: Path) -> Vec<VolumeUuid> {
+        let mut above = Vec::new();
+        while let Some(entry) = rows.entry(&at).filter(|e| e.copies() && !e.restore) {
+            if !entry.source.cluster.is_empty() {
+                above.extend(&entry.above);
+                break;
+            }
+            let source = self.local(&entry.source.vserver, &entry.source.volume);
+            let source = source.and_then(|source| self.engine_volume(&source.key));
+            let Ok(uuid) = source.map(|source| source.uuid()) else {
+                // It is being deleted.
+                break;
+            };
+            if above.contains(&uuid) {
+                break;
+            }
+            above.push(uuid);
+            at = entry.source.clone();
+        }
+        above
+    }
+
+    /// What a destination's readers see, where its row says something else: a crash, or an abort, came between a snapshot
+    /// and what was to be written down of it.
+    fn unsaid(&self, rows: &Relations, entry: &Entry) -> Vec<Step> {
+        let (source, to) = (&entry.source, &entry.destination);
+        let there = |path: &Path| {
+            let named = self.local(&path.vserver, &path.volume).ok()?;
+            self.engine_volume(&named.key).ok()
+        };
+        let seen = there(to).and_then(|volume| {
+            let exported = volume.mirror()?.exported?;
+            volume.snapshots().into_iter().find(|s| s.id == exported)
+        });
+        let Some(seen) = seen else {
+            return Vec::new();
+        };
+        let mut steps = Vec::new();
+        let newest = entry.newest.as_ref().map(|newest| newest.id);
+        let said = entry.restore || entry.state == MirrorState::Snapmirrored;
+        if newest != Some(seen.identity) || !said {
+            let copied = Copied {
+                name: seen.name,
+                taken: seen.created.secs,
+                id: seen.identity,
+            };
+            steps.push(Step::Snapshot(entry.uuid.clone(), copied));
+        }
+        // The source keeps what the next transfer begins with.
+        let known = rows.destination(&entry.uuid).filter(|k| !k.released);
+        let other = known.is_some_and(|known| known.newest != Some(seen.identity));
+        let has = || there(source).is_some_and(|v| v.snapshot_with(seen.identity).is_some());
+        if source.cluster.is_empty() && !entry.restore && other && has() {
+            steps.push(Step::Served {
+                relationship: entry.uuid.clone(),
+                source: source.clone(),
+                destination: to.clone(),
+                newest: seen.identity,
+            });
+        }
+        steps
+    }
+
+    /// Writes into the rows, before anyone is served, what a crash has kept from them.
+    fn catch_up(&self) -> Result<()> {
+        let rows = self.rows();
+        let all = rows.entries(0);
+        let steps: Vec<Step> = all.flat_map(|entry| self.unsaid(&rows, entry)).collect();
+        match steps.is_empty() {
+            true => Ok(()),
+            false => Ok(self.runtime.block_on(self.control.settle(&steps))?),
+        }
     }
 
     /// Deletes what a released relationship kept of its source.
@@ -552,6 +637,8 @@ fn side(volume: plan::Volume) -> Side {
         size: volume.size,
         data_protection: volume.data_protection,
         snapshots: volume.snapshots.into_iter().map(held).collect(),
+        uuid: volume.uuid,
+        above: volume.above,
     }
 }
 

@@ -345,6 +345,84 @@ fn a_transfer_outlives_the_server() {
     );
 }
 
+/// A crash keeps from the row that a snapshot has come, and so does what ends a transfer behind it.
+#[test]
+fn rows_say_what_readers_see() {
+    let mut station = Station::new(23);
+    station.put("a", "one", &noise(1, 100_000));
+    station
+        .does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    let first = station.succeeds("SVM:b");
+    station.does("snapmirror update -destination-path SVM:b");
+    let second = station.succeeds("SVM:b");
+    assert_ne!(first.newest, second.newest);
+    let lost = |station: &Station| {
+        let step = Step::Snapshot(first.uuid.clone(), first.newest.clone().unwrap());
+        let service = &station.service;
+        let settled = service.control.settle(std::slice::from_ref(&step));
+        service.runtime.block_on(settled).unwrap();
+        assert_eq!(station.relationship("SVM:b").newest, first.newest);
+    };
+    lost(&station);
+    let engine = Arc::clone(&station.service.engine);
+    let clock = Arc::clone(&station.service.clock);
+    station.end();
+    let data = station.stop();
+    let station = Station::over(data, Arc::clone(&engine), 23, clock);
+    assert_eq!(station.relationship("SVM:b").newest, second.newest);
+    lost(&station);
+    engine.set_limit(&station.engine_volume("b"), 1 << 20);
+    station.does("snapmirror update -destination-path SVM:b");
+    let failed = station.rests("SVM:b");
+    assert!(failed.last.unwrap().error.unwrap().contains("is smaller"));
+    assert_eq!(failed.newest, second.newest);
+}
+
+/// Neither node has both relationships: each learns from the other what its volume is a copy of.
+#[test]
+fn a_loop_over_two_nodes_is_refused() {
+    let (near, far) = (Station::new(24), Station::new(25));
+    pair(&near, &far);
+    near.put("a", "one", &noise(1, 10_000));
+    far.volume("c", true);
+    far.does("snapmirror create -source-path near://SVM/a -destination-path SVM:c");
+    far.does("snapmirror initialize -destination-path SVM:c");
+    far.succeeds("SVM:c");
+    let back = "snapmirror resync -source-path far://SVM/c -destination-path SVM:a";
+    let says = near.says(back);
+    assert!(says.contains("would make a loop"), "{says}");
+    far.does("snapmirror break -destination-path SVM:c");
+    near.does(back);
+    near.succeeds("SVM:a");
+    let says = far.says("snapmirror resync -destination-path SVM:c");
+    assert!(says.contains("would make a loop"), "{says}");
+    // What both have found free at the same time, the transfer compares once more.
+    let mut manager = weir_replica::manager::Manager::default();
+    let mut rows = far.service.rows();
+    let entry = Arc::clone(rows.entry(&Path::local("SVM", "c")).unwrap());
+    let mut entry = Entry::clone(&entry);
+    entry.pending = Some(weir_replica::manager::Pending {
+        uuid: "t".to_owned(),
+        work: weir_replica::manager::Work::Transfer(TransferKind::Resync),
+        source_snapshot: None,
+        throttle: weir_replica::manager::OwnThrottle::Relationships,
+        begun: 0,
+        failures: 0,
+        aborting: false,
+    });
+    rows.apply(&weir_replica::manager::Edit::Relationship(Arc::new(entry)));
+    let commands = manager.reconcile(&rows, far.service.now());
+    let begun = commands.into_iter().find_map(|command| match command {
+        Command::Start(job) => Some(*job),
+        _ => None,
+    });
+    let (_abort, aborted) = watch::channel(false);
+    let ended = job::run(&far.service, &begun.unwrap(), aborted).unwrap_err();
+    assert!(ended.words().contains("would make a loop"), "{ended:?}");
+    assert!(far.engine_volume("c").mirror().is_none());
+}
+
 #[test]
 fn a_copy_gives_back_what_it_was_made_from() {
     let station = Station::new(7);

@@ -71,8 +71,8 @@ fn going_back_spares_what_further_copies_need() {
     let mut ahead = preconditions();
     ahead.destination = Ok(Side {
         size: Some(100),
-        data_protection: false,
         snapshots: vec![snapshot("a", 1), snapshot("own", 2)],
+        ..Side::default()
     });
     let resync = || Verb::Resync {
         destination: path("s:b"),

@@ -508,8 +508,7 @@ impl Story<'_> {
         match r.entry.state {
             MirrorState::Snapmirrored => {
                 let seen = self.seen(r.destination);
-                // After a crash and a transfer that failed the row may say the snapshot before; it is unhealthy then.
-                if seen.is_none() || seen != newest && r.entry.trouble.is_none() {
+                if seen.is_none() || seen != newest {
                     return Err(format!("readers see {seen:?}, the row says {newest:?}"));
                 }
                 let rows = self.hosts[at(r.source)].up().service.rows();

@@ -87,7 +87,7 @@ impl Station {
                     device_bytes: 1 << 30,
                 });
                 let control = control.await.unwrap();
-                let service = Replication::start(Parts {
+                let parts = Parts {
                     data: folder,
                     engine,
                     control: Arc::clone(&control),
@@ -96,8 +96,8 @@ impl Station {
                     rng,
                     name: format!("node{seed}"),
                     listener: Some(listener),
-                });
-                begun.send(service.unwrap()).unwrap();
+                };
+                begun.send(parts).unwrap();
                 // As a process that is killed leaves it.
                 let killed = ended.await.is_ok();
                 if !killed {
@@ -105,7 +105,7 @@ impl Station {
                 }
             });
         });
-        let service: Arc<Replication> = outcome.recv().unwrap();
+        let service = Replication::start(outcome.recv().unwrap()).unwrap();
         Station {
             user: AsUser {
                 service: Arc::clone(&service),
