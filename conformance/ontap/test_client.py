@@ -100,6 +100,13 @@ class Client(Case):
         change.patch(poll=True)
         p.get()
         self.assertEqual(p.comment, "c")
+        change = SnapmirrorPolicy(uuid=p.uuid)
+        change.retention = [{"label": "daily", "count": 7},
+                            {"label": "here", "count": 2, "creation_schedule": {"name": "hourly"}, "prefix": "sv"}]
+        change.patch(poll=True)
+        p.get()
+        here = p.retention[1]
+        self.assertEqual((here.creation_schedule.name, here.prefix), ("hourly", "sv"))
         p.delete(poll=True)
         self.assertIn("weekly", [s.name for s in Schedule.get_collection()])
         self.assertIn("SVM", [s.name for s in Svm.get_collection()])

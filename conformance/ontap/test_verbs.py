@@ -131,6 +131,11 @@ class Verbs(Case):
     def test_fan_out_cascade_policies_and_schedules(self):
         self.fine("snapmirror policy create -policy Mine -type mirror-vault -comment own")
         self.fine("snapmirror policy add-rule -policy Mine -snapmirror-label mine -keep 2")
+        here = "snapmirror policy add-rule -policy Mine -snapmirror-label here -keep 2"
+        self.refused(f"{here} -schedule never", 'Schedule "never" not found')
+        self.refused(f"{here} -prefix sv", "has no schedule")
+        self.fine(f"{here} -schedule 5min -prefix sv")
+        self.fine("snapmirror policy remove-rule -policy Mine -snapmirror-label here")
         self.fine("job schedule interval create -name twice -hours 12")
         self.fine("job schedule cron create -name night -minute 5 -hour 2,3")
         first = self.mirror("vol_test", "f_b", "-policy Mine -schedule twice")

@@ -327,7 +327,7 @@ impl State {
                     Command::Forget { relationship, .. } => {
                         self.settle(&Step::Forgotten(relationship));
                     }
-                    Command::Throttle { .. } => {}
+                    Command::Take(_) | Command::Throttle { .. } => {}
                 }
             }
         }

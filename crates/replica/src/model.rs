@@ -370,6 +370,13 @@ pub struct Rule {
     /// With so many there, transfers that would bring another are refused, and none is deleted to make room.
     #[serde(default)]
     pub preserve: bool,
+    /// Name of the schedule by which the destination makes the snapshots itself, of what it holds then; those of the
+    /// source with the label are not copied.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// What the names of these begin with; `None`: the label.
+    #[serde(default)]
+    pub prefix: Option<String>,
 }
 
 /// The label of snapshots that transfers take for themselves.
@@ -378,6 +385,22 @@ pub const SM_CREATED: &str = "sm_created";
 pub const ALL: &str = "all_source_snapshots";
 
 impl Rule {
+    /// A rule by which so many are kept, and nothing besides.
+    pub fn new(label: &str, keep: u32) -> Rule {
+        Rule {
+            label: label.to_owned(),
+            keep,
+            preserve: false,
+            schedule: None,
+            prefix: None,
+        }
+    }
+
+    /// Whether snapshots of the source with its label are copied.
+    pub fn copies(&self, label: Option<&str>) -> bool {
+        self.schedule.is_none() && label == Some(&*self.label)
+    }
+
     /// Whether it names snapshots of the source by the label that users gave them.
     pub fn is_by_label(&self) -> bool {
         self.label != SM_CREATED && self.label != ALL
@@ -409,11 +432,7 @@ pub fn system_policies() -> Vec<Policy> {
         kind,
         rules: rules
             .iter()
-            .map(|(label, keep)| Rule {
-                label: (*label).to_owned(),
-                keep: *keep,
-                preserve: false,
-            })
+            .map(|(label, keep)| Rule::new(label, *keep))
             .collect(),
         comment: comment.to_owned(),
         compression: false,

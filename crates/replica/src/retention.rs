@@ -26,7 +26,7 @@ fn named_by(policy: &Policy, snapshot: &Held) -> bool {
     policy
         .rules
         .iter()
-        .any(|rule| rule.label == ALL || snapshot.label.as_deref() == Some(rule.label.as_str()))
+        .any(|rule| rule.label == ALL || rule.copies(snapshot.label.as_deref()))
 }
 
 /// The newest snapshot that both sides have. Both lists are oldest first.
@@ -54,7 +54,7 @@ pub fn takes_own(policy: &Policy) -> bool {
 /// The rule that preserves its copies and for which there would be more than it keeps.
 pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -> Option<&'p Rule> {
     let of = |held: &[Held], rule: &Rule| {
-        let named = |h: &&Held| h.label.as_deref() == Some(rule.label.as_str());
+        let named = |h: &&Held| rule.copies(h.label.as_deref());
         held.iter().filter(named).count()
     };
     policy
@@ -86,7 +86,13 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
     if mirrors_all {
         // A copy of all is a copy of what is there now, no archive. Snapshots of other transfers are theirs to delete.
         let theirs = |held: &Held| held.label.as_deref() == Some(SM_CREATED);
-        let at_source = |held: &Held| at_source.contains(&held.id);
+        // And what was made here is no copy.
+        let own = |held: &Held| {
+            let label = held.label.as_deref();
+            let scheduled = |rule: &Rule| rule.schedule.is_some() && label == Some(&*rule.label);
+            policy.rules.iter().any(scheduled)
+        };
+        let at_source = |held: &Held| own(held) || at_source.contains(&held.id);
         drop.retain(|id| {
             destination
                 .iter()
@@ -224,6 +230,26 @@ mod tests {
         assert_eq!(label(&there[..2], &more).as_deref(), Some("daily"));
         assert_eq!(label(&there[..2], &more[1..]), None);
         assert_eq!(label(&there[..1], &more), None);
+    }
+
+    /// What the destination makes itself is neither copied nor taken for what its source has forgotten, and rotates.
+    #[test]
+    fn a_rule_with_a_schedule_copies_nothing() {
+        let mut vault = policy("XDPDefault");
+        let daily = vault.rules.iter_mut().find(|r| r.label == "daily").unwrap();
+        (daily.keep, daily.schedule) = (1, Some("hourly".to_owned()));
+        let source = held(&["weekly1", "daily2", "weekly3"]);
+        assert_eq!(names(to_copy(&vault, &source, &[])), ["weekly1", "weekly3"]);
+        let destination = held(&["weekly1", "daily7", "daily8"]);
+        assert_eq!(names(to_drop(&vault, &source, &destination)), ["daily7"]);
+        vault.rules.push(Rule::new(ALL, 1));
+        assert_eq!(
+            names(to_drop(&vault, &source, &destination)),
+            Vec::<&str>::new()
+        );
+        let (none, two) = (held(&[]), held(&["daily1", "daily2"]));
+        vault.rules.iter_mut().for_each(|rule| rule.preserve = true);
+        assert_eq!(overfull(&vault, &none, &two), None);
     }
 
     #[test]

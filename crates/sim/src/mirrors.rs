@@ -278,7 +278,10 @@ impl Story<'_> {
     }
 
     fn step(&mut self) -> Checked {
-        match self.choices.weighted(&[14, 6, 10, 3, 3, 2, 2, 3, 2, 3, 2]) {
+        match self
+            .choices
+            .weighted(&[14, 6, 10, 3, 3, 2, 2, 3, 2, 3, 2, 3])
+        {
             0 => self.write(false),
             1 => self.snapshot(false),
             2 => self.transfer(),
@@ -289,6 +292,7 @@ impl Story<'_> {
             7 if self.broken => self.write(true),
             9 if self.broken => self.snapshot(true),
             10 if self.broken => self.reverse(),
+            11 if !self.broken => self.snapshot_of_copy(),
             8 => {
                 let crash_source = self.choices.chance(1, 2);
                 self.note(format!("crash, source: {crash_source}"));
@@ -389,6 +393,26 @@ impl Story<'_> {
         let files = side.files.clone();
         side.snapshots.push((name.clone(), files));
         self.note(format!("snapshot {name}, copy: {at_copy}"));
+        Ok(())
+    }
+
+    /// Of what clients of the destination see, and at no other time than when that is all that there is of it.
+    fn snapshot_of_copy(&mut self) -> Checked {
+        self.serial += 1;
+        let name = format!("c{}", self.serial);
+        let (vol, now) = (self.dst.vol()?, self.dst.machine.now());
+        let partial = vol.mirror().and_then(|mirror| mirror.partial).is_some();
+        let made = vol.snapshot_take_of_copy(&name, "", now);
+        match (made, &self.exported) {
+            (Err(FsError::Busy), _) if partial => return Ok(()),
+            (Err(FsError::Invalid), None) => return Ok(()),
+            (Ok(_), Some(seen)) if !partial => {
+                let files = self.dst.content(seen).cloned().unwrap_or_default();
+                self.dst.snapshots.push((name.clone(), files));
+            }
+            (made, seen) => return Err(format!("snapshot of a copy at {seen:?}: {made:?}")),
+        }
+        self.note(format!("snapshot {name} of what is seen"));
         Ok(())
     }
 

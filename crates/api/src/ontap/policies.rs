@@ -27,6 +27,9 @@ const KNOWN: &[&str] = &[
     "retention.count",
     "retention.prefix",
     "retention.creation_schedule.name",
+    "retention.creation_schedule.uuid",
+    "retention.preserve",
+    "retention.warn",
     "network_compression_enabled",
     "copy_all_source_snapshots",
     "copy_latest_source_snapshot",
@@ -45,7 +48,18 @@ fn record(p: &Policy) -> Value {
     let has = |label: &str| p.rules.iter().any(|rule| rule.label == label);
     let by_label = p.rules.iter().filter(|rule| rule.is_by_label());
     let retention: Vec<Value> = by_label
-        .map(|rule| json!({"label": rule.label, "count": rule.keep.to_string(), "preserve": rule.preserve, "warn": 0}))
+        .map(|rule| {
+            let (count, preserve) = (rule.keep.to_string(), rule.preserve);
+            let mut out =
+                json!({"label": rule.label, "count": count, "preserve": preserve, "warn": 0});
+            if let (Some(name), Some(out)) = (&rule.schedule, out.as_object_mut()) {
+                let prefix = rule.prefix.as_ref().unwrap_or(&rule.label);
+                let schedule = json!({"name": name, "uuid": uuid("schedule", name)});
+                out.insert("creation_schedule".to_owned(), schedule);
+                out.insert("prefix".to_owned(), json!(prefix));
+            }
+            out
+        })
         .collect();
     let mut out = Map::new();
     for (name, value) in [
@@ -131,8 +145,30 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     Ok(listing.reply(&a.here(), &["uuid", "name"], shown.collect()))
 }
 
+/// The schedule that a rule names, by name or UUID.
+fn schedule(a: &Asked<'_>, rule: &mut Fields) -> Answered<Option<String>> {
+    let mut text = |name: &str| -> Answered<Option<String>> {
+        let given = rule.text(&format!("creation_schedule.{name}"))?;
+        Ok(given.filter(|text| !text.is_empty() && text != "-"))
+    };
+    let (name, id) = (text("name")?, text("uuid")?);
+    rule.ignore(&["creation_schedule"]);
+    let Some(id) = id else { return Ok(name) };
+    let all = a.cluster.schedules();
+    let fits =
+        |known: &str| uuid("schedule", known) == id && name.as_deref().is_none_or(|n| n == known);
+    match all.into_iter().find(|s| fits(&s.name)) {
+        Some(found) => Ok(Some(found.name)),
+        None => Err(Refusal::value(
+            "retention.creation_schedule.uuid",
+            &id,
+            "no such schedule",
+        )),
+    }
+}
+
 /// `retention`: labels with how many to keep.
-fn retention(fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
+fn retention(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
     let list = match fields.take("retention") {
         None => return Ok(None),
         Some(Value::Null) => return Ok(Some(Vec::new())),
@@ -155,15 +191,8 @@ fn retention(fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
         let keep = u32::try_from(count).ok().filter(|keep| KEEP.contains(keep));
         let keep =
             keep.ok_or_else(|| Refusal::value("retention.count", &count.to_string(), "1 to 1019"))?;
-        for name in ["creation_schedule.name", "creation_schedule.uuid", "prefix"] {
-            if rule
-                .text(name)?
-                .is_some_and(|text| !text.is_empty() && text != "-")
-            {
-                let name = format!("retention.{name}");
-                return Err(Refusal::not_here(&name, "snapshots are made at the source"));
-            }
-        }
+        let schedule = schedule(a, &mut rule)?;
+        let prefix = rule.text("prefix")?;
         let preserve = rule.flag("preserve")?.unwrap_or(false);
         rule.ignore(&["warn", "period"]);
         rule.done()?;
@@ -174,6 +203,9 @@ fn retention(fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
             label,
             keep,
             preserve,
+            // Without a schedule there is nothing that it would name.
+            prefix: prefix.filter(|text| !text.is_empty() && schedule.is_some()),
+            schedule,
         });
     }
     Ok(Some(out))
@@ -225,7 +257,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let own = fields.flag("create_snapshot_on_source")?.unwrap_or(true);
     let comment = fields.text("comment")?.unwrap_or_default();
     let compression = fields.flag("network_compression_enabled")?.unwrap_or(false);
-    let retention = retention(&mut fields)?.unwrap_or_default();
+    let retention = retention(a, &mut fields)?.unwrap_or_default();
     refuse_others(&mut fields)?;
     fields.done()?;
     if (all || latest) && !retention.is_empty() {
@@ -237,11 +269,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         (false, true) => PolicyKind::MirrorVault,
         (false, false) => PolicyKind::Vault,
     };
-    let everything = all.then(|| Rule {
-        label: ALL.to_owned(),
-        keep: 1,
-        preserve: false,
-    });
+    let everything = all.then(|| Rule::new(ALL, 1));
     let create = Verb::PolicyCreate {
         name: name.clone(),
         kind,
@@ -261,7 +289,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let mut fields = Fields::read(&a.call.body)?;
     let comment = fields.text("comment")?;
     let compression = fields.flag("network_compression_enabled")?;
-    let rules = retention(&mut fields)?;
+    let rules = retention(a, &mut fields)?;
     refuse_others(&mut fields)?;
     fields.done()?;
     if comment.is_some() || compression.is_some() || rules.is_some() {

@@ -73,10 +73,20 @@ fn settings() -> Vec<Verb> {
             label: "daily".to_owned(),
             keep: Some(7),
             preserve: None,
+            schedule: None,
+            prefix: None,
         },
         Verb::ScheduleCreate {
             name: "often".to_owned(),
             schedule: weir_replica::schedule::Schedule::Every(60),
+        },
+        Verb::PolicyRule {
+            name: "mine".to_owned(),
+            label: "kept".to_owned(),
+            keep: Some(2),
+            preserve: None,
+            schedule: Some(Some("often".to_owned())),
+            prefix: Some(Some("sv".to_owned())),
         },
         Verb::PeerCreate {
             name: "far".to_owned(),

@@ -99,6 +99,8 @@ const RULE: &[Parameter] = &[
     must("snapmirror-label", "text"),
     must("keep", "integer"),
     may("preserve", "true|false"),
+    may("schedule", "text"),
+    may("prefix", "text"),
 ];
 
 const fn command(

@@ -16,6 +16,14 @@ const FIELDS: &[Field<(String, Policy)>] = &[
         p.kind.word().to_owned()
     }),
     Field::new("rules", "Rules", |(_, p)| rules(p)),
+    Field::new("rules-schedules", "Schedules of Rules", |(_, p)| {
+        let named = p.rules.iter().filter_map(|rule| {
+            let schedule = rule.schedule.as_ref()?;
+            Some(format!("{}:{schedule}", rule.label))
+        });
+        let all: Vec<String> = named.collect();
+        or_dash(Some(all.join(", ")).filter(|text| !text.is_empty()))
+    }),
     Field::new("comment", "Comment", |(_, p)| {
         or_dash(Some(p.comment.clone()).filter(|text| !text.is_empty()))
     }),
@@ -95,11 +103,17 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                     Some(keep.ok_or_else(|| invalid(text, "keep", "text"))?)
                 }
             };
+            let text = |name: &str| {
+                let given = parsed.get(name);
+                given.map(|text| Some(text.to_owned()).filter(|text| text != "-"))
+            };
             Verb::PolicyRule {
                 name,
                 label,
                 keep,
                 preserve,
+                schedule: text("schedule"),
+                prefix: text("prefix"),
             }
         }
     };

@@ -229,6 +229,10 @@ pub enum Verb {
         keep: Option<u32>,
         /// [`Rule::preserve`]; `None`: as it is, or not.
         preserve: Option<bool>,
+        /// [`Rule::schedule`]; the outer `None`: as it is, or none.
+        schedule: Option<Option<String>>,
+        /// [`Rule::prefix`]; the outer `None`: as it is, or none.
+        prefix: Option<Option<String>>,
     },
     /// A schedule of one's own.
     ScheduleCreate {
@@ -429,6 +433,9 @@ pub enum Command {
         /// Of what goes out.
         outgoing: Option<u64>,
     },
+    /// Make a snapshot of a destination for a rule that has a schedule, and delete those that it does not keep.
+    /// [`Step::Ruled`] is to say that this was done.
+    Take(Box<Take>),
     /// The source keeps nothing for this relationship any more: its own snapshots may go.
     Forget {
         /// UUID of the released relationship.
@@ -436,6 +443,21 @@ pub enum Command {
         /// The source, on this node.
         source: Path,
     },
+}
+
+/// A snapshot that a rule's schedule wants of a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// UUID of the relationship.
+    pub relationship: String,
+    /// The volume that is the copy.
+    pub destination: Path,
+    /// The rule.
+    pub rule: Rule,
+    /// What the snapshot is called.
+    pub name: String,
+    /// Slots of the rule's schedule up to this second count as run then, seconds since 1970.
+    pub at: i64,
 }
 
 /// How far a transfer has come.

@@ -5,6 +5,7 @@
 //! one row put or deleted. Frequent queries have an index that each edit updates: relationships in the order of their
 //! creation, by their UUID, by their source, and those with work.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -51,6 +52,10 @@ pub struct Entry {
     pub quiesced: bool,
     /// Slots of the schedule up to this second count as run.
     pub scheduled: i64,
+    /// The same of the schedules of its policy's rules, by their labels; those that are not there ran when the newest
+    /// snapshot was taken.
+    #[serde(default)]
+    pub ruled: BTreeMap<String, i64>,
     /// What is being done, or to be done.
     pub pending: Option<Pending>,
     /// How the last transfer ended.
@@ -613,6 +618,11 @@ impl Relations {
         all.extend(self.policies.values().map(|policy| Policy::clone(policy)));
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// The users' own policies, by name.
+    pub(super) fn own_policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.policies.values()
     }
 
     /// The policy of this name: a user's own, or else a built-in one.

@@ -30,14 +30,9 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             }
             let comment = brief(comment)?;
             if kind != PolicyKind::Vault && !rules.iter().any(|rule| rule.label == SM_CREATED) {
-                let own = Rule {
-                    label: SM_CREATED.to_owned(),
-                    keep: 1,
-                    preserve: false,
-                };
-                rules.insert(0, own);
+                rules.insert(0, Rule::new(SM_CREATED, 1));
             }
-            may_have(kind, &rules)?;
+            may_have(&next.rows, kind, &rules)?;
             next.make(Edit::Policy(Arc::new(Policy {
                 name,
                 kind,
@@ -61,7 +56,7 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
                 };
                 policy.rules.retain(stays);
                 policy.rules.extend(rules);
-                may_have(policy.kind, &policy.rules)?;
+                may_have(&next.rows, policy.kind, &policy.rules)?;
             }
             policy.comment = comment.unwrap_or(policy.comment);
             policy.compression = compression.unwrap_or(policy.compression);
@@ -82,6 +77,8 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             label,
             keep,
             preserve,
+            schedule,
+            prefix,
         } => {
             let mut policy = own_policy(&next.rows, &name)?;
             let at = policy.rules.iter().position(|rule| rule.label == label);
@@ -90,17 +87,18 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
                 (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
                 (Some(_), None) => {}
                 (before, Some(keep)) => {
-                    let was = before.is_some_and(|before| before.preserve);
-                    let preserve = preserve.unwrap_or(was);
+                    let was = before.unwrap_or_else(|| Rule::new(&label, keep));
                     let rule = Rule {
                         label,
                         keep,
-                        preserve,
+                        preserve: preserve.unwrap_or(was.preserve),
+                        schedule: schedule.unwrap_or(was.schedule),
+                        prefix: prefix.unwrap_or(was.prefix),
                     };
                     policy.rules.insert(at.unwrap_or(policy.rules.len()), rule);
                 }
             }
-            may_have(policy.kind, &policy.rules)?;
+            may_have(&next.rows, policy.kind, &policy.rules)?;
             next.make(Edit::Policy(Arc::new(policy)));
         }
         Verb::ScheduleCreate { name, schedule } => {
@@ -121,7 +119,9 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
                 );
             }
             let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name.as_str());
-            if next.rows.entries(0).any(used) {
+            let names = |rule: &Rule| rule.schedule.as_ref() == Some(&name);
+            let by_rule = |policy: &Arc<Policy>| policy.rules.iter().any(names);
+            if next.rows.own_policies().any(by_rule) || next.rows.entries(0).any(used) {
                 return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
             }
             if next.rows.schedule(&name).is_none() {
@@ -167,7 +167,7 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
 }
 
 /// Whether a policy may have these rules.
-fn may_have(kind: PolicyKind, rules: &[Rule]) -> Outcome {
+fn may_have(rows: &Relations, kind: PolicyKind, rules: &[Rule]) -> Outcome {
     if rules.len() > MAX_POLICY_RULES {
         return refuse(
             Reason::Invalid,
@@ -182,15 +182,35 @@ fn may_have(kind: PolicyKind, rules: &[Rule]) -> Outcome {
                 format!("The keep count must be between 1 and {MAX_KEPT}."),
             );
         }
-        if rule.preserve && (kind == PolicyKind::AsyncMirror || !rule.is_by_label()) {
+        let wants = match rule {
+            rule if rule.preserve => "preserve Snapshot copies",
+            rule if rule.schedule.is_some() => "have a schedule",
+            _ => "",
+        };
+        if !wants.is_empty() && (kind == PolicyKind::AsyncMirror || !rule.is_by_label()) {
             return refuse(
                 Reason::Invalid,
                 format!(
-                    "Rule \"{}\" cannot preserve Snapshot copies: only rules by label of policies of type vault or \
-                     mirror-vault can.",
+                    "Rule \"{}\" cannot {wants}: only rules by label of policies of type vault or mirror-vault can.",
                     rule.label
                 ),
             );
+        }
+        match (&rule.schedule, &rule.prefix) {
+            (Some(name), _) if rows.schedule(name).is_none() => {
+                return refuse(Reason::NotFound, format!("Schedule \"{name}\" not found."));
+            }
+            (None, Some(_)) => {
+                return refuse(
+                    Reason::Invalid,
+                    format!(
+                        "Rule \"{}\" has no schedule that a prefix would be for.",
+                        rule.label
+                    ),
+                );
+            }
+            (_, Some(prefix)) => sound(prefix, "Prefix")?,
+            _ => {}
         }
     }
     Ok(())

@@ -472,6 +472,8 @@ fn what_is_refused_changes_nothing() {
         label: "daily".to_owned(),
         keep,
         preserve: Some(true),
+        schedule: None,
+        prefix: None,
     };
     refused(&mut m, rule(Some(1)), &good, NO_ENTRIES);
     let policy = Verb::PolicyCreate {
@@ -494,6 +496,27 @@ fn what_is_refused_changes_nothing() {
         rules: m.rows.policy("mine").unwrap().rules,
     };
     refused(&mut m, mirror, &good, "cannot preserve");
+    let scheduled = |name: &str, prefix: Option<&str>| Verb::PolicyRule {
+        name: "mine".to_owned(),
+        label: "weekly".to_owned(),
+        keep: Some(1),
+        preserve: None,
+        schedule: Some(Some(name.to_owned()).filter(|name| !name.is_empty())),
+        prefix: prefix.map(|prefix| Some(prefix.to_owned())),
+    };
+    refused(
+        &mut m,
+        scheduled("never", None),
+        &good,
+        "Schedule \"never\" not found",
+    );
+    refused(&mut m, scheduled("", Some("p")), &good, "has no schedule");
+    refused(
+        &mut m,
+        scheduled("5min", Some("a/b")),
+        &good,
+        "not a valid name",
+    );
     // While one thing is done, nothing else is.
     m.change(update("s:b"), &good, START).unwrap();
     started(&mut m);

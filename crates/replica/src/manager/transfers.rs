@@ -1,14 +1,18 @@
 //! What is in memory only: jobs under way, and when things are due. And what their events mean for the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use weir_base::limits::replica::{RETRY_FIRST_MS, RETRY_MOST_MS};
 
 use super::rows::{Changes, Edit, Entry, Relations, Work};
-use super::{AT_ONCE, Command, Done, Event, Failure, Global, Job, Now, Progress, Task};
+use super::{AT_ONCE, Command, Done, Event, Failure, Global, Job, Now, Progress, Take, Task};
 use crate::model::{
     ABORTED, Copied, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity, Status,
     Transfer, TransferKind,
 };
+use crate::schedule;
 
 /// After how many failures how many milliseconds pass until the next try.
 fn backoff(failures: u32) -> u64 {
@@ -50,6 +54,15 @@ pub enum Step {
     },
     /// What a released relationship kept of its source is deleted.
     Forgotten(String),
+    /// What the schedule of a policy's rule wanted of a destination has been done, or has to wait for the next slot.
+    Ruled {
+        /// UUID of the relationship.
+        relationship: String,
+        /// The rule's label.
+        label: String,
+        /// Slots up to this second count as run.
+        at: i64,
+    },
 }
 
 /// A job that was begun.
@@ -148,6 +161,8 @@ pub struct Manager {
     throttles: Option<[Global; 2]>,
     /// Released relationships whose snapshots are being deleted.
     forgetting: BTreeSet<String>,
+    /// The minute since 1970 in which the schedules of policies' rules were last compared with the clock.
+    ruled: Option<i64>,
 }
 
 impl Manager {
@@ -241,6 +256,12 @@ impl Manager {
                     source: known.source.clone(),
                 });
             }
+        }
+        let minute = now.wall.div_euclid(60);
+        if self.ruled != Some(minute) {
+            self.ruled = Some(minute);
+            let takes = due_by_rules(rows, now.wall).into_iter();
+            commands.extend(takes.map(|take| Command::Take(Box::new(take))));
         }
         for (uuid, running) in &mut self.running {
             let pending = rows.named(uuid).and_then(|entry| entry.pending.as_ref());
@@ -432,6 +453,41 @@ impl Step {
     }
 }
 
+/// What the schedules of policies' rules want of destinations now. What could not be done then is wanted again the next
+/// minute.
+fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
+    let mut due = Vec::new();
+    let own = rows.own_policies();
+    if own
+        .flat_map(|p| &p.rules)
+        .all(|rule| rule.schedule.is_none())
+    {
+        return due;
+    }
+    let copies = |e: &&Arc<Entry>| e.state == MirrorState::Snapmirrored && !e.quiesced;
+    for entry in rows.entries(0).filter(copies) {
+        let (Some(policy), Some(newest)) = (rows.policy(&entry.policy), &entry.newest) else {
+            continue;
+        };
+        for rule in policy.rules {
+            let schedule = rule.schedule.as_ref().and_then(|name| rows.schedule(name));
+            let last = entry.ruled.get(&rule.label).copied();
+            if schedule.is_some_and(|when| schedule::due(&when, last, newest.taken, now)) {
+                let stem = rule.prefix.as_ref().unwrap_or(&rule.label);
+                let time = Timestamp::from_second(now).unwrap_or(Timestamp::UNIX_EPOCH);
+                due.push(Take {
+                    relationship: entry.uuid.clone(),
+                    destination: entry.destination.clone(),
+                    name: format!("{stem}.{}", time.strftime("%Y-%m-%d_%H%M")),
+                    rule,
+                    at: now,
+                });
+            }
+        }
+    }
+    due
+}
+
 /// Writes into the rows what has happened. What has been overtaken (a relationship that was deleted, a transfer that is not
 /// wanted any more) changes nothing.
 pub fn settle(next: &mut Changes, step: &Step, now: i64) {
@@ -505,6 +561,16 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
             destination,
             newest,
         } => next.know(relationship, source, destination, now, Some(*newest)),
+        Step::Ruled {
+            relationship,
+            label,
+            at,
+        } => {
+            if let Some(mut entry) = entry(relationship) {
+                entry.ruled.insert(label.clone(), *at);
+                next.put(entry);
+            }
+        }
         Step::Forgotten(uuid) => {
             if next.rows.destination(uuid).is_some_and(|k| k.released) {
                 next.make(Edit::NoDestination(uuid.clone()));

@@ -1,5 +1,6 @@
 //! The users' commands, with the replies that ONTAP would give.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rows::{Changes, Edit, Entry, Known, Relations, Work};
@@ -431,6 +432,7 @@ fn new_entry(
         state: MirrorState::Uninitialized,
         quiesced: false,
         scheduled: now,
+        ruled: BTreeMap::new(),
         pending: None,
         last: None,
         newest: None,

@@ -189,7 +189,7 @@ impl LiveVolume {
             };
             match rec.exported {
                 0 => self.live().snaps.lock().begin_empty(),
-                id => self.live().snaps.lock().begin_revert_to(id)?,
+                _ => self.live().snaps.lock().begin_revert_to_last()?,
             }
             rec.transfer = None;
             Ok(())
@@ -283,11 +283,10 @@ impl Engine {
             return Ok(());
         }
         vol.turn(None, |receiving| {
-            let exported = receiving.rec.map_or(0, |rec| rec.exported);
-            if exported == 0 {
+            if receiving.rec.is_none_or(|rec| rec.exported == 0) {
                 return Err(FsError::Invalid);
             }
-            live.snaps.lock().begin_revert_to(exported)?;
+            live.snaps.lock().begin_revert_to_last()?;
             vol.drop_batch(receiving);
             receiving.rec = None;
             receiving.ending = true;

@@ -56,10 +56,29 @@ impl Volume {
     /// `NameTooLong` (also for a label); `NoSpace` if the volume has as many as it can
     /// have; `Busy` while it is being split from its origin; `ReadOnly`; `Stale`.
     pub fn snapshot_take(&self, name: &str, label: &str, now: Time) -> Result<u32, FsError> {
+        self.take(name, label, now, false)
+    }
+
+    /// The same of a destination, beside those that transfers bring: it holds what clients see, which stays the snapshot
+    /// that has arrived.
+    ///
+    /// # Errors
+    /// As there; `Invalid` if the volume is no destination, or no transfer has ended yet; `Busy` while one is running or has
+    /// been cut short, for then the volume's tree is between two snapshots.
+    pub fn snapshot_take_of_copy(
+        &self,
+        name: &str,
+        label: &str,
+        now: Time,
+    ) -> Result<u32, FsError> {
+        self.take(name, label, now, true)
+    }
+
+    fn take(&self, name: &str, label: &str, now: Time, of_copy: bool) -> Result<u32, FsError> {
         check_name(name)?;
         check_label(label)?;
         loop {
-            match self.try_take(name, label, now) {
+            match self.try_take(name, label, now, of_copy) {
                 Ok((id, lsn)) => {
                     self.durable(lsn)?;
                     return Ok(id);
@@ -78,12 +97,22 @@ impl Volume {
         log.wait_blocking(lsn).map_err(|_| FsError::Io)
     }
 
-    fn try_take(&self, name: &str, label: &str, now: Time) -> Result<(u32, Lsn), Stop> {
+    fn try_take(
+        &self,
+        name: &str,
+        label: &str,
+        now: Time,
+        of_copy: bool,
+    ) -> Result<(u32, Lsn), Stop> {
         let live = self.live()?;
+        // No transfer begins while it is held.
         let _admin = live.admin.lock();
         self.writable()?;
-        if self.protected() {
-            return Err(FsError::ReadOnly.into());
+        match (self.protected(), of_copy) {
+            (false, false) => {}
+            (true, false) => return Err(FsError::ReadOnly.into()),
+            (true, true) => live.receiving.lock().complete()?,
+            (false, true) => return Err(FsError::Invalid.into()),
         }
         if matches!(*live.ancestry.lock(), Ancestry::Splitting(_)) {
             return Err(FsError::Busy.into());

@@ -141,6 +141,16 @@ impl Receiving {
         }
     }
 
+    /// Refuses what is impossible unless the tree is what clients see: `Busy`, and `Invalid` while that is nothing.
+    pub(crate) fn complete(&self) -> Result<(), FsError> {
+        self.idle()?;
+        match self.rec {
+            Some(rec) if rec.transfer.is_some() => Err(FsError::Busy),
+            Some(rec) if rec.exported != 0 => Ok(()),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
     /// Begins to receive; `logical` of the transfer's bytes have come before.
     pub(crate) fn begin(&mut self, logical: u64) {
         if self.batch.is_empty() {

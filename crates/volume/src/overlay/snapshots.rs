@@ -356,6 +356,13 @@ impl<V> Snaps<V> {
         Ok(())
     }
 
+    /// The same of a destination, back to what clients see: what was made after the snapshot that arrived last was made of
+    /// that (`snapshot_take_of_copy`), and stays.
+    pub(crate) fn begin_revert_to_last(&mut self) -> Result<(), FsError> {
+        let (last, _) = self.list.last_key_value().ok_or(FsError::NotFound)?;
+        self.begin_revert_to(*last)
+    }
+
     /// Called while the epoch lock is held exclusively.
     pub(crate) fn take_changes(&mut self) -> Changes<V> {
         let named = std::mem::take(&mut self.named);

@@ -37,12 +37,13 @@ use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_replica::manager::{
-    Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side, Step,
+    Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side,
+    Step, Take,
 };
 use weir_replica::model::{Copied, MirrorState, Path, VolumeUuid};
 use weir_replica::plan;
 use weir_replica::retention::Held;
-use weir_volume::Engine;
+use weir_volume::{Engine, FsError};
 
 use crate::state;
 pub use cluster::AsUser;
@@ -322,6 +323,12 @@ impl Replication {
                 self.incoming.set_global(incoming);
                 self.outgoing.set_global(outgoing);
             }
+            Command::Take(take) => {
+                let taken = self.spawn("weir-rule", move |service| service.take(&take));
+                if let Err(error) = taken {
+                    tracing::warn!(%error, "a scheduled snapshot of a copy waits");
+                }
+            }
             Command::Forget {
                 relationship,
                 source,
@@ -506,6 +513,56 @@ impl Replication {
         match steps.is_empty() {
             true => Ok(()),
             false => Ok(self.runtime.block_on(self.control.settle(&steps))?),
+        }
+    }
+
+    /// Makes the snapshot that a rule's schedule wants of a destination, and deletes those that the rule does not keep. While
+    /// a transfer has brought part of a snapshot it waits for another minute.
+    fn take(&self, take: &Take) {
+        let (rule, to) = (&take.rule, &take.destination);
+        let Ok(named) = self.local(&to.vserver, &to.volume) else {
+            return;
+        };
+        let Ok(volume) = self.engine_volume(&named.key) else {
+            return;
+        };
+        let of_rule = |volume: &weir_volume::Volume| {
+            let mut all = volume.snapshots();
+            all.retain(|s| s.label == rule.label);
+            all
+        };
+        if rule.preserve && of_rule(&volume).len() >= rule.keep as usize {
+            tracing::warn!(destination = %to, label = %rule.label, "no snapshot is made: the rule preserves as many as it keeps");
+        } else {
+            match volume.snapshot_take_of_copy(&take.name, &rule.label, self.clock.now()) {
+                Ok(_) | Err(FsError::Exists) => {}
+                Err(FsError::Busy) => return,
+                Err(error) => {
+                    tracing::warn!(destination = %to, label = %rule.label, %error, "a scheduled snapshot was not made");
+                }
+            }
+        }
+        let needed = self.rows().needed(to);
+        let all = of_rule(&volume);
+        // Saturates: there may be fewer than are to be kept.
+        let surplus = match rule.preserve {
+            true => 0,
+            false => all.len().saturating_sub(rule.keep as usize),
+        };
+        let oldest = all.iter().take(surplus);
+        for snapshot in oldest.filter(|s| !needed.contains(&s.identity)) {
+            if let Err(error) = volume.snapshot_delete(&snapshot.name) {
+                tracing::debug!(%error, snapshot = %snapshot.name, "it stays for now");
+            }
+        }
+        self.runtime
+            .block_on(self.control.adopt_snapshots(&named.key));
+        if !self.stopping() {
+            self.happened(Step::Ruled {
+                relationship: take.relationship.clone(),
+                label: rule.label.clone(),
+                at: take.at,
+            });
         }
     }
 

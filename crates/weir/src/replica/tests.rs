@@ -19,6 +19,7 @@ use crate::backend::Node;
 mod claims;
 mod proof;
 mod relationships;
+mod rules;
 mod station;
 use station::*;
 
