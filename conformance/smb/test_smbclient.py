@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import unittest
 
 from weirsmb import PASSWORD, Server, SmbTest
 
@@ -21,6 +22,23 @@ class Files(SmbTest):
                 self.assertRegex(out, r"Big\.bin +A +5000001 ")
                 self.run_ok("del Big.bin; del empty", protocol=protocol)
                 self.assertNotIn("Big.bin", self.run_ok("ls", protocol=protocol))
+
+    def test_encrypted_files_come_back_as_they_were(self):
+        big = os.urandom(3_000_001)
+        (self.server.top / "big").write_bytes(big)
+        for protocol in ("SMB3_00", "SMB3_02", "SMB3_11"):
+            for cipher in ("aes-128-gcm", "aes-128-ccm", "aes-256-gcm", "aes-256-ccm"):
+                if protocol != "SMB3_11" and cipher != "aes-128-ccm":
+                    continue
+                with self.subTest(protocol=protocol, cipher=cipher):
+                    options = ["--client-protection=encrypt", f"--option=client smb3 encryption algorithms={cipher}"]
+                    self.run_ok("put big sealed; get sealed back; del sealed", protocol=protocol, options=options)
+                    self.assertEqual((self.server.top / "back").read_bytes(), big)
+        for algorithm in ("aes-128-gmac", "aes-128-cmac", "hmac-sha256"):
+            with self.subTest(algorithm):
+                options = ["--client-protection=sign", f"--option=client smb3 signing algorithms={algorithm}"]
+                self.run_ok("put big signed; get signed back; del signed", options=options)
+                self.assertEqual((self.server.top / "back").read_bytes(), big)
 
     def test_directories_and_names(self):
         (self.server.top / "f").write_text("hello")
@@ -75,6 +93,21 @@ class Files(SmbTest):
         ok, out = server.smbclient("get dir\\kept back")
         self.assertTrue(ok, out)
         self.assertEqual((server.top / "back").read_bytes(), (server.top / "f").read_bytes())
+
+
+class Encrypted(unittest.TestCase):
+    def test_a_server_that_requires_encryption_takes_nothing_else(self):
+        server = Server("--smb-require-encryption")
+        self.addCleanup(server.close)
+        server.start_with_user()
+        ok, out = server.smbclient("mkdir sealed; ls")
+        self.assertTrue(ok, out)
+        for protocol in ("SMB3_00", "SMB3_11"):
+            ok, out = server.smbclient("ls", protocol=protocol)
+            self.assertTrue(ok, out)
+        ok, out = server.smbclient("ls", protocol="SMB2_10")
+        self.assertFalse(ok, out)
+        self.assertIn("a client that cannot encrypt was refused", server.log())
 
 
 class Users(SmbTest):

@@ -15,7 +15,8 @@ PASSWORD = "Cheese-4-Mice"
 class Server:
     """`weir serve` on ports of its own; its user is `mouse`."""
 
-    def __init__(self):
+    def __init__(self, *options):
+        self.options = options
         self.folder = tempfile.TemporaryDirectory(prefix="weir-smb-")
         self.top = Path(self.folder.name)
         self.data = self.top / "data"
@@ -39,7 +40,7 @@ class Server:
         with open(self.top / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--memory", "256M",
-                 "--no-rpcbind", "--api", "off", "--ready-file", ready], stdout=log, stderr=log)
+                 "--no-rpcbind", "--api", "off", "--ready-file", ready, *self.options], stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not (ready.exists() and "smb" in ready.read_text()):
             if self.process.poll() is not None or time.monotonic() > deadline:

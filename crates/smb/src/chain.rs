@@ -5,8 +5,10 @@
 //! these failed. What a command waits for stops the chain where it is; it goes on there, and repeats nothing that was done
 //! ([`Step`]).
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
+use crate::keys::Signer;
 use crate::reply::{self, Part, Reply};
 use crate::service::Service;
 use crate::session::{Access, Open, Session, Tree};
@@ -123,7 +125,9 @@ pub(crate) struct Chain {
     lsn: Option<Lsn>,
     /// The request's part of the log that its response waits for.
     depends: Option<Lsn>,
-    session: Option<Arc<Session>>,
+    session: Option<Arc<Channel>>,
+    /// The message was encrypted, for this channel.
+    sealed: Option<Arc<Channel>>,
     tree: Option<Arc<Tree>>,
     /// The file of the requests before.
     pub file: Option<u64>,
@@ -135,7 +139,7 @@ pub(crate) struct Chain {
     /// What it waited for failed: its status.
     pub failed: Option<Status>,
     /// What signs the response to a SESSION_SETUP.
-    pub signs: Option<Arc<Session>>,
+    pub signs: Option<Arc<Signer>>,
     /// The tree connect that the response names.
     pub connected: Option<u32>,
     /// The session that the response names.
@@ -150,8 +154,8 @@ struct Begun {
     /// Why it is not run.
     refused: Option<Status>,
     credits: u16,
-    /// Its session signs the response.
-    signer: Option<Arc<Session>>,
+    /// What signs the response.
+    signer: Option<Arc<Signer>>,
 }
 
 /// A chain at its end.
@@ -162,7 +166,7 @@ pub(crate) struct Finished {
 }
 
 impl Chain {
-    pub fn new(now: Time, flow: u64, arrived: Option<u64>) -> Chain {
+    pub fn new(now: Time, flow: u64, arrived: Option<u64>, sealed: Option<Arc<Channel>>) -> Chain {
         Chain {
             now,
             flow,
@@ -175,6 +179,7 @@ impl Chain {
             lsn: None,
             depends: None,
             session: None,
+            sealed,
             tree: None,
             file: None,
             last: Status::SUCCESS,
@@ -225,7 +230,7 @@ impl<'a> Run<'a> {
     }
 
     /// The session, which the entrance has found.
-    pub fn session(&self) -> Result<Arc<Session>, Status> {
+    pub fn session(&self) -> Result<Arc<Channel>, Status> {
         self.c.session.clone().ok_or(Status::USER_SESSION_DELETED)
     }
 
@@ -414,8 +419,10 @@ impl Service {
     fn finish(&self, conn: &Connection, chain: &mut Chain) -> Finished {
         let out = std::mem::take(&mut chain.out);
         let parts = std::mem::take(&mut chain.parts);
-        let reply = Reply::new(out, chain.payload.take(), parts);
-        match chain.hash.take() {
+        let sealed = chain.sealed.take();
+        let hash = chain.hash.take().filter(|_| sealed.is_none());
+        let reply = Reply::new(out, chain.payload.take(), parts, sealed);
+        match hash {
             Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),
             Some(Hash::Setup(id)) => {
                 if let Some(setup) = conn.state.lock().setups.get_mut(&id) {
@@ -498,11 +505,16 @@ impl Service {
         if header.command == command::NEGOTIATE {
             return Ok(begun);
         }
-        let signed = header.has(flag::SIGNED) && found.signer.verify(message);
-        begun.signer = Some(Arc::clone(&found));
-        if !signed {
+        begun.signer = Some(Arc::clone(&found.signer));
+        let protected = match &chain.sealed {
+            // Who encrypts for one session says nothing for another (§3.3.5.2.1.1).
+            Some(sealed) => sealed.id == found.id,
+            None if found.must_seal && header.command != command::SESSION_SETUP => false,
+            None => header.has(flag::SIGNED) && found.signer.verify(message),
+        };
+        if !protected {
             // Also of a SESSION_SETUP that renews the session (§3.3.5.2.4).
-            tracing::warn!(peer = %conn.peer, user = found.user, "a request with a wrong signature, or none");
+            tracing::warn!(peer = %conn.peer, user = found.user, "a request with a wrong signature, or none, or not encrypted");
             begun.refused = Some(Status::ACCESS_DENIED);
             return Ok(begun);
         }

@@ -1,5 +1,6 @@
 //! A connection: what was negotiated, which message numbers may be used, and the sessions on it (MS-SMB2 §3.3.1.7).
 
+use crate::channel::Channel;
 use crate::credits::Window;
 use crate::keys::Preauth;
 use crate::negotiate::{Dialect, Offer};
@@ -41,7 +42,7 @@ pub struct State {
     /// Sessions that are being set up.
     pub setups: HashMap<u64, Setup>,
     /// Sessions that are set up.
-    pub sessions: HashMap<u64, Arc<Session>>,
+    pub sessions: HashMap<u64, Arc<Channel>>,
 }
 
 /// The outcome of NEGOTIATE.
@@ -62,6 +63,8 @@ pub struct Setup {
     pub challenge: Option<Challenge>,
     /// The mechanisms that the client offered, encoded.
     pub mechanisms: Option<Vec<u8>>,
+    /// The session that the connection is to be bound to.
+    pub binds: Option<Arc<Session>>,
 }
 
 impl Connection {
@@ -75,7 +78,7 @@ impl Connection {
     }
 
     /// The session of this number.
-    pub fn session(&self, id: u64) -> Option<Arc<Session>> {
+    pub fn session(&self, id: u64) -> Option<Arc<Channel>> {
         self.state.lock().sessions.get(&id).cloned()
     }
 

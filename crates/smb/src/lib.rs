@@ -3,17 +3,21 @@
 //! Sans-I/O as `weir-nfs` is: the binary brings a connection's messages and takes the responses away; what waits is a future
 //! on the connection's own thread. Nothing here opens a socket, reads a clock of its own or blocks.
 //!
-//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2. Every message after that is signed, in both
-//! directions. There is no guest and no anonymous user.
+//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2. Every message after that is signed or encrypted, in both
+//! directions. There is no guest and no anonymous user. A session may have several connections, on any cores (`channel`).
 //!
 //! **What.** A share is an export; its files are reached by the same pipeline as NFS's (`weir_vfs::pipeline`): admitted by the
 //! export's rules, charged to the same limits, under one table of claims. Access is decided when a file is opened, by its
 //! mode or list, and then by what was granted.
 //!
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
-//! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `credits` (message numbers).
+//! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
+pub mod ccm;
 mod chain;
+mod channel;
+#[cfg(test)]
+mod channel_tests;
 pub mod connection;
 mod create;
 pub mod credits;
@@ -33,6 +37,7 @@ mod pipe;
 mod query;
 mod reply;
 mod rpc;
+pub mod sealing;
 mod security;
 mod service;
 #[cfg(test)]

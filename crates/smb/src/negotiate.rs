@@ -4,6 +4,8 @@
 //! both sides hash all messages up to the session key, so that one who changes a NEGOTIATE gains nothing; 3.0 and 3.0.2
 //! repeat it under signature ([`validate`]). Contexts that are not known are skipped, as the clause says.
 
+use crate::keys::Signing;
+use crate::sealing::Cipher;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader, filetime, part};
 use weir_base::Time;
@@ -37,6 +39,8 @@ const ANY: u16 = 0x02ff;
 pub const SIGNING: u16 = 3;
 /// SMB2_GLOBAL_CAP_LARGE_MTU: requests of more than 64 KiB.
 const LARGE_MTU: u32 = 4;
+/// SMB2_GLOBAL_CAP_ENCRYPTION: of 3.0 and 3.0.2 alone, 3.1.1 has a context for it.
+const ENCRYPTION: u32 = 0x40;
 /// Longest READ, WRITE and other transfer in bytes.
 pub const MAX_TRANSFER: u32 = 1 << 20;
 
@@ -46,8 +50,6 @@ const CIPHERS: u16 = 2;
 const SIGNERS: u16 = 8;
 /// SHA-512, the only hash (§2.2.3.1.1).
 const SHA_512: u16 = 1;
-/// AES-128-CMAC (§2.2.3.1.7).
-const AES_CMAC: u16 = 1;
 /// Contexts that are looked through.
 const MOST_CONTEXTS: u16 = 64;
 
@@ -62,10 +64,24 @@ pub struct Offer {
     pub guid: [u8; 16],
     /// The best dialect that both speak.
     pub dialect: Option<Dialect>,
+    /// How its messages may be encrypted; `None`: not at all.
+    pub cipher: Option<Cipher>,
+    /// How its messages are signed.
+    pub signing: Signing,
     /// It sent ciphers to choose from.
     ciphers: bool,
     /// It sent signing algorithms to choose from.
     signers: bool,
+}
+
+impl Offer {
+    /// What the server says it can do with this client (§2.2.4).
+    fn granted(&self) -> u32 {
+        match self.dialect {
+            Some(Dialect::Smb300 | Dialect::Smb302) => LARGE_MTU | self.capabilities & ENCRYPTION,
+            _ => LARGE_MTU,
+        }
+    }
 }
 
 /// What every response says of the server.
@@ -130,6 +146,16 @@ pub fn decode(message: &[u8]) -> Result<Offer, Status> {
         capabilities,
         guid,
         dialect,
+        cipher: match dialect {
+            Some(Dialect::Smb300 | Dialect::Smb302) if capabilities & ENCRYPTION != 0 => {
+                Some(Cipher::Aes128Ccm)
+            }
+            _ => None,
+        },
+        signing: match dialect {
+            Some(Dialect::Smb210) => Signing::Hmac,
+            _ => Signing::Cmac,
+        },
         ciphers: false,
         signers: false,
     };
@@ -177,7 +203,7 @@ fn read_contexts(
             CIPHERS => {
                 twice(&mut offer.ciphers)?;
                 let count = usize::from(data.u16()?);
-                data.bytes(2 * count)?;
+                offer.cipher = Cipher::choose(data.bytes(2 * count)?.as_chunks().0);
                 if count == 0 {
                     return Err(Status::INVALID_PARAMETER);
                 }
@@ -185,7 +211,7 @@ fn read_contexts(
             SIGNERS => {
                 twice(&mut offer.signers)?;
                 let count = usize::from(data.u16()?);
-                data.bytes(2 * count)?;
+                offer.signing = Signing::choose(data.bytes(2 * count)?.as_chunks().0);
                 if count == 0 {
                     return Err(Status::INVALID_PARAMETER);
                 }
@@ -211,15 +237,22 @@ pub fn put_response(
         Dialect::Smb311 => contexts(server, offer),
         _ => Vec::new(),
     };
-    put_body(out, server, dialect as u16, token, &contexts);
+    let number = dialect as u16;
+    put_body(out, server, (number, offer.granted()), token, &contexts);
 }
 
 /// Writes the body of the response that asks a client of SMB1 to negotiate again.
 pub fn put_again(out: &mut Vec<u8>, server: &Server, token: &[u8]) {
-    put_body(out, server, ANY, token, &[]);
+    put_body(out, server, (ANY, LARGE_MTU), token, &[]);
 }
 
-fn put_body(out: &mut Vec<u8>, server: &Server, number: u16, token: &[u8], contexts: &[Vec<u8>]) {
+fn put_body(
+    out: &mut Vec<u8>,
+    server: &Server,
+    (number, capabilities): (u16, u32),
+    token: &[u8],
+    contexts: &[Vec<u8>],
+) {
     const FIXED: usize = 64;
     let start = out.len();
     let token_at = crate::header::HEADER + FIXED;
@@ -232,7 +265,7 @@ fn put_body(out: &mut Vec<u8>, server: &Server, number: u16, token: &[u8], conte
     out.put_u16(number);
     out.put_u16(contexts.len() as u16);
     out.put(&server.guid);
-    out.put_u32(LARGE_MTU);
+    out.put_u32(capabilities);
     for _ in ["transact", "read", "write"] {
         out.put_u32(MAX_TRANSFER);
     }
@@ -264,12 +297,13 @@ fn contexts(server: &Server, offer: &Offer) -> Vec<Vec<u8>> {
     hash.put(&server.salt);
     let mut all = vec![context(PREAUTH, &hash)];
     if offer.ciphers {
-        // One, and it is none: nothing is encrypted yet.
-        all.push(context(CIPHERS, &[1, 0, 0, 0]));
+        // One, or 0 for none (§3.3.5.4).
+        let id = offer.cipher.map_or(0, |cipher| cipher as u8);
+        all.push(context(CIPHERS, &[1, 0, id, 0]));
     }
     if offer.signers {
         // Also where it was not offered (§3.3.5.4).
-        all.push(context(SIGNERS, &[1, 0, AES_CMAC as u8, 0]));
+        all.push(context(SIGNERS, &[1, 0, offer.signing as u8, 0]));
     }
     all
 }
@@ -292,7 +326,7 @@ pub fn validate(
         return None;
     }
     let mut out = Vec::with_capacity(24);
-    out.put_u32(LARGE_MTU);
+    out.put_u32(offer.granted());
     out.put(server);
     out.put_u16(SIGNING);
     out.put_u16(dialect as u16);
@@ -372,6 +406,11 @@ mod tests {
         let all = [0x0210, 0x0300, 0x0302, 0x0311];
         let offer = decode(&request(&all, &[HASH])).unwrap();
         assert_eq!(offer.dialect, Some(Dialect::Smb311));
+        assert_eq!((offer.cipher, offer.granted()), (None, LARGE_MTU));
+        // The request has all capabilities: 3.0 encrypts with the one cipher that it has.
+        let offer = decode(&request(&all[..2], &[])).unwrap();
+        assert_eq!(offer.cipher, Some(Cipher::Aes128Ccm));
+        assert_eq!(offer.granted() & ENCRYPTION, ENCRYPTION);
         assert_eq!(decode(&request(&[], &[])), Err(Status::INVALID_PARAMETER));
     }
 
@@ -397,6 +436,11 @@ mod tests {
         let offer = decode(&[HASH, (3, &[0, 0]), (SIGNERS, &[1, 0, 2, 0])]).unwrap();
         let kinds: Vec<u8> = contexts(&SERVER, &offer).iter().map(|c| c[0]).collect();
         assert_eq!(kinds, [PREAUTH as u8, SIGNERS as u8]);
+        // One cipher is answered, or none.
+        for (ids, chosen) in [(&[2, 0, 1, 0, 4, 0][..], 4), (&[1, 0, 7, 0], 0)] {
+            let offer = decode(&[HASH, (CIPHERS, ids)]).unwrap();
+            assert_eq!(contexts(&SERVER, &offer)[1][8..], [1, 0, chosen, 0]);
+        }
     }
 
     #[test]

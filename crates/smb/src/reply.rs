@@ -1,10 +1,12 @@
 //! A response message on its way out: what was encoded of the chain, and the data of a READ by reference to the cache's pages.
 //!
-//! It is signed when it is made, each response of the chain over its own bytes with its padding. A response that waits for
-//! the log keeps what it takes to say later that it failed, signed as well.
+//! It is signed when it is made, each response of the chain over its own bytes with its padding; or it is encrypted as a whole. A
+//! response that waits for the log keeps what it takes to say later that it failed, signed or encrypted as well.
 
+use crate::channel::Channel;
 use crate::header::{HEADER, Header, flag};
-use crate::session::Session;
+use crate::keys::Signer;
+use crate::sealing;
 use crate::status::Status;
 use crate::wire::Put;
 use std::io::IoSlice;
@@ -23,7 +25,7 @@ pub(crate) struct Part {
     /// Credits that it grants.
     pub credits: u16,
     /// What signs it.
-    pub signer: Option<Arc<Session>>,
+    pub signer: Option<Arc<Signer>>,
     /// It says that something is durable, which the log has to make true.
     pub promises: bool,
 }
@@ -34,6 +36,8 @@ pub struct Reply {
     payload: Option<Box<ReadOut>>,
     /// The responses, if some of them promise something.
     parts: Vec<Part>,
+    /// What is sent instead, encrypted for this channel.
+    sealed: Option<(Vec<u8>, Arc<Channel>)>,
 }
 
 /// Room for the mark.
@@ -52,31 +56,67 @@ pub(crate) fn put_error(out: &mut Vec<u8>) {
 }
 
 impl Reply {
-    /// Closes a chain: `head` has room for the mark, then the parts; `payload` follows the last.
-    pub(crate) fn new(mut head: Vec<u8>, payload: Option<Box<ReadOut>>, parts: Vec<Part>) -> Reply {
-        seal(&mut head, payload.as_deref(), &parts);
-        let keep = parts.iter().any(|part| part.promises);
-        Reply {
+    /// Closes a chain: `head` has room for the mark, then the parts; `payload` follows the last. With a channel it is
+    /// encrypted for that.
+    pub(crate) fn new(
+        head: Vec<u8>,
+        payload: Option<Box<ReadOut>>,
+        parts: Vec<Part>,
+        to: Option<Arc<Channel>>,
+    ) -> Reply {
+        let mut reply = Reply {
             head,
             payload,
-            parts: if keep { parts } else { Vec::new() },
+            parts,
+            sealed: None,
+        };
+        reply.finish(to);
+        if !reply.parts.iter().any(|part| part.promises) {
+            reply.parts = Vec::new();
+            if reply.sealed.is_some() {
+                (reply.head, reply.payload) = (Vec::new(), None);
+            }
         }
+        reply
+    }
+
+    /// Fills in what depends on all of it: marks, signatures, or encryption.
+    fn finish(&mut self, to: Option<Arc<Channel>>) {
+        let payload = self.payload.as_deref();
+        close(&mut self.head, payload, &self.parts, to.is_none());
+        let Some(to) = to else {
+            return;
+        };
+        let Some(sealing) = &to.sealing else {
+            unreachable!("a session without keys opens no encrypted message");
+        };
+        let data = payload.into_iter().flat_map(|p| p.slices());
+        let plain = std::iter::once(&self.head[MARK..]).chain(data);
+        let len = self.head.len() + payload.map_or(0, |p| p.len) + sealing::HEADER;
+        let mut out = Vec::with_capacity(len);
+        out.put_zeroes(MARK);
+        sealing.seal(&mut out, to.nonces.next(), to.id, plain);
+        put_mark(&mut out, len - MARK);
+        self.sealed = Some((out, to));
     }
 
     /// A message as it is.
     pub fn unasked(message: &[u8]) -> Reply {
         let mut head = start();
         head.put(message);
-        Reply::new(head, None, Vec::new())
+        Reply::new(head, None, Vec::new(), None)
     }
 
-    /// The message without its mark, as far as it is encoded: all of it but the data of a READ.
+    /// The message without its mark, as far as it is encoded: all of it but the data of a READ. Of none that is encrypted.
     pub(crate) fn message(&self) -> &[u8] {
         &self.head[MARK..]
     }
 
     /// The whole message, for tests.
     pub fn to_vec(&self) -> Vec<u8> {
+        if let Some((sealed, _)) = &self.sealed {
+            return sealed[MARK..].to_vec();
+        }
         let mut out = self.message().to_vec();
         if let Some(payload) = &self.payload {
             payload.slices().for_each(|s| out.put(s));
@@ -86,7 +126,10 @@ impl Reply {
 
     /// Length in bytes, with the mark.
     pub fn len(&self) -> usize {
-        self.head.len() + self.payload.as_ref().map_or(0, |p| p.len)
+        match &self.sealed {
+            Some((sealed, _)) => sealed.len(),
+            None => self.head.len() + self.payload.as_ref().map_or(0, |p| p.len),
+        }
     }
 
     /// Never true: it has a mark.
@@ -96,8 +139,12 @@ impl Reply {
 
     /// The bytes from `skip` on, in order, appended to `out`.
     pub fn slices<'a>(&'a self, mut skip: usize, out: &mut Vec<IoSlice<'a>>) {
-        let payload = self.payload.iter().flat_map(|p| p.slices());
-        for part in std::iter::once(self.head.as_slice()).chain(payload) {
+        let (head, payload) = match &self.sealed {
+            Some((sealed, _)) => (sealed, None),
+            None => (&self.head, self.payload.as_ref()),
+        };
+        let payload = payload.into_iter().flat_map(|p| p.slices());
+        for part in std::iter::once(head.as_slice()).chain(payload) {
             match part.get(skip..) {
                 Some(rest) => {
                     if !rest.is_empty() {
@@ -135,34 +182,37 @@ impl Reply {
         }
         let promised = parts.last().is_some_and(|part| part.promises);
         let payload = self.payload.filter(|_| !promised);
-        seal(&mut head, payload.as_deref(), &parts);
-        Reply {
-            head,
-            payload,
-            parts: Vec::new(),
+        for part in &mut parts {
+            part.promises = false;
         }
+        Reply::new(head, payload, parts, self.sealed.map(|(_, to)| to))
     }
 }
 
-/// Fills in the mark, where each part's next one begins, and the signatures.
-fn seal(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part]) {
-    let len = head.len() + payload.map_or(0, |p| p.len) - MARK;
+fn put_mark(head: &mut [u8], len: usize) {
     assert!(len < 1 << 24, "a message of {len} bytes has no mark");
     head[..MARK].copy_from_slice(&(len as u32).to_be_bytes());
+}
+
+/// Fills in the mark, where each part's next one begins, and the signatures, if there are to be any.
+fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool) {
+    let len = head.len() + payload.map_or(0, |p| p.len) - MARK;
+    put_mark(head, len);
     for (n, part) in parts.iter().enumerate() {
         let next = parts.get(n + 1).map(|next| next.at);
         let end = next.unwrap_or(head.len());
         let message = &mut head[part.at..end];
         let distance = next.map_or(0, |next| next - part.at);
         message[20..24].copy_from_slice(&(distance as u32).to_le_bytes());
-        let Some(session) = &part.signer else {
+        let Some(signer) = part.signer.as_ref().filter(|_| signs) else {
+            message[16] &= !(flag::SIGNED as u8);
             continue;
         };
         message[16] |= flag::SIGNED as u8;
         message[48..HEADER].fill(0);
         let data = payload.filter(|_| next.is_none());
         let data = data.into_iter().flat_map(|p| p.slices());
-        let signature = session.signer.sign(std::iter::once(&*message).chain(data));
+        let signature = signer.sign(message, data);
         message[48..HEADER].copy_from_slice(&signature);
     }
 }

@@ -4,6 +4,7 @@
 //! that owns a copy of the message and goes on at the command where the chain stopped ([`crate::chain`]).
 
 use crate::chain::{Chain, Finished, Stopped};
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::deletions::Deletions;
 use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
@@ -11,8 +12,10 @@ use crate::legacy::Key;
 use crate::negotiate::Server;
 use crate::penalties::Penalties;
 use crate::reply::Reply;
+use crate::sealing::{self, TRANSFORM};
 use crate::session::Session;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -60,6 +63,8 @@ pub struct Config {
     pub users: Arc<dyn Users>,
     /// What clients know this server as: its host name.
     pub name: String,
+    /// Only clients that encrypt all they send are served.
+    pub encrypted: bool,
 }
 
 /// A response that is not there yet.
@@ -95,9 +100,6 @@ pub struct Arrived<'a> {
     pub monotonic: Option<u64>,
 }
 
-/// A session and the connection that it belongs to.
-type Entered = (Weak<Session>, Weak<Connection>);
-
 /// SMB behind one entrance.
 pub struct Service {
     pub(crate) vfs: Arc<Vfs>,
@@ -105,13 +107,14 @@ pub struct Service {
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) users: Arc<dyn Users>,
     pub(crate) name: String,
+    pub(crate) encrypted: bool,
     pub(crate) guid: [u8; 16],
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) penalties: Penalties,
     /// Taken by the event loop of a connection alone, so nobody waits.
     connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
-    /// All sessions, to find one that another replaces.
-    sessions: Mutex<HashMap<u64, Entered>>,
+    /// All sessions, to find one that another replaces or that a connection is to be bound to.
+    sessions: Mutex<HashMap<u64, Weak<Session>>>,
     next_open: AtomicU64,
 }
 
@@ -127,6 +130,7 @@ impl Service {
             rng: config.rng,
             users: config.users,
             name: config.name,
+            encrypted: config.encrypted,
             guid,
             deletions,
             penalties: Penalties::default(),
@@ -159,36 +163,42 @@ impl Service {
         Arc::clone(shard.entry(id).or_insert_with(new))
     }
 
-    /// The peer sends nothing more on this connection: its sessions end.
+    /// The peer sends nothing more on this connection: sessions that have no other end.
     pub fn connection_ended(&self, id: u64) {
         let Some(connection) = self.shard(id).lock().remove(&id) else {
             return;
         };
         let sessions = std::mem::take(&mut connection.state.lock().sessions);
-        for session in sessions.values() {
-            self.end(session);
+        for channel in sessions.values() {
+            let last = channel.channels.lock().remove(id);
+            if last {
+                self.end(channel);
+            }
         }
     }
 
-    /// Ends a session that its connection does not know any more.
+    /// Ends a session on all its connections.
     pub(crate) fn end(&self, session: &Session) {
         self.sessions.lock().remove(&session.id);
-        session.end(&self.vfs);
+        for connection in session.end(&self.vfs) {
+            connection.state.lock().sessions.remove(&session.id);
+        }
+    }
+
+    /// The session of this number, on whatever connections.
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().get(&id).and_then(Weak::upgrade)
     }
 
     /// Enters a session; ends the one that it replaces, if that is the same user's (§3.3.5.5.3).
-    pub(crate) fn enter(&self, session: &Arc<Session>, on: &Arc<Connection>, previous: u64) {
+    pub(crate) fn enter(&self, session: &Arc<Session>, previous: u64) {
         let replaced = {
             let mut sessions = self.sessions.lock();
-            let entry = (Arc::downgrade(session), Arc::downgrade(on));
-            sessions.insert(session.id, entry);
+            sessions.insert(session.id, Arc::downgrade(session));
             let found = sessions.get(&previous).filter(|_| previous != session.id);
-            found.and_then(|(old, on)| Some((old.upgrade()?, on.upgrade())))
+            found.and_then(Weak::upgrade)
         };
-        if let Some((old, on)) = replaced.filter(|(old, _)| old.user == session.user) {
-            if let Some(on) = on {
-                on.state.lock().sessions.remove(&old.id);
-            }
+        if let Some(old) = replaced.filter(|old| old.user == session.user) {
             self.end(&old);
         }
     }
@@ -196,14 +206,14 @@ impl Service {
     /// Whether a session has something open below a directory.
     pub(crate) fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
         let sessions = self.sessions.lock();
-        let mut alive = sessions.values().filter_map(|(s, _)| s.upgrade());
+        let mut alive = sessions.values().filter_map(Weak::upgrade);
         alive.any(|session| session.has_open_below(volume, path))
     }
 
     /// Sessions, tree connects and opens at this moment.
     pub fn counts(&self) -> (usize, usize, usize) {
         let sessions = self.sessions.lock();
-        let alive = sessions.values().filter_map(|(s, _)| s.upgrade());
+        let alive = sessions.values().filter_map(Weak::upgrade);
         alive.fold((0, 0, 0), |(n, trees, opens), session| {
             let (t, o) = session.counts();
             (n + 1, trees + t, opens + o)
@@ -235,10 +245,14 @@ impl Service {
     /// WRITE and SET_INFO are that long, or a chain.
     pub fn takes_long(&self, connection: u64, head: &[u8]) -> bool {
         let known = self.shard(connection).lock().get(&connection).cloned();
-        let (Some(connection), Ok(header)) = (known, Header::decode(head)) else {
+        let session = match head.starts_with(&TRANSFORM) {
+            true => sealing::session_of(head),
+            false => Header::decode(head).map(|header| header.session),
+        };
+        let (Some(connection), Ok(session)) = (known, session) else {
             return false;
         };
-        connection.session(header.session).is_some()
+        connection.session(session).is_some()
     }
 
     /// Whether a user has been authenticated on the connection.
@@ -251,18 +265,35 @@ impl Service {
     pub fn handle(self: &Arc<Self>, at: Arrived<'_>, record: &[u8]) -> Handled {
         let connection = self.connection(at.connection, at.peer);
         match record.first_chunk::<4>() {
-            Some(&PROTOCOL) if record.len() >= HEADER => {}
-            Some(&SMB1) => return self.began_as_smb1(&connection, record),
-            _ => return Handled::Close("not a message of SMB2"),
+            Some(&PROTOCOL) if record.len() >= HEADER => {
+                self.handle_plain(at, connection, Cow::Borrowed(record), None)
+            }
+            Some(&TRANSFORM) => match open(&connection, record) {
+                Ok((plain, channel)) => {
+                    self.handle_plain(at, connection, Cow::Owned(plain), Some(channel))
+                }
+                Err(why) => Handled::Close(why),
+            },
+            Some(&SMB1) => self.began_as_smb1(&connection, record),
+            _ => Handled::Close("not a message of SMB2"),
         }
+    }
+
+    fn handle_plain(
+        self: &Arc<Self>,
+        at: Arrived<'_>,
+        connection: Arc<Connection>,
+        record: Cow<'_, [u8]>,
+        sealed: Option<Arc<Channel>>,
+    ) -> Handled {
         // The one command without a response (§3.3.5.16). Nothing that waits can be taken back yet.
-        if let Ok((header, _)) = link(record, 0)
+        if let Ok((header, _)) = link(&record, 0)
             && header.command == command::CANCEL
         {
             return Handled::Drop;
         }
-        let mut chain = Chain::new(at.time, at.connection, at.monotonic);
-        match self.run(&connection, at.admitted, &mut chain, record) {
+        let mut chain = Chain::new(at.time, at.connection, at.monotonic, sealed);
+        match self.run(&connection, at.admitted, &mut chain, &record) {
             Ok(finished) => match finished.delay {
                 Some(delay) => {
                     let Finished { reply, lsn, .. } = finished;
@@ -282,7 +313,7 @@ impl Service {
                     service: Arc::clone(self),
                     chain,
                 };
-                let (admitted, record) = (at.admitted.clone(), record.to_vec());
+                let (admitted, record) = (at.admitted.clone(), record.into_owned());
                 let later = Box::pin(async move {
                     let _held = held;
                     later(waiting, connection, admitted, record, suspend).await
@@ -293,6 +324,22 @@ impl Service {
                 }
             }
         }
+    }
+}
+
+/// What an encrypted message says, and the channel that it is for. What is not as it should be ends the connection
+/// (§3.3.5.2.1.1).
+fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>), &'static str> {
+    let session = sealing::session_of(record).ok();
+    let session = session.filter(|_| sealing::length_fits(record));
+    let session = session.ok_or("a malformed encrypted message")?;
+    let channel = connection.session(session);
+    let channel = channel.ok_or("an encrypted message of no session")?;
+    let plain = channel.sealing.as_ref().and_then(|keys| keys.open(record));
+    let plain = plain.ok_or("a message that cannot be decrypted")?;
+    match plain.starts_with(&PROTOCOL) && plain.len() >= HEADER {
+        true => Ok((plain, channel)),
+        false => Err("an encrypted message that is none of SMB2"),
     }
 }
 

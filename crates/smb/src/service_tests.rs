@@ -1,10 +1,11 @@
 //! The service with a client written by hand: signatures, chains, claims, and what any bytes do to it.
 
 use crate::header::{HEADER, Header, PROTOCOL, command, flag};
-use crate::keys::{Preauth, Signer};
+use crate::keys::{Preauth, Signer, Signing};
 use crate::legacy::Key;
 use crate::negotiate::Dialect;
 use crate::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
+use crate::sealing::{Cipher, Nonces, Sealing};
 use crate::service::{Arrived, Config, Handled, Service, User, Users};
 use crate::status::Status;
 use crate::wire::{Put, utf16};
@@ -18,13 +19,13 @@ use weir_store::{FramePool, MemDevice};
 use weir_vfs::{Admissions, Clients, Export, Flavours, HandleKey, Identity, Rule, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
-const PASSWORD: &str = "Passw0rd!";
+pub(crate) const PASSWORD: &str = "Passw0rd!";
 /// All access, and all sharing.
-const ALL: u32 = 0x1f_01ff;
-const SHARE: u32 = 7;
-const OPEN: u32 = 1;
-const CREATE: u32 = 2;
-const OPEN_IF: u32 = 3;
+pub(crate) const ALL: u32 = 0x1f_01ff;
+pub(crate) const SHARE: u32 = 7;
+pub(crate) const OPEN: u32 = 1;
+pub(crate) const CREATE: u32 = 2;
+pub(crate) const OPEN_IF: u32 = 3;
 
 struct Alice;
 
@@ -40,14 +41,18 @@ impl Users for Alice {
     }
 }
 
-struct World {
-    service: Arc<Service>,
-    vfs: Arc<Vfs>,
-    clock: Arc<ManualClock>,
+pub(crate) struct World {
+    pub service: Arc<Service>,
+    pub vfs: Arc<Vfs>,
+    pub clock: Arc<ManualClock>,
     _engine: Engine,
 }
 
-fn world() -> World {
+pub(crate) fn world() -> World {
+    world_with(false)
+}
+
+pub(crate) fn world_with(encrypted: bool) -> World {
     let clock = Arc::new(ManualClock::default());
     let env = Env {
         pool: FramePool::new(4096).unwrap(),
@@ -76,6 +81,7 @@ fn world() -> World {
         rng: Arc::new(SeededRng::new(1)),
         users: Arc::new(Alice),
         name: "weir".into(),
+        encrypted,
     });
     World {
         service,
@@ -86,14 +92,30 @@ fn world() -> World {
 }
 
 /// What a message came to.
-enum Came {
+pub(crate) enum Came {
     Answer(Vec<u8>),
     Nothing,
     Closed,
 }
 
 impl World {
-    fn send(&self, connection: u64, record: &[u8]) -> Came {
+    /// The reply to a message that does not wait, and what it waits for in the log.
+    pub fn reply(&self, connection: u64, record: &[u8]) -> (crate::Reply, Option<weir_base::Lsn>) {
+        let admitted = Admissions::default();
+        let at = Arrived {
+            connection,
+            peer: [127, 0, 0, 1].into(),
+            admitted: &admitted,
+            time: self.clock.now(),
+            monotonic: None,
+        };
+        match self.service.handle(at, record) {
+            Handled::Reply(reply, lsn) => (reply, lsn),
+            _ => panic!("no reply at once"),
+        }
+    }
+
+    pub fn send(&self, connection: u64, record: &[u8]) -> Came {
         let admitted = Admissions::default();
         let at = Arrived {
             connection,
@@ -124,36 +146,49 @@ impl World {
 }
 
 /// A client with one session.
-struct Client<'w> {
+pub(crate) struct Client<'w> {
     world: &'w World,
-    connection: u64,
-    message: u64,
-    session: u64,
-    tree: u32,
-    signer: Option<Signer>,
+    pub connection: u64,
+    pub message: u64,
+    pub session: u64,
+    pub tree: u32,
+    pub signer: Option<Arc<Signer>>,
+    /// What it offers in 3.1.1.
+    pub signing: Signing,
+    pub cipher: Option<Cipher>,
+    /// Its keys, and whether it uses them.
+    pub sealing: Option<Sealing>,
+    pub seals: bool,
+    pub nonces: Nonces,
+    /// All bytes of its ClientGuid.
+    pub guid: u8,
+    /// The session that it binds the connection to, and that session's key.
+    pub binds: Option<(u64, Arc<Signer>)>,
+    /// The flags of the last SESSION_SETUP.
+    pub flags: u16,
 }
 
 /// One response of a chain.
 #[derive(Debug)]
-struct Answer {
-    header: Header,
-    status: Status,
-    body: Vec<u8>,
+pub(crate) struct Answer {
+    pub header: Header,
+    pub status: Status,
+    pub body: Vec<u8>,
 }
 
 impl Answer {
-    fn u32(&self, at: usize) -> u32 {
+    pub fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.body[at..at + 4].try_into().unwrap())
     }
 
     /// The FileId in the response to CREATE.
-    fn file(&self) -> Vec<u8> {
+    pub fn file(&self) -> Vec<u8> {
         assert_eq!(self.status, Status::SUCCESS);
         self.body[64..80].to_vec()
     }
 }
 
-fn answers(record: &[u8]) -> Vec<Answer> {
+pub(crate) fn answers(record: &[u8]) -> Vec<Answer> {
     let (mut at, mut out) = (0, Vec::new());
     loop {
         let (header, message) = crate::header::link(record, at).unwrap();
@@ -169,10 +204,10 @@ fn answers(record: &[u8]) -> Vec<Answer> {
     }
 }
 
-const SAME: [u8; 16] = [0xff; 16];
+pub(crate) const SAME: [u8; 16] = [0xff; 16];
 
 impl<'w> Client<'w> {
-    fn new(world: &'w World, connection: u64) -> Client<'w> {
+    pub fn new(world: &'w World, connection: u64) -> Client<'w> {
         Client {
             world,
             connection,
@@ -180,11 +215,19 @@ impl<'w> Client<'w> {
             session: 0,
             tree: 0,
             signer: None,
+            signing: Signing::Cmac,
+            cipher: None,
+            sealing: None,
+            seals: false,
+            nonces: Nonces::new(0),
+            guid: connection as u8,
+            binds: None,
+            flags: 0,
         }
     }
 
     /// A chain of requests, the later ones related to the first if that is wanted.
-    fn chain(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    pub fn chain(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<u8> {
         let mut out = Vec::new();
         for (n, (command, body)) in requests.iter().enumerate() {
             let start = out.len();
@@ -209,9 +252,11 @@ impl<'w> Client<'w> {
                 let next = (out.len() - start) as u32;
                 out.set_u32(start + 20, next);
             }
-            if let Some(signer) = &self.signer {
+            let binds = self.binds.as_ref().map(|(_, signer)| signer);
+            let signer = self.signer.as_ref().or(binds.filter(|_| self.session != 0));
+            if let Some(signer) = signer.filter(|_| !self.seals) {
                 out[start + 16] |= flag::SIGNED as u8;
-                let signature = signer.sign([&out[start..]].into_iter());
+                let signature = signer.sign(&out[start..], std::iter::empty());
                 out[start + 48..start + 64].copy_from_slice(&signature);
             }
         }
@@ -219,14 +264,23 @@ impl<'w> Client<'w> {
     }
 
     /// Sends a chain; each response is signed, once there is a session.
-    fn ask(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<Answer> {
-        let record = self.chain(related, requests);
-        let Came::Answer(reply) = self.world.send(self.connection, &record) else {
+    pub fn ask(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<Answer> {
+        let mut record = self.chain(related, requests);
+        if self.seals {
+            record = self.seal(&record);
+        }
+        let Came::Answer(mut reply) = self.world.send(self.connection, &record) else {
             panic!("no answer")
         };
+        if self.seals {
+            let sealing = self.sealing.as_ref().unwrap();
+            reply = sealing
+                .open(&reply)
+                .expect("what asks encrypted is answered so");
+        }
         let answers = answers(&reply);
         assert_eq!(answers.len(), requests.len());
-        if let Some(signer) = &self.signer {
+        if let Some(signer) = self.signer.as_ref().filter(|_| !self.seals) {
             let mut at = 0;
             for answer in &answers {
                 let (_, message) = crate::header::link(&reply, at).unwrap();
@@ -237,33 +291,48 @@ impl<'w> Client<'w> {
         answers
     }
 
-    fn one(&mut self, command: u16, body: Vec<u8>) -> Answer {
+    pub fn seal(&self, record: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (sealing, nonce) = (self.sealing.as_ref().unwrap(), self.nonces.next());
+        sealing.seal(&mut out, nonce, self.session, std::iter::once(record));
+        out
+    }
+
+    pub fn one(&mut self, command: u16, body: Vec<u8>) -> Answer {
         self.ask(false, &[(command, body)]).remove(0)
     }
 
-    fn negotiate(&mut self, dialect: u16) -> (Vec<u8>, Came) {
+    pub fn negotiate(&mut self, dialect: u16) -> (Vec<u8>, Came) {
         let mut body = Vec::new();
         body.put_u16(36);
         body.put_u16(1);
         body.put_u16(1);
         body.put_u16(0);
-        body.put_u32(0);
-        body.put(&[self.connection as u8; 16]);
+        body.put_u32(0x7f);
+        body.put(&[self.guid; 16]);
+        let mut contexts = vec![vec![1, 0, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0]];
+        if let Some(cipher) = self.cipher {
+            contexts.push(vec![2, 0, 4, 0, 0, 0, 0, 0, 1, 0, cipher as u8, 0]);
+        }
+        let signing = self.signing as u8;
+        contexts.push(vec![8, 0, 4, 0, 0, 0, 0, 0, 1, 0, signing, 0]);
         body.put_u32(104);
-        body.put_u16(1);
+        body.put_u16(contexts.len() as u16);
         body.put_u16(0);
         body.put_u16(dialect);
-        body.align(0, 8);
-        body.put(&[1, 0, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0]);
+        for context in contexts {
+            body.align(0, 8);
+            body.put(&context);
+        }
         let record = self.chain(false, &[(command::NEGOTIATE, body)]);
         let came = self.world.send(self.connection, &record);
         (record, came)
     }
 
-    fn setup_body(token: &[u8]) -> Vec<u8> {
+    fn setup_body(token: &[u8], binds: bool) -> Vec<u8> {
         let mut body = Vec::new();
         body.put_u16(25);
-        body.put_u16(1 << 8);
+        body.put_u16(1 << 8 | u16::from(binds));
         body.put_u32(0);
         body.put_u32(0);
         body.put_u16(88);
@@ -274,14 +343,16 @@ impl<'w> Client<'w> {
     }
 
     /// Logs on; the last answer's status.
-    fn log_on(&mut self, dialect: Dialect, password: &str) -> Status {
+    pub fn log_on(&mut self, dialect: Dialect, password: &str) -> Status {
         let mut preauth = Preauth::default();
         let (request, Came::Answer(reply)) = self.negotiate(dialect as u16) else {
             panic!("no answer")
         };
         preauth.add(&request);
         preauth.add(&reply);
-        let setup = Client::setup_body(&ntlm_negotiate());
+        let binds = self.binds.is_some();
+        self.session = self.binds.as_ref().map_or(0, |(session, _)| *session);
+        let setup = Client::setup_body(&ntlm_negotiate(), binds);
         let request = self.chain(false, &[(command::SESSION_SETUP, setup)]);
         let Came::Answer(reply) = self.world.send(self.connection, &request) else {
             panic!("no answer")
@@ -289,13 +360,19 @@ impl<'w> Client<'w> {
         preauth.add(&request);
         preauth.add(&reply);
         let first = answers(&reply).remove(0);
+        if binds && first.status != Status::MORE_PROCESSING_REQUIRED {
+            return first.status;
+        }
         assert_eq!(first.status, Status::MORE_PROCESSING_REQUIRED);
+        if let Some((_, signer)) = &self.binds {
+            assert!(signer.verify(&reply), "answers to a binding are signed");
+        }
         self.session = first.header.session;
         let who = ("Alice", "DOM", password);
         let (token, key): (_, Key) = authenticate(&first.body[8..], &ntlm_negotiate(), who, true);
         let request = self.chain(
             false,
-            &[(command::SESSION_SETUP, Client::setup_body(&token))],
+            &[(command::SESSION_SETUP, Client::setup_body(&token, binds))],
         );
         preauth.add(&request);
         let Came::Answer(reply) = self.world.send(self.connection, &request) else {
@@ -303,14 +380,27 @@ impl<'w> Client<'w> {
         };
         let last = answers(&reply).remove(0);
         if last.status == Status::SUCCESS {
-            let signer = Signer::new(dialect, &key, &preauth);
+            let signing = match dialect {
+                Dialect::Smb210 => Signing::Hmac,
+                Dialect::Smb311 => self.signing,
+                _ => Signing::Cmac,
+            };
+            let signer = Signer::new((dialect, signing), &key, &preauth);
             assert!(signer.verify(&reply), "the last answer is signed");
-            self.signer = Some(signer);
+            self.signer = Some(Arc::new(signer));
+            self.flags = u16::from_le_bytes(last.body[2..4].try_into().unwrap());
+            let cipher = match dialect {
+                Dialect::Smb210 => None,
+                Dialect::Smb311 => self.cipher,
+                _ => Some(Cipher::Aes128Ccm),
+            };
+            let keys = |cipher| Sealing::new(cipher, dialect, &key, &preauth).turned();
+            self.sealing = cipher.map(keys);
         }
         last.status
     }
 
-    fn connect(&mut self, share: &str) -> Status {
+    pub fn connect(&mut self, share: &str) -> Status {
         let path = utf16(&format!("\\\\weir\\{share}"));
         let mut body = Vec::new();
         body.put_u16(9);
@@ -323,7 +413,7 @@ impl<'w> Client<'w> {
         answer.status
     }
 
-    fn ready(world: &'w World, connection: u64) -> Client<'w> {
+    pub fn ready(world: &'w World, connection: u64) -> Client<'w> {
         let mut client = Client::new(world, connection);
         assert_eq!(client.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
         assert_eq!(client.connect("VOL1"), Status::SUCCESS);
@@ -331,7 +421,13 @@ impl<'w> Client<'w> {
     }
 }
 
-fn create(name: &str, access: u32, share: u32, disposition: u32, options: u32) -> (u16, Vec<u8>) {
+pub(crate) fn create(
+    name: &str,
+    access: u32,
+    share: u32,
+    disposition: u32,
+    options: u32,
+) -> (u16, Vec<u8>) {
     let name = utf16(name);
     let mut body = Vec::new();
     body.put_u16(57);
@@ -351,7 +447,7 @@ fn create(name: &str, access: u32, share: u32, disposition: u32, options: u32) -
     (command::CREATE, body)
 }
 
-fn close(file: &[u8]) -> (u16, Vec<u8>) {
+pub(crate) fn close(file: &[u8]) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(24);
     body.put_u16(1);
@@ -360,7 +456,7 @@ fn close(file: &[u8]) -> (u16, Vec<u8>) {
     (command::CLOSE, body)
 }
 
-fn write(file: &[u8], offset: u64, data: &[u8]) -> (u16, Vec<u8>) {
+pub(crate) fn write(file: &[u8], offset: u64, data: &[u8]) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(49);
     body.put_u16(112);
@@ -372,7 +468,7 @@ fn write(file: &[u8], offset: u64, data: &[u8]) -> (u16, Vec<u8>) {
     (command::WRITE, body)
 }
 
-fn read(file: &[u8], offset: u64, len: u32) -> (u16, Vec<u8>) {
+pub(crate) fn read(file: &[u8], offset: u64, len: u32) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(49);
     body.put_u16(0);
@@ -383,7 +479,7 @@ fn read(file: &[u8], offset: u64, len: u32) -> (u16, Vec<u8>) {
     (command::READ, body)
 }
 
-fn lock(file: &[u8], offset: u64, len: u64, flags: u32) -> (u16, Vec<u8>) {
+pub(crate) fn lock(file: &[u8], offset: u64, len: u64, flags: u32) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(48);
     body.put_u16(1);
@@ -396,7 +492,7 @@ fn lock(file: &[u8], offset: u64, len: u64, flags: u32) -> (u16, Vec<u8>) {
     (command::LOCK, body)
 }
 
-fn statuses(answers: &[Answer]) -> Vec<Status> {
+pub(crate) fn statuses(answers: &[Answer]) -> Vec<Status> {
     answers.iter().map(|a| a.status).collect()
 }
 
@@ -641,7 +737,7 @@ fn what_a_stranger_has_kept_is_bounded() {
     let mut c = Client::new(&world, 1);
     c.negotiate(0x0311);
     for n in 0..2 * crate::connection::MAX_SETUPS {
-        let setup = Client::setup_body(&ntlm_negotiate());
+        let setup = Client::setup_body(&ntlm_negotiate(), false);
         let record = c.chain(false, &[(command::SESSION_SETUP, setup)]);
         let Came::Answer(reply) = world.send(1, &record) else {
             panic!("no answer")

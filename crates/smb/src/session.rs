@@ -1,12 +1,16 @@
 //! Sessions, tree connects and opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 //!
-//! A session belongs to the connection that set it up, and ends with it, at its LOGOFF, or when its client sets up another in
-//! its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted.
+//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted.
 
+use crate::channel::Channels;
+use crate::connection::{Connection, Negotiated};
 use crate::keys::Signer;
 use crate::pipe::Pipe;
+use crate::sealing::Sealing;
+use crate::service::SERVICE;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_base::{Ino, VolumeId};
@@ -48,7 +52,7 @@ pub mod mask {
     pub const ALL: u32 = 0x1f_01ff;
 }
 
-/// An authenticated user on a connection.
+/// An authenticated user.
 pub struct Session {
     /// Its number, never 0.
     pub id: u64,
@@ -56,8 +60,14 @@ pub struct Session {
     pub user: String,
     /// On whose behalf it acts.
     pub identity: Arc<Identity>,
-    /// What signs its messages.
-    pub signer: Signer,
+    /// What its connections have in common.
+    pub negotiated: Negotiated,
+    /// What signs on its first connection, and what binds others to it.
+    pub signer: Arc<Signer>,
+    /// What encrypts its messages, if the client can.
+    pub sealing: Option<Sealing>,
+    /// Messages that are not encrypted are refused.
+    pub must_seal: bool,
     /// To whom limits charge it: the ClientGuid.
     pub client_key: ClientKey,
     /// As what it has claims.
@@ -68,6 +78,18 @@ pub struct Session {
     opens: Mutex<HashMap<u64, Arc<Open>>>,
     next_tree: AtomicU32,
     ended: AtomicBool,
+    /// Its connections.
+    pub channels: Mutex<Channels>,
+}
+
+/// The keys of a session.
+pub struct Keys {
+    /// See [`Session::signer`].
+    pub signer: Arc<Signer>,
+    /// See [`Session::sealing`].
+    pub sealing: Option<Sealing>,
+    /// See [`Session::must_seal`].
+    pub must_seal: bool,
 }
 
 /// What a tree connect leads to.
@@ -95,10 +117,16 @@ impl Session {
     pub fn new(
         id: u64,
         (user, identity): (String, Arc<Identity>),
-        signer: Signer,
-        client_key: ClientKey,
-        client: Client,
+        negotiated: Negotiated,
+        keys: Keys,
+        address: IpAddr,
     ) -> Session {
+        let guid = negotiated.offer.guid;
+        let client = Client {
+            service: SERVICE,
+            address,
+            name: Arc::from(&guid[..]),
+        };
         let walker = Owner {
             client: client.clone(),
             who: weir_vfs::claims::Who::key(u128::from(id) << 64),
@@ -108,14 +136,18 @@ impl Session {
             id,
             user,
             identity,
-            signer,
-            client_key,
+            negotiated,
+            signer: keys.signer,
+            sealing: keys.sealing,
+            must_seal: keys.must_seal,
+            client_key: ClientKey::Id(guid),
             client,
             walker,
             trees: Mutex::default(),
             opens: Mutex::default(),
             next_tree: AtomicU32::new(1),
             ended: AtomicBool::new(false),
+            channels: Mutex::default(),
         }
     }
 
@@ -196,12 +228,14 @@ impl Session {
         (self.trees.lock().len(), self.opens.lock().len())
     }
 
-    /// Ends it with all that it has.
-    pub fn end(&self, vfs: &Vfs) {
+    /// Ends it with all that it has; the connections that it was on.
+    pub fn end(&self, vfs: &Vfs) -> Vec<Arc<Connection>> {
+        let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
         let opens = std::mem::take(&mut *self.opens.lock());
         opens.values().for_each(|open| open.end(vfs));
         self.trees.lock().clear();
+        connections
     }
 }
 

@@ -1,24 +1,26 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
 
 use crate::chain::{Chain, Fail, Hash, Outcome, Run};
+use crate::channel::Channel;
 use crate::connection::{Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup};
-use crate::header::{Header, command};
+use crate::header::{Header, command, flag};
 use crate::keys::Signer;
 use crate::negotiate::{self, Dialect};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
-use crate::service::{Handled, SERVICE, Service};
-use crate::session::{Session, Target, mask};
+use crate::sealing::{Nonces, Sealing};
+use crate::service::{Handled, Service, User};
+use crate::session::{Keys, Session, Target, mask};
 use crate::shares;
 use crate::spnego::{self, State};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
-use weir_vfs::ClientKey;
-use weir_vfs::claims::Client;
 
 /// SMB2_SESSION_FLAG_BINDING (§2.2.5).
 const BINDING: u8 = 1;
+/// SMB2_SESSION_FLAG_ENCRYPT_DATA (§2.2.6).
+const ENCRYPT_DATA: u16 = 4;
 /// What every NTLM message begins with.
 const NTLM: &[u8] = b"NTLMSSP\0";
 
@@ -58,7 +60,7 @@ impl Service {
             signer: None,
             promises: false,
         };
-        Handled::Reply(Reply::new(out, None, vec![part]), None)
+        Handled::Reply(Reply::new(out, None, vec![part], None), None)
     }
 
     /// The server's first name, as NTLM shows it.
@@ -111,10 +113,10 @@ impl Run<'_> {
     pub(crate) fn session_setup(&mut self) -> Outcome {
         let (flags, previous, token) = negotiate::session_setup(self.message)?;
         let dialect = self.conn.dialect().ok_or(Status::INVALID_PARAMETER)?;
-        if flags & BINDING != 0 {
-            // A session belongs to one connection.
-            return Err(Status::REQUEST_NOT_ACCEPTED.into());
-        }
+        let binds = match flags & BINDING != 0 {
+            true => Some(self.to_bind()?),
+            false => None,
+        };
         let id = match self.header.session {
             0 => self.s.number(),
             id => id,
@@ -123,17 +125,16 @@ impl Run<'_> {
         let mut setup = {
             let mut state = self.conn.state.lock();
             match state.setups.remove(&id) {
-                Some(setup) => setup,
-                None if self.header.session != 0 && renews.is_none() => {
+                Some(setup) if setup.binds.is_some() == binds.is_some() => setup,
+                _ if self.header.session != 0 && renews.is_none() && binds.is_none() => {
                     return Err(Status::USER_SESSION_DELETED.into());
                 }
-                None if state.setups.len() >= MAX_SETUPS
-                    || state.sessions.len() >= MAX_SESSIONS =>
-                {
+                _ if state.setups.len() >= MAX_SETUPS || state.sessions.len() >= MAX_SESSIONS => {
                     return Err(Status::INSUFFICIENT_RESOURCES.into());
                 }
-                None => Setup {
+                _ => Setup {
                     preauth: state.preauth,
+                    binds,
                     ..Setup::default()
                 },
             }
@@ -147,7 +148,7 @@ impl Run<'_> {
             None => self.challenge(id, setup, &unwrapped),
             Some(challenge) => {
                 let replaced = (previous, renews);
-                self.authenticate(id, &setup, &challenge, &unwrapped, replaced)
+                self.authenticate(id, setup, &challenge, &unwrapped, replaced)
             }
         }
     }
@@ -181,17 +182,76 @@ impl Run<'_> {
         }
         self.conn.state.lock().setups.insert(id, setup);
         self.c.hash = Some(Hash::Setup(id));
-        put_setup(self.c, &message);
+        put_setup(self.c, 0, &message);
         Ok(Status::MORE_PROCESSING_REQUIRED)
+    }
+
+    /// The session that the connection is to be bound to, once it is sure that its client asks for it (§3.3.5.5).
+    fn to_bind(&mut self) -> Result<Arc<Session>, Status> {
+        let session = self.s.session(self.header.session);
+        let session = session.ok_or(Status::USER_SESSION_DELETED)?;
+        let state = self.conn.state.lock();
+        let (old, new) = (&session.negotiated, &state.negotiated);
+        let Some(new) = new.as_ref().filter(|new| new.dialect >= Dialect::Smb300) else {
+            return Err(Status::REQUEST_NOT_ACCEPTED);
+        };
+        if old.dialect != new.dialect || !self.header.has(flag::SIGNED) {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        if old.offer.guid != new.offer.guid {
+            return Err(Status::USER_SESSION_DELETED);
+        }
+        if state.sessions.contains_key(&session.id) {
+            return Err(Status::REQUEST_NOT_ACCEPTED);
+        }
+        if old.offer.signing != new.offer.signing {
+            return Err(Status::REQUEST_OUT_OF_SEQUENCE);
+        }
+        if old.offer.cipher != new.offer.cipher {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        drop(state);
+        self.c.signs = Some(Arc::clone(&session.signer));
+        if !session.signer.verify(self.message) {
+            tracing::warn!(peer = %self.conn.peer, user = session.user, "a channel without the session's signature was refused");
+            return Err(Status::ACCESS_DENIED);
+        }
+        Ok(session)
+    }
+
+    /// Makes the connection a channel of a session that another one set up (§3.3.5.5.3).
+    fn bind(&mut self, session: Arc<Session>, signer: Signer, user: &User) -> Outcome {
+        if session.user != user.name {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let mut state = self.conn.state.lock();
+        if state.sessions.len() >= MAX_SESSIONS {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        let number = session.channels.lock().add(self.conn);
+        let number = number.ok_or(match session.has_ended() {
+            true => Status::USER_SESSION_DELETED,
+            false => Status::INSUFFICIENT_RESOURCES,
+        })?;
+        let signer = Arc::new(signer);
+        self.c.signs = Some(Arc::clone(&signer));
+        let channel = Channel {
+            session: Arc::clone(&session),
+            signer,
+            nonces: Nonces::new(number),
+        };
+        state.sessions.insert(session.id, Arc::new(channel));
+        tracing::debug!(peer = %self.conn.peer, user = user.name, number, "a channel was added over SMB");
+        Ok(Status::SUCCESS)
     }
 
     fn authenticate(
         &mut self,
         id: u64,
-        setup: &Setup,
+        setup: Setup,
         challenge: &Challenge,
         client: &Unwrapped<'_>,
-        (previous, renews): (u64, Option<Arc<Session>>),
+        (previous, renews): (u64, Option<Arc<Channel>>),
     ) -> Outcome {
         let users = &self.s.users;
         let mut user = None;
@@ -221,7 +281,15 @@ impl Run<'_> {
             true => spnego::reply(State::Completed, false, &[], mic.as_ref().map(|m| &m[..])),
             false => Vec::new(),
         };
-        put_setup(self.c, &message);
+        let negotiated = self.conn.state.lock().negotiated.clone();
+        let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?;
+        let cipher = negotiated.offer.cipher;
+        if self.s.encrypted && cipher.is_none() {
+            tracing::warn!(peer = %self.conn.peer, user = user.name, "a client that cannot encrypt was refused over SMB");
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let flags = if self.s.encrypted { ENCRYPT_DATA } else { 0 };
+        put_setup(self.c, flags, &message);
         if let Some(session) = renews {
             // Its keys stay (§3.3.5.5.3), and so does its user.
             return match session.user == user.name {
@@ -229,30 +297,33 @@ impl Run<'_> {
                 false => Err(Status::ACCESS_DENIED.into()),
             };
         }
-        let session = {
-            let mut state = self.conn.state.lock();
-            let Some(negotiated) = state.negotiated.clone() else {
-                return Err(Status::INVALID_PARAMETER.into());
-            };
-            let guid = negotiated.offer.guid;
-            let client = Client {
-                service: SERVICE,
-                address: self.conn.peer,
-                name: Arc::from(&guid[..]),
-            };
-            let session = Arc::new(Session::new(
-                id,
-                (user.name.clone(), Arc::new(user.identity.clone())),
-                Signer::new(negotiated.dialect, &established.key, &setup.preauth),
-                ClientKey::Id(guid),
-                client,
-            ));
-            state.sessions.insert(id, Arc::clone(&session));
-            session
+        let dialect = negotiated.dialect;
+        let how = (dialect, negotiated.offer.signing);
+        let signer = Signer::new(how, &established.key, &setup.preauth);
+        if let Some(session) = setup.binds {
+            return self.bind(session, signer, &user);
+        }
+        let sealing =
+            cipher.map(|cipher| Sealing::new(cipher, dialect, &established.key, &setup.preauth));
+        let keys = Keys {
+            signer: Arc::new(signer),
+            sealing,
+            must_seal: self.s.encrypted,
         };
+        let who = (user.name.clone(), Arc::new(user.identity.clone()));
+        let session = Arc::new(Session::new(id, who, negotiated, keys, self.conn.peer));
+        let number = session.channels.lock().add(self.conn);
+        let number = number.ok_or(Status::INSUFFICIENT_RESOURCES)?;
+        let channel = Channel {
+            session: Arc::clone(&session),
+            signer: Arc::clone(&session.signer),
+            nonces: Nonces::new(number),
+        };
+        self.c.signs = Some(Arc::clone(&session.signer));
+        let channel = Arc::new(channel);
+        self.conn.state.lock().sessions.insert(id, channel);
         tracing::debug!(peer = %self.conn.peer, user = user.name, "logged on over SMB");
-        self.s.enter(&session, self.conn, previous);
-        self.c.signs = Some(session);
+        self.s.enter(&session, previous);
         Ok(Status::SUCCESS)
     }
 
@@ -273,7 +344,6 @@ impl Run<'_> {
     /// LOGOFF (§3.3.5.6).
     pub(crate) fn logoff(&mut self) -> Outcome {
         let session = self.session()?;
-        self.conn.state.lock().sessions.remove(&session.id);
         self.s.end(&session);
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);
@@ -329,10 +399,10 @@ impl Run<'_> {
 }
 
 /// The body of the response to SESSION_SETUP (§2.2.6).
-fn put_setup(chain: &mut Chain, token: &[u8]) {
+fn put_setup(chain: &mut Chain, flags: u16, token: &[u8]) {
     let out = &mut chain.out;
     out.put_u16(9);
-    out.put_u16(0);
+    out.put_u16(flags);
     out.put_u16(72);
     out.put_u16(token.len() as u16);
     out.put(token);

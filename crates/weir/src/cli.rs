@@ -59,6 +59,9 @@ pub struct Serve {
     /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
     pub smb: ApiAddress,
+    /// Serve only clients of SMB that encrypt all they send (SMB 3.0 and later)
+    #[arg(long)]
+    pub smb_require_encryption: bool,
     /// Keep the intent log in this folder, for example on a faster device
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,

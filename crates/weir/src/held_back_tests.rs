@@ -448,6 +448,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     log_thread.on_advance(Arc::new(move || advancing.log_advanced()));
     let smb = crate::smb::Smb::new(
         weir_smb::Service::new(weir_smb::Config {
+            encrypted: false,
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),

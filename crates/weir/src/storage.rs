@@ -155,6 +155,7 @@ impl Storage {
                 rng: Arc::new(SystemRng),
                 users: Arc::clone(&accounts) as Arc<dyn weir_smb::Users>,
                 name: os::host_name(),
+                encrypted: args.smb_require_encryption,
             }),
             Arc::clone(&throttle),
             Arc::clone(&engine),

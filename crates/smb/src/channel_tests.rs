@@ -1,0 +1,302 @@
+//! Encryption and sessions of several connections, with the client of [`crate::service_tests`].
+
+use crate::header::{command, flag};
+use crate::keys::{Preauth, Signer, Signing};
+use crate::negotiate::Dialect;
+use crate::sealing::Cipher;
+use crate::service_tests::*;
+use crate::status::Status;
+use std::sync::Arc;
+
+const CIPHERS: [Cipher; 4] = [
+    Cipher::Aes128Ccm,
+    Cipher::Aes128Gcm,
+    Cipher::Aes256Ccm,
+    Cipher::Aes256Gcm,
+];
+
+#[test]
+fn what_is_asked_encrypted_is_answered_encrypted() {
+    let world = world();
+    let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    let kinds = CIPHERS.map(|cipher| (Dialect::Smb311, cipher));
+    let old = [Dialect::Smb300, Dialect::Smb302].map(|d| (d, Cipher::Aes128Ccm));
+    for (n, (dialect, cipher)) in kinds.into_iter().chain(old).enumerate() {
+        let mut c = Client::new(&world, n as u64 + 1);
+        c.cipher = Some(cipher);
+        assert_eq!(c.log_on(dialect, PASSWORD), Status::SUCCESS);
+        assert_eq!(c.flags, 0, "nothing has to be encrypted");
+        assert_eq!(c.connect("vol1"), Status::SUCCESS);
+        c.seals = true;
+        let name = format!("file{n}");
+        let all = c.ask(
+            true,
+            &[
+                create(&name, ALL, SHARE, CREATE, 0),
+                write(&SAME, 0, &data),
+                read(&SAME, 0, 20_000),
+            ],
+        );
+        assert_eq!(statuses(&all), [Status::SUCCESS; 3]);
+        assert!(all.iter().all(|a| !a.header.has(flag::SIGNED)));
+        assert!(all[2].body[16..] == data);
+        // The same session in the clear: signed as before.
+        c.seals = false;
+        let again = c.ask(false, &[create(&name, ALL, SHARE, OPEN, 0)]);
+        assert_eq!(statuses(&again), [Status::SUCCESS]);
+    }
+}
+
+/// The log fails before what was answered is durable: that is said encrypted too, under another nonce.
+#[test]
+fn a_failure_after_an_encrypted_answer_is_encrypted() {
+    let world = world();
+    let mut c = Client::new(&world, 1);
+    c.cipher = Some(Cipher::Aes128Gcm);
+    c.log_on(Dialect::Smb311, PASSWORD);
+    c.connect("vol1");
+    c.seals = true;
+    let plain = c.chain(false, &[create("x", ALL, SHARE, CREATE, 0)]);
+    let (reply, lsn) = world.reply(1, &c.seal(&plain));
+    assert!(lsn.is_some());
+    let before = reply.to_vec();
+    let failed = reply.into_failure();
+    assert_eq!(failed.len(), failed.to_vec().len() + 4);
+    let sealing = c.sealing.as_ref().unwrap();
+    for (message, status) in [
+        (&before, Status::SUCCESS),
+        (&failed.to_vec(), Status::UNEXPECTED_IO_ERROR),
+    ] {
+        let plain = sealing.open(message).unwrap();
+        assert_eq!(statuses(&answers(&plain)), [status]);
+    }
+    assert_ne!(before[20..36], failed.to_vec()[20..36], "the nonce");
+}
+
+#[test]
+fn an_encrypted_message_that_is_wrong_ends_the_connection() {
+    let world = world();
+    for (n, spoil) in ["code", "session", "flags", "size", "inner", "other"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut c = Client::new(&world, n as u64 + 1);
+        c.cipher = Some(Cipher::Aes128Gcm);
+        c.log_on(Dialect::Smb311, PASSWORD);
+        c.connect("vol1");
+        c.seals = true;
+        let plain = c.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+        let mut record = c.seal(&plain);
+        match spoil {
+            "code" => record[5] ^= 1,
+            "session" => record[44] ^= 1,
+            "flags" => record[42] = 2,
+            "size" => record[36] ^= 1,
+            "inner" => record = c.seal(b"no message"),
+            _ => record = c.seal(&record),
+        }
+        assert!(
+            matches!(world.send(c.connection, &record), Came::Closed),
+            "{spoil}"
+        );
+    }
+}
+
+/// Who can encrypt for one session says nothing for another one of the same connection.
+#[test]
+fn an_encrypted_message_speaks_for_its_session_alone() {
+    let world = world();
+    let mut c = Client::new(&world, 1);
+    c.cipher = Some(Cipher::Aes256Gcm);
+    c.log_on(Dialect::Smb311, PASSWORD);
+    c.connect("vol1");
+    let (mut other, first) = (Client::new(&world, 2), c.session);
+    other.cipher = c.cipher;
+    other.log_on(Dialect::Smb311, PASSWORD);
+    let plain = {
+        c.session = other.session;
+        c.seals = true;
+        c.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)])
+    };
+    c.session = first;
+    let Came::Answer(reply) = world.send(1, &c.seal(&plain)) else {
+        panic!("no answer")
+    };
+    let reply = c.sealing.as_ref().unwrap().open(&reply).unwrap();
+    // The other session is of another connection.
+    assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
+}
+
+#[test]
+fn a_server_that_requires_encryption_takes_nothing_else() {
+    let world = world_with(true);
+    let mut c = Client::new(&world, 1);
+    c.cipher = Some(Cipher::Aes128Gcm);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    assert_eq!(c.flags, 4, "SMB2_SESSION_FLAG_ENCRYPT_DATA");
+    assert_eq!(c.connect("vol1"), Status::ACCESS_DENIED);
+    c.seals = true;
+    assert_eq!(c.connect("vol1"), Status::SUCCESS);
+    // A client that cannot gets no session.
+    for dialect in [Dialect::Smb210, Dialect::Smb311] {
+        let mut c = Client::new(&world, 2 + dialect as u64);
+        assert_eq!(c.log_on(dialect, PASSWORD), Status::ACCESS_DENIED);
+    }
+}
+
+#[test]
+fn gmac_signs_where_it_was_negotiated() {
+    let world = world();
+    for (n, signing) in [Signing::Gmac, Signing::Hmac, Signing::Cmac]
+        .into_iter()
+        .enumerate()
+    {
+        let mut c = Client::new(&world, n as u64 + 1);
+        c.signing = signing;
+        assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+        assert_eq!(c.connect("vol1"), Status::SUCCESS);
+        let data = vec![n as u8; 30_000];
+        let made = c.ask(
+            true,
+            &[
+                create("signed", ALL, SHARE, OPEN_IF, 0),
+                write(&SAME, 0, &data),
+                read(&SAME, 0, 30_000),
+            ],
+        );
+        assert_eq!(statuses(&made), [Status::SUCCESS; 3]);
+        let mut record = c.chain(false, &[create("signed", ALL, SHARE, OPEN, 0)]);
+        record[100] ^= 1;
+        let Came::Answer(reply) = world.send(c.connection, &record) else {
+            panic!("no answer")
+        };
+        assert_eq!(statuses(&answers(&reply)), [Status::ACCESS_DENIED]);
+    }
+}
+
+/// A client on connection `n` that is about to bind it to the session of `first`.
+fn second<'w>(world: &'w World, n: u64, first: &Client<'w>) -> Client<'w> {
+    let mut c = Client::new(world, n);
+    (c.guid, c.signing, c.cipher) = (first.guid, first.signing, first.cipher);
+    c.binds = first.signer.clone().map(|signer| (first.session, signer));
+    c
+}
+
+#[test]
+fn a_session_has_several_connections_and_outlives_all_but_the_last() {
+    let world = world();
+    for (round, dialect) in [Dialect::Smb300, Dialect::Smb311].into_iter().enumerate() {
+        let base = 10 * round as u64;
+        let mut a = Client::new(&world, base + 1);
+        a.cipher = Some(Cipher::Aes128Gcm);
+        assert_eq!(a.log_on(dialect, PASSWORD), Status::SUCCESS);
+        assert_eq!(a.connect("vol1"), Status::SUCCESS);
+        let file = a
+            .ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
+            .remove(0)
+            .file();
+        let mut b = second(&world, base + 2, &a);
+        assert_eq!(b.log_on(dialect, PASSWORD), Status::SUCCESS);
+        b.tree = a.tree;
+        // The new channel has a key of its own, and the session's keys of encryption.
+        assert_eq!(
+            statuses(&b.ask(false, &[write(&file, 0, b"over b")])),
+            [Status::SUCCESS]
+        );
+        b.sealing = a.sealing.take();
+        (b.seals, b.nonces) = (true, crate::sealing::Nonces::new(1));
+        assert_eq!(
+            statuses(&b.ask(false, &[read(&file, 0, 6)])),
+            [Status::SUCCESS]
+        );
+        b.seals = false;
+        let before = world.service.counts();
+        assert_eq!(before.0, 1);
+        world.service.connection_ended(base + 1);
+        assert_eq!(world.service.counts(), before, "it has another channel");
+        assert_eq!(
+            statuses(&b.ask(false, &[read(&file, 0, 6)])),
+            [Status::SUCCESS]
+        );
+        world.service.connection_ended(base + 2);
+        assert_eq!(world.service.counts(), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_binding_that_is_wrong_is_refused_and_harms_nothing() {
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let file = a
+        .ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
+        .remove(0)
+        .file();
+    let mut n = 1;
+    let mut try_it = |spoil: &dyn Fn(&mut Client<'_>), dialect, password| {
+        n += 1;
+        let mut b = second(&world, n, &a);
+        spoil(&mut b);
+        b.log_on(dialect, password)
+    };
+    let d = Dialect::Smb311;
+    let cmac = (Dialect::Smb311, Signing::Cmac);
+    let other = || Arc::new(Signer::new(cmac, &[1; 16], &Preauth::default()));
+    assert_eq!(
+        try_it(&|b| b.guid = 99, d, PASSWORD),
+        Status::USER_SESSION_DELETED
+    );
+    assert_eq!(
+        try_it(&|b| b.binds.as_mut().unwrap().0 ^= 1, d, PASSWORD),
+        Status::USER_SESSION_DELETED
+    );
+    assert_eq!(
+        try_it(&|b| b.binds.as_mut().unwrap().1 = other(), d, PASSWORD),
+        Status::ACCESS_DENIED
+    );
+    assert_eq!(
+        try_it(&|b| b.signing = Signing::Gmac, d, PASSWORD),
+        Status::REQUEST_OUT_OF_SEQUENCE
+    );
+    assert_eq!(
+        try_it(&|b| b.cipher = Some(Cipher::Aes128Gcm), d, PASSWORD),
+        Status::INVALID_PARAMETER
+    );
+    assert_eq!(
+        try_it(&|_| (), Dialect::Smb302, PASSWORD),
+        Status::INVALID_PARAMETER
+    );
+    assert_eq!(
+        try_it(&|_| (), Dialect::Smb210, PASSWORD),
+        Status::REQUEST_NOT_ACCEPTED
+    );
+    assert_eq!(try_it(&|_| (), d, "guess"), Status::LOGON_FAILURE);
+    assert_eq!(
+        statuses(&a.ask(false, &[read(&file, 0, 0)])),
+        [Status::SUCCESS]
+    );
+}
+
+#[test]
+fn channels_are_bounded_and_logoff_ends_them_all() {
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let mut all = Vec::new();
+    for n in 2..=crate::channel::MAX_CHANNELS as u64 {
+        let mut b = second(&world, n, &a);
+        assert_eq!(b.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+        b.tree = a.tree;
+        all.push(b);
+    }
+    let mut over = second(&world, 100, &a);
+    assert_eq!(
+        over.log_on(Dialect::Smb311, PASSWORD),
+        Status::INSUFFICIENT_RESOURCES
+    );
+    a.one(command::LOGOFF, vec![4, 0, 0, 0]);
+    let late = all[5].chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+    let Came::Answer(reply) = world.send(all[5].connection, &late) else {
+        panic!("no answer")
+    };
+    assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
+    assert_eq!(world.service.counts(), (0, 0, 0));
+}
