@@ -13,7 +13,6 @@
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
 //! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
-pub mod ccm;
 mod chain;
 mod channel;
 #[cfg(test)]

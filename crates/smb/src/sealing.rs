@@ -4,10 +4,12 @@
 //! is made of the channel's number within the session and a count within the channel: no two channels have to agree on anything.
 //! An encrypted message is not signed, its code says who sent it. What is answered to it is encrypted likewise.
 
-use crate::ccm::Ccm;
 use crate::keys::{Preauth, derive};
 use crate::negotiate::Dialect;
 use crate::wire::{Malformed, Put, Reader};
+use aes::{Aes128, Aes256};
+use ccm::aead::{AeadInPlace, KeyInit};
+use ccm::consts::{U11, U16};
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +62,8 @@ impl Cipher {
 /// A key of one direction.
 enum Direction {
     Gcm(Box<LessSafeKey>),
-    Ccm(Ccm),
+    Ccm128(Box<ccm::Ccm<Aes128, U16, U11>>),
+    Ccm256(Box<ccm::Ccm<Aes256, U16, U11>>),
 }
 
 impl Direction {
@@ -75,8 +78,8 @@ impl Direction {
             Err(ring::error::Unspecified) => unreachable!("the key has the cipher's length"),
         };
         match cipher {
-            Cipher::Aes128Ccm => Direction::Ccm(Ccm::new_128(&short())),
-            Cipher::Aes256Ccm => Direction::Ccm(Ccm::new_256(&long())),
+            Cipher::Aes128Ccm => Direction::Ccm128(Box::new(KeyInit::new(&short().into()))),
+            Cipher::Aes256Ccm => Direction::Ccm256(Box::new(KeyInit::new(&long().into()))),
             Cipher::Aes128Gcm => gcm(UnboundKey::new(&AES_128_GCM, &short())),
             Cipher::Aes256Gcm => gcm(UnboundKey::new(&AES_256_GCM, &long())),
         }
@@ -91,24 +94,41 @@ impl Direction {
                     Err(ring::error::Unspecified) => unreachable!("no message is 64 GiB long"),
                 }
             }
-            Direction::Ccm(key) => key.seal(&nonce[..11], aad, data, 16),
+            Direction::Ccm128(key) => ccm_seal(&**key, nonce, aad, data),
+            Direction::Ccm256(key) => ccm_seal(&**key, nonce, aad, data),
         }
     }
 
-    /// Decrypts what stands in `data` before its code of 16 bytes.
+    /// Decrypts what `data` has before its code of 16 bytes.
     fn open(&self, nonce: &[u8; 12], aad: &[u8], data: &mut [u8]) -> bool {
         match self {
             Direction::Gcm(key) => {
                 let nonce = Nonce::assume_unique_for_key(*nonce);
                 key.open_in_place(nonce, Aad::from(aad), data).is_ok()
             }
-            Direction::Ccm(key) => {
-                let at = data.len() - 16;
-                let (data, code) = data.split_at_mut(at);
-                key.open(&nonce[..11], aad, data, code)
-            }
+            Direction::Ccm128(key) => ccm_open(&**key, nonce, aad, data),
+            Direction::Ccm256(key) => ccm_open(&**key, nonce, aad, data),
         }
     }
+}
+
+/// What AES-CCM's key sizes have in common; its nonces have eleven bytes of the twelve (§2.2.41).
+trait Ccm: AeadInPlace<NonceSize = U11, TagSize = U16> {}
+impl<K: AeadInPlace<NonceSize = U11, TagSize = U16>> Ccm for K {}
+
+fn ccm_seal(key: &impl Ccm, nonce: &[u8; 12], aad: &[u8], data: &mut [u8]) -> [u8; 16] {
+    match key.encrypt_in_place_detached((&nonce[..11]).into(), aad, data) {
+        Ok(tag) => tag.into(),
+        Err(ccm::aead::Error) => unreachable!("no message is 4 GiB long"),
+    }
+}
+
+fn ccm_open(key: &impl Ccm, nonce: &[u8; 12], aad: &[u8], data: &mut [u8]) -> bool {
+    let at = data.len() - 16;
+    let (data, tag) = data.split_at_mut(at);
+    let tag = (&*tag).into();
+    key.decrypt_in_place_detached((&nonce[..11]).into(), aad, data, tag)
+        .is_ok()
 }
 
 /// The keys of a session for both directions.
