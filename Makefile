@@ -15,13 +15,14 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit conformance bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
+	@echo 'make conformance  pynfs over NFSv4.1 and 4.2 (PYNFS=DIR, see conformance/README.md)'
 	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
 
@@ -65,6 +66,11 @@ attack:
 krb5:
 	$(CARGO) build -p weir --locked
 	conformance/krb5/run
+
+# The protocol's tester over NFSv4.1 and 4.2, in half an hour. Not a part of `test`: PYNFS=DIR says where it is (conformance/README.md).
+conformance:
+	$(CARGO) build -p weir --locked
+	conformance/pynfs/run
 
 # Samba's client and its tests, with users of their own.
 smb:
