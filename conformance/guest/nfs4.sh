@@ -23,6 +23,8 @@ more" ]'
     check xattrs python3 -c 'import os; p="/mnt/n/xa"; open(p,"w").close(); os.setxattr(p,"user.a",b"1"); os.setxattr(p,"user.b",b"2"*5000); user=lambda: sorted(n for n in os.listxattr(p) if n.startswith("user.")); assert user()==["user.a","user.b"]; assert os.getxattr(p,"user.b")==b"2"*5000; os.removexattr(p,"user.a"); assert user()==["user.b"]; assert "system.nfs4_acl" in os.listxattr(p); os.unlink(p)'
     check punch bash -c 'head -c 1048576 /dev/urandom >/mnt/n/p; sync /mnt/n/p; fallocate -p -o 8192 -l 524288 /mnt/n/p && [ "$(head -c 8192 /mnt/n/p | wc -c)" = 8192 ] && cmp <(dd if=/mnt/n/p bs=8192 skip=1 count=64 2>/dev/null) <(head -c 524288 /dev/zero); rm /mnt/n/p'
     check reflink bash -c 'head -c 1000000 /dev/urandom >/mnt/n/r; cp --reflink=always /mnt/n/r /mnt/n/r2 && cmp /mnt/n/r /mnt/n/r2; rm /mnt/n/r /mnt/n/r2'
+    # Not in whole blocks, so that it is read and written; more than one request copies, so that it is in the background.
+    check copy-in-background python3 -c 'import os; n=20<<20; d=os.urandom(n); s=os.open("/mnt/n/cs",os.O_RDWR|os.O_CREAT); t=os.open("/mnt/n/ct",os.O_RDWR|os.O_CREAT); os.pwrite(s,d,0); assert os.copy_file_range(s,t,n-1,1,0)==n-1; os.close(t); assert open("/mnt/n/ct","rb").read()==d[1:]; os.unlink("/mnt/n/cs"); os.unlink("/mnt/n/ct")'
     check allocate bash -c 'fallocate -l 100000 /mnt/n/f && [ "$(stat -c %s /mnt/n/f)" = 100000 ]; rm /mnt/n/f'
   fi
   mkdir -p /mnt/n/t && chmod 777 /mnt/n/t

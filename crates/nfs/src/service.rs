@@ -126,7 +126,7 @@ pub struct Service {
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
-    nfs4: Arc<Nfs4>,
+    pub(crate) nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
     groups: OnceLock<UserGroups>,
     /// Connections can be protected by TLS.

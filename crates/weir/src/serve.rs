@@ -165,6 +165,9 @@ pub fn run(args: &Serve) -> Result<()> {
             ),
         }
         tokio::task::spawn_local(callbacks::run(storage.service()));
+        let here = tokio::runtime::Handle::current();
+        let run = move |work| drop(here.spawn(work));
+        storage.service().run_in_background(Arc::new(run));
         let registration = match args.no_rpcbind {
             true => Registration::default(),
             false => Registration::register(address),

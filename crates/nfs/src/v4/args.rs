@@ -433,6 +433,8 @@ pub enum Args<'a> {
         maxcount: u32,
     },
     RemoveXattr(&'a [u8]),
+    OffloadCancel(StateId),
+    OffloadStatus(StateId),
     /// Known and not served.
     NotServed,
     /// Not an operation of the minor version.
@@ -574,6 +576,8 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
         60 => Args::Copy(copy(r)?),
         62 => Args::Deallocate(bytes(r)?),
         63 => Args::IoAdvise(bytes(r)?, Bitmap::decode(r)?),
+        66 => Args::OffloadCancel(StateId::decode(r)?),
+        67 => Args::OffloadStatus(StateId::decode(r)?),
         68 => Args::ReadPlus(Bytes {
             state: StateId::decode(r)?,
             offset: r.u64()?,

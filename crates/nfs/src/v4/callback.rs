@@ -17,9 +17,12 @@
 
 use super::args::{Channel, Security};
 use super::client::Client;
+use super::copy_ops::put_written;
+use super::offload::Offload;
 use super::serve::Nfs4;
 use super::session::Session;
 use super::state::Delegation;
+use super::status::Status;
 use super::types::Bitmap;
 use crate::connection::ConnInfo;
 use crate::rpc::{self, AUTH_NONE, AUTH_SYS, CALL, RPC_VERSION};
@@ -31,6 +34,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use weir_vfs::FileId;
 use weir_vfs::claims::HolderAttr;
+use weir_vfs::volume::Stability;
 
 /// Sends a message on a connection; false if there is no room for it now.
 pub(crate) type Sender = dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync;
@@ -62,6 +66,7 @@ mod op {
     pub const RECALL_SLOT: u32 = 10;
     pub const SEQUENCE: u32 = 11;
     pub const NOTIFY_LOCK: u32 = 13;
+    pub const OFFLOAD: u32 = 15;
 }
 
 /// Statuses that clients reply to callbacks with.
@@ -112,6 +117,8 @@ pub enum Callback {
     RecallAny(u32),
     /// CB_RECALL_SLOT (§20.8): to use no slot of this session beyond this one.
     RecallSlot(u32),
+    /// CB_OFFLOAD (RFC 7862 §16.1): a copy in the background has ended.
+    Offload(Arc<Offload>),
 }
 
 impl Callback {
@@ -120,6 +127,7 @@ impl Callback {
         match self {
             Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
             Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
+            Callback::Offload(offload) => offload.is_cancelled(),
         }
     }
 
@@ -155,6 +163,22 @@ impl Callback {
             Callback::RecallSlot(highest) => {
                 out.put_u32(op::RECALL_SLOT);
                 out.put_u32(*highest);
+            }
+            Callback::Offload(offload) => {
+                out.put_u32(op::OFFLOAD);
+                out.put_opaque(&handle(offload.file));
+                offload.id.put(out);
+                let status = offload.ended().unwrap_or(Status::ServerFault);
+                out.put_u32(status as u32);
+                match status {
+                    Status::Ok => {
+                        // `write_response4`, without a stateid.
+                        out.put_u32(0);
+                        let (count, how) = (offload.copied(), Stability::Unstable);
+                        put_written(out, count, how, &offload.verifier);
+                    }
+                    _ => out.put_u64(offload.copied()),
+                }
             }
         }
     }
@@ -649,6 +673,11 @@ impl Nfs4 {
                 false
             }
             Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
+            Callback::Offload(_) if status == status::DELAY && !last => true,
+            Callback::Offload(offload) => {
+                self.forget_offload(client, offload);
+                false
+            }
         }
     }
 

@@ -15,6 +15,7 @@
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
 
 use super::args::{CreateSession, ExchangeId};
+use super::offload::Offload;
 use super::persistent;
 use super::session::Session;
 use super::state::{DELEGATIONS, StateCounts, States};
@@ -100,6 +101,8 @@ pub struct Client {
     creation: Mutex<Creation>,
     /// What it has open and locked.
     pub states: RwLock<States>,
+    /// What is copied for it in the background.
+    pub offloads: Mutex<Vec<Arc<Offload>>>,
     /// What all that is charged.
     pub memory: Mutex<Reservation>,
 }
@@ -136,6 +139,7 @@ impl Client {
             record: Mutex::default(),
             creation: Mutex::default(),
             states: RwLock::new(States::new((id >> 32) as u32, id as u32)),
+            offloads: Mutex::default(),
             memory: Mutex::new(memory),
         }
     }

@@ -200,6 +200,8 @@ pub(super) struct Cursor {
     results: usize,
     number: usize,
     pub(super) hold: Option<Hold>,
+    /// The client for which something is done that is no request.
+    pub(super) on_behalf: Option<Arc<Client>>,
     pub(super) made: Option<Made>,
     pub(super) copying: Option<Box<Copying>>,
     /// What was carried out before the restart, if the request is a retransmission of one of then.
@@ -255,6 +257,7 @@ impl Cursor {
             results,
             number,
             hold: None,
+            on_behalf: None,
             made: None,
             copying: None,
             repeated: None,
@@ -681,6 +684,8 @@ impl<'a> Run<'a> {
             Args::ListXattrs { cookie, maxcount } => self.listxattrs(*cookie, *maxcount),
             Args::RemoveXattr(name) => self.removexattr(name),
             Args::Copy(copy) => self.copy(copy),
+            Args::OffloadCancel(copy) => self.offload_cancel(copy),
+            Args::OffloadStatus(copy) => self.offload_status(copy),
             Args::Seek {
                 state,
                 offset,
@@ -709,9 +714,10 @@ impl<'a> Run<'a> {
 
     /// The client of the session.
     pub(super) fn client(&self) -> Arc<Client> {
-        match &self.c.hold {
-            Some(hold) => Arc::clone(&hold.session.client),
-            None => unreachable!("an operation of a session has a client"),
+        match (&self.c.hold, &self.c.on_behalf) {
+            (Some(hold), _) => Arc::clone(&hold.session.client),
+            (None, Some(client)) => Arc::clone(client),
+            (None, None) => unreachable!("an operation of a session has a client"),
         }
     }
 
@@ -732,7 +738,10 @@ impl<'a> Run<'a> {
 
     fn caller<'o>(&self, access: Access<'o>) -> weir_vfs::Session<'a, Access<'o>> {
         let origin = self.conn.peer.ip().to_canonical();
-        let client = self.c.hold.as_ref().map(|hold| &hold.session.client);
+        let client = match &self.c.hold {
+            Some(hold) => Some(&hold.session.client),
+            None => self.c.on_behalf.as_ref(),
+        };
         weir_vfs::Session {
             origin,
             protocol: Protocol::Nfsv4,

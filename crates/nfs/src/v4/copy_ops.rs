@@ -2,8 +2,8 @@
 //!
 //! Ranges of one volume whose ends are those of blocks share the blocks ([`Operand::clone_range`](weir_vfs::Operand::clone_range)):
 //! at once, whatever their length. All else is read and written as the client would do it, under the limits of both
-//! volumes. It is copied in pieces, and no more than [`MOST`] bytes a request: a COPY may do less than is asked, and the client goes on where it ended.
-//! So none takes long, none is left to be done in the background, and none has to be looked after or cancelled.
+//! volumes, in pieces. A long one is carried out in the background if its client wants that ([`super::offload`]); otherwise no more
+//! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
 
 use super::args::Copy;
 use super::compound::{Fail, Fh, Outcome, Run};
@@ -35,6 +35,47 @@ struct Copied {
     stable: Stability,
 }
 
+/// `write_response4` behind its stateid.
+pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
+    out.put_u64(count);
+    out.put_u32(match stable {
+        Stability::Unstable => 0,
+        Stability::DataSync => 1,
+        Stability::FileSync => 2,
+    });
+    out.put_fixed(verifier);
+}
+
+impl Copying {
+    /// Whether it is more than one request copies, and has not begun.
+    fn is_long(&self) -> bool {
+        self.count > MOST && self.done == 0 && self.read.is_none()
+    }
+
+    /// One of `count` bytes, which are read and written.
+    pub(super) fn in_pieces(count: u64) -> Copying {
+        Copying {
+            piecewise: true,
+            count,
+            ..Copying::default()
+        }
+    }
+
+    /// Bytes to be copied.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes that were copied.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done == self.count
+    }
+}
+
 impl Run<'_> {
     /// COPY: from the saved file to the current one.
     pub(super) fn copy(&mut self, a: &Copy) -> Outcome {
@@ -57,24 +98,34 @@ impl Run<'_> {
                 ..Copying::default()
             }));
         }
-        let copied = match self.shared(a, (from, &reads), (to, &writes))? {
-            Some(copied) => copied,
-            None => self.piecewise(a, (from, &reads), (to, &writes))?,
-        };
+        let shared = self.shared(a, (from, &reads), (to, &writes))?;
         let verifier = {
             let (operand, _) = self.enter(to, writes.access(), weir_vfs::Exempt)?;
             operand.write_verifier()
         };
+        let long = self.c.copying.as_ref().is_some_and(|c| c.is_long());
+        if shared.is_none()
+            && long
+            && !a.synchronous
+            && let Some(offload) = self.offload(a, (from, to), verifier)
+        {
+            let out = &mut self.c.out;
+            out.put_u32(1);
+            offload.id.put(out);
+            put_written(out, 0, Stability::Unstable, &verifier);
+            // `copy_requirements4`: in order, and after the reply.
+            out.put_bool(true);
+            out.put_bool(false);
+            return Ok(Status::Ok);
+        }
+        let copied = match shared {
+            Some(copied) => copied,
+            None => self.piecewise(a, (from, &reads), (to, &writes))?,
+        };
         let out = &mut self.c.out;
         // `write_response4`: no stateid, since it is done.
         out.put_u32(0);
-        out.put_u64(copied.count);
-        out.put_u32(match copied.stable {
-            Stability::Unstable => 0,
-            Stability::DataSync => 1,
-            Stability::FileSync => 2,
-        });
-        out.put_fixed(&verifier);
+        put_written(out, copied.count, copied.stable, &verifier);
         // `copy_requirements4`: in order, and before the reply.
         out.put_bool(true);
         out.put_bool(true);
@@ -145,7 +196,8 @@ impl Run<'_> {
         (to, writes): (FileId, &Stated),
     ) -> Result<Copied, Fail> {
         let mut copying = self.c.copying.take().unwrap_or_default();
-        let outcome = self.pieces(&mut copying, a, (from, reads), (to, writes));
+        let most = copying.count.min(MOST);
+        let outcome = self.pieces(&mut copying, most, a, (from, reads), (to, writes));
         let count = copying.done;
         self.c.copying = Some(copying);
         match outcome {
@@ -159,14 +211,29 @@ impl Run<'_> {
         })
     }
 
+    /// Copies the next piece, if the client has both files still.
+    pub(super) fn copy_piece(
+        &mut self,
+        c: &mut Copying,
+        a: &Copy,
+        from: FileId,
+        to: FileId,
+    ) -> Result<(), Fail> {
+        let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
+        writes.may_write()?;
+        let most = c.count.min(c.done + MAX_IO as u64);
+        self.pieces(c, most, a, (from, &reads), (to, &writes))
+    }
+
+    /// Copies until `count` bytes are done.
     fn pieces(
         &mut self,
         c: &mut Copying,
+        count: u64,
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
     ) -> Result<(), Fail> {
-        let count = c.count.min(MOST);
         while c.done < count {
             let Some(read) = &c.read else {
                 let len = (count - c.done).min(MAX_IO as u64) as usize;

@@ -571,9 +571,10 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn client_ref(&self) -> &super::client::Client {
-        match &self.c.hold {
-            Some(hold) => &hold.session.client,
-            None => unreachable!("an operation of a session has a client"),
+        match (&self.c.hold, &self.c.on_behalf) {
+            (Some(hold), _) => &hold.session.client,
+            (None, Some(client)) => client,
+            (None, None) => unreachable!("an operation of a session has a client"),
         }
     }
 }

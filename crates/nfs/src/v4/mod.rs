@@ -33,6 +33,7 @@ mod file_ops;
 mod lock_ops;
 mod name_ops;
 mod numbers;
+mod offload;
 mod open_ops;
 mod patience;
 pub(crate) mod persistent;
@@ -48,6 +49,7 @@ mod xattr_ops;
 
 pub use client::Counts;
 pub(crate) use numbers::OPERATIONS;
+pub use offload::Background;
 pub(crate) use serve::{Nfs4, Parts};
 pub(crate) use session::Session;
 pub use state::StateCounts;

@@ -6,6 +6,7 @@ use super::callback::Callbacks;
 use super::client::{Client, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
+use super::offload::{Background, Offloads};
 use super::patience::Patience;
 use super::persistent::Before;
 use super::pseudo::Pseudo;
@@ -14,7 +15,7 @@ use super::types::SessionId;
 use crate::connection::{Arrival, ConnInfo};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Message, Refusal};
-use crate::service::{HELD_OVERHEAD, Handled};
+use crate::service::{HELD_OVERHEAD, Handled, Service};
 use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::limits::protocol::NAME_WAIT;
-use weir_base::{Clock, Lsn, Rng, SipKey};
+use weir_base::{Clock, Lsn, Rng, SipKey, Time};
 use weir_vfs::claims::{Notice, Sink};
 use weir_vfs::grace::{Claimant, RecordId, Records};
 use weir_vfs::throttle::HeldBytes;
@@ -60,6 +61,9 @@ pub(crate) struct Nfs4 {
     pub(crate) callbacks: Callbacks,
     pub(super) recalled: Recalled,
     pub(super) blocked: Blocked,
+    pub(crate) offloads: Offloads,
+    /// Itself, for work in the background.
+    pub(super) me: Weak<Nfs4>,
     /// When memory was short last, in seconds on the monotonic clock, from 1; 0: all may use all of their slots.
     pub(super) pressed: AtomicU64,
     patience: Patience,
@@ -118,6 +122,8 @@ impl Nfs4 {
                 callbacks: Callbacks::default(),
                 recalled: Recalled::default(),
                 blocked: Blocked::default(),
+                offloads: Offloads::default(),
+                me: this.clone(),
                 pressed: AtomicU64::new(0),
                 patience: Patience::default(),
                 notices: Mutex::default(),
@@ -125,6 +131,10 @@ impl Nfs4 {
                 kerberos: AtomicBool::new(false),
             }
         })
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     pub(super) fn monotonic(&self) -> Duration {
@@ -293,7 +303,7 @@ impl Nfs4 {
             unreachable!("a request that shows what it is to write");
         };
         let at = call.args.len() - r.rest().len();
-        let mut cursor = Cursor::new(call.xid, &compound, at, self.clock.now().into(), conn.id);
+        let mut cursor = Cursor::new(call.xid, &compound, at, self.now().into(), conn.id);
         let unread = Unread {
             bytes: bytes - head.len(),
             status,
@@ -363,6 +373,7 @@ impl Nfs4 {
         };
         drop(states);
         self.forget_waiting(client);
+        client.offloads.lock().clear();
         self.vfs
             .claims
             .release(std::slice::from_ref(&client.claims));
@@ -443,6 +454,14 @@ impl Nfs4 {
                 Notice::Break { .. } | Notice::Delete { .. } => {}
             }
         }
+    }
+}
+
+impl Service {
+    /// Has `run` carry out what no connection waits for: copies that clients want in the background. Without it they are carried out
+    /// before the reply. It is called from within `handle` and must not block.
+    pub fn run_in_background(&self, run: Arc<dyn Fn(Background) + Send + Sync>) {
+        self.nfs4.offloads.run_with(run);
     }
 }
 

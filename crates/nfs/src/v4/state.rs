@@ -331,6 +331,16 @@ impl States {
         }
     }
 
+    /// The stateid of a copy in the background, which is not among the states.
+    pub fn id_of_copy(&mut self) -> StateId {
+        loop {
+            self.next = self.next.wrapping_add(1);
+            if !self.all.contains_key(&self.next) {
+                return self.stateid(self.next, 1);
+            }
+        }
+    }
+
     /// Adds an open; returns its stateid.
     pub fn add_open(
         &mut self,
