@@ -213,7 +213,7 @@ impl Aggregate {
             &mut |addr, page| pages.borrow_mut().write(addr, vec![page]),
         )?;
         cp.settle()?;
-        self.log.wait_blocking(cut.last())?;
+        self.log.wait_written(cut.last())?;
         self.device.flush().wait()?;
 
         let superblock = Superblock {

@@ -51,6 +51,9 @@
 mod format;
 mod prepare;
 mod recover;
+pub mod stream;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -60,7 +63,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -78,6 +81,7 @@ use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 use prepare::Prepared;
 pub use recover::{Replay, Replayed};
+use stream::{NO_STREAM, Stream, Summed};
 use wait::Progress;
 pub use wait::Wait;
 
@@ -130,7 +134,7 @@ impl LogCut {
 }
 
 /// What is appended: opaque bytes, and whole pages by reference.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The edits, in the caller's encoding.
     pub meta: Vec<u8>,
@@ -326,6 +330,8 @@ struct Queue {
     /// The log thread waits for work.
     idle: bool,
     stop: bool,
+    /// Gets every change, too.
+    stream: Option<Arc<Stream>>,
 }
 
 impl Queue {
@@ -384,6 +390,10 @@ struct Shared {
     /// Blocks in use, queued records included: changed under the queue's lock, and read
     /// by every operation without it.
     used: AtomicU64,
+    /// Bytes that the stream's window has room for, [`NO_STREAM`] without one: read as `used` is.
+    stream_room: AtomicI64,
+    /// There is a stream.
+    ships: AtomicBool,
     work: Condvar,
     progress: Arc<Progress>,
     prepared: Prepared,
@@ -496,6 +506,8 @@ impl Log {
             id,
             ring,
             used: AtomicU64::new(at.pos.0 - released.0),
+            stream_room: AtomicI64::new(NO_STREAM),
+            ships: AtomicBool::new(false),
             queue: Mutex::new(Queue {
                 open: Batch::default(),
                 closed: VecDeque::new(),
@@ -505,6 +517,7 @@ impl Log {
                 spare: Batch::default(),
                 idle: false,
                 stop: false,
+                stream: None,
             }),
             work: Condvar::new(),
             progress: Arc::new(Progress::starting_at(at.last())),
@@ -526,6 +539,11 @@ impl Log {
     /// # Errors
     /// See [`AppendError`]; the record is dropped then.
     pub fn append(&self, record: Record) -> Result<Lsn, AppendError> {
+        self.append_in(record, None)
+    }
+
+    /// `shipped`: what the stream gets in place of the record.
+    fn append_in(&self, record: Record, shipped: Option<Summed>) -> Result<Lsn, AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.guard().why() {
             return Err(AppendError::Poisoned(Poisoned(Arc::clone(why))));
@@ -565,7 +583,15 @@ impl Log {
             q.open.prev_end = q.end;
             q.open.first = lsn;
         }
-        q.open.push(&record.meta, record.pages, &sums);
+        let Queue { open, stream, .. } = &mut *q;
+        match stream {
+            None => open.push(&record.meta, record.pages, &sums),
+            Some(stream) => {
+                open.push(&record.meta, record.pages.clone(), &sums);
+                let summed = shipped.unwrap_or(Summed { record, sums });
+                s.push(stream, summed, lsn);
+            }
+        }
         s.note_used(&q);
         // Another thread that appends meanwhile finds it idle and wakes it.
         let gathers = GATHERING.get().0 == std::ptr::from_ref(s).addr();
@@ -604,7 +630,7 @@ impl Log {
         (meta, segment.saturating_sub(used))
     }
 
-    /// The last record that is durable, and with it all before it.
+    /// The last record that is durable, and with it all before it: on both sides, while a [`stream`] is attached.
     pub fn durable(&self) -> Lsn {
         self.shared.progress.durable()
     }

@@ -199,14 +199,14 @@ fn run(shared: &Shared) -> Result<(), LogError> {
     let zeroes = Zeroes::new(*ring)?;
     let mut pos = LogPos(prepared.upto.load(Ordering::Relaxed));
     while pos.0 < ring.blocks {
-        let mut before = progress.durable();
+        let mut before = progress.written();
         if prepared.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         pos = zeroes.write(&**device, *ring, pos, ring.blocks)?;
         prepared.advance(pos.0);
-        while progress.durable() != before {
-            before = progress.durable();
+        while progress.written() != before {
+            before = progress.written();
             let far = || pos.0 >= queue.lock().open_end().0 + AHEAD;
             if !prepared.rest() || !far() {
                 break;

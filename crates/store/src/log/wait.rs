@@ -4,6 +4,10 @@
 //! no lock. Waiters register under a lock *and check again under it*; the log thread advances the
 //! atomic *before* it takes the lock to collect them. So either the waiter sees the advance or the
 //! thread sees the waiter.
+//!
+//! With a stream attached ([`super::stream`]) a record is durable when it is written here *and* the
+//! partner has acknowledged it. Both sides store how far they are and then read the other's, in one
+//! order for all (`SeqCst`): whichever is later sees both.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,9 +24,13 @@ use super::Poisoned;
 
 type Listener = Arc<dyn Fn() + Send + Sync>;
 
-#[derive(Default)]
 pub(super) struct Progress {
+    /// The lesser of the next two.
     durable: AtomicU64,
+    /// The device has everything up to here.
+    written: AtomicU64,
+    /// The partner has acknowledged everything up to here; [`ALONE`] without one.
+    mirrored: AtomicU64,
     /// The aggregate's: any thread may set it, and does not notify the waiters here.
     guard: Arc<Poison>,
     /// Nothing is being written any more, nor will be. Only then a record that is not durable never will be.
@@ -32,6 +40,9 @@ pub(super) struct Progress {
     advanced: Condvar,
     listeners: RwLock<Vec<Listener>>,
 }
+
+/// Of records acknowledged, where nobody has to.
+const ALONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Waiters {
@@ -45,12 +56,23 @@ impl Progress {
     pub fn starting_at(durable: Lsn) -> Progress {
         Progress {
             durable: AtomicU64::new(durable.0),
-            ..Progress::default()
+            written: AtomicU64::new(durable.0),
+            mirrored: AtomicU64::new(ALONE),
+            guard: Arc::default(),
+            ended: OnceLock::new(),
+            waiters: Mutex::default(),
+            advanced: Condvar::new(),
+            listeners: RwLock::default(),
         }
     }
 
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The device has everything up to here.
+    pub fn written(&self) -> Lsn {
+        Lsn(self.written.load(Ordering::Acquire))
     }
 
     pub fn guard(&self) -> &Arc<Poison> {
@@ -65,11 +87,30 @@ impl Progress {
         self.listeners.write().push(f);
     }
 
-    /// Everything up to `lsn` is durable.
+    /// The device has everything up to `lsn`.
     pub fn advance(&self, lsn: Lsn) {
-        let before = self.durable.swap(lsn.0, Ordering::Release);
+        let before = self.written.swap(lsn.0, Ordering::SeqCst);
         invariant!(self.guard => before < lsn.0, "record {before} was durable, now {lsn} is");
-        self.wake(lsn);
+        self.settle();
+    }
+
+    /// The partner has everything up to `lsn`; `None`: there is no partner to wait for. Called by one thread at a time.
+    pub fn mirror(&self, lsn: Option<Lsn>) {
+        let lsn = lsn.map_or(ALONE, |lsn| lsn.0);
+        self.mirrored.store(lsn, Ordering::SeqCst);
+        self.settle();
+    }
+
+    fn settle(&self) {
+        let written = self.written.load(Ordering::SeqCst);
+        let now = written.min(self.mirrored.load(Ordering::SeqCst));
+        let before = self.durable.fetch_max(now, Ordering::AcqRel);
+        if before < now {
+            self.wake(Lsn(now));
+        } else if self.waiters.lock().blocked > 0 {
+            // A thread may wait for this side alone.
+            self.advanced.notify_all();
+        }
     }
 
     /// Nothing more will become durable: the log's thread ends. Only the first reason is kept.
@@ -111,12 +152,27 @@ impl Progress {
     }
 
     pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
-        if let Some(done) = self.state(lsn) {
+        self.block_until(|| self.state(lsn))
+    }
+
+    /// Waits until the device has everything up to `lsn`, whatever the partner has.
+    pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
+        self.block_until(|| match self.written() >= lsn {
+            true => Some(Ok(())),
+            false => self.poisoned().map(Err),
+        })
+    }
+
+    fn block_until(
+        &self,
+        state: impl Fn() -> Option<Result<(), Poisoned>>,
+    ) -> Result<(), Poisoned> {
+        if let Some(done) = state() {
             return done;
         }
         let mut w = self.waiters.lock();
         loop {
-            if let Some(done) = self.state(lsn) {
+            if let Some(done) = state() {
                 return done;
             }
             w.blocked += 1;
@@ -193,7 +249,7 @@ mod tests {
 
     #[test]
     fn tasks_wake_when_their_record_is_durable_and_not_before() {
-        let p = Arc::new(Progress::default());
+        let p = Arc::new(Progress::starting_at(Lsn(0)));
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut cx = Context::from_waker(&waker);

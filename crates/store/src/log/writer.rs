@@ -73,8 +73,8 @@ impl Writer {
                 return;
             }
             let progress = &self.guard.0.progress;
-            let durable = progress.durable();
-            invariant!(progress.guard() => batch.first == durable.next(), "record {} is written after {durable}", batch.first);
+            let written = progress.written();
+            invariant!(progress.guard() => batch.first == written.next(), "record {} is written after {written}", batch.first);
             // A thread that finds an invariant violated sets the guard and does not wake this one.
             if progress.guard().is_set() {
                 return;

@@ -1,0 +1,322 @@
+//! The stream: every change in order, for a partner that keeps a second copy of the aggregate (a synchronous mirror).
+//!
+//! The log alone is not enough for that. Some changes are not logged, since a checkpoint makes them durable: data that was
+//! written without stability, and what is done to volumes as a whole. A snapshot holds the first and depends on the second, so a partner that had the log's
+//! records alone would hold other snapshots. So the stream is a superset of the log: each record that is
+//! [appended](Log::append) is an *entry* of it, and so is what is [shipped](Log::ship) without being logged.
+//!
+//! **Order.** Entries get consecutive numbers under the lock under which records get their LSNs. What is shipped is shipped
+//! under the locks that order it against records (an inode's, a volume's), so the partner who applies entries in the
+//! order of their numbers has at each of them a state that this side had.
+//!
+//! **Durable on both sides.** While a stream is attached, [`Log::durable`] is the lesser of what the device has and of
+//! the last record that the partner has acknowledged; nothing that waits for a record knows the difference.
+//! Both are awaited at the same time, so what it costs is the greater of the two, and per batch, not per record.
+//! The log's space and the blocks that checkpoints free stay the business of one side: those wait for
+//! [what is written](Log::wait_written).
+//!
+//! **The window.** Entries stay until they are acknowledged, so that a connection that breaks can go on where the partner
+//! is; pages are kept by reference. What they take is bounded: an operation checks [`Log::stream_full`] *before* it
+//! changes anything and waits then, as for a full log. So the bound is exceeded by no more than the operations that run at the moment.
+//!
+//! **The end.** A stream that was [detached](Log::detach) holds nothing up any more: what the device has is durable. The
+//! caller sees to it that the partner can never be taken for an equal after that.
+//!
+//! Without a stream all this costs an appending thread one check of an `Option` under the lock that it holds anyway.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use weir_base::{BLOCK_SIZE, Lsn};
+
+use super::{AppendError, Log, Poisoned, Queue, Record, Shared};
+use crate::block::page_crc;
+use crate::frame::Frame;
+
+/// Number of an entry in the stream of an aggregate's changes. Consecutive, and never used twice in one term.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The next one.
+    #[must_use]
+    pub fn next(self) -> Sequence {
+        Sequence(self.0 + 1)
+    }
+}
+
+/// One change.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its number.
+    pub sequence: Sequence,
+    /// The edits, in the appender's encoding.
+    pub meta: Vec<u8>,
+    /// Payload pages.
+    pub pages: SmallVec<[Frame; 2]>,
+    /// Their checksums (CRC32C), in order.
+    pub sums: SmallVec<[u32; 2]>,
+    /// The last record of the log up to here.
+    lsn: Lsn,
+}
+
+/// What an entry takes of the window besides meta and pages, in bytes.
+const ENTRY_BYTES: usize = 160;
+
+impl Entry {
+    /// Bytes that it takes of the window.
+    fn weight(&self) -> i64 {
+        (ENTRY_BYTES + self.meta.len() + self.pages.len() * BLOCK_SIZE) as i64
+    }
+}
+
+/// A record with the checksums of its pages.
+pub(super) struct Summed {
+    pub(super) record: Record,
+    pub(super) sums: SmallVec<[u32; 2]>,
+}
+
+impl Summed {
+    pub(super) fn new(record: Record) -> Summed {
+        let sums = record.pages.iter().map(|page| page_crc(page)).collect();
+        Summed { record, sums }
+    }
+}
+
+/// Entries that the partner has not acknowledged.
+#[derive(Default)]
+struct Window {
+    entries: VecDeque<Arc<Entry>>,
+    /// The number of the last entry.
+    last: Sequence,
+    acknowledged: Sequence,
+    detached: bool,
+}
+
+/// The stream of a log's changes from when it was [attached](Log::attach) on.
+///
+/// Its lock is taken after that of the log's queue.
+pub struct Stream {
+    window: Mutex<Window>,
+}
+
+/// An acknowledgement of what was never shipped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotShipped;
+
+impl std::fmt::Display for NotShipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the partner acknowledges what it was never sent")
+    }
+}
+
+impl std::error::Error for NotShipped {}
+
+impl Stream {
+    /// The entry after `sequence`; `None`: there is none yet, or it was acknowledged already.
+    pub fn after(&self, sequence: Sequence) -> Option<Arc<Entry>> {
+        let window = self.window.lock();
+        let first = window.entries.front()?.sequence;
+        let at = sequence.next().0.checked_sub(first.0)?;
+        window.entries.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    /// The last entry; of a stream without any, the one after which it began.
+    pub fn last(&self) -> Sequence {
+        self.window.lock().last
+    }
+
+    /// The last entry that the partner has acknowledged.
+    pub fn acknowledged(&self) -> Sequence {
+        self.window.lock().acknowledged
+    }
+
+    /// Whether nothing waits for this stream any more.
+    pub fn is_detached(&self) -> bool {
+        self.window.lock().detached
+    }
+
+    /// Adds an entry; the caller holds the queue's lock. Returns its number and its weight.
+    fn push(&self, summed: Summed, lsn: Lsn) -> (Sequence, i64) {
+        let mut window = self.window.lock();
+        let sequence = window.last.next();
+        window.last = sequence;
+        let Summed { record, sums } = summed;
+        let entry = Entry {
+            sequence,
+            meta: record.meta,
+            pages: record.pages,
+            sums,
+            lsn,
+        };
+        let weight = entry.weight();
+        window.entries.push_back(Arc::new(entry));
+        (sequence, weight)
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let w = self.window.lock();
+        write!(f, "Stream({:?} of {:?})", w.acknowledged, w.last)
+    }
+}
+
+/// The window's room where there is no stream.
+pub(super) const NO_STREAM: i64 = i64::MAX;
+
+impl Shared {
+    /// Makes an entry of the record that has just got this LSN, or of what is as new as it.
+    pub(super) fn push(&self, stream: &Stream, summed: Summed, lsn: Lsn) -> Sequence {
+        let (sequence, weight) = stream.push(summed, lsn);
+        self.stream_room.fetch_sub(weight, Ordering::Relaxed);
+        sequence
+    }
+}
+
+impl Queue {
+    /// The LSN of the last record; 0: there is none.
+    fn last(&self) -> Lsn {
+        Lsn(self.next.0 - 1)
+    }
+}
+
+impl Log {
+    /// From now on each change is an entry of a stream, the first with the number after `from`, and nothing is durable
+    /// without the partner's acknowledgement. What was appended before is not: the partner has it. `window`: bytes that
+    /// entries may take. `None` if there is a stream already.
+    ///
+    /// No other thread changes anything meanwhile, or it may be that half of what it does is in the stream.
+    pub fn attach(&self, from: Sequence, window: u32) -> Option<Arc<Stream>> {
+        let s = &*self.shared;
+        let mut q = s.queue.lock();
+        if q.stream.is_some() {
+            return None;
+        }
+        let stream = Arc::new(Stream {
+            window: Mutex::new(Window {
+                last: from,
+                acknowledged: from,
+                ..Window::default()
+            }),
+        });
+        s.progress.mirror(Some(q.last()));
+        s.stream_room.store(i64::from(window), Ordering::Relaxed);
+        s.ships.store(true, Ordering::Relaxed);
+        q.stream = Some(Arc::clone(&stream));
+        Some(stream)
+    }
+
+    /// Ends the stream, if there is one: nothing waits for the partner any more. What waited and is written is
+    /// durable at once.
+    pub fn detach(&self) {
+        let s = &*self.shared;
+        let Some(stream) = s.queue.lock().stream.take() else {
+            return;
+        };
+        let mut window = stream.window.lock();
+        s.ships.store(false, Ordering::Relaxed);
+        s.stream_room.store(NO_STREAM, Ordering::Relaxed);
+        window.detached = true;
+        // Under the lock under which acknowledgements move it.
+        s.progress.mirror(None);
+        let entries = std::mem::take(&mut window.entries);
+        drop(window);
+        drop(entries);
+    }
+
+    /// The partner has everything up to `sequence`. One that is detached is not waited for.
+    ///
+    /// # Errors
+    /// [`NotShipped`]: there is no such entry.
+    pub fn acknowledge(&self, stream: &Stream, sequence: Sequence) -> Result<(), NotShipped> {
+        let s = &*self.shared;
+        let mut window = stream.window.lock();
+        if sequence > window.last {
+            return Err(NotShipped);
+        }
+        if window.detached || sequence <= window.acknowledged {
+            return Ok(());
+        }
+        let count = (sequence.0 - window.acknowledged.0) as usize;
+        window.acknowledged = sequence;
+        let gone: Vec<Arc<Entry>> = window.entries.drain(..count).collect();
+        let weight = gone.iter().map(|entry| entry.weight()).sum();
+        s.stream_room.fetch_add(weight, Ordering::Relaxed);
+        s.progress.mirror(gone.last().map(|entry| entry.lsn));
+        drop(window);
+        // Their pages may be the last references.
+        drop(gone);
+        Ok(())
+    }
+
+    /// Makes an entry of a change that is not logged. Without a stream nothing happens.
+    ///
+    /// # Errors
+    /// [`AppendError::Poisoned`]; [`AppendError::TooLarge`] for what would not be a record of the log either.
+    pub fn ship(&self, record: Record) -> Result<(), AppendError> {
+        let s = &*self.shared;
+        if let Some(why) = s.progress.guard().why() {
+            return Err(AppendError::Poisoned(Poisoned(Arc::clone(why))));
+        }
+        if !self.fits(record.meta.len(), record.pages.len()) {
+            return Err(AppendError::TooLarge);
+        }
+        let summed = Summed::new(record);
+        let q = s.queue.lock();
+        if let Some(stream) = &q.stream {
+            s.push(stream, summed, q.last());
+        }
+        Ok(())
+    }
+
+    /// As [`Log::append`]; the stream gets `shipped` in its place, which does the same to the partner.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_as(&self, record: Record, shipped: Record) -> Result<Lsn, AppendError> {
+        if !self.fits(shipped.meta.len(), shipped.pages.len()) {
+            return Err(AppendError::TooLarge);
+        }
+        self.append_in(record, Some(Summed::new(shipped)))
+    }
+
+    /// Whether a stream is attached. Certain only where the caller keeps streams from being attached.
+    pub fn ships(&self) -> bool {
+        self.shared.ships.load(Ordering::Relaxed)
+    }
+
+    /// The last entry of the stream, if one is attached.
+    pub fn streamed(&self) -> Option<Sequence> {
+        let q = self.shared.queue.lock();
+        q.stream.as_ref().map(|stream| stream.last())
+    }
+
+    /// The last entry that the partner has acknowledged, if there is a stream.
+    pub fn acknowledged(&self) -> Option<Sequence> {
+        let q = self.shared.queue.lock();
+        q.stream.as_ref().map(|stream| stream.acknowledged())
+    }
+
+    /// Whether the window is full: nothing is to be changed before the partner has acknowledged more.
+    pub fn stream_full(&self) -> bool {
+        self.shared.stream_room.load(Ordering::Relaxed) <= 0
+    }
+
+    /// The last record that the device has, whatever the partner has.
+    pub fn written(&self) -> Lsn {
+        self.shared.progress.written()
+    }
+
+    /// Waits until the device has the record, whatever the partner has. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`Poisoned`] if it never will.
+    pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
+        self.shared.gathered();
+        self.shared.progress.wait_written(lsn)
+    }
+}
