@@ -1,0 +1,159 @@
+//! What the witness keeps of an aggregate: who is its primary, and whether its partner has everything.
+//!
+//! It is not on the way of a request: while both nodes are up nobody asks it. It decides what the nodes cannot among
+//! themselves, since neither can distinguish a partner that is dead from one that it does not hear.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One of the two nodes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Side {
+    /// The one that made the pair.
+    A,
+    /// The other.
+    B,
+}
+
+impl Side {
+    /// Its partner.
+    #[must_use]
+    pub fn other(self) -> Side {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// The state of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Register {
+    /// Changes so far. A change is made from one version to the next or not at all.
+    pub version: u64,
+    /// Counts who answers since when: it rises whenever one side begins to answer by itself. Positions in the stream of changes begin
+    /// with it, so of two copies the one with the greater position has the later history.
+    pub term: u64,
+    /// The side that answers clients.
+    pub primary: Side,
+    /// Its partner has everything that clients were told, and may take over. If not, the primary is alone.
+    pub mirrored: bool,
+}
+
+impl Register {
+    /// Of a pair whose sides hold the same.
+    #[must_use]
+    pub fn new(primary: Side) -> Register {
+        Register {
+            version: 1,
+            term: 1,
+            primary,
+            mirrored: true,
+        }
+    }
+
+    /// `side` answers from now on, by itself, in a term of its own.
+    #[must_use]
+    pub fn alone(self, side: Side) -> Register {
+        Register {
+            version: self.version + 1,
+            term: self.term + 1,
+            primary: side,
+            mirrored: false,
+        }
+    }
+
+    /// The partner has caught up.
+    #[must_use]
+    pub fn joined(self) -> Register {
+        Register {
+            version: self.version + 1,
+            mirrored: true,
+            ..self
+        }
+    }
+
+    /// Whether `side` has everything that clients were told.
+    #[must_use]
+    pub fn has_all(self, side: Side) -> bool {
+        self.mirrored || self.primary == side
+    }
+}
+
+/// What becomes of a compare-and-swap; both have the register as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Swap {
+    /// It was done.
+    Done(Register),
+    /// The version was another one: nothing was done.
+    Lost(Register),
+}
+
+/// Why a witness has no reply. A change may have been made, or may be made later, all the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreachable(pub String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the witness does not reply: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unreachable {}
+
+/// Keeps registers durably, by an aggregate's identity.
+pub trait Witness {
+    /// The register, if there is one.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    fn read(&mut self, aggregate: [u8; 16]) -> Result<Option<Register>, Unreachable>;
+
+    /// Puts `to` in place of a register with the version before `to`'s (none, if that is 0).
+    ///
+    /// # Errors
+    /// [`Unreachable`]: it may have been done.
+    fn swap(&mut self, aggregate: [u8; 16], to: Register) -> Result<Swap, Unreachable>;
+}
+
+/// Registers in memory, for simulations.
+#[derive(Clone, Default, Debug)]
+pub struct MemoryWitness(BTreeMap<[u8; 16], Register>);
+
+impl Witness for MemoryWitness {
+    fn read(&mut self, aggregate: [u8; 16]) -> Result<Option<Register>, Unreachable> {
+        Ok(self.0.get(&aggregate).copied())
+    }
+
+    fn swap(&mut self, aggregate: [u8; 16], to: Register) -> Result<Swap, Unreachable> {
+        match self.0.get(&aggregate) {
+            Some(now) if now.version + 1 != to.version => Ok(Swap::Lost(*now)),
+            None if to.version != 1 => Err(Unreachable("it has no such register".into())),
+            _ => {
+                self.0.insert(aggregate, to);
+                Ok(Swap::Done(to))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_changes_from_one_version_one_is_made() {
+        let mut witness = MemoryWitness::default();
+        let id = [7; 16];
+        assert_eq!(witness.read(id), Ok(None));
+        let first = Register::new(Side::A);
+        assert_eq!(witness.swap(id, first), Ok(Swap::Done(first)));
+        let (a, b) = (first.alone(Side::A), first.alone(Side::B));
+        assert_eq!(witness.swap(id, a), Ok(Swap::Done(a)));
+        assert_eq!(witness.swap(id, b), Ok(Swap::Lost(a)));
+        assert_eq!(witness.read(id), Ok(Some(a)));
+        assert!(witness.swap([8; 16], a).is_err());
+        assert!(a.has_all(Side::A) && !a.has_all(Side::B) && a.joined().has_all(Side::B));
+        assert_eq!((a.term, a.joined().term), (2, 2));
+    }
+}

@@ -1,0 +1,432 @@
+//! What travels between the two nodes of a pair, over any stream that delivers bytes in order.
+//!
+//! A frame is a head of 32 bytes, a body, checksums of pages, and the pages themselves, each of one block:
+//!
+//! | Offset | Bytes | Field of the head |
+//! |--:|--:|---|
+//! | 0 | 4 | length of the body |
+//! | 4 | 2 | number of pages |
+//! | 6 | 1 | kind |
+//! | 7 | 1 | zero |
+//! | 8 | 8 | term |
+//! | 16 | 8 | a number: by kind a sequence, a version, or a time in nanoseconds |
+//! | 24 | 4 | zero |
+//! | 28 | 4 | CRC32C of bytes 0–27, the body and the pages' checksums |
+//!
+//! All numbers are little-endian. The pages' checksums (CRC32C, 4 bytes each) are those that the primary's log has computed
+//! already, so an entry is sent with one vectored write of a small front and pages by reference.
+//!
+//! A receiver takes no memory for what a head announces before it has come, and refuses what no entry can be.
+
+use std::fmt;
+use std::time::Duration;
+
+use weir_base::BLOCK_SIZE;
+use weir_base::limits::engine::MAX_RECORD_META;
+
+/// Version of this form. Each side says its own first; another one is refused.
+pub const VERSION: u32 = 1;
+
+const HEAD: usize = 32;
+const SUM_AT: usize = 28;
+/// Pages of an entry: as many as a record of the log can have.
+const MAX_PAGES: usize = 1024;
+/// Bytes of a refusal's text.
+const MAX_TEXT: usize = 1000;
+
+mod kind {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const ENTRY: u8 = 2;
+    pub(super) const ACK: u8 = 3;
+    pub(super) const BEAT: u8 = 4;
+    pub(super) const ANSWER: u8 = 5;
+    pub(super) const REFUSAL: u8 = 6;
+}
+
+/// What one side says to the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// Both, first: whose copy of which aggregate this is, and how far it is.
+    Hello {
+        /// Identity of the aggregate.
+        aggregate: [u8; 16],
+        /// [`VERSION`].
+        version: u32,
+        /// Position: term.
+        term: u64,
+        /// Position: the last entry that is durable here.
+        sequence: u64,
+    },
+    /// The primary: the next change.
+    Entry {
+        /// The primary's term.
+        term: u64,
+        /// Its number.
+        sequence: u64,
+        /// The edits.
+        meta: Vec<u8>,
+        /// Contents; the checksums were verified.
+        pages: Vec<Box<[u8]>>,
+    },
+    /// The standby: everything up to here is durable.
+    Ack {
+        /// The primary's term.
+        term: u64,
+        /// The last entry.
+        sequence: u64,
+    },
+    /// The primary, now and then.
+    Beat {
+        /// Its term.
+        term: u64,
+        /// Of the register, as it knows it.
+        version: u64,
+        /// By its clock.
+        sent: Duration,
+    },
+    /// The standby, to a beat.
+    Answer {
+        /// Of the beat.
+        term: u64,
+        /// Of the beat.
+        sent: Duration,
+    },
+    /// Either: it does not go on, and why.
+    Refusal(String),
+}
+
+/// What comes is no message; the connection has to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged(pub &'static str);
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a damaged message of the mirror: {}", self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+struct Head {
+    body: usize,
+    pages: usize,
+    kind: u8,
+    term: u64,
+    number: u64,
+    sum: u32,
+}
+
+fn frame(kind: u8, term: u64, number: u64, body: &[u8], sums: &[u32]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + body.len() + 4 * sums.len());
+    out.extend((body.len() as u32).to_le_bytes());
+    out.extend((sums.len() as u16).to_le_bytes());
+    out.extend([kind, 0]);
+    out.extend(term.to_le_bytes());
+    out.extend(number.to_le_bytes());
+    out.extend([0; 8]);
+    out.extend(body);
+    sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
+    let sum = checksum(&out);
+    if let Some(at) = out.get_mut(SUM_AT..HEAD) {
+        at.copy_from_slice(&sum.to_le_bytes());
+    }
+    out
+}
+
+/// Of a head, what follows it but for the pages, and not of itself.
+fn checksum(front: &[u8]) -> u32 {
+    let (head, rest) = front.split_at(HEAD.min(front.len()));
+    let sum = crc32c::crc32c(head.get(..SUM_AT).unwrap_or_default());
+    crc32c::crc32c_append(sum, rest)
+}
+
+fn nanos(time: Duration) -> u64 {
+    // Saturates: 584 years.
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// All of an entry but its pages, which follow it: `sums` are theirs.
+#[must_use]
+pub fn entry_front(term: u64, sequence: u64, meta: &[u8], sums: &[u32]) -> Vec<u8> {
+    frame(kind::ENTRY, term, sequence, meta, sums)
+}
+
+impl Message {
+    /// The message as it travels.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Message::Hello {
+                aggregate,
+                version,
+                term,
+                sequence,
+            } => {
+                let mut body = aggregate.to_vec();
+                body.extend(version.to_le_bytes());
+                frame(kind::HELLO, *term, *sequence, &body, &[])
+            }
+            Message::Entry {
+                term,
+                sequence,
+                meta,
+                pages,
+            } => {
+                let sums: Vec<u32> = pages.iter().map(|page| crc32c::crc32c(page)).collect();
+                let mut out = entry_front(*term, *sequence, meta, &sums);
+                pages.iter().for_each(|page| out.extend(&page[..]));
+                out
+            }
+            Message::Ack { term, sequence } => frame(kind::ACK, *term, *sequence, &[], &[]),
+            Message::Beat {
+                term,
+                version,
+                sent,
+            } => frame(kind::BEAT, *term, nanos(*sent), &version.to_le_bytes(), &[]),
+            Message::Answer { term, sent } => frame(kind::ANSWER, *term, nanos(*sent), &[], &[]),
+            Message::Refusal(text) => {
+                let mut end = text.len().min(MAX_TEXT);
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                let text = text.get(..end).unwrap_or_default();
+                frame(kind::REFUSAL, 0, 0, text.as_bytes(), &[])
+            }
+        }
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Option<Head> {
+        Some(Head {
+            body: u32::from_le_bytes(field(bytes, 0)?) as usize,
+            pages: usize::from(u16::from_le_bytes(field(bytes, 4)?)),
+            kind: u8::from_le_bytes(field(bytes, 6)?),
+            term: u64::from_le_bytes(field(bytes, 8)?),
+            number: u64::from_le_bytes(field(bytes, 16)?),
+            sum: u32::from_le_bytes(field(bytes, SUM_AT)?),
+        })
+    }
+
+    /// Head, body and the pages' checksums, in bytes.
+    fn front(&self) -> usize {
+        HEAD + self.body + 4 * self.pages
+    }
+
+    fn whole(&self) -> usize {
+        self.front() + self.pages * BLOCK_SIZE
+    }
+
+    /// Whether a message of this kind can be so large.
+    fn admissible(&self) -> bool {
+        let (body, pages) = match self.kind {
+            kind::HELLO => (20, 0),
+            kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
+            kind::ACK | kind::ANSWER => (0, 0),
+            kind::BEAT => (8, 0),
+            kind::REFUSAL => (MAX_TEXT, 0),
+            _ => return false,
+        };
+        self.body <= body && self.pages <= pages
+    }
+}
+
+/// Takes messages out of bytes as they come.
+#[derive(Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+}
+
+impl Decoder {
+    /// Takes what has come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    /// The next message, if all of it has come.
+    ///
+    /// # Errors
+    /// [`Damaged`]; nothing more is to be taken from it.
+    pub fn pop(&mut self) -> Result<Option<Message>, Damaged> {
+        let Some(head) = Head::read(&self.bytes) else {
+            return Ok(None);
+        };
+        if !head.admissible() {
+            return Err(Damaged("an unknown kind, or too long for it"));
+        }
+        if self.bytes.len() < head.front() {
+            return Ok(None);
+        }
+        let (front, pages) = self.bytes.split_at(head.front());
+        if checksum(front) != head.sum
+            || front.get(7) != Some(&0)
+            || field(front, 24) != Some([0; 4])
+        {
+            return Err(Damaged("the checksum of a head"));
+        }
+        let Some(pages) = pages.get(..head.pages * BLOCK_SIZE) else {
+            return Ok(None);
+        };
+        let (body, sums) = front.get(HEAD..).unwrap_or_default().split_at(head.body);
+        let (sums, _) = sums.as_chunks::<4>();
+        let mut contents = Vec::with_capacity(head.pages);
+        for (page, sum) in pages.chunks_exact(BLOCK_SIZE).zip(sums) {
+            if crc32c::crc32c(page) != u32::from_le_bytes(*sum) {
+                return Err(Damaged("the checksum of a page"));
+            }
+            contents.push(page.into());
+        }
+        let message = message(&head, body, contents).ok_or(Damaged("a field"))?;
+        let whole = head.whole();
+        self.bytes.drain(..whole);
+        Ok(Some(message))
+    }
+}
+
+fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
+    let (term, number) = (head.term, head.number);
+    Some(match head.kind {
+        kind::HELLO => Message::Hello {
+            aggregate: field(body, 0)?,
+            version: u32::from_le_bytes(field(body, 16)?),
+            term,
+            sequence: number,
+        },
+        kind::ENTRY => Message::Entry {
+            term,
+            sequence: number,
+            meta: body.to_vec(),
+            pages,
+        },
+        kind::ACK => Message::Ack {
+            term,
+            sequence: number,
+        },
+        kind::BEAT => Message::Beat {
+            term,
+            version: u64::from_le_bytes(field(body, 0)?),
+            sent: Duration::from_nanos(number),
+        },
+        kind::ANSWER => Message::Answer {
+            term,
+            sent: Duration::from_nanos(number),
+        },
+        kind::REFUSAL => Message::Refusal(std::str::from_utf8(body).ok()?.to_owned()),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::{Rng, SeededRng};
+
+    fn all() -> Vec<Message> {
+        let page = |byte: u8| vec![byte; BLOCK_SIZE].into_boxed_slice();
+        let sent = Duration::from_micros(77);
+        vec![
+            Message::Hello {
+                aggregate: [7; 16],
+                version: VERSION,
+                term: 4,
+                sequence: 5,
+            },
+            Message::Entry {
+                term: 4,
+                sequence: 6,
+                meta: b"edits".to_vec(),
+                pages: vec![page(1), page(2)],
+            },
+            Message::Entry {
+                term: 4,
+                sequence: 7,
+                meta: vec![9; 5000],
+                pages: vec![],
+            },
+            Message::Ack {
+                term: 4,
+                sequence: 7,
+            },
+            Message::Beat {
+                term: 4,
+                version: 9,
+                sent,
+            },
+            Message::Answer { term: 4, sent },
+            Message::Refusal("no space".into()),
+        ]
+    }
+
+    fn decoded(decoder: &mut Decoder) -> Result<Vec<Message>, Damaged> {
+        let mut messages = Vec::new();
+        while let Some(message) = decoder.pop()? {
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_however_the_bytes_come() {
+        let bytes: Vec<u8> = all().iter().flat_map(Message::encode).collect();
+        let rng = SeededRng::new(5);
+        for _ in 0..50 {
+            let mut decoder = Decoder::default();
+            let mut got = Vec::new();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let take = rest.len().min(1 + rng.below(3000) as usize);
+                let (some, more) = rest.split_at(take);
+                decoder.push(some);
+                got.extend(decoded(&mut decoder).unwrap());
+                rest = more;
+            }
+            assert_eq!(got, all());
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_is_noticed_wherever_it_is() {
+        let rng = SeededRng::new(6);
+        for message in all() {
+            let bytes = message.encode();
+            for _ in 0..400 {
+                let mut bytes = bytes.clone();
+                let at = match rng.below(2) {
+                    0 => rng.below(bytes.len().min(60) as u64),
+                    _ => rng.below(bytes.len() as u64),
+                } as usize;
+                bytes[at] ^= 1 << rng.below(8);
+                let mut decoder = Decoder::default();
+                decoder.push(&bytes);
+                let got = decoded(&mut decoder);
+                // A length that has grown waits for more.
+                assert!(
+                    !matches!(&got, Ok(got) if !got.is_empty()),
+                    "byte {at} of {message:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_message_can_be_is_refused_at_its_head() {
+        let rng = SeededRng::new(7);
+        for kind in 0..=255u8 {
+            let mut head = [0; HEAD];
+            rng.fill(&mut head);
+            head[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+            head[6] = kind;
+            let mut decoder = Decoder::default();
+            decoder.push(&head);
+            assert!(decoder.pop().is_err(), "kind {kind}");
+        }
+        let long = Message::Refusal("é".repeat(1000)).encode();
+        let mut decoder = Decoder::default();
+        decoder.push(&long);
+        assert!(decoder.pop().unwrap().is_some());
+    }
+}
