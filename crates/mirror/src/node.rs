@@ -388,7 +388,7 @@ impl Node {
             true => Role::Standby,
             false => Role::Behind,
         };
-        // A primary that has lost that role, alone or not, is behind whoever has it.
+        // A primary that has lost that role, alone or not, is behind the one that has it.
         let was_primary = matches!(
             self.role,
             Role::Primary | Role::Deciding | Role::Alone | Role::Noting | Role::Yielding(_)

@@ -630,13 +630,13 @@ fn seeds(most: u64) -> u64 {
 #[test]
 fn at_most_one_answers_and_nothing_that_was_reported_is_lost() {
     let (mut takeovers, mut alone) = (0, 0);
-    for seed in 0..seeds(60) {
+    for seed in 0..seeds(40) {
         let (over, by_itself) = story(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         takeovers += over;
         alone += by_itself;
     }
     assert!(
-        takeovers > 20 && alone > 400,
+        takeovers > 12 && alone > 250,
         "{takeovers} takeovers, {alone} writes alone"
     );
 }

@@ -24,6 +24,7 @@ pub mod minimise;
 pub mod mirrors;
 pub mod model;
 pub mod nfs;
+pub mod pair;
 pub mod rand;
 pub mod restart;
 pub mod runner;

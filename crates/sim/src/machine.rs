@@ -77,6 +77,8 @@ pub struct Machine {
     pub clock: Arc<ManualClock>,
     rng: Arc<SeededRng>,
     sizes: Sizes,
+    /// It applies another machine's changes.
+    standby: bool,
 }
 
 /// A started engine and its volume.
@@ -112,6 +114,7 @@ impl Machine {
             clock: Arc::new(ManualClock::default()),
             rng: Arc::new(SeededRng::new(choices.bits())),
             sizes,
+            standby: false,
         };
         let (device, log) = machine.devices();
         let (aggregate, replay) = Aggregate::create_on(device, log, machine.env()?)
@@ -126,6 +129,27 @@ impl Machine {
         noted.map_err(|stop| format!("record a client: {stop:?}"))?;
         engine.shutdown().map_err(|e| format!("shutdown: {e}"))?;
         Ok(machine)
+    }
+
+    /// A machine with a copy of this one's disks, as they would be after an orderly power-off, and the same clock.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn twin(&self, sizes: Sizes, choices: &Choices) -> Result<Machine, String> {
+        let twin = Machine {
+            world: self.world.copy(),
+            clock: Arc::clone(&self.clock),
+            rng: Arc::new(SeededRng::new(choices.bits())),
+            sizes,
+            standby: false,
+        };
+        twin.watch()?;
+        Ok(twin)
+    }
+
+    /// From the next start on the engine applies another machine's changes, or not any more.
+    pub fn set_standby(&mut self, standby: bool) {
+        self.standby = standby;
     }
 
     fn devices(&self) -> (Arc<dyn Device>, Arc<dyn Device>) {
@@ -150,6 +174,7 @@ impl Machine {
             background: self.sizes.background,
             inodes: self.sizes.inodes,
             behind: self.sizes.behind,
+            standby: self.standby,
             ..EngineOptions::default()
         };
         Engine::open(aggregate, replay, &*self.rng, options).map_err(|e| format!("open: {e}"))

@@ -170,6 +170,13 @@ impl Runner {
         self.pending.iter().map(|p| p.lsn).max().unwrap_or(0)
     }
 
+    /// The log sequence number that the newest operation waits for, if it is this one and changes something; 0: it waits for none.
+    #[must_use]
+    pub fn lsn_of(&self, id: Slot) -> Option<u64> {
+        let newest = self.pending.back().filter(|newest| newest.id == id);
+        newest.map(|newest| newest.lsn)
+    }
+
     /// Operations that are not acknowledged.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
@@ -506,6 +513,39 @@ impl Runner {
         let model = self.model.clone();
         self.match_state(subject, &model, Strictness::Exact, choices)?;
         Ok(())
+    }
+
+    /// Compares everything the subject holds with a state of before, exactly but for times of access.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn holds(
+        &mut self,
+        subject: &mut dyn Subject,
+        model: &Model,
+        choices: &Choices,
+    ) -> Checked {
+        let mut model = model.clone();
+        model.forget_access_times();
+        self.match_state(subject, &model, Strictness::Exact, choices)?;
+        Ok(())
+    }
+
+    /// Another machine goes on from a state of before; `kept` says of an operation whether that has it.
+    pub fn taken_over(&mut self, model: &Model, kept: impl Fn(Slot) -> bool) {
+        self.model = model.clone();
+        self.model.forget_access_times();
+        self.model.forget_opens();
+        self.base = self.model.clone();
+        self.changes.values_mut().for_each(|last| *last += 1);
+        let pending = std::mem::take(&mut self.pending);
+        let lost: Vec<Slot> = pending
+            .iter()
+            .filter(|operation| operation.op.creates() && !kept(operation.id))
+            .map(|operation| operation.id)
+            .collect();
+        self.bound.retain(|slot, _| !lost.contains(slot));
+        self.changes.retain(|slot, _| !lost.contains(slot));
     }
 
     /// After a crash and recovery: finds the prefix of unacknowledged operations that explains the subject's state and

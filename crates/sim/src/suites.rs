@@ -25,6 +25,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::mirrors::story,
     },
     Suite {
+        name: "pair",
+        about: "a primary and its standby: cut links, power failures of either, takeovers",
+        run: crate::pair::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

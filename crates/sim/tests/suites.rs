@@ -33,6 +33,11 @@ fn a_copy_is_always_some_snapshot_of_its_source() {
 }
 
 #[test]
+fn a_standby_holds_a_prefix_of_what_its_primary_did() {
+    run("pair", 60);
+}
+
+#[test]
 fn the_nfs_surface_agrees_with_the_model() {
     run("nfs", 40);
 }

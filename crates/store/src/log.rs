@@ -81,7 +81,7 @@ use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 use prepare::Prepared;
 pub use recover::{Replay, Replayed};
-use stream::{NO_STREAM, Stream, Summed};
+use stream::{ChangeStream, NO_STREAM, Summed};
 use wait::Progress;
 pub use wait::Wait;
 
@@ -331,7 +331,7 @@ struct Queue {
     idle: bool,
     stop: bool,
     /// Gets every change, too.
-    stream: Option<Arc<Stream>>,
+    stream: Option<Arc<ChangeStream>>,
 }
 
 impl Queue {

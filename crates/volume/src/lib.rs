@@ -33,6 +33,8 @@ pub use lifecycle::outgoing::{BlockRef, Outgoing, Sent};
 pub use lifecycle::receive::{Mark, Receive, verify_tree_record};
 pub use lifecycle::recovery::Recovered;
 pub use lifecycle::scrub::{ScrubFault, ScrubWatch, Scrubbed};
+pub use lifecycle::standby::StandbyError;
+pub use lifecycle::state_hash::VolumeState;
 pub use ops::pin::Pin;
 pub use ops::side::SetHow;
 pub use overlay::context::EngineContext;
@@ -47,3 +49,4 @@ pub use types::{
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;
+pub use weir_store::log::stream::{ChangeStream, Entry, NotShipped, Sequence};

@@ -476,6 +476,8 @@ pub enum Backpressure {
     /// The checkpoint that is being written has to get further than this
     /// many bytes.
     Pace(u64),
+    /// The partner of a mirror has to acknowledge some of what it was sent.
+    Mirror,
 }
 
 /// What has become of a volume, whatever its clients had in it.

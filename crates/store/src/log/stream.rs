@@ -99,7 +99,7 @@ struct Window {
 /// The stream of a log's changes from when it was [attached](Log::attach) on.
 ///
 /// Its lock is taken after that of the log's queue.
-pub struct Stream {
+pub struct ChangeStream {
     window: Mutex<Window>,
 }
 
@@ -115,7 +115,7 @@ impl std::fmt::Display for NotShipped {
 
 impl std::error::Error for NotShipped {}
 
-impl Stream {
+impl ChangeStream {
     /// The entry after `sequence`; `None`: there is none yet, or it was acknowledged already.
     pub fn after(&self, sequence: Sequence) -> Option<Arc<Entry>> {
         let window = self.window.lock();
@@ -158,10 +158,10 @@ impl Stream {
     }
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for ChangeStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let w = self.window.lock();
-        write!(f, "Stream({:?} of {:?})", w.acknowledged, w.last)
+        write!(f, "ChangeStream({:?} of {:?})", w.acknowledged, w.last)
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) const NO_STREAM: i64 = i64::MAX;
 
 impl Shared {
     /// Makes an entry of the record that has just got this LSN, or of what is as new as it.
-    pub(super) fn push(&self, stream: &Stream, summed: Summed, lsn: Lsn) -> Sequence {
+    pub(super) fn push(&self, stream: &ChangeStream, summed: Summed, lsn: Lsn) -> Sequence {
         let (sequence, weight) = stream.push(summed, lsn);
         self.stream_room.fetch_sub(weight, Ordering::Relaxed);
         sequence
@@ -190,13 +190,13 @@ impl Log {
     /// entries may take. `None` if there is a stream already.
     ///
     /// No other thread changes anything meanwhile, or it may be that half of what it does is in the stream.
-    pub fn attach(&self, from: Sequence, window: u32) -> Option<Arc<Stream>> {
+    pub fn attach(&self, from: Sequence, window: u32) -> Option<Arc<ChangeStream>> {
         let s = &*self.shared;
         let mut q = s.queue.lock();
         if q.stream.is_some() {
             return None;
         }
-        let stream = Arc::new(Stream {
+        let stream = Arc::new(ChangeStream {
             window: Mutex::new(Window {
                 last: from,
                 acknowledged: from,
@@ -215,6 +215,7 @@ impl Log {
     pub fn detach(&self) {
         let s = &*self.shared;
         let Some(stream) = s.queue.lock().stream.take() else {
+            // Nobody is waited for.
             return;
         };
         let mut window = stream.window.lock();
@@ -232,7 +233,7 @@ impl Log {
     ///
     /// # Errors
     /// [`NotShipped`]: there is no such entry.
-    pub fn acknowledge(&self, stream: &Stream, sequence: Sequence) -> Result<(), NotShipped> {
+    pub fn acknowledge(&self, stream: &ChangeStream, sequence: Sequence) -> Result<(), NotShipped> {
         let s = &*self.shared;
         let mut window = stream.window.lock();
         if sequence > window.last {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 use weir_base::BlockAddr;
 
-use super::stream::{NotShipped, Sequence, Stream};
+use super::stream::{ChangeStream, NotShipped, Sequence};
 use super::*;
 use crate::device::{Io, MemDevice};
 use crate::error::IoKind;
@@ -110,13 +110,13 @@ impl Bench {
         self.log.append(self.record(meta, 0)).unwrap()
     }
 
-    fn attach(&self) -> Arc<Stream> {
+    fn attach(&self) -> Arc<ChangeStream> {
         self.log.attach(Sequence(100), WINDOW).unwrap()
     }
 }
 
 /// What a partner that begins behind `from` would get.
-fn entries(stream: &Stream, mut from: Sequence) -> Vec<(u64, String)> {
+fn entries(stream: &ChangeStream, mut from: Sequence) -> Vec<(u64, String)> {
     let mut all = Vec::new();
     while let Some(entry) = stream.after(from) {
         from = entry.sequence;
@@ -282,7 +282,7 @@ proptest! {
     #[test]
     fn durable_is_what_both_have(steps in steps()) {
         let b = Bench::new();
-        let mut stream: Option<Arc<Stream>> = None;
+        let mut stream: Option<Arc<ChangeStream>> = None;
         // Of each entry that is not acknowledged the LSN up to it and its name.
         let mut open: VecDeque<(u64, String)> = VecDeque::new();
         let (mut last, mut written, mut mirrored, mut durable) = (0, 0, u64::MAX, 0);

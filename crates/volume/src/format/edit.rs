@@ -17,6 +17,7 @@
 use smallvec::SmallVec;
 use weir_base::{BlockAddr, Ino, Time, VolumeId};
 use weir_store::Frame;
+use weir_store::log::Record;
 
 use crate::format::calls::CallKey;
 use crate::format::catalog::StreamPosition;
@@ -130,8 +131,8 @@ pub(crate) enum Edit<'a> {
         sub: u64,
         value: Option<&'a [u8]>,
     },
-    /// Everything before this in the log is what a stream of changes contains up to this position (the standby of a
-    /// mirror). The only edit of its record, which is no volume's.
+    /// Everything before this in the log, and this record, is what a stream of changes contains up to this position (the
+    /// standby of a mirror). The last edit of its record.
     Position(StreamPosition),
     /// What is recorded of a client; `None`: nothing any more. The only edit of its record, which is no volume's.
     Client {
@@ -205,6 +206,25 @@ impl Edits {
         Edits {
             meta,
             pages: SmallVec::new(),
+        }
+    }
+
+    /// A record with these edits and pages, and last the position of the stream that it brings.
+    pub(crate) fn again(meta: &[u8], pages: &[Frame], at: StreamPosition) -> Edits {
+        let mut edits = Edits {
+            meta: Vec::with_capacity(meta.len() + 17),
+            pages: pages.iter().cloned().collect(),
+        };
+        edits.meta.put(meta);
+        edits.position(at);
+        edits
+    }
+
+    /// As the log takes it.
+    pub(crate) fn into_record(self) -> Record {
+        Record {
+            meta: self.meta,
+            pages: self.pages,
         }
     }
 

@@ -15,3 +15,4 @@ pub(crate) mod reading;
 pub(crate) mod record;
 pub(crate) mod shared_runs;
 pub(crate) mod side;
+pub(crate) mod volume_change;

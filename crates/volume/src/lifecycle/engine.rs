@@ -18,6 +18,7 @@ use crate::format::catalog::{self, MAX_ANNOTATION, MAX_VOLUME_NAME};
 use crate::format::edit::Edits;
 use crate::format::hash::HashKey;
 use crate::format::record::{InodeRec, ROOT_INO};
+use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::recovery::{self, Recovered};
 use crate::lifecycle::restore::restore;
 use crate::overlay::core::{Core, CoreOptions};
@@ -43,6 +44,8 @@ pub struct EngineOptions {
     /// Bytes that the log may be behind before large stable data goes to its place at once
     /// instead of through the log; 0: it always does.
     pub behind: u64,
+    /// The engine applies another one's stream of changes ([`Engine::prepare_entry`]) and has no clients.
+    pub standby: bool,
 }
 
 impl Default for EngineOptions {
@@ -58,6 +61,7 @@ impl Default for EngineOptions {
             // As much as the log writes at a time: more waits already than the next write
             // can take.
             behind: 1 << 20,
+            standby: false,
         }
     }
 }
@@ -106,7 +110,7 @@ impl Engine {
         restore(&cp)?;
         prepare(&cp);
         let recovered = recovery::replay(&cp, replay.records)?;
-        if core.clients.is_empty() {
+        if core.clients.is_empty() && !options.standby {
             core.end_grace();
         }
         core.schedule.start();
@@ -229,7 +233,15 @@ impl Engine {
     /// Limits a volume's capacity to `bytes` (0: no limit), at once. What is stored
     /// already stays. Durable with the next checkpoint.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) {
+        let _pass = self.core.epoch_lock().enter();
+        // Of two at once the partner takes the same for the last.
+        let order = vol.as_live().map(|live| live.annotation.lock());
         vol.space.set_limit(bytes);
+        let change = VolumeChange::Limit { bytes };
+        if self.core.log.ship_change(vol.id, &change).is_err() {
+            tracing::error!(volume = %vol.id, "a limit does not reach the partner: the aggregate is poisoned");
+        }
+        drop(order);
         self.core.schedule.note_changed(vol.id);
     }
 
@@ -249,8 +261,12 @@ impl Engine {
         if text.len() > MAX_ANNOTATION {
             return Err(FsError::Invalid);
         }
+        let _pass = self.core.epoch_lock().enter();
         let mut now = vol.live()?.annotation.lock();
         if **now != *text {
+            let change = VolumeChange::Annotated { text };
+            let shipped = self.core.log.ship_change(vol.id, &change);
+            shipped.map_err(Stop::refusal)?;
             *now = text.into();
             drop(now);
             self.core.schedule.note_changed(vol.id);

@@ -203,7 +203,8 @@ impl Engine {
     /// Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` if there is anything in it, or it is a clone; `ReadOnly`; `Stale`.
+    /// `NotFound`; `NotEmpty` if there is anything in it, or it is a clone; `NotSupported` while a partner gets all changes
+    /// ([`Engine::begin_stream`]); `ReadOnly`; `Stale`.
     pub fn protect(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -222,6 +223,7 @@ impl Engine {
         let core = &self.core;
         core.epoch_lock().exclusive(|| {
             live.standing.free()?;
+            self.not_in_a_stream()?;
             let entries = top.state.read().rec.entries;
             let bare = live.snaps.lock().is_empty() && vol.origin().is_none();
             if entries > 0 || !bare {
@@ -242,7 +244,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is running, or the volume is being
-    /// split from its origin; `ReadOnly`; `Stale`.
+    /// split from its origin; `NotSupported` as for [`Engine::protect`]; `ReadOnly`; `Stale`.
     pub fn resync(&self, volume: &str, snapshot: SnapshotIdentity) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -252,6 +254,7 @@ impl Engine {
             return Err(FsError::Busy);
         }
         let done = vol.turn(Some(Writers::Transfers), |receiving| {
+            self.not_in_a_stream()?;
             let mut snaps = live.snaps.lock();
             let id = snaps.with_identity(snapshot).ok_or(FsError::NotFound)?;
             snaps.begin_revert_to(id)?;

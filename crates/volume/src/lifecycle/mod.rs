@@ -11,4 +11,7 @@ pub(crate) mod recovery;
 pub(crate) mod restore;
 pub(crate) mod scrub;
 pub(crate) mod snapshot;
+pub(crate) mod standby;
+pub(crate) mod state_hash;
+pub(crate) mod stream;
 pub(crate) mod volumes;

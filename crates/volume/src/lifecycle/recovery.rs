@@ -24,6 +24,7 @@ use crate::ops::clone_range::Contents;
 use crate::overlay::context::EngineContext;
 use crate::overlay::core::Core;
 use crate::overlay::delta::{Delta, ENTRY_BYTES};
+use crate::overlay::event::block_on;
 use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
@@ -80,17 +81,18 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
                 table.raise_change_bases();
                 continue;
             }
-            Some(Edit::Position(at)) => {
-                core.log.note_position(*at);
-                core.schedule.note_change();
-                continue;
-            }
             Some(Edit::Client { number, record }) => {
                 core.clients.replay(*number, *record);
                 core.schedule.note_change();
-                continue;
             }
             _ => {}
+        }
+        if let Some(Edit::Position(at)) = edits.last() {
+            core.log.note_position(*at);
+            core.schedule.note_change();
+        }
+        if let Some(Edit::Position(_) | Edit::Client { .. }) = edits.first() {
+            continue;
         }
         let mut vol = table.get(id);
         if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
@@ -110,7 +112,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         let mut pages = record.pages.into_iter();
         for edit in edits {
             match edit {
-                Edit::VolumeMade { .. } => {}
+                Edit::VolumeMade { .. } | Edit::Position(_) => {}
                 Edit::Call { ino, key, secs } => core.log.calls().push(DoneCall {
                     key,
                     volume: id,
@@ -118,7 +120,10 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
                     secs,
                 }),
                 Edit::Snapshot(edit) => vol.replay_snapshot(vol.live(), edit),
-                edit => vol.apply(edit, &mut pages)?,
+                edit => {
+                    let pass = Entered::with(core.epoch_lock().enter(), &vol);
+                    vol.apply(&pass, edit, &mut pages)?;
+                }
             }
         }
     }
@@ -144,7 +149,7 @@ fn allocate_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreErro
     marked
 }
 
-fn skip_inodes(cp: &Checkpointer) {
+pub(crate) fn skip_inodes(cp: &Checkpointer) {
     for vol in cp.table().all() {
         vol.counters.skip_inodes(SKIP_INODES, u64::MAX);
         cp.core().schedule.note_changed(vol.id);
@@ -156,10 +161,33 @@ fn failed(e: FsError) -> StoreError {
 }
 
 impl LiveVolume {
+    /// Runs what is a part of applying a record. The caller holds the epoch lock, so that nothing here may wait for a
+    /// checkpoint.
+    fn within<T>(
+        &self,
+        mut op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
+    ) -> Result<Result<T, FsError>, StoreError> {
+        let mut cx = EngineContext::new(Time::EPOCH);
+        if self.core.schedule.stopped() {
+            // None is being made during recovery.
+            return Ok(self.drive_blocking(&mut cx, op));
+        }
+        loop {
+            match op(&mut cx) {
+                Ok(value) => return Ok(Ok(value)),
+                Err(Stop::Fail(e)) => return Ok(Err(e)),
+                Err(Stop::Fetch(ptrs)) => {
+                    let frames = block_on(self.core.agg.cache().fetch(&ptrs))?;
+                    cx.pin(&ptrs, frames);
+                }
+                Err(Stop::Wait(_) | Stop::Land) => return Err(StoreError::NoMemory),
+            }
+        }
+    }
+
     /// An inode for recovery; `None` if it does not exist.
     fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
-        let mut cx = EngineContext::new(Time::EPOCH);
-        match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
+        match self.within(|cx| self.inode(cx, ino))? {
             Ok(inode) => {
                 let dead = inode.state.read().dead;
                 Ok((!dead).then_some(inode))
@@ -170,12 +198,12 @@ impl LiveVolume {
     }
 
     /// Applies one edit to the overlays.
-    fn apply(
+    pub(crate) fn apply(
         &self,
+        pass: &Entered<'_>,
         edit: Edit<'_>,
         pages: &mut impl Iterator<Item = Frame>,
     ) -> Result<(), StoreError> {
-        let pass = Entered::with(self.core.epoch_lock().enter(), self);
         let live = pass.live();
         let mut reservation = Reservation::if_possible(&self.core.agg, 4);
         let (Edit::Inode { ino, .. }
@@ -230,7 +258,7 @@ impl LiveVolume {
         match edit {
             Edit::Inode { rec, .. } => {
                 self.counters.raise_top(rec.change);
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.new |= new;
                 st.rec = InodeRec {
                     blocks: st.rec.blocks,
@@ -244,30 +272,31 @@ impl LiveVolume {
                 }
             }
             Edit::Dead { .. } => {
-                live.unlinked.remove(ino);
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let nameless = live.unlinked.remove(ino);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.bury();
+                delta.unlinked |= nameless;
                 st.dead = true;
                 st.rec.nlink = 0;
             }
             Edit::PutEntry { cookie, entry, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.put_name(cookie, entry.to_owned(), false);
                 let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES + entry.name.len() as u64);
             }
             Edit::DelEntry { cookie, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.remove_name(cookie);
                 let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES);
             }
             Edit::Symlink { target, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.symlink = Some(target.into());
             }
             Edit::Pages { first, count, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
                     self.put_recovered(delta, block, Page::logged(frame));
                 }
@@ -276,19 +305,19 @@ impl LiveVolume {
                 first, addr, crcs, ..
             } => {
                 let found = self.placed(addr, crcs)?;
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 for (block, page) in (first..).zip(found) {
                     self.put_recovered(delta, block, page);
                 }
             }
             Edit::Punch { first, blocks, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.file().punch(first, first + blocks);
                 let charge = reservation.take(2);
                 self.charge(delta, charge, RANGE_BYTES);
             }
             Edit::Share { .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 for (first, share) in cloned.shares {
                     delta.file().share(first, share);
                     let charge = reservation.take(2);
@@ -303,7 +332,7 @@ impl LiveVolume {
             Edit::Side {
                 kind, sub, value, ..
             } => {
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 let heap = ENTRY_BYTES + value.map_or(0, <[u8]>::len) as u64;
                 delta.put_side(kind, sub, value.map(Box::from));
                 let charge = reservation.take(1);
@@ -316,16 +345,9 @@ impl LiveVolume {
             | Edit::Position(_)
             | Edit::Client { .. } => {}
             Edit::Cut { size, .. } => {
-                let mut cx = EngineContext::new(Time::EPOCH);
-                let tail = loop {
-                    match self.cut_tail(&mut cx, ino, st, size) {
-                        Ok(tail) => break tail,
-                        Err(Stop::Fail(e)) => return Err(failed(e)),
-                        Err(Stop::Wait(_)) => return Err(StoreError::NoMemory),
-                        Err(stop) => self.resume_blocking(&mut cx, stop).map_err(failed)?,
-                    }
-                };
-                let delta = self.touch(&pass, &inode, st, &mut reservation);
+                let tail = self.within(|cx| self.cut_tail(cx, ino, st, size))?;
+                let tail = tail.map_err(failed)?;
+                let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.file().cut(blocks_of(size));
                 if let Some(tail) = tail {
                     self.put_recovered(delta, tail.block, tail.page);

@@ -11,6 +11,7 @@ use weir_store::tree::TreeRoot;
 
 use crate::checkpoint::orphans::read_orphans;
 use crate::format::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
+use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::engine::Engine;
 use crate::overlay::role::{Ancestry, State};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
@@ -34,7 +35,10 @@ impl Engine {
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
     pub fn delete_volume(&self, name: &str) -> Result<(), FsError> {
         match self.retire_volume(name)? {
-            true => self.core.schedule.cp_now(),
+            true => {
+                self.core.schedule.cp_now()?;
+                self.mirrored()
+            }
             false => Ok(()),
         }
     }
@@ -57,13 +61,16 @@ impl Engine {
             return Err(FsError::Busy);
         }
         vol.writable().map_err(Stop::refusal)?;
-        core.epoch_lock().exclusive(|| {
+        let retired = core.epoch_lock().exclusive(|| {
             if live.standing.delete() {
                 self.cp.table().doom(&vol);
                 core.schedule.note_change();
                 core.note_retired();
+                return core.log.ship_change(vol.id, &VolumeChange::Retired);
             }
+            Ok(())
         });
+        retired.map_err(Stop::refusal)?;
         vol.table.retire(true);
         core.replaced(vol.id, Replaced::Whole);
         Ok(true)
@@ -105,7 +112,9 @@ impl Engine {
                 live.snaps.lock().begin_revert(snapshot)?;
                 live.standing.begin_turn(core.epoch_lock().epoch(), None)?;
                 core.schedule.note_changed(vol.id);
-                Ok(())
+                let change = VolumeChange::Reverted { snapshot };
+                let shipped = core.log.ship_change(vol.id, &change);
+                shipped.map_err(Stop::refusal)
             })
         };
         match begin() {
@@ -114,7 +123,8 @@ impl Engine {
         }
         let done = core.schedule.cp_now();
         core.replaced(vol.id, Replaced::Whole);
-        done
+        done?;
+        self.mirrored()
     }
 
     /// Makes a volume that begins as a snapshot of another one and shares its blocks:
@@ -189,9 +199,17 @@ impl Engine {
             table.insert(vol.clone());
             of.snaps.lock().count_clone(id, true);
             core.schedule.note_changed(number);
+            let change = VolumeChange::Cloned {
+                number,
+                snapshot,
+                name,
+            };
+            let shipped = core.log.ship_change(origin.id, &change);
+            shipped.map_err(Stop::refusal)?;
             Ok(vol)
         })?;
         self.cp_now()?;
+        self.mirrored()?;
         Ok(Arc::clone(vol.volume()))
     }
 
@@ -207,6 +225,7 @@ impl Engine {
         let live = vol.live();
         let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
+        let pass = self.core.epoch_lock().enter();
         let mut ancestry = live.ancestry.lock();
         if !matches!(*ancestry, Ancestry::Clone(_)) {
             return Ok(());
@@ -214,11 +233,15 @@ impl Engine {
         if !live.snaps.lock().is_empty() {
             return Err(FsError::Busy);
         }
+        let shipped = self.core.log.ship_change(vol.id, &VolumeChange::Split);
+        shipped.map_err(Stop::refusal)?;
         ancestry.begin_split();
         drop(ancestry);
         self.cp.table().split(vol.id);
         self.core.schedule.note_changed(vol.id);
-        self.cp_now()
+        drop(pass);
+        self.cp_now()?;
+        self.mirrored()
     }
 
     /// Whether space is still being freed in the background.

@@ -10,13 +10,17 @@
 //! A page may be written again while what it was is on its way. What a commit has to make
 //! durable is what was written before it came, so if the newer contents are in no log yet
 //! the older ones still go there; if they are, the older ones must not come behind them.
+//!
+//! A partner has had the data since it was written ([`weir_store::log::stream`]), and keeps everything that it
+//! acknowledges. So of a commit it gets the attributes alone, never older contents than it has; and as its acknowledgement is
+//! waited for by a record's LSN, a commit that has nothing to log appends one for that.
 
 use smallvec::SmallVec;
 use weir_base::limits::engine::{
     COMMIT_IDLE_LOG_PAGES as IDLE_LOG_PAGES, COMMIT_LOG_PAGES as LOG_PAGES, COMMIT_ROUND as ROUND,
     COMMIT_ROUNDS as ROUNDS,
 };
-use weir_base::{BLOCK_SIZE, Ino};
+use weir_base::{BLOCK_SIZE, Ino, Lsn};
 use weir_store::Frame;
 
 use crate::format::edit::Edits;
@@ -70,7 +74,11 @@ impl Volume {
             .commit_epoch
             .is_some_and(|e| self.core.schedule.is_durable(e))
         {
-            return Ok(Done { value, lsn: None });
+            let lsn = match self.core.log.ships() {
+                true => Some(self.log_attributes(ino, &st)?),
+                false => None,
+            };
+            return Ok(Done { value, lsn });
         }
         if let Some(direct) = cx.direct.take() {
             let landed = self.log_sent(&pass, ino, &mut st, direct);
@@ -100,6 +108,10 @@ impl Volume {
             cx.commit_epoch = Some(epoch);
             return Err(Stop::Wait(Backpressure::Epoch(epoch)));
         }
+        if pages.is_empty() && !st.unlogged && self.core.log.ships() {
+            let lsn = Some(self.log_attributes(ino, &st)?);
+            return Ok(Done { value, lsn });
+        }
         if pages.is_empty() && !st.unlogged {
             // What another call has appended must be durable all the same.
             return Ok(Done {
@@ -113,7 +125,8 @@ impl Volume {
         let mut edits = Edits::new(self.id, 256);
         edits.inode(ino, &st.rec);
         edits.pages(ino, pages.iter().map(|(b, f)| (*b, f)));
-        let lsn = self.core.log.append(edits)?;
+        let shipped = || self.attributes(ino, &st);
+        let lsn = self.core.log.append_as(edits, shipped)?;
         for delta in st.layers() {
             if let Some(data) = &delta.data {
                 for (block, _) in &pages {
@@ -126,6 +139,18 @@ impl Volume {
             value,
             lsn: Some(lsn),
         })
+    }
+
+    fn attributes(&self, ino: Ino, st: &State) -> Edits {
+        let mut edits = Edits::new(self.id, 128);
+        edits.inode(ino, &st.rec);
+        edits
+    }
+
+    /// Appends what changes nothing.
+    fn log_attributes(&self, ino: Ino, st: &State) -> Result<Lsn, Stop> {
+        self.core.schedule.admit(SMALL_OP)?;
+        self.core.log.append(self.attributes(ino, st))
     }
 
     /// Logs where the pages are that have been sent to their places. What cannot be logged is returned.
@@ -160,7 +185,10 @@ impl Volume {
             .core
             .schedule
             .admit(edits.meta.len() as u64)
-            .and_then(|()| self.core.log.append(edits).map(drop))
+            .and_then(|()| {
+                let shipped = || self.attributes(ino, st);
+                self.core.log.append_as(edits, shipped).map(drop)
+            })
         {
             return Err(Box::new((direct, stop)));
         }

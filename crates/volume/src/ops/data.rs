@@ -11,7 +11,7 @@ use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::format::edit::Edits;
-use crate::format::record::{Stored, WINDOW, Window, blocks_of, kind};
+use crate::format::record::{InodeRec, Stored, WINDOW, Window, blocks_of, kind};
 use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::delta::{Charge, Delta};
 use crate::overlay::direct::{self, Direct, LARGE, Sent};
@@ -543,9 +543,18 @@ impl Volume {
             edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
             if let Some(direct) = direct {
                 edits.placed(ino, direct.sent().iter().map(Sent::place));
+                let shipped = || self.with_contents(ino, &rec, &pages, direct);
+                Some(self.core.log.append_as(edits, shipped)?)
+            } else {
+                Some(self.core.log.append(edits)?)
             }
-            Some(self.core.log.append(edits)?)
         } else {
+            if self.core.log.ships() {
+                let mut edits = Edits::new(self.id, 160);
+                edits.inode(ino, &rec);
+                edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
+                self.core.log.ship(edits)?;
+            }
             None
         };
         let delta = self.touch(&pass, inode, st, &mut reservation);
@@ -583,6 +592,24 @@ impl Volume {
             after: self.attr_of(ino, st),
         };
         Ok(written(data.len(), change, stability, lsn))
+    }
+
+    /// The edits of a write for another machine: what is at its place here comes as pages, too.
+    fn with_contents(
+        &self,
+        ino: Ino,
+        rec: &InodeRec,
+        pages: &[(u64, Frame)],
+        direct: &Direct,
+    ) -> Edits {
+        let sent = direct.sent().iter().map(|sent| (sent.block, &sent.frame));
+        let mut all: Vec<_> = pages.iter().map(|(block, page)| (*block, page)).collect();
+        all.extend(sent);
+        all.sort_unstable_by_key(|(block, _)| *block);
+        let mut edits = Edits::new(self.id, 160);
+        edits.inode(ino, rec);
+        edits.pages(ino, all.into_iter());
+        edits
     }
 
     /// Frames of the blocks that `data` at `off` touches, zeros around it.

@@ -147,7 +147,12 @@ impl Core {
             }
         })
         .await;
-        if self.schedule.is_durable(target) || matches!(pressure, Backpressure::Pace(_)) {
+        let relieved = match pressure {
+            Backpressure::Pace(_) => true,
+            Backpressure::Mirror => !self.agg.log().stream_full(),
+            _ => self.schedule.is_durable(target),
+        };
+        if relieved {
             Ok(())
         } else if self.is_poisoned() {
             Err(FsError::ReadOnly)

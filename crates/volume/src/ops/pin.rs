@@ -19,11 +19,16 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 
+use crate::format::edit::Edits;
 use crate::overlay::context::EngineContext;
 use crate::overlay::inode::alive;
 use crate::overlay::reservation::Reservation;
+use crate::overlay::role::State;
 use crate::overlay::volume::{Live, Volume};
 use crate::types::Stop;
+
+/// Inodes that end with one entry of a stream.
+const ENDED_EDITS: usize = 1024;
 
 /// Keeps an inode, also without a name, for as long as this lives.
 pub struct Pin {
@@ -69,6 +74,21 @@ impl Volume {
         })
     }
 
+    /// A partner knows no pins: it ends them when it reads this. One whose volume becomes another ends them with that.
+    fn ship_ended(&self, live: &Live, ended: &[Ino]) {
+        if !self.core.log.ships() || !matches!(live.standing.state(), State::Serving(_)) {
+            return;
+        }
+        for some in ended.chunks(ENDED_EDITS) {
+            let mut edits = Edits::new(self.id, 9 * some.len());
+            some.iter().for_each(|ino| edits.dead(*ino));
+            if self.core.log.ship(edits).is_err() {
+                // It is poisoned: this becomes durable nowhere.
+                return;
+            }
+        }
+    }
+
     /// Ends the inodes that have no name and that no client has open. Called while the epoch lock is held exclusively,
     /// before the changed inodes are taken; returns those of which the tree has everything.
     pub(crate) fn end_unlinked(&self, live: &Live) -> Vec<Ino> {
@@ -76,7 +96,9 @@ impl Volume {
             return Vec::new();
         }
         let mut stored = Vec::new();
-        for ino in live.unlinked.take() {
+        let ended = live.unlinked.take();
+        self.ship_ended(live, &ended);
+        for ino in ended {
             let Some(inode) = self.table.get(ino) else {
                 stored.push(ino);
                 continue;

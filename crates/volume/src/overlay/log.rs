@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use weir_base::{Ino, Lsn, VolumeId};
 use weir_store::aggregate::Aggregate;
+use weir_store::log::stream::Sequence;
 use weir_store::log::{AppendError, Record};
 
 use crate::format::calls::DoneCall;
 use crate::format::catalog::StreamPosition;
 use crate::format::edit::Edits;
+use crate::format::volume_change::VolumeChange;
 use crate::overlay::calls::Calls;
 use crate::overlay::context::EngineContext;
 use crate::types::{Backpressure, FsError, Stop};
@@ -40,13 +42,60 @@ impl LogFront {
         &self.calls
     }
 
+    /// Whether changes are in a stream, too; the caller holds the epoch lock.
+    pub(crate) fn ships(&self) -> bool {
+        self.agg.log().ships()
+    }
+
     /// Appends an operation's edits. The caller changes memory only afterwards.
     pub(crate) fn append(&self, edits: Edits) -> Result<Lsn, Stop> {
-        let record = Record {
-            meta: edits.meta,
-            pages: edits.pages,
-        };
-        match self.agg.log().append(record) {
+        self.appended(self.agg.log().append(edits.into_record()))
+    }
+
+    /// As [`LogFront::append`]; a stream gets `shipped` in place of the edits. For what refers to blocks of this device, and
+    /// for data that is in the stream since it was written.
+    pub(crate) fn append_as(
+        &self,
+        edits: Edits,
+        shipped: impl FnOnce() -> Edits,
+    ) -> Result<Lsn, Stop> {
+        if !self.ships() {
+            return self.append(edits);
+        }
+        let log = self.agg.log();
+        self.appended(log.append_as(edits.into_record(), shipped().into_record()))
+    }
+
+    /// Makes an entry of the stream of edits that are not logged.
+    pub(crate) fn ship(&self, edits: Edits) -> Result<(), Stop> {
+        self.shipped(edits.into_record())
+    }
+
+    /// Makes an entry of the stream of what is done to a volume as a whole.
+    pub(crate) fn ship_change(
+        &self,
+        volume: VolumeId,
+        change: &VolumeChange<'_>,
+    ) -> Result<(), Stop> {
+        if !self.ships() {
+            return Ok(());
+        }
+        self.shipped(Record {
+            meta: change.encode(volume),
+            ..Record::default()
+        })
+    }
+
+    fn shipped(&self, record: Record) -> Result<(), Stop> {
+        match self.agg.log().ship(record) {
+            Ok(()) => Ok(()),
+            Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
+            Err(AppendError::Full | AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
+        }
+    }
+
+    fn appended(&self, result: Result<Lsn, AppendError>) -> Result<Lsn, Stop> {
+        match result {
             Ok(lsn) => {
                 // The caller's locks order this before the effect becomes visible.
                 self.last.fetch_max(lsn.0, Ordering::Relaxed);
@@ -89,9 +138,14 @@ impl LogFront {
         }
     }
 
-    /// The last position of a stream of changes that was noted; all zero: none.
+    /// How far a stream of changes has come: the one that this log has attached, or the one of which the last position was
+    /// noted. All zero: none.
     pub(crate) fn position(&self) -> StreamPosition {
-        *self.position.lock()
+        let noted = *self.position.lock();
+        match self.agg.log().streamed() {
+            Some(Sequence(sequence)) => StreamPosition { sequence, ..noted },
+            None => noted,
+        }
     }
 
     /// Notes a position, unless a later one is known; the caller has appended it.

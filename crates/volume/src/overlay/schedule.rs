@@ -32,6 +32,7 @@ use weir_base::limits::engine::{
 };
 use weir_base::{BLOCK_SIZE, VolumeId, invariant};
 use weir_store::aggregate::Aggregate;
+use weir_store::log::stream::Sequence;
 
 use crate::overlay::epoch_lock::EpochLock;
 use crate::overlay::event::Event;
@@ -221,6 +222,18 @@ impl Schedule {
         }
     }
 
+    /// Waits until the partner has acknowledged this entry of the stream, or is not waited for any more.
+    pub(crate) fn wait_acknowledged(&self, sequence: Sequence) -> Result<(), FsError> {
+        let log = self.agg.log();
+        let acknowledged = || log.acknowledged().is_none_or(|to| to >= sequence);
+        self.progress
+            .wait_until(|| acknowledged() || self.agg.guard().is_set() || self.stopped());
+        match acknowledged() {
+            true => Ok(()),
+            false => Err(FsError::ReadOnly),
+        }
+    }
+
     /// Waits until an operation that is going to log `bytes` is admitted.
     pub(crate) fn admit_blocking(&self, bytes: u64) -> Result<(), FsError> {
         loop {
@@ -248,6 +261,9 @@ impl Schedule {
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
+        }
+        if self.agg.log().stream_full() {
+            return Err(Stop::Wait(Backpressure::Mirror));
         }
         let frozen = &self.frozen;
         let frames = self.totals.frames();
@@ -361,6 +377,9 @@ impl Schedule {
                     || !self.active.load(Ordering::Acquire)
                     || self.completed(target)
             }
+            Backpressure::Mirror => {
+                !self.agg.log().stream_full() || self.agg.guard().is_set() || self.stopped()
+            }
             _ => self.completed(target),
         }
     }
@@ -388,6 +407,8 @@ impl Schedule {
             Backpressure::Memory | Backpressure::Log | Backpressure::Pace(_) => {
                 self.completed.load(Ordering::Acquire) + 1
             }
+            // No checkpoint makes room in another machine.
+            Backpressure::Mirror => return 0,
         };
         if self.hurry.fetch_max(target, Ordering::Relaxed) < target {
             self.work.notify_all();

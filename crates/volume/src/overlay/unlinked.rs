@@ -36,8 +36,9 @@ impl Unlinked {
         self.inodes.lock().insert(ino);
     }
 
-    pub(crate) fn remove(&self, ino: Ino) {
-        self.inodes.lock().remove(&ino);
+    /// Takes it out; whether it was there.
+    pub(crate) fn remove(&self, ino: Ino) -> bool {
+        self.inodes.lock().remove(&ino)
     }
 
     /// Replaces the whole set.

@@ -1,0 +1,419 @@
+//! The standby's side of a mirror: applying the stream of another engine's changes.
+//!
+//! **Everything is logged.** Each entry becomes one record of this side's own log, whether the primary logged it
+//! or not, and the record says which entry it was ([`Edit::Position`] as its last edit). So the state after any crash is
+//! exactly that of the position which recovery finds: a prefix of the primary's history, data without stability
+//! included, and the stream goes on behind it. There is no second position behind which some of the data is missing,
+//! and one acknowledgement means one thing: this entry and all before it are durable here.
+//!
+//! What is done to volumes as a whole is no record: it is done, a checkpoint makes it durable, and then a record
+//! of its own notes the position. After a crash between the two it is done once more, which changes nothing.
+//!
+//! **In two steps.** [`Engine::prepare_entry`] waits for whatever an entry needs: room in the log and in memory, inodes and
+//! blocks that have to be read, snapshots that a checkpoint has to make. [`Engine::apply_entry`] waits for nothing: it
+//! appends and applies under the epoch lock, so that a checkpoint has an entry wholly or not at all. One thread at a time calls them.
+//!
+//! Nobody else changes anything in an engine that is a standby, and inodes without a name stay until the primary says that they end.
+
+use std::fmt;
+
+use weir_base::{BLOCK_SIZE, Ino, Lsn, Time, VolumeId};
+use weir_store::frame::FrameMut;
+use weir_store::{Class, Frame, StoreError};
+
+use crate::format::calls::DoneCall;
+use crate::format::catalog::{AGGREGATE_TREE, StreamPosition};
+use crate::format::edit::{self, Edit, Edits, SnapshotEdit};
+use crate::format::volume_change::VolumeChange;
+use crate::lifecycle::engine::Engine;
+use crate::lifecycle::recovery;
+use crate::overlay::context::EngineContext;
+use crate::overlay::volume::{Entered, LiveVolume};
+use crate::types::{Backpressure, FsError, Stop};
+use weir_base::limits::engine::SEALED_MOST;
+
+/// Why an entry was not applied. But for [`StandbyError::Engine`] the copy cannot go on from where it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StandbyError {
+    /// It is not the one that follows.
+    Gap {
+        /// The position of this copy.
+        at: StreamPosition,
+        /// The entry's.
+        got: StreamPosition,
+    },
+    /// It does not decode.
+    Malformed(String),
+    /// It does not fit what is here: the copies are not equal.
+    Diverged(String),
+    /// This side cannot: no space, or it is poisoned.
+    Engine(FsError),
+}
+
+impl fmt::Display for StandbyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StandbyError::Gap { at, got } => {
+                write!(f, "entry {got:?} does not follow {at:?}")
+            }
+            StandbyError::Malformed(what) => write!(f, "malformed entry: {what}"),
+            StandbyError::Diverged(what) => write!(f, "the copies are not equal: {what}"),
+            StandbyError::Engine(e) => write!(f, "the entry cannot be applied: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for StandbyError {}
+
+impl From<FsError> for StandbyError {
+    fn from(e: FsError) -> StandbyError {
+        StandbyError::Engine(e)
+    }
+}
+
+/// What an entry is.
+enum Parsed<'a> {
+    Change(VolumeId, VolumeChange<'a>),
+    Record(VolumeId, Vec<Edit<'a>>),
+}
+
+fn parse(meta: &[u8], pages: usize) -> Result<Parsed<'_>, StandbyError> {
+    let malformed = |what: &dyn fmt::Display| StandbyError::Malformed(what.to_string());
+    match VolumeChange::decode(meta) {
+        Some(Ok(_)) if pages > 0 => Err(malformed(&"pages that nothing refers to")),
+        Some(Ok((volume, change))) => Ok(Parsed::Change(volume, change)),
+        Some(Err(())) => Err(malformed(&"a change of a volume")),
+        None => {
+            let (volume, edits) = edit::decode(meta, pages).map_err(|e| malformed(&e))?;
+            if edits.is_empty() || edits.iter().any(|edit| edit.place().is_some()) {
+                return Err(malformed(&"nothing, or blocks of another device"));
+            }
+            Ok(Parsed::Record(volume, edits))
+        }
+    }
+}
+
+impl Engine {
+    /// A page to receive into; waits for memory.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Delay`.
+    pub fn blank_page(&self) -> Result<FrameMut, FsError> {
+        loop {
+            if let Some(frame) = self.core.agg.cache().alloc(Class::Foreground) {
+                return Ok(frame);
+            }
+            crate::overlay::event::block_on(self.core.relieved(Backpressure::Memory))?;
+        }
+    }
+
+    /// What has been applied is what clients see from now on; `at`: the beginning of a term of this side's own. Nothing of the
+    /// old primary's is applied any more. Durable when it returns.
+    ///
+    /// What the primary has shown to clients and this side never got is lost as in a crash: inode numbers and change counters go on
+    /// above it.
+    ///
+    /// # Errors
+    /// `Invalid` for a position before the present one; `ReadOnly`, `Delay`.
+    pub fn take_over(&self, at: StreamPosition) -> Result<(), FsError> {
+        let core = &self.core;
+        if at < core.log.position() {
+            return Err(FsError::Invalid);
+        }
+        core.schedule.admit_blocking(128)?;
+        let lsn = core.epoch_lock().exclusive(|| {
+            let mut opened = Edits::new(AGGREGATE_TREE, 9);
+            opened.opened();
+            core.log.append(opened).map_err(Stop::refusal)?;
+            let mut edits = Edits::new(AGGREGATE_TREE, 17);
+            edits.position(at);
+            let lsn = core.log.append(edits).map_err(Stop::refusal)?;
+            recovery::skip_inodes(&self.cp);
+            self.cp.table().raise_change_bases();
+            core.log.note_position(at);
+            Ok(lsn)
+        })?;
+        if core.clients.is_empty() {
+            core.end_grace();
+        }
+        self.wait_durable(Some(lsn))
+    }
+
+    /// Waits for what [`Engine::apply_entry`] needs for this entry of the primary's stream, which carries `pages` pages.
+    /// May make checkpoints.
+    ///
+    /// # Errors
+    /// [`StandbyError`].
+    pub fn prepare_entry(&self, meta: &[u8], pages: usize) -> Result<(), StandbyError> {
+        let Parsed::Record(id, edits) = parse(meta, pages)? else {
+            return Ok(());
+        };
+        let bytes = meta.len() + pages * BLOCK_SIZE + 64;
+        self.core.schedule.admit_blocking(bytes as u64)?;
+        let needed = 2 * pages as u64 + 8 * edits.len() as u64;
+        if self.core.capacity().1 < needed {
+            // What is charged too much is released by a checkpoint.
+            self.cp_now()?;
+            if self.core.capacity().1 < needed {
+                return Err(FsError::NoSpace.into());
+            }
+        }
+        let Some(vol) = self.cp.table().get(id) else {
+            return Ok(());
+        };
+        for edit in &edits {
+            match edit {
+                Edit::Snapshot(edit) => self.prepare_snapshot(&vol, *edit)?,
+                edit => vol.load_for(edit)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Work in the background has to go on before what is to be done can be.
+    fn go_on(&self, what: &str) -> Result<(), StandbyError> {
+        let pending = self.reclaiming();
+        self.cp_now()?;
+        match pending || self.reclaiming() {
+            true => Ok(()),
+            false => Err(StandbyError::Diverged(what.to_owned())),
+        }
+    }
+
+    fn prepare_snapshot(
+        &self,
+        vol: &LiveVolume,
+        edit: SnapshotEdit<'_>,
+    ) -> Result<(), StandbyError> {
+        let live = vol.live();
+        match edit {
+            SnapshotEdit::Made { .. } => {
+                while vol.splitting() {
+                    self.go_on("a snapshot of a clone that is being split")?;
+                }
+                if live.segments.sealed() >= SEALED_MOST {
+                    self.cp_now()?;
+                }
+            }
+            SnapshotEdit::Gone { id } => {
+                let needed = || {
+                    let snapshot = live.snaps.lock().get(id);
+                    snapshot.is_some_and(|s| s.clones > 0)
+                };
+                if needed() {
+                    self.cp_now()?;
+                }
+                while needed() {
+                    self.go_on("a snapshot is deleted that a clone depends on")?;
+                }
+            }
+            SnapshotEdit::Named { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Applies the entry at `at`, for which [`Engine::prepare_entry`] has just returned. It is durable when the log has
+    /// reached the LSN.
+    ///
+    /// # Errors
+    /// [`StandbyError`]; the engine is poisoned if the entry may have been applied by half.
+    pub fn apply_entry(
+        &self,
+        at: StreamPosition,
+        meta: &[u8],
+        pages: Vec<Frame>,
+    ) -> Result<Lsn, StandbyError> {
+        let before = self.core.log.position();
+        if (before.term, before.sequence + 1) != (at.term, at.sequence) {
+            return Err(StandbyError::Gap {
+                at: before,
+                got: at,
+            });
+        }
+        match parse(meta, pages.len())? {
+            Parsed::Change(id, change) => {
+                self.change_volume(id, change)?;
+                self.note_position(at).map_err(|stop| stop.refusal().into())
+            }
+            Parsed::Record(id, edits) => self.apply_record(at, meta, id, edits, pages),
+        }
+    }
+
+    fn apply_record(
+        &self,
+        at: StreamPosition,
+        meta: &[u8],
+        id: VolumeId,
+        edits: Vec<Edit<'_>>,
+        pages: Vec<Frame>,
+    ) -> Result<Lsn, StandbyError> {
+        let core = &self.core;
+        let table = self.cp.table();
+        let append = || {
+            let record = Edits::again(meta, &pages, at);
+            core.log.append(record).map_err(Stop::refusal)
+        };
+        let noted = |lsn| {
+            core.log.note_position(at);
+            core.schedule.note_change();
+            Ok(lsn)
+        };
+        match edits.first() {
+            // The primary's own business.
+            Some(Edit::Opened | Edit::Position(_)) => {
+                return self.note_position(at).map_err(|stop| stop.refusal().into());
+            }
+            Some(Edit::Client { number, record }) => {
+                let _pass = core.epoch_lock().enter();
+                return noted(core.clients.record(*number, *record, append)?);
+            }
+            Some(Edit::Snapshot(edit)) => {
+                let vol = table.get(id).ok_or_else(|| unknown(id))?;
+                return core.epoch_lock().exclusive(|| {
+                    let lsn = append()?;
+                    vol.replay_snapshot(vol.live(), *edit);
+                    noted(lsn)
+                });
+            }
+            _ => {}
+        }
+        let pass = core.epoch_lock().enter();
+        let (vol, lsn) = match (table.get(id), edits.first()) {
+            (Some(vol), _) => (vol, append()?),
+            (None, Some(Edit::VolumeMade { key, name })) => {
+                let lsn = append()?;
+                (table.add_empty(core, id, *key, name), lsn)
+            }
+            (None, _) => return Err(unknown(id)),
+        };
+        let pass = Entered::with(pass, &vol);
+        let mut pages = pages.into_iter();
+        for edit in edits {
+            match edit {
+                Edit::VolumeMade { .. } => {}
+                Edit::Call { ino, key, secs } => core.log.calls().push(DoneCall {
+                    key,
+                    volume: id,
+                    ino,
+                    secs,
+                }),
+                edit => vol
+                    .apply(&pass, edit, &mut pages)
+                    .map_err(|e| self.half(&e))?,
+            }
+        }
+        noted(lsn)
+    }
+
+    /// An entry is in the log and in memory by half.
+    fn half(&self, error: &StoreError) -> StandbyError {
+        let why = format!("an entry of the primary's stream cannot be applied: {error}");
+        self.core.agg.poison(&why);
+        StandbyError::Engine(FsError::ReadOnly)
+    }
+
+    /// Does to a volume what the primary did to its own; durable when this returns.
+    fn change_volume(&self, id: VolumeId, change: VolumeChange<'_>) -> Result<(), StandbyError> {
+        let Some(vol) = self.cp.table().get(id) else {
+            return match change {
+                // Done before a crash, or of a volume that is no more.
+                VolumeChange::Retired
+                | VolumeChange::Limit { .. }
+                | VolumeChange::Annotated { .. } => Ok(()),
+                _ => Err(unknown(id)),
+            };
+        };
+        match change {
+            VolumeChange::Retired => {
+                self.patiently("a volume is deleted", || self.retire_volume(vol.name()))?;
+            }
+            VolumeChange::Reverted { snapshot } => {
+                let revert = || self.revert(vol.name(), snapshot);
+                self.patiently("a volume is reverted", revert)?;
+            }
+            VolumeChange::Cloned {
+                number,
+                snapshot,
+                name,
+            } => {
+                let made = match self.cp.table().named(name) {
+                    Some(clone) => clone.id,
+                    None => {
+                        self.cp.table().begin_at(number.0);
+                        let clone = || self.clone_volume(vol.name(), snapshot, name);
+                        self.patiently("a volume is cloned", clone)?.id()
+                    }
+                };
+                if made != number {
+                    let what = format!("clone {name} has number {made}, not {number}");
+                    return Err(StandbyError::Diverged(what));
+                }
+            }
+            VolumeChange::Split => {
+                self.patiently("a clone is split", || self.split_clone(vol.name()))?;
+            }
+            VolumeChange::Limit { bytes } => self.set_limit(&vol, bytes),
+            VolumeChange::Annotated { text } => self.annotate(&vol, text)?,
+        }
+        Ok(self.cp_now()?)
+    }
+
+    /// Tries for as long as work in the background, which the primary has behind it, is in the way.
+    fn patiently<T>(
+        &self,
+        what: &str,
+        act: impl Fn() -> Result<T, FsError>,
+    ) -> Result<T, StandbyError> {
+        loop {
+            match act() {
+                Err(FsError::Busy) => self.go_on(what)?,
+                Err(e @ (FsError::ReadOnly | FsError::Io | FsError::Delay)) => return Err(e.into()),
+                Err(e) => return Err(StandbyError::Diverged(format!("{what}: {e}"))),
+                Ok(done) => return Ok(done),
+            }
+        }
+    }
+}
+
+fn unknown(id: VolumeId) -> StandbyError {
+    StandbyError::Diverged(format!("there is no volume {id}"))
+}
+
+impl LiveVolume {
+    /// Has in memory what applying the edit needs.
+    fn load_for(&self, edit: &Edit<'_>) -> Result<(), FsError> {
+        let (ino, source) = match edit {
+            Edit::Inode { ino, .. }
+            | Edit::Dead { ino }
+            | Edit::PutEntry { dir: ino, .. }
+            | Edit::DelEntry { dir: ino, .. }
+            | Edit::Symlink { ino, .. }
+            | Edit::Pages { ino, .. }
+            | Edit::Side { ino, .. }
+            | Edit::Punch { ino, .. }
+            | Edit::Cut { ino, .. } => (*ino, None),
+            Edit::Share { ino, source, .. } => (*ino, Some(source.0)),
+            _ => return Ok(()),
+        };
+        for ino in source.into_iter().chain([ino]) {
+            self.load_one(edit, ino)?;
+        }
+        Ok(())
+    }
+
+    fn load_one(&self, edit: &Edit<'_>, ino: Ino) -> Result<(), FsError> {
+        let mut cx = EngineContext::new(Time::EPOCH);
+        let inode = match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
+            Ok(inode) => inode,
+            // The entry makes it.
+            Err(FsError::Stale) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if let Edit::Cut { size, .. } = edit {
+            self.drive_blocking(&mut cx, |cx| {
+                self.cut_tail(cx, ino, &inode.state.read(), *size).map(drop)
+            })?;
+        }
+        Ok(())
+    }
+}

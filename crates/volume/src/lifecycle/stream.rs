@@ -1,0 +1,118 @@
+//! The primary's side of a mirror: the stream of an engine's changes ([`weir_store::log::stream`]).
+//!
+//! **What is in it.** Every record of the log as it is, and what the log does not have:
+//!
+//! - data written without stability, as it is written;
+//! - for data that went to a place of its own, the data in place of the place ([`crate::overlay::direct`]);
+//! - of a commit the attributes, the data having come before;
+//! - the end of inodes that were open without a name ([`crate::ops::pin`]);
+//! - what is done to volumes as a whole ([`crate::format::volume_change`]).
+//!
+//! Not in it: times of access, which are in memory only (a later record of the inode has them); what each side decides for
+//! itself (blocks, generations, checkpoints, jobs, snapshot reserves, hashes of contents); starts. What transfers bring to destinations of
+//! replication is not either, so an engine with such volumes has no stream, and while it has one none becomes one.
+//!
+//! **Where it begins.** All that was done before is not in it: the partner has to have it, what is in memory only included.
+
+use std::sync::Arc;
+
+use weir_store::log::stream::{ChangeStream, NotShipped, Sequence};
+
+use crate::format::catalog::StreamPosition;
+use crate::lifecycle::engine::Engine;
+use crate::types::{FsError, Stop};
+
+impl Engine {
+    /// From now on every change is an entry of a stream, and durable when the partner has acknowledged it as well. `at`: where
+    /// the partner is, in a term that is this engine's alone. `window`: bytes that unacknowledged entries may
+    /// take; operations wait when it is full ([`Backpressure::Mirror`](crate::Backpressure::Mirror)).
+    ///
+    /// # Errors
+    /// `Busy` if there is a stream already, or a volume is being reverted; `Invalid` for a position before the present one; `NotSupported` if a volume is the
+    /// destination of a replication.
+    pub fn begin_stream(
+        &self,
+        at: StreamPosition,
+        window: u32,
+    ) -> Result<Arc<ChangeStream>, FsError> {
+        let core = &self.core;
+        core.epoch_lock().exclusive(|| {
+            if at < core.log.position() {
+                return Err(FsError::Invalid);
+            }
+            for vol in self.cp.table().all() {
+                if vol.protected() {
+                    return Err(FsError::NotSupported);
+                }
+                vol.live().standing.free()?;
+            }
+            let stream = core.agg.log().attach(Sequence(at.sequence), window);
+            let stream = stream.ok_or(FsError::Busy)?;
+            core.log.note_position(at);
+            core.schedule.note_change();
+            Ok(stream)
+        })
+    }
+
+    /// Goes on without the partner, in a term that begins at `at`. That it is so is durable here before anything is that the
+    /// partner does not have. The caller has made sure, at the witness, that the partner does not take over.
+    ///
+    /// # Errors
+    /// `Invalid` for a position before the present one; `ReadOnly` or `Io`: the partner is still waited for.
+    pub fn go_alone(&self, at: StreamPosition) -> Result<(), FsError> {
+        let core = &self.core;
+        if at < core.log.position() {
+            return Err(FsError::Invalid);
+        }
+        let noted = self.note_position(at).map_err(Stop::refusal)?;
+        let written = core.agg.log().wait_written(noted);
+        written.map_err(|_| FsError::Io)?;
+        self.end_stream();
+        Ok(())
+    }
+
+    /// Ends the stream: from now on what this side has is durable. For one that stops; [`Engine::go_alone`] for one that goes on.
+    pub fn end_stream(&self) {
+        let core = &self.core;
+        core.epoch_lock().exclusive(|| {
+            let at = core.log.position();
+            core.agg.log().detach();
+            core.log.note_position(at);
+        });
+        core.schedule.notify();
+    }
+
+    /// The partner has everything up to `sequence` durable.
+    ///
+    /// # Errors
+    /// [`NotShipped`].
+    pub fn acknowledge(&self, stream: &ChangeStream, sequence: u64) -> Result<(), NotShipped> {
+        let log = self.core.agg.log();
+        log.acknowledge(stream, Sequence(sequence))?;
+        // Operations may wait for room in the window.
+        self.core.schedule.notify();
+        Ok(())
+    }
+
+    /// Waits until everything that has been done is durable at the partner, too, if there is one: for what is in no
+    /// record of the log.
+    ///
+    /// # Errors
+    /// `ReadOnly` if the aggregate is poisoned.
+    pub(crate) fn mirrored(&self) -> Result<(), FsError> {
+        let core = &self.core;
+        let Some(at) = core.agg.log().streamed() else {
+            return Ok(());
+        };
+        core.schedule.wait_acknowledged(at)
+    }
+
+    /// # Errors
+    /// `NotSupported` while there is a stream; the caller keeps one from beginning.
+    pub(crate) fn not_in_a_stream(&self) -> Result<(), FsError> {
+        match self.core.log.ships() {
+            true => Err(FsError::NotSupported),
+            false => Ok(()),
+        }
+    }
+}
