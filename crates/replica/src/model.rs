@@ -70,6 +70,15 @@ impl fmt::Display for Path {
 /// Identifies a volume among all volumes of all nodes: `weir_volume::Volume::uuid`.
 pub type VolumeUuid = [u8; 16];
 
+/// A file that a restore copies, by its paths from the roots of the two volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRestore {
+    /// In the snapshot.
+    pub source: String,
+    /// In the volume.
+    pub destination: String,
+}
+
 /// What the destination is, as against its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorState {

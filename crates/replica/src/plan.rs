@@ -277,6 +277,8 @@ mod tests {
                 .unwrap(),
             source_snapshot: None,
             throttle: None,
+            files: Vec::new(),
+            arrived: false,
             anew: false,
             serial: 100,
         }

@@ -48,6 +48,21 @@ pub enum Ask {
         /// The snapshot whose content is requested.
         snapshot: SnapshotIdentity,
     },
+    /// Send a file of a snapshot over this connection: after [`Told::File`], frames of
+    /// [`Kind::Records`](crate::wire::Kind::Records), each the offset of a piece (8 bytes, little-endian) and its bytes, and
+    /// then [`Told::FileEnd`].
+    File {
+        /// The source volume, on the node that is asked.
+        volume: Named,
+        /// The snapshot that has the file.
+        snapshot: SnapshotIdentity,
+        /// From the volume's root.
+        path: String,
+        /// The restore's throttle, KB/s.
+        throttle: Option<u64>,
+        /// Compress frames on the wire.
+        compress: bool,
+    },
     /// Send a snapshot over this connection.
     Send {
         /// The source volume, on the node that is asked.
@@ -65,6 +80,31 @@ pub enum Ask {
         /// Compress frames on the wire.
         compress: bool,
     },
+}
+
+/// What belongs to a file besides its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileHead {
+    /// Bytes.
+    pub size: u64,
+    /// The low 12 bits of the POSIX mode.
+    pub mode: u32,
+    /// The owner's user ID.
+    pub uid: u32,
+    /// Its group ID.
+    pub gid: u32,
+    /// Last access: seconds since 1970, and nanoseconds.
+    pub atime: (i64, u32),
+    /// Last change of the contents.
+    pub mtime: (i64, u32),
+    /// Creation.
+    pub btime: (i64, u32),
+    /// DOS attributes.
+    pub dos: u16,
+    /// Extended attributes: names and values.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The access control list, as the engine stores it.
+    pub acl: Option<Vec<u8>>,
 }
 
 /// A volume of the node that is asked.
@@ -89,6 +129,10 @@ pub enum Told {
     Done,
     /// The transfer's frames follow.
     Sending,
+    /// To [`Ask::File`]; the pieces of its contents that are not all zeroes follow.
+    File(Box<FileHead>),
+    /// They have been sent: SHA-256 of the size (8 bytes) and of each piece's offset (8 bytes) and bytes, little-endian.
+    FileEnd([u8; 32]),
     /// No, and asking again will not help.
     Refused(String),
     /// Not now; asking again later may help.

@@ -136,6 +136,8 @@ impl Story {
                 .unwrap(),
             source_snapshot: None,
             throttle: None,
+            files: Vec::new(),
+            arrived: false,
             anew: false,
             serial: self.serial,
         };

@@ -481,6 +481,8 @@ impl Story<'_> {
             policy: policy.ok_or("there is no such policy")?,
             source_snapshot: None,
             throttle: None,
+            files: Vec::new(),
+            arrived: false,
             anew: false,
             serial: 1,
         };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_ontap::Failure;
 use weir_replica::manager::Verb;
-use weir_replica::model::{MirrorState, Relationship};
+use weir_replica::model::{FileRestore, MirrorState, Relationship};
 
 use super::body::Fields;
 use super::listing::Listing;
@@ -123,7 +123,7 @@ pub fn list(a: &Asked<'_>, id: &str, transfer: Option<&str>) -> Answered<Reply> 
 }
 
 /// `files`: paths, with where they are to go in the volume, if that is elsewhere.
-fn files(fields: &mut Fields) -> Answered<Vec<String>> {
+fn files(fields: &mut Fields) -> Answered<Vec<FileRestore>> {
     let wrong = |v: &Value| Refusal::value("files", &v.to_string(), "a list of source_path");
     let list = match fields.take("files") {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -132,9 +132,13 @@ fn files(fields: &mut Fields) -> Answered<Vec<String>> {
     };
     let path = |file: &Value| {
         let source = file.get("source_path")?.as_str()?;
-        Some(match file.get("destination_path") {
-            None => source.to_owned(),
-            Some(destination) => format!("{source},@{}", destination.as_str()?),
+        let destination = match file.get("destination_path") {
+            None => source,
+            Some(destination) => destination.as_str()?,
+        };
+        Some(FileRestore {
+            source: source.to_owned(),
+            destination: destination.to_owned(),
         })
     };
     list.iter()

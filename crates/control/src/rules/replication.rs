@@ -43,19 +43,26 @@ pub fn change(
     Ok(edits)
 }
 
-/// Refuses a volume of this node that is not there any more, is being deleted, or is going back to a snapshot: what a
-/// transfer would come to need of it meanwhile, that would delete.
+/// Refuses a volume of this node that is not there any more, is being deleted or is offline, or is going back to a snapshot:
+/// what a transfer would come to need of it meanwhile, that would delete.
 fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
     if !path.cluster.is_empty() {
         return Ok(());
     }
-    match view.volume_at(path).ok().flatten().map(|v| v.state) {
-        None | Some(State::Deleting) => {}
-        Some(State::Restoring) => return Err(going_back(path)),
+    let volume = view.volume_at(path).ok().flatten();
+    match volume.map(|v| (v.state, v.assigned.offline)) {
+        None | Some((State::Deleting, _)) => {}
+        Some((State::Restoring, _)) => return Err(going_back(path)),
+        Some((_, true)) => return Err(Refused::new(Reason::State, offline(path))),
         Some(_) => return Ok(()),
     }
     let text = format!("Failed to find {end} volume \"{path}\": entry doesn't exist");
     Err(Refused::new(Reason::NotFound, text))
+}
+
+/// Why nothing is transferred from a volume that was taken out of service, or into it.
+pub fn offline(path: &Path) -> String {
+    format!("Volume \"{path}\" is offline.")
 }
 
 fn going_back(path: &Path) -> Refused {

@@ -1,7 +1,7 @@
 //! `snapmirror`: what changes relationships and moves data.
 
 use weir_replica::manager::{First, Verb};
-use weir_replica::model::Path;
+use weir_replica::model::{FileRestore, Path};
 
 use super::show::Answer;
 use super::{argument, failed, invalid, none, refused};
@@ -193,17 +193,17 @@ fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
 }
 
 /// `-file-list /a,/b,@/c`: where a name begins with `@` it is the new one of the path before it.
-fn files(parsed: &Parsed) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
+fn files(parsed: &Parsed) -> Vec<FileRestore> {
+    let mut all: Vec<FileRestore> = Vec::new();
     for part in parsed.get("file-list").unwrap_or_default().split(',') {
         let part = part.trim();
-        match (part.starts_with('@'), all.last_mut()) {
-            (true, Some(before)) => {
-                before.push(',');
-                before.push_str(part);
-            }
+        match (part.strip_prefix('@'), all.last_mut()) {
+            (Some(to), Some(before)) => before.destination = to.to_owned(),
             _ if part.is_empty() => {}
-            _ => all.push(part.to_owned()),
+            _ => all.push(FileRestore {
+                source: part.to_owned(),
+                destination: part.to_owned(),
+            }),
         }
     }
     all

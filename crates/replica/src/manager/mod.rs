@@ -28,7 +28,7 @@ mod transfers;
 mod verbs;
 
 use crate::model::{
-    ABORTED, Copied, Note, Path, Policy, PolicyKind, Rule, TransferKind, VolumeUuid,
+    ABORTED, Copied, FileRestore, Note, Path, Policy, PolicyKind, Rule, TransferKind, VolumeUuid,
 };
 use crate::retention::Held;
 use crate::schedule::Schedule;
@@ -186,8 +186,8 @@ pub enum Verb {
         source_snapshot: Option<String>,
         /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
-        /// Only these paths from the volume's root (`/a/b`), or `/a/b,@/c` as another name; empty is the whole volume.
-        files: Vec<String>,
+        /// Only these, into a volume that can be written to; empty is the whole volume.
+        files: Vec<FileRestore>,
     },
     /// Forget a destination, at the source.
     Release(Path),
@@ -410,6 +410,10 @@ pub struct Job {
     pub source_snapshot: Option<String>,
     /// KB/s; `None` is unlimited.
     pub throttle: Option<u64>,
+    /// Only these files, into a volume that can be written to; empty is the whole volume.
+    pub files: Vec<FileRestore>,
+    /// All that it copies is at the destination: [`Step::Arrived`].
+    pub arrived: bool,
     /// A checkpoint that there may be is not to be used.
     pub anew: bool,
     /// The request's number within the relationship: all its tries have it.

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Global, Use, uuid};
 use crate::model::{
-    ABORTED, Copied, LastTransfer, MirrorState, Note, Path, Policy, Relationship, SnapshotIdentity,
-    TransferKind, VolumeUuid, system_policies,
+    ABORTED, Copied, FileRestore, LastTransfer, MirrorState, Note, Path, Policy, Relationship,
+    SnapshotIdentity, TransferKind, VolumeUuid, system_policies,
 };
 use crate::schedule::{self, Schedule};
 
@@ -66,6 +66,9 @@ pub struct Entry {
     pub trouble: Option<String>,
     /// Made for a restore only: deleted when that has ended.
     pub restore: bool,
+    /// What such a restore copies; empty: the whole volume.
+    #[serde(default)]
+    pub files: Vec<FileRestore>,
     /// The next transfer discards its checkpoint.
     pub anew: bool,
     /// When the transfer that is being aborted has ended, the destination is broken off, or left at rest.
@@ -96,6 +99,9 @@ pub struct Pending {
     pub failures: u32,
     /// It is to end as soon as it can.
     pub aborting: bool,
+    /// All files of a restore have come: what is left is to rename them, which a crash must not have done twice.
+    #[serde(default)]
+    pub arrived: bool,
 }
 
 /// The throttle of one transfer.
@@ -186,7 +192,8 @@ impl Entry {
     /// Whether the destination is a copy of the source, or is becoming one.
     pub fn copies(&self) -> bool {
         let moves = |p: &Pending| matches!(p.work, Work::Transfer(_));
-        self.state != MirrorState::BrokenOff || self.pending.as_ref().is_some_and(moves)
+        let moving = self.files.is_empty() && self.pending.as_ref().is_some_and(moves);
+        self.state != MirrorState::BrokenOff || moving
     }
 
     /// Takes away a transfer that does not run. It was aborted, and is kept as `last`, where it can be queried.
@@ -259,6 +266,7 @@ impl Entry {
             begun: now,
             failures: 0,
             aborting: false,
+            arrived: false,
         });
     }
 }

@@ -29,6 +29,8 @@ pub enum Step {
     Withdrawn(String),
     /// A complete snapshot is what the relationship's destination is now.
     Snapshot(String, Copied),
+    /// All files that a relationship's restore copies are there, and are about to get their names.
+    Arrived(String),
     /// A job has ended.
     Ended {
         /// UUID of the relationship.
@@ -311,6 +313,8 @@ impl Manager {
             policy,
             source_snapshot: pending.source_snapshot.clone(),
             throttle,
+            files: entry.files.clone(),
+            arrived: pending.arrived,
             anew: entry.anew,
             serial: entry.transfers,
         };
@@ -448,6 +452,7 @@ impl Step {
                 !rows.named(relationship).is_some_and(|entry| entry.restore)
             }
             Step::Served { destination, .. } => destination.cluster.is_empty(),
+            Step::Arrived(_) => false,
             _ => true,
         }
     }
@@ -467,6 +472,7 @@ fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
     let copies = |e: &&Arc<Entry>| e.state == MirrorState::Snapmirrored && !e.quiesced;
     for entry in rows.entries(0).filter(copies) {
         let (Some(policy), Some(newest)) = (rows.policy(&entry.policy), &entry.newest) else {
+            // Nothing has come yet of which a snapshot could be made.
             continue;
         };
         for rule in policy.rules {
@@ -518,6 +524,14 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
                 next.put(entry);
             }
         }
+        Step::Arrived(uuid) => {
+            if let Some(mut entry) = entry(uuid)
+                && let Some(pending) = &mut entry.pending
+            {
+                pending.arrived = true;
+                next.put(entry);
+            }
+        }
         Step::Ended {
             relationship,
             transfer,
@@ -539,7 +553,7 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
                 entry.stop(now);
                 let (source, to) = (entry.source.clone(), entry.destination.clone());
                 if done && entry.restore {
-                    if last.is_some() {
+                    if last.is_some() && entry.files.is_empty() {
                         // It is known to have arrived before anyone can write to it: run again after a crash, the transfer
                         // would take that back.
                         entry.begin(Work::Break, None, None, now);

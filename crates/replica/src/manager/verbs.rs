@@ -1,6 +1,6 @@
 //! The users' commands, with the replies that ONTAP would give.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::rows::{Changes, Edit, Entry, Known, Relations, Work};
@@ -9,10 +9,15 @@ use super::{
     DEFAULT_POLICY, First, NO_ENTRIES, Preconditions, Reason, Refused, Side, TRIES, Verb, refuse,
     uuid,
 };
-use crate::model::{MirrorState, Path, TransferKind};
+use crate::model::{FileRestore, MirrorState, Path, TransferKind};
 use crate::retention::common;
 
 type Outcome = Result<(), Refused>;
+
+/// Files that one restore copies at most.
+const MAX_RESTORED_FILES: usize = 64;
+/// Most bytes of the path of such a file.
+const MAX_RESTORED_PATH: usize = 1024;
 
 /// A transfer that is requested.
 struct Wanted {
@@ -210,6 +215,12 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
         Verb::Break(destination) => {
             let mut entry = found(&next.rows, &destination)?;
             free(&entry)?;
+            if !entry.files.is_empty() {
+                // A restore of files that has failed has left nothing of them.
+                next.make(Edit::NoRelationship(destination));
+                next.make(Edit::NoDestination(entry.uuid));
+                return Ok(());
+            }
             match entry.state {
                 // A restore that has failed may have left it a copy.
                 MirrorState::Uninitialized if entry.restore => {}
@@ -236,16 +247,14 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             throttle,
             files,
         } => {
-            if !files.is_empty() {
-                return refuse(
-                    Reason::Unsupported,
-                    "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
-                );
-            }
+            sound_files(&files)?;
             let tried = next.rows.entry(&destination).filter(|e| e.restore);
             let mut entry = match tried {
                 // Another try of one that has failed.
-                Some(tried) if *preconditions.found.as_ref().unwrap_or(&source) == tried.source => {
+                Some(tried)
+                    if *preconditions.found.as_ref().unwrap_or(&source) == tried.source
+                        && tried.files.is_empty() == files.is_empty() =>
+                {
                     free(tried)?;
                     Entry::clone(tried)
                 }
@@ -253,12 +262,15 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             };
             let to = destination_side(&entry.destination, preconditions)?;
             let from = source_side(&entry, preconditions)?;
-            large_enough(from, to)?;
             let wanted = Wanted {
                 snapshot: source_snapshot,
                 throttle: Some(throttle),
             };
             has_snapshot(&entry, &wanted, from)?;
+            if !files.is_empty() {
+                return restore_files(next, entry, files, wanted, to, now);
+            }
+            large_enough(from, to)?;
             if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
                 return refuse(Reason::State, no_common(&entry));
             }
@@ -275,6 +287,65 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
         verb => return settings(next, verb, preconditions),
     }
     Ok(())
+}
+
+/// Begins the copying of single files into a volume that can be written to and stays so: it is no copy meanwhile.
+fn restore_files(
+    next: &mut Changes,
+    mut entry: Entry,
+    files: Vec<FileRestore>,
+    wanted: Wanted,
+    to: &Side,
+    now: i64,
+) -> Outcome {
+    if to.data_protection {
+        return refuse(
+            Reason::State,
+            format!(
+                "Destination volume \"{}\" must be a read-write volume.",
+                entry.destination
+            ),
+        );
+    }
+    (entry.restore, entry.state, entry.files) = (true, MirrorState::BrokenOff, files);
+    begin(&mut entry, TransferKind::Restore, wanted, now)?;
+    next.put(entry);
+    Ok(())
+}
+
+/// Paths from the root, none of them twice among the destinations.
+fn sound_files(files: &[FileRestore]) -> Outcome {
+    if files.len() > MAX_RESTORED_FILES {
+        return refuse(
+            Reason::Invalid,
+            format!("At most {MAX_RESTORED_FILES} files can be restored at a time."),
+        );
+    }
+    let sound = |path: &str| {
+        let mut names = path.split('/');
+        path.len() <= MAX_RESTORED_PATH
+            && names.next() == Some("")
+            && names.all(|name| !matches!(name, "" | "." | ".."))
+            && path != "/"
+            && !path.contains('\0')
+    };
+    let mut seen = BTreeSet::new();
+    for path in files
+        .iter()
+        .flat_map(|file| [&file.source, &file.destination])
+    {
+        if !sound(path) {
+            let text = format!("\"{path}\" is not the path of a file from the root of its volume.");
+            return refuse(Reason::Invalid, text);
+        }
+    }
+    match files.iter().find(|file| !seen.insert(&file.destination)) {
+        Some(twice) => refuse(
+            Reason::Invalid,
+            format!("\"{}\" is named twice.", twice.destination),
+        ),
+        None => Ok(()),
+    }
 }
 
 fn resync(
@@ -339,7 +410,7 @@ fn reverse(
 ) -> Outcome {
     let before = found(&next.rows, destination)?;
     free(&before)?;
-    if before.state != MirrorState::BrokenOff {
+    if before.restore || before.state != MirrorState::BrokenOff {
         return refuse(
             Reason::State,
             format!("Relationship with destination \"{destination}\" is not broken off."),
@@ -438,6 +509,7 @@ fn new_entry(
         newest: None,
         trouble: None,
         restore: false,
+        files: Vec::new(),
         anew: false,
         stopping: false,
         ending: false,

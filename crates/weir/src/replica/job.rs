@@ -8,6 +8,7 @@
 //!
 //! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
+use weir_control::rules::replication::offline;
 use weir_replica::manager::{
     Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task, looped,
 };
@@ -38,19 +40,19 @@ use super::{Moved, Replication, peers, serve};
 /// A handshake has to be over within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Between reports on progress.
-const REPORT_MS: u64 = 250;
+pub(super) const REPORT_MS: u64 = 250;
 /// A rate is the mean over about this.
 const RATE_MS: u64 = 3_000;
 /// Differing records of a snapshot that are hashed between two checks for an abort.
 const HASH_STEP: usize = 16_384;
 
-type Outcome<T> = Result<T, Failure>;
+pub(super) type Outcome<T> = Result<T, Failure>;
 
-fn lasting(why: impl ToString) -> Failure {
+pub(super) fn lasting(why: impl ToString) -> Failure {
     Failure::Final(why.to_string())
 }
 
-fn passing(why: impl ToString) -> Failure {
+pub(super) fn passing(why: impl ToString) -> Failure {
     Failure::Retry(why.to_string())
 }
 
@@ -107,6 +109,7 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
         job,
         key: named.key.to_string(),
         abort,
+        arrived: Cell::new(job.arrived),
     };
     match job.task {
         Task::Break => runtime.block_on(transfer.break_off()),
@@ -150,7 +153,7 @@ fn said(failure: Failure) -> String {
     }
 }
 
-fn of(path: &Path) -> Named {
+pub(super) fn of(path: &Path) -> Named {
     Named {
         vserver: path.vserver.clone(),
         volume: path.volume.clone(),
@@ -158,7 +161,7 @@ fn of(path: &Path) -> Named {
 }
 
 /// A connection to where a source is.
-async fn dial(service: &Arc<Replication>, source: &Path) -> Outcome<Link> {
+pub(super) async fn dial(service: &Arc<Replication>, source: &Path) -> Outcome<Link> {
     if !source.cluster.is_empty() {
         let outcome = dial_peer(service, &source.cluster).await;
         let seen = outcome.as_ref().map(|_| ()).map_err(|f| said(f.clone()));
@@ -225,11 +228,14 @@ fn tls_error(error: &std::io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref::<rustls::Error>()
 }
 
-struct Transfer<'t> {
-    service: &'t Arc<Replication>,
-    job: &'t Job,
-    key: String,
+pub(super) struct Transfer<'t> {
+    pub service: &'t Arc<Replication>,
+    pub job: &'t Job,
+    /// The destination's, in the engine.
+    pub key: String,
     abort: watch::Receiver<bool>,
+    /// Single files: all that are wanted have come.
+    pub arrived: Cell<bool>,
 }
 
 /// What was moved by the snapshots before the one that is being copied.
@@ -260,13 +266,31 @@ impl Transfer<'_> {
             let _ = abort.wait_for(|abort| *abort).await;
             tokio::time::sleep(FAREWELL).await;
         };
-        tokio::select! {
+        let (service, job) = (self.service, self.job);
+        let offline = async {
+            loop {
+                let both = [&job.destination, &job.source].into_iter();
+                if let Some(path) = both.into_iter().find(|path| service.is_offline(path)) {
+                    return lasting(offline(path));
+                }
+                tokio::time::sleep(Duration::from_millis(REPORT_MS)).await;
+            }
+        };
+        let single = !job.files.is_empty();
+        let outcome = tokio::select! {
+            biased;
             () = aborted => Err(Failure::Aborted),
-            outcome = self.transfer(kind) => outcome,
+            why = offline => Err(why),
+            outcome = self.files(), if single => outcome,
+            outcome = self.transfer(kind), if !single => outcome,
+        };
+        if single && outcome.is_err() {
+            self.drop_files();
         }
+        outcome
     }
 
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         self.service.event(self.job.id, event);
     }
 
@@ -280,7 +304,7 @@ impl Transfer<'_> {
         })
     }
 
-    async fn source(&self, link: &mut Link) -> Outcome<Volume> {
+    pub(super) async fn source(&self, link: &mut Link) -> Outcome<Volume> {
         let source = &self.job.source;
         match link.ask(&Ask::Volume(of(source))).await {
             Ok(Told::Volume(volume)) => Ok(*volume),

@@ -151,6 +151,19 @@ impl Link {
         }
     }
 
+    /// The next frame: its kind, its payload, and its bytes on the wire.
+    ///
+    /// # Errors
+    /// The connection is gone, or what came cannot be read.
+    pub async fn frame(&mut self) -> Result<(Kind, Vec<u8>, usize), LinkError> {
+        loop {
+            if let Some(frame) = self.incoming.frame()? {
+                return Ok((frame.kind, frame.payload.into_owned(), frame.wire));
+            }
+            self.fill().await?;
+        }
+    }
+
     /// Sends `answer` to the other side at once.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 //! No lock is held while the catalog, a volume or a peer is waited for.
 
 mod cluster;
+mod files;
 mod job;
 mod limiter;
 mod link;
@@ -406,6 +407,12 @@ impl Replication {
         }
     }
 
+    /// Whether a volume of this node was taken out of service. A peer says so itself of its own.
+    fn is_offline(&self, path: &Path) -> bool {
+        let volume = self.local(&path.vserver, &path.volume);
+        path.cluster.is_empty() && volume.is_ok_and(|volume| volume.assigned.offline)
+    }
+
     fn engine_volume(&self, key: &str) -> Result<Arc<weir_volume::Volume>, Refused> {
         let found = self.engine.volume(key);
         found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
@@ -526,6 +533,9 @@ impl Replication {
         let Ok(volume) = self.engine_volume(&named.key) else {
             return;
         };
+        if named.assigned.offline {
+            return;
+        }
         let of_rule = |volume: &weir_volume::Volume| {
             let mut all = volume.snapshots();
             all.retain(|s| s.label == rule.label);

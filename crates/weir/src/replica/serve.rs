@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_base::limits::replica::PEER_IDLE as IDLE;
 use weir_control::State;
+use weir_control::rules::replication::offline;
 use weir_replica::manager::{Reason, Step};
 use weir_replica::model::Path;
 use weir_replica::plan;
@@ -19,10 +20,10 @@ use weir_replica::transfer::{Phase, TransferError};
 use weir_replica::wire::{Message, Pace};
 use weir_volume::{FsError, SnapshotIdentity};
 
-use super::Replication;
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
+use super::{Replication, files};
 
 /// Fast enough to keep up with any network that is worth compressing for.
 const LEVEL: i32 = 1;
@@ -199,6 +200,28 @@ async fn answer(
                 }
             }
         }
+        Ask::File {
+            volume,
+            snapshot,
+            path,
+            throttle,
+            compress,
+        } => {
+            let found = match of(service, &volume) {
+                Ok((_, found)) => found,
+                Err(told) => return link.tell(&told).await,
+            };
+            let flow = service.outgoing.join(throttle);
+            let how = (&flow, compress.then_some(LEVEL));
+            let admitted = || {
+                let of = self::path(&volume);
+                match service.is_offline(&of) {
+                    true => Err(LinkError::Refused(offline(&of))),
+                    false => allowed(service, peer),
+                }
+            };
+            files::send(link, &found, (snapshot, &path), how, admitted).await
+        }
         Ask::Send {
             volume,
             relationship,
@@ -224,7 +247,7 @@ async fn answer(
             };
             link.tell(&Told::Sending).await?;
             let flow = service.outgoing.join(throttle);
-            send(service, peer, &flow, link, sender).await?;
+            send(service, peer, &flow, link, (sender, &volume)).await?;
             keep(service, peer, relationship, &volume, &destination, target);
             Ok(())
         }
@@ -267,6 +290,7 @@ fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volu
     let found = service.local(&named.vserver, &named.volume);
     let volume = found.map_err(|why| Told::Refused(why.text))?;
     match volume.state {
+        _ if volume.assigned.offline => Err(Told::Refused(offline(&path(named)))),
         State::Restoring => Err(Told::Later(format!(
             "{}:{} is being reverted to a snapshot",
             named.vserver, named.volume
@@ -288,7 +312,7 @@ async fn send(
     peer: Option<&Peer>,
     flow: &Flow,
     link: &mut Link,
-    mut sender: Sender,
+    (mut sender, volume): (Sender, &Named),
 ) -> Result<(), LinkError> {
     let failed = |error: TransferError| match error {
         TransferError::Wire(error) => LinkError::Wire(error),
@@ -327,6 +351,9 @@ async fn send(
         let now = service.nanos();
         if sender.progress().phase == Phase::Data && now.saturating_sub(looked) >= LOOK {
             looked = now;
+            if service.is_offline(&path(volume)) {
+                return Err(LinkError::Refused(offline(&path(volume))));
+            }
             let pace = match flow.bound() {
                 Bound::Free => Pace::Free,
                 Bound::Own => Pace::Relationship,

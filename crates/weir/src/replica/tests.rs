@@ -17,6 +17,7 @@ use super::*;
 use crate::backend::Node;
 
 mod claims;
+mod files;
 mod proof;
 mod relationships;
 mod rules;
@@ -346,6 +347,41 @@ fn a_transfer_outlives_the_server() {
     );
 }
 
+/// Neither a request begins a transfer from or into it, nor does one that runs go on.
+#[test]
+fn a_volume_that_is_offline_is_not_transferred() {
+    let (near, far) = (Station::new(26), Station::new(27));
+    pair(&near, &far);
+    near.put("a", "one", &noise(1, 2 << 20));
+    far.volume("c", true);
+    far.does(
+        "snapmirror create -source-path near://SVM/a -destination-path SVM:c -policy MirrorLatest",
+    );
+    for (of, volume) in [(&near, "a"), (&far, "c")] {
+        let why = format!("Volume \"SVM:{volume}\" is offline.");
+        let switch = |to: &str| of.does(&format!("volume {to} -vserver SVM -volume {volume}"));
+        // What has been sent would arrive all the same.
+        near.does("options -option-name replication.throttle.outgoing.max_kbs 64");
+        far.does("snapmirror initialize -destination-path SVM:c");
+        while far.relationship("SVM:c").status != Status::Transferring {
+            std::thread::yield_now();
+        }
+        switch("offline");
+        let error = || far.rests("SVM:c").last.unwrap().error.unwrap();
+        assert!(error().contains(&why), "{}", error());
+        let says = far.says("snapmirror initialize -destination-path SVM:c");
+        match volume {
+            // Of its own volume a node knows it before it begins.
+            "c" => assert!(says.contains(&why), "{says}"),
+            _ => assert!(error().contains(&why), "{}", error()),
+        }
+        switch("online");
+    }
+    near.does("options -option-name replication.throttle.outgoing.max_kbs unlimited");
+    far.does("snapmirror initialize -destination-path SVM:c");
+    far.succeeds("SVM:c");
+}
+
 /// A crash keeps from the row that a snapshot has come, and so does what ends a transfer behind it.
 #[test]
 fn rows_say_what_readers_see() {
@@ -411,6 +447,7 @@ fn a_loop_over_two_nodes_is_refused() {
         begun: 0,
         failures: 0,
         aborting: false,
+        arrived: false,
     });
     rows.apply(&weir_replica::manager::Edit::Relationship(Arc::new(entry)));
     let commands = manager.reconcile(&rows, far.service.now());

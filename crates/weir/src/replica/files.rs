@@ -1,0 +1,440 @@
+//! Single files of a snapshot, into a volume that can be written to (`snapmirror restore -file-list`).
+//!
+//! Nothing else of the volume changes. Each file is copied to a name of its own beside its target, and compared with the
+//! source by a hash of its contents. When all have come and are durable, which is written into the relationship's row,
+//! they are renamed over their targets. So a restore that fails, is aborted or is cut short by a crash has changed nothing,
+//! and one that was about to end is not done again over what users have written since: only names that are still there
+//! are renamed then.
+//!
+//! Contents are sent, and hashed, in pieces of [`PIECE`] bytes from the file's start; those that are all zeroes, as
+//! holes are, in neither.
+
+use std::sync::Arc;
+
+use ring::digest::{Context, SHA256};
+use weir_base::{Ino, Time};
+use weir_replica::manager::{Done, Event, Progress, Step};
+use weir_replica::model::FileRestore;
+use weir_replica::session::{Ask, FileHead, Told};
+use weir_replica::wire::{self, Kind};
+use weir_volume::{
+    CreateHow, EngineContext, FileKind, FsError, Seek, SetAttr, SetHow, SetTime, SnapshotIdentity,
+    Sought, Stability, Stop, Volume,
+};
+
+use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, of, passing};
+use super::limiter::Flow;
+use super::link::{Link, LinkError};
+
+/// Bytes of a file that are sent and hashed together.
+const PIECE: u64 = 64 << 10;
+/// What the names begin with under which files arrive.
+const ARRIVING: &str = ".weir-restore-";
+
+type Sum = [u8; 32];
+
+/// A volume, or a snapshot, and the time that changes of it are stamped with.
+#[derive(Clone, Copy)]
+struct Tree<'v> {
+    volume: &'v Arc<Volume>,
+    now: Time,
+}
+
+impl<'v> Tree<'v> {
+    fn of_snapshot(volume: &'v Arc<Volume>) -> Tree<'v> {
+        let now = Time::EPOCH;
+        Tree { volume, now }
+    }
+
+    fn run<T>(
+        self,
+        mut op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>,
+    ) -> Result<T, FsError> {
+        let mut cx = EngineContext::new(self.now);
+        self.volume
+            .drive_blocking(&mut cx, |cx| op(self.volume, cx))
+    }
+}
+
+/// The directory that a path leads to, and the last name of it. Symbolic links are not followed.
+fn parent<'p>(tree: Tree<'_>, path: &'p str) -> Result<(Ino, &'p [u8]), FsError> {
+    let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+    let mut at = tree.volume.root();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            return Ok((at, name.as_bytes()));
+        }
+        at = tree
+            .run(|volume, cx| volume.lookup(cx, at, name.as_bytes()))?
+            .ino;
+    }
+    Err(FsError::IsDir)
+}
+
+/// The file at a path.
+fn file(tree: Tree<'_>, path: &str) -> Result<Ino, FsError> {
+    let (dir, name) = parent(tree, path)?;
+    let found = tree.run(|volume, cx| volume.lookup(cx, dir, name))?;
+    match found.attr.kind {
+        FileKind::Regular => Ok(found.ino),
+        FileKind::Directory => Err(FsError::IsDir),
+        _ => Err(FsError::Invalid),
+    }
+}
+
+/// The next piece of a file that is not all zeroes, at or behind `at`, and where it begins.
+fn piece(tree: Tree<'_>, ino: Ino, at: u64) -> Result<Option<(u64, Vec<u8>)>, FsError> {
+    let mut at = at;
+    loop {
+        let from = match tree.run(|volume, cx| volume.seek(cx, ino, at, Seek::Data))? {
+            Sought::At(from) => at.max(from / PIECE * PIECE),
+            Sought::NotBefore(from) => {
+                at = from;
+                continue;
+            }
+            Sought::End(_) => return Ok(None),
+        };
+        let from = from / PIECE * PIECE;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < PIECE {
+            let (off, left) = (from + bytes.len() as u64, PIECE as usize - bytes.len());
+            let read = tree
+                .run(|volume, cx| volume.read(cx, ino, off, left))?
+                .to_vec();
+            if read.is_empty() {
+                break;
+            }
+            bytes.extend(read);
+        }
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(Some((from, bytes)));
+        }
+        at = from + PIECE;
+    }
+}
+
+/// Of what a file holds.
+struct Hash(Context);
+
+impl Hash {
+    fn new(size: u64) -> Hash {
+        let mut hash = Context::new(&SHA256);
+        hash.update(&size.to_le_bytes());
+        Hash(hash)
+    }
+
+    fn add(&mut self, at: u64, bytes: &[u8]) {
+        self.0.update(&at.to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn sum(self) -> Sum {
+        let mut sum = [0; 32];
+        sum.copy_from_slice(self.0.finish().as_ref());
+        sum
+    }
+}
+
+fn head(tree: Tree<'_>, ino: Ino) -> Result<FileHead, FsError> {
+    let attr = tree.run(|volume, cx| volume.getattr(cx, ino))?;
+    let names = tree.run(|volume, cx| volume.xattrs(cx, ino))?;
+    let each = names.into_iter().map(|name| {
+        let value = tree.run(|volume, cx| volume.xattr(cx, ino, &name))?;
+        Ok((name, value))
+    });
+    let pair = |time: Time| (time.secs, time.nanos);
+    Ok(FileHead {
+        size: attr.size,
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        atime: pair(attr.atime),
+        mtime: pair(attr.mtime),
+        btime: pair(attr.btime),
+        dos: attr.dos,
+        xattrs: each.collect::<Result<_, FsError>>()?,
+        acl: tree.run(|volume, cx| volume.acl(cx, ino))?,
+    })
+}
+
+/// Sends a file of a snapshot. `admitted`: whether the peer still may ask.
+pub async fn send(
+    link: &mut Link,
+    volume: &Arc<Volume>,
+    (snapshot, path): (SnapshotIdentity, &str),
+    (flow, level): (&Flow, Option<i32>),
+    admitted: impl Fn() -> Result<(), LinkError>,
+) -> Result<(), LinkError> {
+    let opened = volume.hold_identity(snapshot).and_then(|hold| {
+        let named = volume.snapshot_with(snapshot).ok_or(FsError::NotFound)?;
+        Ok((hold, volume.open_snapshot(&named.name)?))
+    });
+    let found = opened.and_then(|(hold, view)| {
+        let tree = Tree::of_snapshot(&view);
+        let ino = file(tree, path)?;
+        let head = head(tree, ino)?;
+        Ok((hold, view, ino, head))
+    });
+    let (_hold, view, ino, head) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            return link
+                .tell(&Told::Refused(format!("\"{path}\": {error}")))
+                .await;
+        }
+    };
+    let tree = Tree::of_snapshot(&view);
+    let mut hash = Hash::new(head.size);
+    link.tell(&Told::File(Box::new(head))).await?;
+    let failed = |error: FsError| LinkError::Later(error.to_string());
+    let mut at = 0;
+    while let Some((from, bytes)) = piece(tree, ino, at).map_err(failed)? {
+        admitted()?;
+        hash.add(from, &bytes);
+        at = from + bytes.len() as u64;
+        let begin = wire::begin_frame(&mut link.out);
+        link.out.extend(from.to_le_bytes());
+        link.out.extend(bytes);
+        let wire = wire::end_frame(&mut link.out, begin, Kind::Records, level)?;
+        flow.take(wire as u64).await;
+        link.flush().await?;
+    }
+    link.tell(&Told::FileEnd(hash.sum())).await
+}
+
+impl Transfer<'_> {
+    /// Copies single files. Their names change over at the end, all at once.
+    pub async fn files(&self) -> Outcome<Done> {
+        let (service, job) = (self.service, self.job);
+        let volume = service.engine_volume(&self.key).map_err(passing)?;
+        if volume.mirror().is_some() {
+            return Err(lasting(format!(
+                "Destination volume \"{}\" must be a read-write volume.",
+                job.destination
+            )));
+        }
+        let tree = self.tree(&volume);
+        if !self.arrived.get() {
+            self.fetch_all(tree).await?;
+            service.engine.cp_now().map_err(passing)?;
+            self.arrived.set(true);
+            service.happened(Step::Arrived(job.relationship.clone()));
+        }
+        self.tell(Event::Finalizing);
+        for (n, wanted) in job.files.iter().enumerate() {
+            let renamed = parent(tree, &wanted.destination).and_then(|(dir, name)| {
+                let from = self.arriving(n);
+                tree.run(|volume, cx| volume.rename(cx, dir, from.as_bytes(), dir, name))
+            });
+            match renamed {
+                Ok(done) => service.engine.wait_durable(done.lsn).map_err(passing)?,
+                // By a try that a crash has cut short.
+                Err(FsError::NotFound) if job.arrived => {}
+                Err(error) => {
+                    let path = &wanted.destination;
+                    return Err(lasting(format!(
+                        "File \"{path}\" cannot be replaced: {error}"
+                    )));
+                }
+            }
+        }
+        Ok(Done::default())
+    }
+
+    fn tree<'v>(&self, volume: &'v Arc<Volume>) -> Tree<'v> {
+        let now = self.service.clock.now();
+        Tree { volume, now }
+    }
+
+    /// Under which name a file arrives, in the directory of its target.
+    fn arriving(&self, n: usize) -> String {
+        format!("{ARRIVING}{}-{n}", self.job.relationship)
+    }
+
+    /// Takes away what has come of files, unless all have.
+    pub fn drop_files(&self) {
+        let Ok(volume) = self.service.engine_volume(&self.key) else {
+            return;
+        };
+        let tree = self.tree(&volume);
+        for (n, wanted) in self
+            .job
+            .files
+            .iter()
+            .enumerate()
+            .filter(|_| !self.arrived.get())
+        {
+            let gone = parent(tree, &wanted.destination).and_then(|(dir, _)| {
+                tree.run(|volume, cx| volume.remove(cx, dir, self.arriving(n).as_bytes()))
+            });
+            if let Err(error) = gone.map(drop).or_else(|error| match error {
+                FsError::NotFound => Ok(()),
+                error => Err(error),
+            }) {
+                tracing::warn!(%error, name = self.arriving(n), "part of a restored file stays");
+            }
+        }
+    }
+
+    async fn fetch_all(&self, tree: Tree<'_>) -> Outcome<()> {
+        let job = self.job;
+        let mut link = dial(self.service, &job.source).await?;
+        let source = self.source(&mut link).await?;
+        let wanted =
+            |s: &&weir_replica::plan::Snapshot| match (&job.source_snapshot, source.exported) {
+                (Some(name), _) => s.name == *name,
+                (None, Some(seen)) => s.id == seen,
+                (None, None) => true,
+            };
+        let snapshot = source.snapshots.iter().rev().find(wanted);
+        let snapshot = snapshot.ok_or_else(|| {
+            let name = job.source_snapshot.as_deref().unwrap_or("-");
+            lasting(format!(
+                "Snapshot copy \"{name}\" is not present on source volume \"{}\".",
+                job.source
+            ))
+        })?;
+        self.tell(Event::Chosen(snapshot.name.clone()));
+        self.tell(Event::Moving);
+        let mut progress = Progress::default();
+        for (n, wanted) in job.files.iter().enumerate() {
+            self.fetch(&mut link, tree, snapshot.id, (n, wanted), &mut progress)
+                .await?;
+        }
+        self.tell(Event::Progress(progress));
+        Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        link: &mut Link,
+        tree: Tree<'_>,
+        snapshot: SnapshotIdentity,
+        (n, wanted): (usize, &FileRestore),
+        progress: &mut Progress,
+    ) -> Outcome<()> {
+        let (service, job) = (self.service, self.job);
+        let ask = Ask::File {
+            volume: of(&job.source),
+            snapshot,
+            path: wanted.source.clone(),
+            throttle: job.throttle,
+            compress: job.policy.compression,
+        };
+        let Told::File(head) = link.ask(&ask).await? else {
+            return Err(passing("the source gave another answer"));
+        };
+        let at_destination = |error: FsError| match error {
+            FsError::NoSpace | FsError::Quota | FsError::Io | FsError::Delay => passing(error),
+            error => {
+                let path = &wanted.destination;
+                lasting(format!("File \"{path}\" cannot be made: {error}"))
+            }
+        };
+        let (dir, name) = parent(tree, &wanted.destination).map_err(at_destination)?;
+        match tree.run(|volume, cx| volume.lookup(cx, dir, name)) {
+            Ok(there) if there.attr.kind == FileKind::Directory => {
+                return Err(at_destination(FsError::IsDir));
+            }
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(at_destination(error)),
+        }
+        let arriving = self.arriving(n);
+        // Of a try before.
+        match tree.run(|volume, cx| volume.remove(cx, dir, arriving.as_bytes())) {
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(at_destination(error)),
+        }
+        let bare = SetAttr {
+            mode: Some(0),
+            ..SetAttr::default()
+        };
+        let made = tree.run(|volume, cx| {
+            volume.create(cx, dir, arriving.as_bytes(), CreateHow::Guarded, &bare)
+        });
+        let ino = made.map_err(at_destination)?.value.attr.ino;
+        let flow = service.incoming.join(None);
+        let mut reported = service.now().ms;
+        let said = loop {
+            let (kind, payload, wire) = link.frame().await?;
+            match (kind, payload.split_first_chunk()) {
+                (Kind::Records, Some((from, bytes))) => {
+                    let from = u64::from_le_bytes(*from);
+                    if from
+                        .checked_add(bytes.len() as u64)
+                        .is_none_or(|end| end > head.size)
+                    {
+                        return Err(passing("the source sent more than the file holds"));
+                    }
+                    let mut written = 0;
+                    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+                        let off = from + written as u64;
+                        let done = tree.run(|volume, cx| {
+                            volume.write(cx, ino, off, rest, Stability::Unstable)
+                        });
+                        written += done.map_err(at_destination)?.value.len;
+                    }
+                    progress.bytes += bytes.len() as u64;
+                    progress.wire_bytes += wire as u64;
+                    progress.moved = progress.wire_bytes;
+                    flow.take(wire as u64).await;
+                }
+                (Kind::Control, _) => match weir_replica::session::decode(&payload) {
+                    Ok(Told::FileEnd(sum)) => break sum,
+                    Ok(_) => return Err(passing("the source gave another answer")),
+                    Err(why) => return Err(passing(why)),
+                },
+                _ => return Err(passing("the source sent a frame out of turn")),
+            }
+            if service.now().ms >= reported + REPORT_MS {
+                reported = service.now().ms;
+                self.tell(Event::Progress(progress.clone()));
+            }
+        };
+        let sized = SetAttr {
+            size: Some(head.size),
+            ..SetAttr::default()
+        };
+        tree.run(|volume, cx| volume.setattr(cx, ino, &sized, None))
+            .map_err(at_destination)?;
+        let mut hash = Hash::new(head.size);
+        let mut at = 0;
+        while let Some((from, bytes)) = piece(tree, ino, at).map_err(at_destination)? {
+            hash.add(from, &bytes);
+            at = from + bytes.len() as u64;
+            // An abort gets its turn.
+            tokio::task::yield_now().await;
+        }
+        if hash.sum() != said {
+            tracing::error!(source = %job.source, path = wanted.source, "a restored file is not what its source is");
+            return Err(lasting(format!(
+                "File \"{}\" is not the same on {} and on {}. Nothing was changed.",
+                wanted.source, job.source, job.destination
+            )));
+        }
+        dress(tree, ino, &head).map_err(at_destination)
+    }
+}
+
+/// Gives a file what belongs to it besides its contents.
+fn dress(tree: Tree<'_>, ino: Ino, head: &FileHead) -> Result<(), FsError> {
+    for (name, value) in &head.xattrs {
+        tree.run(|volume, cx| volume.set_xattr(cx, ino, name, Some(value), SetHow::Either))?;
+    }
+    if let Some(acl) = &head.acl {
+        tree.run(|volume, cx| volume.set_acl(cx, ino, Some(acl)))?;
+    }
+    let time = |(secs, nanos)| Time { secs, nanos };
+    let set = SetAttr {
+        mode: Some(head.mode),
+        uid: Some(head.uid),
+        gid: Some(head.gid),
+        atime: SetTime::Client(time(head.atime)),
+        mtime: SetTime::Client(time(head.mtime)),
+        btime: Some(time(head.btime)),
+        dos: Some(head.dos),
+        ..SetAttr::default()
+    };
+    tree.run(|volume, cx| volume.setattr(cx, ino, &set, None))
+        .map(drop)
+}

@@ -1,0 +1,200 @@
+//! Restores of single files.
+
+use weir_volume::{SetHow, SetTime};
+
+use super::*;
+
+/// What a volume has now: names of its root, and a file's contents.
+fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
+    let stem = format!("look-{}", volume.snapshots().len());
+    volume
+        .snapshot_create(&stem, Time { secs: 3, nanos: 0 })
+        .unwrap();
+    let got = content(volume, &stem, name);
+    volume.snapshot_delete(&stem).unwrap();
+    got
+}
+
+fn names(volume: &Arc<Volume>) -> Vec<String> {
+    let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
+    let mut all: Vec<String> = Vec::new();
+    let limit = weir_volume::ReadDirLimit {
+        entries: 1000,
+        bytes: 1 << 20,
+        attrs: false,
+    };
+    let read = volume.drive_blocking(&mut cx, |cx| {
+        all.clear();
+        volume.readdir(cx, volume.root(), 2, limit, &mut |entry| {
+            all.push(String::from_utf8_lossy(entry.name).into_owned());
+            true
+        })
+    });
+    read.unwrap();
+    all.sort();
+    all
+}
+
+/// `a` at `near`, and its copy at `far`, of which files are restored.
+fn copied() -> (Station, Station) {
+    let (near, far) = (Station::new(40), Station::new(41));
+    pair(&near, &far);
+    near.put("a", "one", &noise(1, 300_000));
+    near.put("a", "two", &noise(2, 10_000));
+    near.put("a", "three", &noise(3, 10_000));
+    let a = near.engine_volume("a");
+    let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
+    let found = a.drive_blocking(&mut cx, |cx| a.lookup(cx, a.root(), b"one"));
+    let ino = found.unwrap().ino;
+    let set = SetAttr {
+        mode: Some(0o640),
+        uid: Some(7),
+        gid: Some(8),
+        // With a hole at its end.
+        size: Some(500_001),
+        mtime: SetTime::Client(Time { secs: 77, nanos: 5 }),
+        ..SetAttr::default()
+    };
+    a.drive_blocking(&mut cx, |cx| a.setattr(cx, ino, &set, None))
+        .unwrap();
+    a.drive_blocking(&mut cx, |cx| {
+        a.set_xattr(cx, ino, b"user.k", Some(b"v"), SetHow::Either)
+    })
+    .unwrap();
+    far.volume("copy", true);
+    far.does("snapmirror create -source-path near://SVM/a -destination-path SVM:copy -policy MirrorLatest");
+    far.does("snapmirror initialize -destination-path SVM:copy");
+    far.succeeds("SVM:copy");
+    (near, far)
+}
+
+fn restored(station: &Station, more: &str) -> Option<String> {
+    station.does(&format!(
+        "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a {more}"
+    ));
+    let path = Path::local("SVM", "a");
+    let mut manager = station.service.manager.lock();
+    loop {
+        let rows = station.service.rows();
+        match rows.entry(&path) {
+            None => return None,
+            Some(entry) if entry.pending.is_none() => return entry.last.clone()?.error,
+            Some(_) => {}
+        }
+        let changed = &station.service.changed;
+        changed.wait_for(&mut manager, Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn single_files_come_back_and_nothing_else_changes() {
+    let (near, _far) = copied();
+    let a = near.engine_volume("a");
+    let mut was = noise(1, 300_000);
+    was.resize(500_001, 0);
+    near.put("a", "one", &noise(11, 50_000));
+    near.put("a", "two", &noise(12, 20_000));
+    near.put("a", "three", &noise(13, 20_000));
+    assert_eq!(restored(&near, "-file-list /one,/two,@/was"), None);
+    assert_eq!(now(&a, "one").unwrap(), was);
+    assert_eq!(now(&a, "two").unwrap(), noise(12, 20_000));
+    assert_eq!(now(&a, "was").unwrap(), noise(2, 10_000));
+    assert_eq!(now(&a, "three").unwrap(), noise(13, 20_000));
+    assert_eq!(names(&a), ["one", "three", "two", "was"]);
+    assert!(a.mirror().is_none());
+    let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
+    let found = a.drive_blocking(&mut cx, |cx| a.lookup(cx, a.root(), b"one"));
+    let (ino, attr) = found.map(|found| (found.ino, found.attr)).unwrap();
+    let kept = (attr.mode, attr.uid, attr.gid, attr.mtime);
+    assert_eq!(kept, (0o640, 7, 8, Time { secs: 77, nanos: 5 }));
+    let value = a.drive_blocking(&mut cx, |cx| a.xattr(cx, ino, b"user.k"));
+    assert_eq!(value.unwrap(), b"v");
+    // Transfers from it go on as if nothing had been.
+    _far.does("snapmirror update -destination-path SVM:copy");
+    _far.succeeds("SVM:copy");
+}
+
+#[test]
+fn a_restore_of_files_that_fails_changes_nothing() {
+    let (near, far) = copied();
+    let a = near.engine_volume("a");
+    near.put("a", "one", &noise(11, 50_000));
+    let failed = restored(&near, "-file-list /one,/none");
+    assert!(failed.unwrap().contains("\"/none\""));
+    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
+    assert_eq!(names(&a), ["one", "three", "two"]);
+    let failed = restored(&near, "-file-list /one,@/no/such");
+    assert!(failed.unwrap().contains("/no/such"));
+    for (more, why) in [
+        ("-file-list one", "is not the path"),
+        ("-file-list /a/../b", "is not the path"),
+        ("-file-list /one,/two,@/one", "is named twice"),
+        ("-file-list /one -source-snapshot never", "is not present"),
+        ("", "already exists"),
+    ] {
+        let says = near.says(&format!(
+            "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a {more}"
+        ));
+        assert!(says.contains(why), "{more}: {says}");
+    }
+    near.does("snapmirror break -destination-path SVM:a");
+    assert_eq!(near.find("SVM:a"), None);
+    let says = far.says(
+        "snapmirror restore -source-path near://SVM/a -destination-path SVM:copy -file-list /one",
+    );
+    assert!(says.contains("already exists"), "{says}");
+    let says = near.says(
+        "snapmirror restore -source-path far://SVM/copy -destination-path SVM:b -file-list /one",
+    );
+    assert!(says.contains("must be a read-write volume"), "{says}");
+    // While it copies, the volume is nobody's copy, and an abort takes away what has come.
+    near.does("options -option-name replication.throttle.incoming.max_kbs 8");
+    near.does(
+        "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a -file-list /one",
+    );
+    while names(&a).len() == 3 {
+        std::thread::yield_now();
+    }
+    near.put("a", "two", &noise(22, 5_000));
+    near.does("snapmirror abort -destination-path SVM:a");
+    near.rests("SVM:a");
+    assert_eq!(names(&a), ["one", "three", "two"]);
+    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
+    near.does("options -option-name replication.throttle.incoming.max_kbs unlimited");
+    assert_eq!(restored(&near, "-file-list /one"), None);
+    assert_eq!(now(&a, "one").unwrap().len(), 500_001);
+}
+
+/// A crash behind the last rename has nothing copied again over what users have written since.
+#[test]
+fn files_that_had_come_are_not_copied_again() {
+    let (near, _far) = copied();
+    let a = near.engine_volume("a");
+    let wanted = |file: &str| weir_replica::model::FileRestore {
+        source: format!("/{file}"),
+        destination: format!("/{file}"),
+    };
+    let job = |arrived: bool| Job {
+        id: 1,
+        relationship: "r".to_owned(),
+        task: weir_replica::manager::Task::Transfer(TransferKind::Restore),
+        source: Path::parse("far://SVM/copy").unwrap(),
+        destination: Path::local("SVM", "a"),
+        policy: near.service.rows().policy("MirrorLatest").unwrap(),
+        source_snapshot: None,
+        throttle: None,
+        files: vec![wanted("one"), wanted("two")],
+        arrived,
+        anew: false,
+        serial: 1,
+    };
+    near.put("a", "one", &noise(11, 50_000));
+    near.put("a", "two", &noise(12, 50_000));
+    // The first has its name already, the second has not got it yet.
+    near.put("a", ".weir-restore-r-1", &noise(99, 1_000));
+    let (_abort, aborted) = watch::channel(false);
+    job::run(&near.service, &job(true), aborted).unwrap();
+    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
+    assert_eq!(now(&a, "two").unwrap(), noise(99, 1_000));
+    assert_eq!(names(&a), ["one", "three", "two"]);
+}
