@@ -311,6 +311,23 @@ Name             Vserver     Class        Wklds Throughput
 ---------------- ----------- ------------ ----- ------------
 g                SVM         user-defined 1     0-500IOPS,100MB/s
 """)
+        for what, figures in (("latency", r"\S+s +\S+s +\S+s"), ("performance", r"\d+ +\S+B/s +\S+s")):
+            shown = self.fine(f"qos statistics volume {what} show")
+            self.assertRegex(shown, rf"(?m)^-total- +- +{figures}$")
+            self.assertRegex(shown, rf"(?m)^lines-wid(\d+) +\1 +{figures}$")
+        self.assertRegex(self.fine("statistics volume show -volume lines"), r"(?m)lines")
+        self.assertRegex(self.fine("statistics show -object volume -instance lines -counter read_ops|avg_latency"), r"""\A
+Object: volume
+Instance: lines
+Elapsed-time: 1s
+Scope: SVM
+
+    Counter                                                     Value
+    -------------------------------- --------------------------------
+    avg_latency +\S+s
+    read_ops +\d+
+\Z""")
+        self.assertIn("invalid value", self.line("statistics show -object lun")[1])
         self.fine("qos policy-group modify -policy-group g -vserver SVM -max-throughput 50MB/s")
         limits = self.server.ask("GET", "/v1/projects/SVM/locations/local/volumes/lines")[1]["throughputStatus"]
         self.assertIn("QoS policy: 50 MiB/s", str(limits))

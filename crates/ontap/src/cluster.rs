@@ -4,6 +4,7 @@ use crate::storage::{
     Aggregate, Details, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
+use std::time::Duration;
 use weir_replica::manager::Verb;
 pub use weir_replica::manager::{Global, Reason};
 use weir_replica::model::{Path, Policy, Relationship};
@@ -251,6 +252,50 @@ pub struct Event {
     pub text: String,
 }
 
+/// Requests of one kind, over an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests a second.
+    pub ops: u64,
+    /// Bytes of data a second.
+    pub bytes: u64,
+    /// Mean latency in nanoseconds; 0 where there was no request.
+    pub nanos: u64,
+}
+
+/// What a volume has done in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Performance {
+    /// The volume.
+    pub path: Path,
+    /// The storage pool that it is in.
+    pub aggregate: String,
+    /// The engine's number of it.
+    pub id: u64,
+    /// Reads of data.
+    pub reads: Rate,
+    /// Writes of data.
+    pub writes: Rate,
+    /// All other requests.
+    pub others: Rate,
+    /// Nanoseconds that a request has waited for limits, in the mean over all.
+    pub waited: u64,
+}
+
+impl Default for Performance {
+    fn default() -> Performance {
+        Performance {
+            path: Path::local("", ""),
+            aggregate: String::new(),
+            id: 0,
+            reads: Rate::default(),
+            writes: Rate::default(),
+            others: Rate::default(),
+            waited: 0,
+        }
+    }
+}
+
 /// What is replicated, and what can be done about it.
 ///
 /// All of it may block on a disk or on a lock held for a short while, none of it on a transfer: a change that takes time
@@ -270,6 +315,11 @@ pub trait Cluster: Send + Sync {
     fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
         let all = self.relationships().into_iter();
         all.skip(skip).take(most).collect()
+    }
+    /// The relationship of this destination, which is here.
+    fn relationship(&self, destination: &Path) -> Option<Relationship> {
+        let mut all = self.relationships().into_iter();
+        all.find(|r| r.destination == *destination)
     }
     /// The relationship of this UUID, whose destination is here.
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
@@ -296,6 +346,8 @@ pub trait Cluster: Send + Sync {
     fn aggregates(&self) -> Vec<Aggregate>;
     /// Policies of a kind, ours and the users', by machine and name.
     fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy>;
+    /// What volumes do: blocks for as long as it is to be measured.
+    fn performance(&self, over: Duration) -> Vec<Performance>;
     /// Operations, newest first.
     fn jobs(&self) -> Vec<Job>;
     /// The newest entries of the audit log, so many at most.

@@ -5,6 +5,7 @@
 //! [`Script::running`], by one step whenever relationships are listed, which is what pollers do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use weir_replica::manager::{
     self, Changes, Command, Done, Edit, Entry, Event, Global, Manager, Now, Preconditions,
@@ -15,7 +16,8 @@ use weir_replica::retention::Held;
 use weir_replica::schedule::named;
 
 use crate::cluster::{
-    self as own, Change, Cluster, Failure, Job, NamedSchedule, Peer, Reason, Snapshot, Volume,
+    self as own, Change, Cluster, Failure, Job, NamedSchedule, Peer, Performance, Rate, Reason,
+    Snapshot, Volume,
 };
 use crate::storage::{Aggregate, Details, PolicyKind, Settings, StoragePolicy, Svm};
 
@@ -486,6 +488,25 @@ impl Cluster for Script {
 
     fn now(&self) -> i64 {
         NOW
+    }
+
+    /// The same of every volume, whatever the interval.
+    fn performance(&self, _: Duration) -> Vec<Performance> {
+        let rate = |ops, bytes, nanos| Rate { ops, bytes, nanos };
+        let volumes = self.volumes();
+        let each = volumes
+            .into_iter()
+            .zip(1..)
+            .map(|(volume, id)| Performance {
+                path: volume.path,
+                aggregate: volume.pool,
+                id,
+                reads: rate(300, 1_228_800, 608_000),
+                writes: rate(100, 409_600, 1_200_000),
+                others: rate(0, 0, 0),
+                waited: 256_000,
+            });
+        each.collect()
     }
 
     fn relationships(&self) -> Vec<Relationship> {

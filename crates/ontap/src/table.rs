@@ -18,6 +18,26 @@ pub struct Column {
     pub groups: bool,
 }
 
+impl Column {
+    /// A column with this heading and width.
+    pub const fn new(heading: &'static [&'static str], width: usize) -> Column {
+        Column {
+            heading,
+            width,
+            groups: false,
+        }
+    }
+
+    /// The same, where a value that repeats from the row above is left out.
+    pub const fn grouping(heading: &'static [&'static str], width: usize) -> Column {
+        Column {
+            heading,
+            width,
+            groups: true,
+        }
+    }
+}
+
 /// Starts of columns one blank apart.
 fn starts(widths: &[usize]) -> Vec<usize> {
     widths

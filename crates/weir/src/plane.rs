@@ -155,6 +155,8 @@ pub struct Parts<'a> {
     pub clock: Arc<dyn Clock>,
     /// Where NFS is served.
     pub nfs: SocketAddr,
+    /// What the data path counts.
+    pub counters: replica::Counters,
     /// Bytes that the device holds.
     pub device_bytes: u64,
     /// The metrics as text.
@@ -277,6 +279,7 @@ impl Plane {
             rng: Arc::new(SystemRng),
             name: os::host_name(),
             listener: peers,
+            counters: parts.counters.clone(),
         });
         match replication.context("replication") {
             // It waits for nothing else.

@@ -88,6 +88,7 @@ pub fn run(args: &Serve) -> Result<()> {
             clock: Arc::clone(&clock),
             nfs: address,
             device_bytes: storage.device_bytes(),
+            counters: storage.counters(),
             metrics: Arc::new(move || metrics.render() + &ill.render()),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();

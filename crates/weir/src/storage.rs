@@ -251,6 +251,14 @@ impl Storage {
         Arc::clone(&self.engine)
     }
 
+    /// What the data path counts.
+    pub fn counters(&self) -> crate::replica::Counters {
+        crate::replica::Counters {
+            stats: Arc::clone(&self.protocols.rpc.stats),
+            throttle: Arc::clone(&self.protocols.rpc.throttle),
+        }
+    }
+
     /// The node, for the control plane.
     pub fn node(&self) -> Arc<Node> {
         Arc::clone(&self.node)

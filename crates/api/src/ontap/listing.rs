@@ -125,6 +125,12 @@ impl Listing {
         Ok(out)
     }
 
+    /// The value that a field is queried for.
+    pub fn exactly(&self, name: &str) -> Option<&str> {
+        let query = self.queries.iter().find(|(n, _)| n == name);
+        query.map(|(_, wanted)| wanted.as_str())
+    }
+
     /// Takes a query out, for a field that is matched in another way.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.queries.iter().position(|(n, _)| n == name)?;

@@ -236,6 +236,21 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
             return Ok(listing.page(&a.here(), &["uuid"], records.collect()));
         }
     }
+    // Clients that look for one ask for it by what identifies it.
+    let one = match (listing.exactly("uuid"), listing.exactly("destination.path")) {
+        _ if sources || !announced(a).is_empty() => None,
+        (Some(id), _) => a.cluster.relationship_named(id),
+        (None, Some(path)) => {
+            let path = Path::parse(path);
+            path.and_then(|path| a.cluster.relationship(&path))
+        }
+        (None, None) => None,
+    };
+    if let Some(one) = one {
+        let (one, restore) = with_kind(one);
+        let records = vec![record(&one, now, restore)];
+        return Ok(listing.reply(&a.here(), &["uuid"], records));
+    }
     let all = match sources {
         true => a
             .cluster

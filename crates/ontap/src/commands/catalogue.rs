@@ -93,6 +93,13 @@ const GROUP: &[Parameter] = &[
     may("is-shared", "true|false"),
 ];
 
+const MEASURED: &[Parameter] = &[
+    may("vserver", "text"),
+    may("volume", "text"),
+    may("fields", "names"),
+    switch("instance"),
+];
+
 const RULE: &[Parameter] = &[
     may("vserver", "text"),
     must("policy", "text"),
@@ -265,6 +272,16 @@ pub const COMMANDS: &[Command] = &[
             may("fields", "names"),
             switch("instance"),
         ],
+    ),
+    command(
+        &["qos", "statistics", "volume", "latency", "show"],
+        "How long requests take, and wait for limits",
+        MEASURED,
+    ),
+    command(
+        &["qos", "statistics", "volume", "performance", "show"],
+        "Requests and bytes a second",
+        MEASURED,
     ),
     command(
         &["snapmirror", "abort"],
@@ -447,6 +464,21 @@ pub const COMMANDS: &[Command] = &[
         SNAPSHOT,
     ),
     command(&["snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(
+        &["statistics", "show"],
+        "Counters of volumes",
+        &[
+            may("object", "volume"),
+            may("instance", "text"),
+            may("counter", "text"),
+            may("vserver", "text"),
+        ],
+    ),
+    command(
+        &["statistics", "volume", "show"],
+        "What volumes do",
+        MEASURED,
+    ),
     command(
         &["storage", "aggregate", "show"],
         "Storage pools",

@@ -7,6 +7,7 @@ pub mod policy;
 mod relationships;
 mod show;
 mod snapshot;
+mod statistics;
 mod storage;
 mod verbs;
 pub mod volume;
@@ -100,6 +101,9 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["volume", "size"] => volume::resize(parsed, cluster),
         ["volume", "rename"] => volume::rename(parsed, cluster),
         ["df"] => storage::df(parsed, cluster),
+        ["qos", "statistics", "volume", what, "show"] => statistics::qos(what, parsed, cluster),
+        ["statistics", "show"] => statistics::counters(parsed, cluster),
+        ["statistics", "volume", "show"] => statistics::volumes(parsed, cluster),
         ["qos", "policy-group", verb] => storage::policy_group(verb, parsed, cluster),
         ["storage", "aggregate", "show"] => storage::aggregates(parsed, cluster),
         ["vserver", "show"] => storage::vservers(parsed, cluster),

@@ -16,16 +16,8 @@ pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failu
         Field::new("description", "Description", |s| s.about.clone()),
     ];
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Name"],
-            width: 12,
-            groups: false,
-        },
-        Column {
-            heading: &["Description"],
-            width: 50,
-            groups: false,
-        },
+        Column::new(&["Name"], 12),
+        Column::new(&["Description"], 50),
     ];
     show::print(FIELDS, parsed, cluster.schedules(), &["name"], |all| {
         let rows: Vec<Vec<String>> = all
@@ -131,21 +123,9 @@ pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> 
         }),
     ];
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Peer Cluster Name"],
-            width: 25,
-            groups: false,
-        },
-        Column {
-            heading: &["Remote Addresses"],
-            width: 26,
-            groups: false,
-        },
-        Column {
-            heading: &["Availability"],
-            width: 14,
-            groups: false,
-        },
+        Column::new(&["Peer Cluster Name"], 25),
+        Column::new(&["Remote Addresses"], 26),
+        Column::new(&["Availability"], 14),
     ];
     show::print(FIELDS, parsed, cluster.peers(), &["cluster"], |all| {
         let row = |p: &Peer| {

@@ -67,26 +67,10 @@ fn shown(option: &str, cluster: &dyn Cluster) -> String {
 
 fn table(options: &[&str], cluster: &dyn Cluster) -> String {
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &[],
-            width: 3,
-            groups: true,
-        },
-        Column {
-            heading: &[],
-            width: 33,
-            groups: false,
-        },
-        Column {
-            heading: &[],
-            width: 20,
-            groups: false,
-        },
-        Column {
-            heading: &[],
-            width: 20,
-            groups: false,
-        },
+        Column::grouping(&[], 3),
+        Column::new(&[], 33),
+        Column::new(&[], 20),
+        Column::new(&[], 20),
     ];
     let rows: Vec<Vec<String>> = options
         .iter()

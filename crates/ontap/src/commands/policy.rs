@@ -139,31 +139,11 @@ fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Vserver", "Name"],
-            width: 7,
-            groups: true,
-        },
-        Column {
-            heading: &["Policy", "Name"],
-            width: 18,
-            groups: false,
-        },
-        Column {
-            heading: &["Policy", "Type"],
-            width: 12,
-            groups: false,
-        },
-        Column {
-            heading: &["Number", "Of Rules"],
-            width: 8,
-            groups: false,
-        },
-        Column {
-            heading: &["Rules"],
-            width: 40,
-            groups: false,
-        },
+        Column::grouping(&["Vserver", "Name"], 7),
+        Column::new(&["Policy", "Name"], 18),
+        Column::new(&["Policy", "Type"], 12),
+        Column::new(&["Number", "Of Rules"], 8),
+        Column::new(&["Rules"], 40),
     ];
     let all = cluster
         .policies()

@@ -300,23 +300,15 @@ fn ratio(bytes: u64, wire: u64) -> String {
     }
 }
 
-const fn column(heading: &'static [&'static str], width: usize, groups: bool) -> Column {
-    Column {
-        heading,
-        width,
-        groups,
-    }
-}
-
 const SUMMARY: &[Column] = &[
-    column(&["Source", "Path"], 11, true),
-    column(&["", "Type"], 4, true),
-    column(&[" Destination", " Path"], 12, false),
-    column(&["Mirror", "State"], 7, false),
-    column(&["Relationship", "Status"], 14, false),
-    column(&["Total", "Progress"], 9, false),
-    column(&["", "Healthy"], 7, false),
-    column(&["Progress", "Last", "Updated"], 8, false),
+    Column::grouping(&["Source", "Path"], 11),
+    Column::grouping(&["", "Type"], 4),
+    Column::new(&[" Destination", " Path"], 12),
+    Column::new(&["Mirror", "State"], 7),
+    Column::new(&["Relationship", "Status"], 14),
+    Column::new(&["Total", "Progress"], 9),
+    Column::new(&["", "Healthy"], 7),
+    Column::new(&["Progress", "Last", "Updated"], 8),
 ];
 
 fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown> {
@@ -369,12 +361,12 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 /// `snapmirror list-destinations`: relationships whose source is here.
 pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        column(&["", "Source", "Path"], 11, true),
-        column(&["", "", "Type"], 5, true),
-        column(&["", "Destination", "Path"], 12, false),
-        column(&["", "", "Status"], 12, false),
-        column(&["Transfer", "Last", "Updated"], 14, false),
-        column(&["", "Relationship", "Id"], 36, false),
+        Column::grouping(&["", "Source", "Path"], 11),
+        Column::grouping(&["", "", "Type"], 5),
+        Column::new(&["", "Destination", "Path"], 12),
+        Column::new(&["", "", "Status"], 12),
+        Column::new(&["Transfer", "Last", "Updated"], 14),
+        Column::new(&["", "Relationship", "Id"], 36),
     ];
     show::print(
         FIELDS,

@@ -93,31 +93,11 @@ fn label(parsed: &Parsed) -> Option<Option<String>> {
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Vserver"],
-            width: 8,
-            groups: true,
-        },
-        Column {
-            heading: &["Volume"],
-            width: 8,
-            groups: true,
-        },
-        Column {
-            heading: &["Snapshot"],
-            width: 37,
-            groups: false,
-        },
-        Column {
-            heading: &["Size"],
-            width: 8,
-            groups: false,
-        },
-        Column {
-            heading: &["Label"],
-            width: 12,
-            groups: false,
-        },
+        Column::grouping(&["Vserver"], 8),
+        Column::grouping(&["Volume"], 8),
+        Column::new(&["Snapshot"], 37),
+        Column::new(&["Size"], 8),
+        Column::new(&["Label"], 12),
     ];
     show::print(
         FIELDS,

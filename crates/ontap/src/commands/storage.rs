@@ -11,15 +11,7 @@ use crate::storage::{
 use crate::table::{self, Column};
 use crate::value;
 
-const fn column(heading: &'static [&'static str], width: usize) -> Column {
-    Column {
-        heading,
-        width,
-        groups: false,
-    }
-}
-
-fn right(text: &str, width: usize) -> String {
+pub(super) fn right(text: &str, width: usize) -> String {
     format!("{text:>width$}")
 }
 
@@ -37,9 +29,9 @@ pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fa
         Field::new("eligibility", "Eligibility", |_| "true".to_owned()),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["Node"], 21),
-        column(&["Health"], 7),
-        column(&["Eligibility"], 12),
+        Column::new(&["Node"], 21),
+        Column::new(&["Health"], 7),
+        Column::new(&["Eligibility"], 12),
     ];
     show::print(FIELDS, parsed, vec![cluster.name()], &["node"], |all| {
         let on = || "true".to_owned();
@@ -79,13 +71,13 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
         }),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["", "Vserver"], 11),
-        column(&["", "Type"], 7),
-        column(&["", "Subtype"], 10),
-        column(&["Admin", "State"], 10),
-        column(&["Operational", "State"], 11),
-        column(&["Root", "Volume"], 10),
-        column(&["", "Aggregate"], 10),
+        Column::new(&["", "Vserver"], 11),
+        Column::new(&["", "Type"], 7),
+        Column::new(&["", "Subtype"], 10),
+        Column::new(&["Admin", "State"], 10),
+        Column::new(&["Operational", "State"], 11),
+        Column::new(&["Root", "Volume"], 10),
+        Column::new(&["", "Aggregate"], 10),
     ];
     show::print(FIELDS, parsed, cluster.svms(), &["vserver"], |all| {
         let row = |s: &Svm| {
@@ -136,14 +128,14 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
         Field::new("vserver", "Vserver", |p| p.aggregate.svm.clone()),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["Aggregate"], 9),
-        column(&["    Size"], 8),
-        column(&["Available"], 9),
-        column(&["Used%"], 5),
-        column(&["State"], 7),
-        column(&["#Vols"], 6),
-        column(&["Nodes"], 16),
-        column(&["RAID Status"], 12),
+        Column::new(&["Aggregate"], 9),
+        Column::new(&["    Size"], 8),
+        Column::new(&["Available"], 9),
+        Column::new(&["Used%"], 5),
+        Column::new(&["State"], 7),
+        Column::new(&["#Vols"], 6),
+        Column::new(&["Nodes"], 16),
+        Column::new(&["RAID Status"], 12),
     ];
     let node = cluster.name();
     let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
@@ -234,25 +226,18 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         all,
         &["vserver", "file-system-name"],
         |all| {
-            let heading: &[&'static str] = match readable {
+            let heading: &'static [&'static str] = match readable {
                 true => &["     total"],
                 false => &["    kbytes"],
             };
             let columns = [
-                column(&["Filesystem"], 20),
-                Column {
-                    heading: match readable {
-                        true => &["     total"],
-                        false => &["    kbytes"],
-                    },
-                    width: heading.first().map_or(10, |h| h.len()),
-                    groups: false,
-                },
-                column(&["      used"], 10),
-                column(&["     avail"], 10),
-                column(&["capacity"], 8),
-                column(&["Mounted on"], 24),
-                column(&["Vserver"], 8),
+                Column::new(&["Filesystem"], 20),
+                Column::new(heading, heading.first().map_or(10, |h| h.len())),
+                Column::new(&["      used"], 10),
+                Column::new(&["     avail"], 10),
+                Column::new(&["capacity"], 8),
+                Column::new(&["Mounted on"], 24),
+                Column::new(&["Vserver"], 8),
             ];
             let shown = |bytes| match readable {
                 true => value::size(bytes),
@@ -570,11 +555,11 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
         Field::new("is-shared", "Is Policy Shared", |_| "false".to_owned()),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["Name"], 16),
-        column(&["Vserver"], 11),
-        column(&["Class"], 12),
-        column(&["Wklds"], 5),
-        column(&["Throughput"], 12),
+        Column::new(&["Name"], 16),
+        Column::new(&["Vserver"], 11),
+        Column::new(&["Class"], 12),
+        Column::new(&["Wklds"], 5),
+        Column::new(&["Throughput"], 12),
     ];
     if parsed.get("is-shared") == Some("true") {
         let message =
@@ -653,11 +638,11 @@ pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Field::new("startdate", "Start Time", |j| value::timestamp(j.at)),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["", "Job ID"], 12),
-        column(&["", "Name"], 20),
-        column(&["Owning", "Vserver"], 10),
-        column(&["", "Node"], 14),
-        column(&["", "State"], 10),
+        Column::new(&["", "Job ID"], 12),
+        Column::new(&["", "Name"], 20),
+        Column::new(&["Owning", "Vserver"], 10),
+        Column::new(&["", "Node"], 14),
+        Column::new(&["", "State"], 10),
     ];
     show::print(FIELDS, parsed, cluster.jobs(), &["id"], |all| {
         let mut out = String::new();
@@ -692,10 +677,10 @@ pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
         Field::key("event", "Event", |e| e.text.clone()),
     ];
     const COLUMNS: &[Column] = &[
-        column(&["Time"], 19),
-        column(&["Node"], 16),
-        column(&["Severity"], 13),
-        column(&["Event"], 27),
+        Column::new(&["Time"], 19),
+        Column::new(&["Node"], 16),
+        Column::new(&["Severity"], 13),
+        Column::new(&["Event"], 27),
     ];
     let all = cluster.events(MOST)?;
     show::print(

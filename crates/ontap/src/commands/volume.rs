@@ -317,22 +317,15 @@ fn successful(what: &str, path: &Path) -> Answer {
 
 /// `volume show`, with queries and `-fields`.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const fn column(heading: &'static [&'static str], width: usize, groups: bool) -> Column {
-        Column {
-            heading,
-            width,
-            groups,
-        }
-    }
     const COLUMNS: &[Column] = &[
-        column(&["Vserver"], 9, false),
-        column(&["Volume"], 12, false),
-        column(&["Aggregate"], 12, false),
-        column(&["State"], 10, false),
-        column(&["Type"], 4, false),
-        column(&["      Size"], 10, false),
-        column(&[" Available"], 10, false),
-        column(&["Used%"], 5, false),
+        Column::new(&["Vserver"], 9),
+        Column::new(&["Volume"], 12),
+        Column::new(&["Aggregate"], 12),
+        Column::new(&["State"], 10),
+        Column::new(&["Type"], 4),
+        Column::new(&["      Size"], 10),
+        Column::new(&[" Available"], 10),
+        Column::new(&["Used%"], 5),
     ];
     show::print(
         VOLUMES,

@@ -538,6 +538,13 @@ impl Relations {
             .filter_map(|(_, to)| self.entry(to))
     }
 
+    /// At most `most` relationships in the order of their creation, behind the first `skip`: what is skipped is counted, and
+    /// not looked up.
+    pub fn page(&self, skip: usize, most: usize) -> impl Iterator<Item = &Arc<Entry>> {
+        let page = self.made.values().skip(skip).take(most);
+        page.filter_map(|to| self.entry(to))
+    }
+
     /// Relationships with pending work, and that work.
     pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
         let busy = self.busy.values().filter_map(|to| self.entry(to));

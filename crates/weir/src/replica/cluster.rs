@@ -14,7 +14,8 @@ use weir_control::{
     Refusal, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Reason, Snapshot, Volume,
+    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Performance, Reason,
+    Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{NO_ENTRIES, Preconditions, Refused, Verb};
@@ -495,8 +496,14 @@ impl Cluster for AsUser {
     fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
         let view = self.service.control.view();
         let manager = self.service.manager.lock();
-        let page = view.relations.entries(0).skip(skip).take(most);
+        let page = view.relations.page(skip, most);
         page.map(|entry| manager.shown(entry)).collect()
+    }
+
+    fn relationship(&self, destination: &Path) -> Option<Relationship> {
+        let view = self.service.control.view();
+        let entry = view.relations.entry(destination)?;
+        Some(self.service.manager.lock().shown(entry))
     }
 
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
@@ -545,6 +552,10 @@ impl Cluster for AsUser {
 
     fn svms(&self) -> Vec<Svm> {
         self.machines()
+    }
+
+    fn performance(&self, over: Duration) -> Vec<Performance> {
+        self.measured(over)
     }
 
     fn aggregates(&self) -> Vec<Aggregate> {

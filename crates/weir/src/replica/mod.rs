@@ -18,6 +18,7 @@ mod listen;
 mod metrics;
 mod peers;
 mod serve;
+mod statistics;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ use crate::state;
 pub use cluster::AsUser;
 use limiter::Limiter;
 use peers::Peers;
+pub use statistics::Counters;
 
 /// Where versions before the first release kept relationships and peers, in the data folder.
 const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
@@ -80,6 +82,8 @@ pub struct Parts {
     pub name: String,
     /// The socket on which peers connect, if peers are served.
     pub listener: Option<TcpListener>,
+    /// What the data path counts.
+    pub counters: Counters,
 }
 
 /// See the module's head.
@@ -102,6 +106,7 @@ pub struct Replication {
     name: String,
     node: [u8; 16],
     listening: Option<SocketAddr>,
+    counters: Counters,
     /// Bytes moved for each relationship since the start.
     moved: Mutex<HashMap<String, Arc<Moved>>>,
     stop: watch::Sender<bool>,
@@ -181,6 +186,7 @@ impl Replication {
             name: parts.name,
             node,
             listening,
+            counters: parts.counters,
             moved: Mutex::default(),
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),

@@ -503,6 +503,7 @@ fn a_data_folder_of_an_earlier_form_is_refused_by_name() {
             rng: Arc::clone(&service.rng),
             name: String::new(),
             listener: None,
+            counters: service.counters.clone(),
         });
         let why = started.err().unwrap().to_string();
         assert!(

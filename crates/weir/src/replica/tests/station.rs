@@ -70,6 +70,10 @@ impl Station {
             Arc::clone(&rng),
             rules,
         );
+        let counters = Counters {
+            stats: Arc::new(weir_vfs::stats::Stats::new(1)),
+            throttle: Arc::clone(&vfs.throttle),
+        };
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (begun, outcome) = mpsc::channel();
         let folder = data.path().to_owned();
@@ -96,6 +100,7 @@ impl Station {
                     rng,
                     name: format!("node{seed}"),
                     listener: Some(listener),
+                    counters,
                 };
                 begun.send(parts).unwrap();
                 // As a process that is killed leaves it.
