@@ -1,6 +1,7 @@
 """A Weir server of its own with SMB on a free port, and Samba's programs against it."""
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ class Server:
     """`weir serve` on ports of its own; its user is `mouse`."""
 
     def __init__(self, *options):
-        self.options = options
+        self.options = options if "--api" in options else ("--api", "off", *options)
         self.folder = tempfile.TemporaryDirectory(prefix="weir-smb-")
         self.top = Path(self.folder.name)
         self.data = self.top / "data"
@@ -40,7 +41,7 @@ class Server:
         with open(self.top / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--memory", "256M",
-                 "--no-rpcbind", "--api", "off", "--ready-file", ready, *self.options], stdout=log, stderr=log)
+                 "--no-rpcbind", "--ready-file", ready, *self.options], stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not (ready.exists() and "smb" in ready.read_text()):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -48,6 +49,8 @@ class Server:
             time.sleep(0.05)
         lines = dict(reversed(line.rsplit(" ", 1)) if " " in line else (line, "nfs")
                      for line in ready.read_text().splitlines())
+        found = re.search(r"API on (\S+)", self.log())
+        self.api = found and found[1]
         self.port = next(address for address, what in lines.items() if what == "smb").rsplit(":", 1)[1]
 
     def start_with_user(self):
@@ -87,9 +90,11 @@ class Server:
 
 
 class SmbTest(unittest.TestCase):
+    OPTIONS = ()
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server()
+        cls.server = Server(*cls.OPTIONS)
         cls.addClassCleanup(cls.server.close)
         cls.server.start_with_user()
 

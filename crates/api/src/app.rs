@@ -9,6 +9,7 @@ use crate::connections::Slot;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::handlers;
+use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
 use crate::route::{self, Action, Api, NoRoute, Route, Verb};
@@ -38,7 +39,7 @@ pub struct AppState(Arc<Inner>);
 
 struct Inner {
     control: Arc<Control>,
-    nfs: SocketAddr,
+    at: Mounts,
     metrics: Option<Metrics>,
     problems: Option<Problems>,
     ontap: Option<Arc<Surface>>,
@@ -46,13 +47,13 @@ struct Inner {
 }
 
 impl AppState {
-    /// Over a control plane. `nfs` is where clients mount from; if its address is unspecified (`0.0.0.0`), clients get
+    /// Over a control plane. `at` is where clients mount from; if its address is unspecified (`0.0.0.0`), clients get
     /// the address at which they reached this listener.
-    pub fn new(control: Arc<Control>, nfs: SocketAddr) -> AppState {
-        control.set_render(lro::render(nfs.port()));
+    pub fn new(control: Arc<Control>, at: Mounts) -> AppState {
+        control.set_render(lro::render(at.nfs.port(), at.smb));
         AppState(Arc::new(Inner {
             control,
-            nfs,
+            at,
             metrics: None,
             problems: None,
             ontap: None,
@@ -83,7 +84,7 @@ impl AppState {
         let old = &self.0;
         let mut inner = Inner {
             control: Arc::clone(&old.control),
-            nfs: old.nfs,
+            at: old.at,
             metrics: old.metrics.clone(),
             problems: old.problems.clone(),
             ontap: old.ontap.clone(),
@@ -102,7 +103,7 @@ impl AppState {
 impl std::fmt::Debug for AppState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AppState")
-            .field("nfs", &self.0.nfs)
+            .field("at", &self.0.at)
             .finish_non_exhaustive()
     }
 }
@@ -240,7 +241,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
         } else {
             (Bytes::new(), None)
         };
-        let nfs = mount_address(app.0.nfs, ends);
+        let at = mount_address(app.0.at, ends);
         let request = handlers::Asked {
             app,
             actor,
@@ -250,7 +251,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
             query,
             enums,
             body: bytes,
-            nfs,
+            at,
         };
         handlers::handle(request).await
     };
@@ -339,12 +340,15 @@ fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str
 }
 
 /// The address that clients are to mount from.
-fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
-    if !nfs.ip().is_unspecified() {
-        return nfs;
+fn mount_address(at: Mounts, ends: Option<Ends>) -> Mounts {
+    if !at.ip().is_unspecified() {
+        return at;
     }
     let ip = ends.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |e| e.local.ip());
-    SocketAddr::new(ip.to_canonical(), nfs.port())
+    Mounts {
+        nfs: SocketAddr::new(ip.to_canonical(), at.nfs.port()),
+        ..at
+    }
 }
 
 /// A request to ONTAP's interface; `path` is the part behind `api/`.

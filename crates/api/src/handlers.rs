@@ -7,6 +7,7 @@ use crate::fields::{check_id, required};
 use crate::json::{EnumsAs, Object, decode_body, encode};
 use crate::lro;
 use crate::mask::Mask;
+use crate::mount::Mounts;
 use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, name_of};
@@ -15,7 +16,6 @@ use crate::{filestore, netapp, replications, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_control::{
     Actor, Mutation, Name, Operation, Place, Resource, Snapshot, Status, Surface, Target, View,
@@ -44,7 +44,7 @@ pub struct Asked<'a> {
     /// The body; not parsed yet.
     pub body: Bytes,
     /// Where clients mount from.
-    pub nfs: SocketAddr,
+    pub at: Mounts,
 }
 
 /// Runs the request's action and returns the response's body.
@@ -126,8 +126,8 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
 }
 
 /// A resource as it is intended, in normal form, without figures that only the node knows.
-fn current(view: &View, target: &Target, nfs: SocketAddr) -> ApiResult<Object> {
-    lro::shown(view, target, nfs).ok_or_else(|| ApiError::not_found(&target.to_string()))
+fn current(view: &View, target: &Target, at: Mounts) -> ApiResult<Object> {
+    lro::shown(view, target, at).ok_or_else(|| ApiError::not_found(&target.to_string()))
 }
 
 impl Asked<'_> {
@@ -189,7 +189,7 @@ impl Asked<'_> {
     }
 
     fn operation(&self, op: &Operation) -> Value {
-        Value::Object(lro::operation(op, self.enums, self.nfs))
+        Value::Object(lro::operation(op, self.enums, self.at))
     }
 
     /// The operation that the path names. Those of the other API are not there.
@@ -213,7 +213,7 @@ impl Asked<'_> {
         let target = self.target(kind)?;
         let control = self.app.control();
         let view = control.view();
-        let mut object = current(&view, &target, self.nfs)?;
+        let mut object = current(&view, &target, self.at)?;
         match view.resource(&target) {
             Some(Resource::Volume(v)) => {
                 if v.pooled().is_some() {
@@ -266,11 +266,11 @@ impl Asked<'_> {
         let target = self.target(kind)?;
         let body = self.decode(kind.message())?;
         let mask = Mask::parse(kind.message(), self.query.get("updateMask"), &body)?;
-        let nfs = self.nfs;
+        let at = self.at;
         let of = target.clone();
         // A mask may name a part of a field; the rest of it is what it is when the change's turn comes.
         let make = move |view: &View| -> ApiResult<Mutation> {
-            let current = current(view, &of, nfs)?;
+            let current = current(view, &of, at)?;
             let changed = mask.apply(&current, &body);
             if changed.is_empty() && !mask.is_all() {
                 return Err(ApiError::field(
@@ -393,7 +393,7 @@ impl Asked<'_> {
             Kind::Instance => objects(q.page(
                 view.volumes(Surface::Filestore, &within).map(keyed),
                 |(k, _)| k,
-                |(_, v)| lro::volume(&view, v, None, self.nfs),
+                |(_, v)| lro::volume(&view, v, None, self.at),
             )),
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 self.snapshots(&q, &view, kind.surface()).await?
@@ -433,7 +433,7 @@ impl Asked<'_> {
         let page: Page<(String, &Arc<Volume>)> = q.page(
             all().map(keyed),
             |(k, _)| k,
-            |(_, v)| lro::volume(view, v, used.get(&v.id).copied(), self.nfs),
+            |(_, v)| lro::volume(view, v, used.get(&v.id).copied(), self.at),
         );
         if used.is_empty() {
             let shown: Vec<&Volume> = page.items.iter().map(|((_, v), _)| &***v).collect();
@@ -490,7 +490,7 @@ impl Asked<'_> {
         let (items, next) = objects(q.page(
             all.map(|o| (key(&o.name.place, &o.name.id), o)),
             |(k, _)| k,
-            |(_, o)| lro::operation(o, self.enums, self.nfs),
+            |(_, o)| lro::operation(o, self.enums, self.at),
         ));
         let items = items.into_iter().map(Value::Object).collect();
         Ok(listed("operations", items, next))
@@ -522,7 +522,7 @@ impl Asked<'_> {
             actor: self.actor.clone(),
             volume,
             enums: self.enums,
-            nfs: self.nfs,
+            at: self.at,
         }
     }
 

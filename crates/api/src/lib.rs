@@ -35,4 +35,5 @@ mod tls;
 pub use app::{AppState, Ends, Gate, Metrics, Problems, router};
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
+pub use mount::Mounts;
 pub use tls::Tls;

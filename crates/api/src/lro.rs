@@ -6,6 +6,7 @@
 use crate::error::ApiError;
 use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
+use crate::mount::Mounts;
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
 use crate::{filestore, netapp};
 use serde_json::{Value, json};
@@ -46,10 +47,14 @@ pub fn domain(surface: Surface) -> &'static str {
 }
 
 /// Renders the targets of operations as they end ([`weir_control::Render`]): a response is what there was when the operation
-/// ended, whatever has become of it since. `port` is NFS's.
-pub fn render(port: u16) -> Render {
+/// ended, whatever has become of it since. `nfs` and `smb` are the ports.
+pub fn render(nfs: u16, smb: Option<u16>) -> Render {
+    let at = Mounts {
+        nfs: SocketAddr::from((HERE, nfs)),
+        smb,
+    };
     Arc::new(move |view, target| {
-        let object = shown(view, target, SocketAddr::from((HERE, port)))?;
+        let object = shown(view, target, at)?;
         Some(Value::Object(object).to_string())
     })
 }
@@ -58,7 +63,7 @@ pub fn render(port: u16) -> Render {
 const HERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// An operation on the wire.
-pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
+pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
     let metadata_type = match op.surface() {
         Surface::Netapp => "type.googleapis.com/google.cloud.netapp.v1.OperationMetadata",
         Surface::Filestore => "type.googleapis.com/google.cloud.common.OperationMetadata",
@@ -92,7 +97,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
             // There is none for what went away in the moment in which the operation ended.
             let kept = op.response.as_deref();
             let kept = kept.and_then(|text| serde_json::from_str::<Object>(text).ok());
-            let response = kept.map_or_else(empty, |kept| response(&op.target(), kept, enums, nfs));
+            let response = kept.map_or_else(empty, |kept| response(&op.target(), kept, enums, at));
             out.insert("response".to_owned(), response);
         }
     }
@@ -105,21 +110,21 @@ fn empty() -> Value {
     json!({"@type": "type.googleapis.com/google.protobuf.Empty"})
 }
 
-/// A resource in normal form, as it is intended, without figures that only the node knows. `nfs` is where clients mount
+/// A resource in normal form, as it is intended, without figures that only the node knows. `at` is where clients mount
 /// from. `None`: it is not there, or not the catalog's.
-pub fn shown(view: &View, target: &Target, nfs: SocketAddr) -> Option<Object> {
+pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
-        Resource::Volume(v) => volume(view, &v, None, nfs),
+        Resource::Volume(v) => volume(view, &v, None, at),
         Resource::Snapshot(s) => snapshot(&s, None),
     })
 }
 
 /// A volume in its surface's normal form. `used` is in bytes.
-pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Object {
+pub fn volume(view: &View, v: &Volume, used: Option<u64>, at: Mounts) -> Object {
     match &v.presentation {
-        Presentation::Netapp(pooled) => netapp::volume(view, v, pooled, used, nfs),
-        Presentation::Filestore(tiered) => filestore::instance(view, v, tiered, nfs.ip()),
+        Presentation::Netapp(pooled) => netapp::volume(view, v, pooled, used, at),
+        Presentation::Filestore(tiered) => filestore::instance(view, v, tiered, at.ip()),
     }
 }
 
@@ -144,10 +149,10 @@ fn message(target: &Target) -> &'static Message {
     }
 }
 
-fn response(target: &Target, mut kept: Object, enums: EnumsAs, nfs: SocketAddr) -> Value {
+fn response(target: &Target, mut kept: Object, enums: EnumsAs, at: Mounts) -> Value {
     for field in ["mountOptions", "networks"] {
         if let Some(value) = kept.get_mut(field) {
-            readdress(value, nfs);
+            readdress(value, at);
         }
     }
     let message = message(target);
@@ -160,13 +165,13 @@ fn response(target: &Target, mut kept: Object, enums: EnumsAs, nfs: SocketAddr) 
 }
 
 /// Puts an address in the place of [`HERE`].
-fn readdress(value: &mut Value, nfs: SocketAddr) {
+fn readdress(value: &mut Value, at: Mounts) {
     let here = HERE.to_string();
     match value {
-        Value::String(s) if *s == here => *s = nfs.ip().to_string(),
-        Value::String(s) => *s = s.replace(&here, &crate::mount::host(nfs.ip())),
-        Value::Array(all) => all.iter_mut().for_each(|v| readdress(v, nfs)),
-        Value::Object(o) => o.values_mut().for_each(|v| readdress(v, nfs)),
+        Value::String(s) if *s == here => *s = at.ip().to_string(),
+        Value::String(s) => *s = s.replace(&here, &crate::mount::host(at.ip())),
+        Value::Array(all) => all.iter_mut().for_each(|v| readdress(v, at)),
+        Value::Object(o) => o.values_mut().for_each(|v| readdress(v, at)),
         _ => {}
     }
 }

@@ -7,8 +7,26 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use weir_control::{Protocol, Volume};
 
+/// Where clients mount from.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounts {
+    /// The address of all protocols, and NFS's port.
+    pub nfs: SocketAddr,
+    /// SMB's port; `None`: it is not served.
+    pub smb: Option<u16>,
+}
+
+impl Mounts {
+    /// The address.
+    pub fn ip(&self) -> IpAddr {
+        self.nfs.ip()
+    }
+}
+
 /// NFS's registered port: with another one, the mount line has to name it, as there is no portmapper to ask.
 const NFS_PORT: u16 = 2049;
+/// SMB's.
+const SMB_PORT: u16 = 445;
 
 /// An address as it is written before the colon of an export.
 pub fn host(ip: IpAddr) -> String {
@@ -18,22 +36,45 @@ pub fn host(ip: IpAddr) -> String {
     }
 }
 
-/// `mountOptions` of a volume: of the protocols that are served, whatever the volume was made with.
-pub fn options(v: &Volume, nfs: SocketAddr) -> Value {
-    let ip = host(nfs.ip());
+/// `mountOptions` of a volume: of its protocols that are served.
+pub fn options(v: &Volume, at: Mounts) -> Value {
+    let address = at.ip();
+    let ip = host(address);
     let path = v.path();
-    let served = |p: &&Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
-    let served = v.protocols.iter().filter(served);
-    let all = served.map(|p| {
-        json!({
-            "export": format!("/{path}"),
-            "exportFull": format!("{ip}:/{path}"),
-            "protocol": p.as_str(),
-            "ipAddress": nfs.ip().to_string(),
-            "instructions": command(*p, &ip, nfs.port(), path, &v.share_name),
-        })
+    let all = v.protocols.iter().filter_map(|protocol| {
+        let (export, full, instructions) = match (protocol, v.smb_share(), at.smb) {
+            (Protocol::Nfsv3 | Protocol::Nfsv4, ..) => (
+                format!("/{path}"),
+                format!("{ip}:/{path}"),
+                command(*protocol, &ip, at.nfs.port(), path, &v.share_name),
+            ),
+            (Protocol::Smb, Some(share), Some(port)) => (
+                format!("\\{share}"),
+                format!("\\\\{address}\\{share}"),
+                smb_commands(&address.to_string(), port, share),
+            ),
+            (Protocol::Smb, ..) => return None,
+        };
+        Some(json!({
+            "export": export,
+            "exportFull": full,
+            "protocol": protocol.as_str(),
+            "ipAddress": address.to_string(),
+            "instructions": instructions,
+        }))
     });
     Value::Array(all.collect())
+}
+
+/// For Linux, and for Windows (of which 11 24H2 and later take another port than 445).
+fn smb_commands(ip: &str, port: u16, share: &str) -> String {
+    let (linux, windows) = match port {
+        SMB_PORT => (String::new(), String::new()),
+        port => (format!(",port={port}"), format!(" /tcpport:{port}")),
+    };
+    format!(
+        "sudo mkdir -p /mnt/{share}\nsudo mount -t cifs -o vers=3.1.1{linux},username=USER //{ip}/{share} /mnt/{share}\nnet use Z: \\\\{ip}\\{share} /user:USER{windows}"
+    )
 }
 
 fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> String {
@@ -51,6 +92,22 @@ fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_port_than_the_usual_one_is_said() {
+        let usual = smb_commands("10.0.0.1", SMB_PORT, "share");
+        assert!(!usual.contains("port"), "{usual}");
+        assert!(
+            usual.ends_with("net use Z: \\\\10.0.0.1\\share /user:USER"),
+            "{usual}"
+        );
+        let other = smb_commands("10.0.0.1", 4450, "share");
+        assert!(
+            other.contains("vers=3.1.1,port=4450,username=USER //10.0.0.1/share"),
+            "{other}"
+        );
+        assert!(other.ends_with("/tcpport:4450"), "{other}");
+    }
 
     /// The rows of the tuning documents that are about mounting (document, key, value), as the line for clients has
     /// them.

@@ -3,14 +3,13 @@
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, Said, is_set, not_here, required};
 use crate::json::{Object, abbreviate};
-use crate::mount;
+use crate::mount::{self, Mounts};
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use weir_control::{
     AccessType, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot, NewVolume,
-    Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, Snapshot, SnapshotChange,
-    SnapshotName, SquashMode, View, Volume, VolumeChange,
+    Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, SecurityStyle, Share,
+    SmbSetting, Snapshot, SnapshotChange, SnapshotName, SquashMode, View, Volume, VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -66,18 +65,8 @@ fn check_pool(f: &Fields) -> ApiResult<()> {
     )
 }
 
-/// The same for a volume. An SMB setting is one of a protocol that is not served, and so on.
+/// The same for a volume.
 fn check_volume(f: &Fields) -> ApiResult<()> {
-    f.refuse(
-        "smbSettings",
-        is_set,
-        "SMB is not served by this version; leave it out",
-    )?;
-    f.refuse(
-        "securityStyle",
-        |v| v == "NTFS",
-        "it is of SMB, which is not served by this version; leave it out, or say UNIX",
-    )?;
     f.refuse(
         "multipleEndpoints",
         is_set,
@@ -173,14 +162,8 @@ pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
     })
 }
 
-/// A volume on the wire. `used` is in bytes; `nfs` is where it can be mounted from.
-pub fn volume(
-    view: &View,
-    v: &Volume,
-    pooled: &Pooled,
-    used: Option<u64>,
-    nfs: SocketAddr,
-) -> Object {
+/// A volume on the wire. `used` is in bytes; `at` is where it can be mounted from.
+pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>, at: Mounts) -> Object {
     let pool = view.pool_of(v);
     let mut m = Made::over(&v.extra);
     m.set("name", v.name.to_string())
@@ -224,6 +207,11 @@ pub fn volume(
     }
     let protocols: Vec<&str> = v.protocols.iter().map(|p| p.as_str()).collect();
     m.set("protocols", json!(protocols));
+    if !v.smb.settings.is_empty() {
+        let settings: Vec<&str> = v.smb.settings.iter().map(|s| s.as_str()).collect();
+        m.set("smbSettings", json!(settings));
+    }
+    m.set("securityStyle", v.smb.style.map(SecurityStyle::as_str));
     if let Some(rules) = &v.export_rules {
         let rules: Vec<Value> = rules.iter().map(rule).collect();
         // An empty policy admits no client; that it is there has to be seen.
@@ -239,7 +227,7 @@ pub fn volume(
             }),
         );
     }
-    m.set("mountOptions", mount::options(v, nfs));
+    m.set("mountOptions", mount::options(v, at));
     m.done(&schema::VOLUME)
 }
 
@@ -347,6 +335,11 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
         protocols: required(protocols(&mut f)?.value(), "protocols")?,
         export_rules: rules(&mut f)?.value(),
+        smb: Share {
+            name: None,
+            settings: smb_settings(&mut f)?.value().unwrap_or_default(),
+            style: f.one_of("securityStyle", SecurityStyle::from_name)?.value(),
+        },
         unix_permissions: unix_permissions.value(),
         // Absent is false in the JSON mapping; gcloud says true where its user says nothing.
         snapshot_directory: Some(f.flag("snapshotDirectory").value().unwrap_or(false)),
@@ -393,6 +386,7 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
         throughput_mibps: f.rate("throughputMibps")?.kept("throughputMibps")?,
         protocols: protocols(&mut f)?.kept("protocols")?,
         export_rules: rules(&mut f)?.or_default(),
+        smb_settings: smb_settings(&mut f)?.or_default(),
         unix_permissions: unix_permissions.kept("unixPermissions")?,
         snapshot_directory: f.flag("snapshotDirectory").or_default(),
         snap_reserve: f.rate("snapReserve")?.or_default(),
@@ -499,6 +493,19 @@ fn protocols(f: &mut Fields) -> ApiResult<Said<Vec<Protocol>>> {
         out.push(Protocol::from_name(name).ok_or_else(|| not_here("protocols", name))?);
     }
     Ok(Said::Set(out))
+}
+
+fn smb_settings(f: &mut Fields) -> ApiResult<Said<Vec<SmbSetting>>> {
+    let list = match f.take("smbSettings") {
+        Said::Nothing => return Ok(Said::Nothing),
+        Said::Set(Value::Array(list)) => list,
+        _ => return Ok(Said::Clear),
+    };
+    let each = list.iter().map(|setting| {
+        let name = setting.as_str().unwrap_or_default();
+        SmbSetting::from_name(name).ok_or_else(|| not_here("smbSettings", name))
+    });
+    Ok(Said::Set(each.collect::<ApiResult<_>>()?))
 }
 
 fn restricted(f: &mut Fields) -> Said<bool> {

@@ -4,7 +4,6 @@
 //! labelled is kept in the relationship's row, so that there is one record of it and not two that could disagree.
 //! A relationship that was made in ONTAP's words has none of this and is shown under its destination's name.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::fields::{Fields, check_id, required};
 use crate::json::{EnumsAs, Object, abbreviate};
 use crate::lro;
 use crate::mask::Mask;
+use crate::mount::Mounts;
 use crate::netapp;
 use crate::ontap::time;
 use crate::schema::netapp::REPLICATION;
@@ -112,7 +112,7 @@ pub struct Asked<'a> {
     /// How enums are to be written.
     pub enums: EnumsAs,
     /// Where clients mount from.
-    pub nfs: SocketAddr,
+    pub at: Mounts,
 }
 
 /// A replication, as it is seen from one of its volumes.
@@ -319,7 +319,7 @@ impl Asked<'_> {
         let control = self.app.control();
         let recorded = control.record(name, verb, outcome, response, &self.actor);
         let operation = recorded.await.map_err(ApiError::refused)?;
-        Ok(lro::operation(&operation, self.enums, self.nfs))
+        Ok(lro::operation(&operation, self.enums, self.at))
     }
 
     async fn done(&self, verb: ReplicationVerb, id: &str) -> ApiResult<Value> {
@@ -370,7 +370,7 @@ impl Asked<'_> {
         };
         let target = f.take("destinationVolumeParameters").value();
         let target = required(target, "destinationVolumeParameters")?;
-        let current = lro::volume(&view, source, None, self.nfs);
+        let current = lro::volume(&view, source, None, self.at);
         let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
         let mut made = netapp::new_volume(&destination.place, new)?;
         made.protection = true;

@@ -51,9 +51,9 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         ("storagePools", "type", json!("UNIFIED")),
         ("storagePools", "mode", json!("ONTAP")),
         ("storagePools", "scaleType", json!("SCALE_TYPE_SCALEOUT")),
-        ("volumes", "protocols", json!(["NFSV3", "SMB"])),
-        ("volumes", "protocols", json!(["SMB"])),
-        ("volumes", "smbSettings", json!(["ENCRYPT_DATA"])),
+        ("volumes", "protocols", json!(["NFSV3", "ISCSI"])),
+        // Not a volume of SMB.
+        ("volumes", "smbSettings", json!(["BROWSABLE"])),
         ("volumes", "securityStyle", json!("NTFS")),
         ("volumes", "multipleEndpoints", json!(true)),
         ("volumes", "tieringPolicy", json!({"tierAction": "ENABLED"})),
@@ -75,7 +75,7 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         assert_eq!(status, 400, "{collection}.{field}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap();
         let word = match field {
-            "protocols" => "NFSV3",
+            "protocols" => "ISCSI",
             field => field,
         };
         assert!(message.contains(word), "{collection}.{field}: {message}");
@@ -90,8 +90,8 @@ async fn what_nobody_would_keep_is_refused_by_name() {
             json!({"allowAutoTiering": true}),
         ),
         (
-            "volumes/v?updateMask=protocols",
-            json!({"protocols": ["SMB"]}),
+            "volumes/v?updateMask=smbSettings",
+            json!({"smbSettings": ["NON_BROWSABLE"]}),
         ),
         (
             "volumes/v?updateMask=tieringPolicy",
@@ -103,6 +103,62 @@ async fn what_nobody_would_keep_is_refused_by_name() {
             .await;
         assert_eq!(status, 400, "{path}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn volumes_of_smb_are_made_changed_and_mounted() {
+    let api = Api::new().await;
+    let pool = format!("{PLACE}/storagePools?storagePoolId=p");
+    api.done("POST", &pool, plain("storagePools")).await;
+    for (id, protocols, mounts) in [
+        ("win", json!(["SMB"]), vec!["SMB"]),
+        (
+            "both",
+            json!(["NFSV3", "NFSV4", "SMB"]),
+            vec!["NFSV3", "NFSV4", "SMB"],
+        ),
+    ] {
+        let more = json!({"protocols": protocols, "shareName": id, "securityStyle": "UNIX",
+                          "smbSettings": ["BROWSABLE", "OPLOCKS", "ACCESS_BASED_ENUMERATION"]});
+        let path = format!("{PLACE}/volumes?volumeId={id}");
+        let made = api.done("POST", &path, with("volumes", &more)).await;
+        for field in ["protocols", "smbSettings", "securityStyle"] {
+            assert_eq!(made[field], more[field], "{field}");
+        }
+        let lines = made["mountOptions"].as_array().unwrap();
+        let shown: Vec<_> = lines.iter().map(|line| line["protocol"].clone()).collect();
+        assert_eq!(json!(shown), json!(mounts));
+        let line = lines.last().unwrap();
+        assert_eq!(line["exportFull"], json!(format!("\\\\10.1.2.3\\{id}")));
+        assert!(
+            line["instructions"]
+                .as_str()
+                .unwrap()
+                .contains("mount -t cifs"),
+            "{line}"
+        );
+    }
+    // A share is of one volume, in any case of its letters.
+    let path = format!("{PLACE}/volumes?volumeId=other");
+    let taken = with(
+        "volumes",
+        &json!({"protocols": ["SMB"], "shareName": "WIN"}),
+    );
+    let (status, answer) = api.ask("POST", &path, taken.to_string()).await;
+    assert_eq!(status, 409, "{answer}");
+    let (status, answer) = api
+        .ask(
+            "PATCH",
+            &format!("{PLACE}/volumes/both?updateMask=smbSettings,protocols"),
+            json!({"protocols": ["NFSV3"]}).to_string(),
+        )
+        .await;
+    assert_eq!(status, 200, "{answer}");
+    let got = api.ok("GET", &format!("{PLACE}/volumes/both"), "").await;
+    assert_eq!(
+        (&got["smbSettings"], &got["protocols"]),
+        (&Value::Null, &json!(["NFSV3"]))
+    );
 }
 
 #[tokio::test]

@@ -60,6 +60,10 @@ pub fn help(volume: &Value) -> Option<String> {
         let version = match field("protocol").as_str() {
             "NFSV3" => NFS3,
             "NFSV4" => NFS4,
+            "SMB" => {
+                smb(&mut out, &field("instructions"));
+                continue;
+            }
             _ => continue,
         };
         let mut mount = format!("{},{TUNED}", version.options);
@@ -87,6 +91,16 @@ pub fn help(volume: &Value) -> Option<String> {
         ));
     }
     (!out.is_empty()).then_some(out)
+}
+
+/// SMB's lines are the server's: a user has to be named, and no setting of the kernel matters.
+fn smb(out: &mut String, instructions: &str) {
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out.push_str("# SMB; the last line is for Windows (weir users create USER makes a user)\n");
+    out.push_str(instructions);
+    out.push('\n');
 }
 
 /// Options about ports (and the lock protocol) that the server's own instructions have: it may

@@ -171,6 +171,17 @@ pub struct ExportRule {
     pub anon_gid: u32,
 }
 
+/// What a volume is to clients of SMB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareSpec {
+    /// The share's name; no other volume has it in any case.
+    pub name: String,
+    /// Whether it is listed.
+    pub browsable: bool,
+    /// Whether listings leave out what the user may not read.
+    pub access_based: bool,
+}
+
 /// How a volume is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
@@ -181,8 +192,10 @@ pub struct ExportSpec {
     /// In order. Empty: no client may use it. `None`: the volume has no policy of its own, and the node's default
     /// counts (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
-    /// The protocols that it is served over.
+    /// The versions of NFS that it is served over.
     pub protocols: Protocols,
+    /// What it is to clients of SMB, whom the node's default admits whatever `rules` say; `None`: it is no share.
+    pub share: Option<ShareSpec>,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
 }

@@ -103,8 +103,62 @@ wire_enum! {
         Nfsv3 = 1 "NFSV3",
         /// NFS version 4.1 (RFC 8881).
         Nfsv4 = 2 "NFSV4",
-        /// SMB, which is refused: this version serves NFS alone.
+        /// SMB 2.1 to 3.1.1 (MS-SMB2).
         Smb = 3 "SMB",
+    }
+}
+
+wire_enum! {
+    /// Settings of a volume's share over SMB, by NetApp's names.
+    SmbSetting {
+        /// Only clients that encrypt may use it.
+        EncryptData = 1 "ENCRYPT_DATA",
+        /// It is listed. So is every share that is not `NonBrowsable`.
+        Browsable = 2 "BROWSABLE",
+        /// Clients may have changes of directories reported. Every share's may.
+        ChangeNotify = 3 "CHANGE_NOTIFY",
+        /// It is not listed, but found by its name.
+        NonBrowsable = 4 "NON_BROWSABLE",
+        /// Clients may cache. Every share's may.
+        Oplocks = 5 "OPLOCKS",
+        /// The directory of snapshots is listed in its root.
+        ShowSnapshot = 6 "SHOW_SNAPSHOT",
+        /// Snapshots are shown as previous versions of files. Every share's are.
+        ShowPreviousVersions = 7 "SHOW_PREVIOUS_VERSIONS",
+        /// Listings leave out what the user may not read.
+        AccessBasedEnumeration = 8 "ACCESS_BASED_ENUMERATION",
+        /// What clients have open outlives the server.
+        ContinuouslyAvailable = 9 "CONTINUOUSLY_AVAILABLE",
+    }
+}
+
+wire_enum! {
+    /// Whose permissions a volume has.
+    SecurityStyle {
+        /// Those of Windows: only clients of SMB set them.
+        Ntfs = 1 "NTFS",
+        /// Those of UNIX: modes and the lists of NFSv4.
+        Unix = 2 "UNIX",
+    }
+}
+
+/// What a volume is to clients of SMB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Its name, where that is another one than the volume's `share_name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Arc<str>>,
+    /// Settings, as sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SmbSetting>,
+    /// Whose permissions it has, as sent. Not given: those of UNIX.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub style: Option<SecurityStyle>,
+}
+
+impl Share {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Share::default()
     }
 }
 
@@ -306,6 +360,9 @@ pub struct Volume {
     pub protocols: Vec<Protocol>,
     /// Export policy; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
+    /// What it is to clients of SMB, if it has that protocol.
+    #[serde(default, skip_serializing_if = "Share::is_default")]
+    pub smb: Share,
     /// Permission bits of the root, 0 ..= 0o7777.
     pub unix_permissions: u32,
     /// Whether clients see `.snapshot`.
@@ -339,6 +396,12 @@ impl Volume {
     /// The canonical export path, without its leading slash.
     pub fn path(&self) -> &Arc<str> {
         self.paths.first().unwrap_or(&self.share_name)
+    }
+
+    /// The name of its share over SMB; `None`: it has not that protocol.
+    pub fn smb_share(&self) -> Option<&Arc<str>> {
+        let smb = self.protocols.contains(&Protocol::Smb);
+        smb.then(|| self.smb.name.as_ref().unwrap_or(&self.share_name))
     }
 
     /// Its part of a pool, if it has one.

@@ -4,7 +4,8 @@
 
 use crate::assigned::Assign;
 use crate::model::{
-    ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role,
+    ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role, Share,
+    SmbSetting,
 };
 use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
@@ -68,6 +69,8 @@ pub struct NewVolume {
     pub protocols: Vec<Protocol>,
     /// Export policy; without one the server's default for volumes counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
+    /// What it is to clients of SMB.
+    pub smb: Share,
     /// Permission bits of the root; 0o755 unless given.
     pub unix_permissions: Option<u32>,
     /// Whether clients see `.snapshot`; they do unless given.
@@ -109,6 +112,10 @@ pub struct VolumeChange {
     pub protocols: Option<Vec<Protocol>>,
     /// The whole policy anew.
     pub export_rules: Option<Vec<ExportRule>>,
+    /// Settings of its share over SMB; `None`: unchanged.
+    pub smb_settings: Option<Vec<SmbSetting>>,
+    /// The name of its share over SMB; `None`: unchanged.
+    pub smb_name: Option<String>,
     /// Permission bits of the root.
     pub unix_permissions: Option<u32>,
     /// Whether clients see `.snapshot`.

@@ -15,7 +15,7 @@ use crate::model::{Pool, State, Volume};
 use crate::name::{Name, Surface, VolumeName};
 use crate::record::Record;
 use crate::refusal::{Refusal, Status};
-use crate::rules::{exports, plan};
+use crate::rules::{exports, plan, smb};
 use crate::store::{Changed, Store};
 use crate::view::View;
 use std::collections::HashMap;
@@ -192,6 +192,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         paths: slashed(&volume.paths),
         rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
         protocols: exports::spoken(&volume.protocols),
+        share: smb::share(volume),
         snapshot_directory: volume.snapshot_directory,
     };
     Some(Seen {

@@ -10,7 +10,7 @@ use crate::backend::{VolumeState, is_keyed};
 use crate::catalog::Catalog;
 use crate::first;
 use crate::jobs::JobContext;
-use crate::model::{Pool, Presentation, QosType, Volume};
+use crate::model::{Pool, Presentation, Protocol, QosType, Volume};
 use crate::name::{Name, Place, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
@@ -214,6 +214,8 @@ fn put(
             .to_owned(),
         ..first::volume(name, lost.id, gib, tx.now)
     };
+    // Nobody is to use it yet, and export rules do not speak of users of SMB.
+    made.protocols.retain(|protocol| *protocol != Protocol::Smb);
     if made.tiered().is_some() {
         // It has NFSv3 then, and the record does not say what it had.
         made.protocols.clear();

@@ -185,6 +185,13 @@ pub enum Change {
     },
     /// `volume clone split start`
     VolumeSplit(Path),
+    /// `vserver cifs share create` and `delete`
+    Share {
+        /// The volume, on this node.
+        volume: Path,
+        /// The name of its share from now on; `None`: it is none any more.
+        name: Option<String>,
+    },
 }
 
 impl From<Verb> for Change {
@@ -220,6 +227,36 @@ pub struct Peer {
     pub available: Option<bool>,
     /// Why it is not.
     pub reason: Option<String>,
+}
+
+/// A volume as a share of SMB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its volume.
+    pub volume: Path,
+    /// Its name, found in any case.
+    pub name: String,
+    /// Where it leads: the volume's junction.
+    pub path: String,
+    /// ONTAP's names of what it has: `browsable`, `oplocks`, …
+    pub properties: Vec<&'static str>,
+}
+
+/// A user's session over SMB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmbSession {
+    /// Its number.
+    pub id: u64,
+    /// The user.
+    pub user: String,
+    /// The client's address.
+    pub client: String,
+    /// The dialect: `SMB3_1`.
+    pub dialect: &'static str,
+    /// Files, directories and pipes that it has open.
+    pub opens: usize,
+    /// Shares that it is connected to.
+    pub shares: Vec<String>,
 }
 
 /// An operation of the control plane.
@@ -365,6 +402,10 @@ pub trait Cluster: Send + Sync {
     fn fingerprint(&self) -> String;
     /// Where this node listens for peers, `host:port`; `None` where it does not.
     fn peer_address(&self) -> Option<String>;
+    /// Shares of SMB, by machine and name.
+    fn shares(&self) -> Vec<Share>;
+    /// Sessions over SMB, by number.
+    fn smb_sessions(&self) -> Vec<SmbSession>;
     /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as the relationship's
     /// [`weir_replica::model::Transfer`] (or, when it has ended already, as its last one).
     fn change(&self, change: Change) -> Result<(), Failure>;

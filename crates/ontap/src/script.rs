@@ -30,6 +30,8 @@ pub struct State {
     pub snapshots: Vec<Snapshot>,
     /// All volumes, destinations included.
     pub volumes: Vec<Volume>,
+    /// Volumes as shares of SMB.
+    pub shares: Vec<crate::cluster::Share>,
     /// All that was asked for, in order, refused or not.
     pub changes: Vec<Change>,
     /// Transfers move on whenever relationships are listed.
@@ -448,6 +450,18 @@ impl State {
                     v.parent = Some((parent, snapshot.unwrap_or_else(|| "clone".to_owned())));
                 }
             }
+            Change::Share { volume, name } => {
+                self.shares.retain(|share| share.volume != volume);
+                let found = self.volumes.iter().find(|v| v.path == volume);
+                if let (Some(name), Some(found)) = (name, found) {
+                    self.shares.push(crate::cluster::Share {
+                        volume,
+                        name,
+                        path: found.junction.clone().unwrap_or_default(),
+                        properties: vec!["oplocks", "browsable"],
+                    });
+                }
+            }
             Change::VolumeSplit(path) => {
                 if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
                     v.parent = None;
@@ -575,6 +589,14 @@ impl Cluster for Script {
     }
 
     fn jobs(&self) -> Vec<Job> {
+        Vec::new()
+    }
+
+    fn shares(&self) -> Vec<crate::cluster::Share> {
+        self.state().shares.clone()
+    }
+
+    fn smb_sessions(&self) -> Vec<crate::cluster::SmbSession> {
         Vec::new()
     }
 

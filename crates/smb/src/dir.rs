@@ -1,6 +1,6 @@
 //! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
 
-use crate::chain::{Outcome, Run};
+use crate::chain::{Operand, Outcome as Answer, Run};
 use crate::info::{Entry, entry_name};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
@@ -8,7 +8,7 @@ use crate::session::{Access, Listing, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileRef, Looks, Unfinished};
+use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, Outcome, Unfinished};
 
 /// Entries of one look into the directory, and bytes of their names.
 const ENTRIES: usize = 1024;
@@ -46,9 +46,44 @@ impl Entries<'_> {
     }
 }
 
+/// The cookies of those of the next entries that the caller may read, for access-based enumeration. What comes between this and
+/// the listing itself is not among them, and not listed.
+fn readable(
+    dir: &Operand<'_>,
+    cx: &mut OpContext,
+    charged: &Charged<Looks>,
+    cookie: u64,
+    limit: ReadDirLimit,
+) -> Outcome<Vec<u64>> {
+    let mut next = Vec::new();
+    dir.list_on(cx, charged, cookie, limit, &mut |entry, _| {
+        next.push((entry.cookie, entry.attr));
+        true
+    })?;
+    let mut visible = Vec::with_capacity(next.len());
+    for (cookie, attr) in next {
+        let may = match attr {
+            Some(attr) => dir.may_read_entry(cx, &attr)?,
+            // It is gone, or it is the directory itself.
+            None => true,
+        };
+        if may {
+            visible.push(cookie);
+        }
+    }
+    Ok(visible)
+}
+
 impl Run<'_> {
+    /// Whether listings of a volume's share leave out what the user may not read.
+    pub(crate) fn is_access_based(&self, file: FileId) -> bool {
+        let export = self.table.of_volume(file.volume);
+        let share = export.and_then(|export| export.share.as_ref());
+        share.is_some_and(|share| share.access_based)
+    }
+
     /// QUERY_DIRECTORY.
-    pub(crate) fn query_directory(&mut self) -> Outcome {
+    pub(crate) fn query_directory(&mut self) -> Answer {
         let mut r = Reader::new(self.body());
         if r.u16()? != 33 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -90,6 +125,7 @@ impl Run<'_> {
             });
         let wanted = wanted.clone();
         let (dir, charged) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
+        let access_based = self.is_access_based(file.id);
         let body = self.c.out.len();
         self.c.out.put_u16(9);
         self.c.out.put_u16((crate::header::HEADER + FIXED) as u16);
@@ -104,10 +140,12 @@ impl Run<'_> {
         };
         let cx = &mut self.c.cx;
         let mut full = false;
+        let mut visible = access_based.then(Vec::new);
         if !names::is_wild(&wanted) && wanted != "." && wanted != ".." {
             // One name: no listing.
             if !listing.any {
                 match dir.listed_folded(cx, &names::stored(&wanted)?) {
+                    Ok((found, _, _)) if access_based && !dir.permitted(&found.attr).read => {}
                     Ok((found, _, stored)) => {
                         full = !entries.add(&entry_name(&stored), &found.attr)
                     }
@@ -125,6 +163,9 @@ impl Run<'_> {
                     attrs: true,
                 };
                 let mut cookie = listing.cookie;
+                if let Some(visible) = &mut visible {
+                    *visible = readable(&dir, cx, &charged, cookie, limit)?;
+                }
                 let out = dir.list_on(
                     cx,
                     &charged,
@@ -143,7 +184,8 @@ impl Run<'_> {
                                 return true;
                             }
                         };
-                        if names::matches(&wanted, &name) {
+                        let hidden = visible.as_ref().is_some_and(|v| !v.contains(&entry.cookie));
+                        if !hidden && names::matches(&wanted, &name) {
                             if (single && entries.last.is_some()) || !entries.add(&name, &attr) {
                                 full = true;
                                 return false;

@@ -50,4 +50,4 @@ pub mod wire;
 
 pub use penalties::PENALTY;
 pub use reply::Reply;
-pub use service::{Arrived, Config, Handled, Later, SERVICE, Service, User, Users};
+pub use service::{Arrived, Config, Handled, Later, SERVICE, Service, SessionInfo, User, Users};

@@ -25,6 +25,16 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// As ONTAP writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Smb210 => "SMB2_1",
+            Dialect::Smb300 => "SMB3",
+            Dialect::Smb302 => "SMB3",
+            Dialect::Smb311 => "SMB3_1",
+        }
+    }
+
     const ALL: [Dialect; 4] = [
         Dialect::Smb311,
         Dialect::Smb302,

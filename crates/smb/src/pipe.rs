@@ -69,6 +69,7 @@ struct Share<'s> {
     name: &'s str,
     kind: u32,
     remark: &'s str,
+    listed: bool,
 }
 
 impl Run<'_> {
@@ -97,16 +98,18 @@ impl Run<'_> {
         if r.u32()? != 0 {
             rpc::string(&mut r)?;
         }
-        let names = shares::all(&self.s.vfs, self.table, self.conn.peer);
-        let volumes = names.iter().map(|name| Share {
-            name,
+        let shared = shares::all(&self.s.vfs, self.table, self.conn.peer);
+        let volumes = shared.iter().map(|share| Share {
+            name: &share.name,
             kind: DISK,
             remark: "",
+            listed: share.browsable,
         });
         let pipes = Share {
             name: shares::PIPES,
             kind: PIPES,
             remark: "named pipes",
+            listed: true,
         };
         let all: Vec<Share<'_>> = volumes.chain([pipes]).collect();
         Ok(Some(match operation {
@@ -159,8 +162,9 @@ fn put_share_strings(out: &mut Vec<u8>, level: u32, share: &Share<'_>) {
     }
 }
 
-/// NetrShareEnum (MS-SRVS §3.1.4.8): all shares in one response.
+/// NetrShareEnum (MS-SRVS §3.1.4.8): all shares that are listed in one response.
 fn share_enum(level: u32, all: &[Share<'_>]) -> Vec<u8> {
+    let all: Vec<_> = all.iter().filter(|share| share.listed).collect();
     let mut out = Vec::new();
     out.put_u32(level);
     out.put_u32(level);
@@ -175,10 +179,10 @@ fn share_enum(level: u32, all: &[Share<'_>]) -> Vec<u8> {
     out.put_u32(all.len() as u32);
     out.put_u32(POINTER);
     out.put_u32(all.len() as u32);
-    for share in all {
+    for share in &all {
         put_share(&mut out, level, share);
     }
-    for share in all {
+    for share in &all {
         put_share_strings(&mut out, level, share);
     }
     out.put_u32(all.len() as u32);

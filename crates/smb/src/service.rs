@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::deletions::Deletions;
 use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::legacy::Key;
-use crate::negotiate::Server;
+use crate::negotiate::{Dialect, Server};
 use crate::penalties::Penalties;
 use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
@@ -98,6 +98,23 @@ pub struct Arrived<'a> {
     pub time: Time,
     /// Nanoseconds on the monotonic clock.
     pub monotonic: Option<u64>,
+}
+
+/// What administrators see of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its number.
+    pub id: u64,
+    /// The user's name, as it was created.
+    pub user: String,
+    /// The client's address.
+    pub client: IpAddr,
+    /// What its connection speaks.
+    pub dialect: Dialect,
+    /// How much it has open.
+    pub opens: usize,
+    /// The shares of its tree connects, in order.
+    pub shares: Vec<String>,
 }
 
 /// SMB behind one entrance.
@@ -218,6 +235,21 @@ impl Service {
             let (t, o) = session.counts();
             (n + 1, trees + t, opens + o)
         })
+    }
+
+    /// The sessions at this moment.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let sessions = self.sessions.lock();
+        let alive = sessions.values().filter_map(Weak::upgrade);
+        let info = alive.map(|session| SessionInfo {
+            id: session.id,
+            user: session.user.clone(),
+            client: session.client.address,
+            dialect: session.negotiated.dialect,
+            opens: session.counts().1,
+            shares: session.shares(),
+        });
+        info.collect()
     }
 
     /// A number that is hard to guess and not 0.

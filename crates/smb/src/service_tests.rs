@@ -16,7 +16,9 @@ use std::time::Duration;
 use weir_base::{Clock, ManualClock, SeededRng};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_vfs::{Admissions, Clients, Export, Flavours, HandleKey, Identity, Rule, Squash, Vfs};
+use weir_vfs::{
+    Admissions, Clients, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs,
+};
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
@@ -74,7 +76,9 @@ pub(crate) fn world_with(encrypted: bool) -> World {
         writers: Flavours::NTLM,
         ..Rule::open(Squash::None)
     };
-    vfs.publish(vec![Export::new("/vol1", volume, vec![rule])]);
+    let mut export = Export::new("/vol1", volume, vec![rule]);
+    export.share = Some(Share::new("vol1"));
+    vfs.publish(vec![export]);
     let service = Service::new(Config {
         vfs: Arc::clone(&vfs),
         clock: clock.clone(),

@@ -223,6 +223,15 @@ impl Session {
         self.opens.lock().values().any(below)
     }
 
+    /// The names of the shares that it is connected to.
+    pub fn shares(&self) -> Vec<String> {
+        let trees = self.trees.lock();
+        let mut names: Vec<String> = trees.values().map(|tree| tree.share.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Numbers of tree connects and opens.
     pub fn counts(&self) -> (usize, usize) {
         (self.trees.lock().len(), self.opens.lock().len())

@@ -369,6 +369,10 @@ impl Run<'_> {
         let tree = session.connect(target, share);
         let tree = tree.ok_or(Status::INSUFFICIENT_RESOURCES)?;
         self.c.connected = Some(tree.id);
+        let access_based = match target {
+            Target::Volume(root) => self.is_access_based(root),
+            Target::Pipes => false,
+        };
         let out = &mut self.c.out;
         out.put_u16(16);
         out.put_u8(match target {
@@ -378,6 +382,7 @@ impl Run<'_> {
         out.put_u8(0);
         // No caching of files offline.
         out.put_u32(match target {
+            Target::Volume(_) if access_based => 0x830,
             Target::Volume(_) => 0x30,
             Target::Pipes => 0,
         });

@@ -192,6 +192,28 @@ pub enum Verdict<'t> {
     Unknown(Wait),
 }
 
+/// What a volume is to clients of SMB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its name, found in any case; no other export has it.
+    pub name: String,
+    /// Whether it is listed.
+    pub browsable: bool,
+    /// Whether listings leave out what the user may not read.
+    pub access_based: bool,
+}
+
+impl Share {
+    /// A share that is listed, with all that it has.
+    pub fn new(name: impl Into<String>) -> Share {
+        Share {
+            name: name.into(),
+            browsable: true,
+            access_based: false,
+        }
+    }
+}
+
 /// A volume under a path.
 pub struct Export {
     /// Absolute path that clients mount, such as `/vol1`.
@@ -208,6 +230,8 @@ pub struct Export {
     pub snapshot_directory: bool,
     /// Whether NFS respects that an open of SMB denies deletion.
     pub style: Style,
+    /// What it is to clients of SMB; `None`: it is no share, whatever the rules say.
+    pub share: Option<Share>,
 }
 
 impl Export {
@@ -221,6 +245,7 @@ impl Export {
             read_only: false,
             snapshot_directory: false,
             style: Style::Unix,
+            share: None,
         }
     }
 

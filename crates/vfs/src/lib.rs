@@ -36,7 +36,8 @@ pub use admission::Admissions;
 pub use clients::Clients;
 pub use error::{BadName, DeviceWait, Error, Outcome, RoomWait, Suspend, Unfinished};
 pub use exports::{
-    Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Squash, Transport, Verdict,
+    Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Share, Squash, Transport,
+    Verdict,
 };
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, Groups, Identity, Sid, Token};

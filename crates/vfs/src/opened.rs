@@ -106,6 +106,15 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
+    /// Whether the caller may read what an entry of a listing leads to, by its mode or list.
+    pub fn may_read_entry(&self, cx: &mut OpContext, attr: &Attr) -> Outcome<bool> {
+        self.run(cx, |cx| {
+            let mut attr = *attr;
+            self.guard(cx, &mut attr)?;
+            Ok(access::permits(&attr, &self.who.unix, access::R))
+        })
+    }
+
     /// As [`Operand::readdir`], again and again for one listing that was charged once; by a caller whose open may list.
     pub fn list_on(
         &self,

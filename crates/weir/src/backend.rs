@@ -14,7 +14,9 @@ use weir_control::backend::{
     SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
-use weir_vfs::{Clients, EngineContext, Export, Flavours, Protocols, Rule, Transport, Vfs, Volume};
+use weir_vfs::{
+    Clients, EngineContext, Export, Flavours, Protocols, Rule, Share, Transport, Vfs, Volume,
+};
 use weir_volume::{Engine, Snapshot};
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
@@ -87,11 +89,9 @@ impl Node {
 
     fn export(&self, spec: &ExportSpec) -> Outcome<Export> {
         let volume = self.find(&spec.key)?;
-        let rules = match &spec.rules {
-            None => {
-                let rules = self.default_rules.iter();
-                rules.flat_map(|rule| within(rule, spec)).collect()
-            }
+        let default = self.default_rules.iter();
+        let mut rules: Vec<Rule> = match &spec.rules {
+            None => default.clone().map(|rule| within(rule, spec)).collect(),
             Some(rules) => {
                 let rules = rules.iter();
                 rules
@@ -99,11 +99,19 @@ impl Node {
                     .collect()
             }
         };
+        if spec.share.is_some() {
+            rules.extend(default.map(for_smb));
+        }
         let mut paths = spec.paths.iter().cloned();
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
         export.snapshot_directory = spec.snapshot_directory;
+        export.share = spec.share.as_ref().map(|share| Share {
+            name: share.name.clone(),
+            browsable: share.browsable,
+            access_based: share.access_based,
+        });
         Ok(export)
     }
 
@@ -118,23 +126,27 @@ impl Node {
     }
 }
 
-/// A rule of the node's default as far as it is for the volume's protocols, and the same for users of SMB, whom their passwords
-/// establish.
-fn within(rule: &Rule, spec: &ExportSpec) -> [Rule; 2] {
-    let Protocols { nfsv3, nfsv4, smb } = rule.protocols;
-    let nfs = Rule {
+/// A rule of the node's default as far as it is for the volume's protocols.
+fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
+    let Protocols { nfsv3, nfsv4, .. } = rule.protocols;
+    Rule {
         protocols: Protocols {
             nfsv3: nfsv3 && spec.protocols.nfsv3,
             nfsv4: nfsv4 && spec.protocols.nfsv4,
             smb: false,
         },
         ..rule.clone()
-    };
-    let smb = Rule {
+    }
+}
+
+/// A rule of the node's default for users of SMB, whom their passwords establish. A volume's own policy does not speak of
+/// them: it is NFS's, as NetApp has it.
+fn for_smb(rule: &Rule) -> Rule {
+    Rule {
         protocols: Protocols {
             nfsv3: false,
             nfsv4: false,
-            smb,
+            smb: rule.protocols.smb,
         },
         flavours: Flavours::NTLM,
         writers: match rule.writers {
@@ -142,8 +154,7 @@ fn within(rule: &Rule, spec: &ExportSpec) -> [Rule; 2] {
             _ => Flavours::NTLM,
         },
         ..rule.clone()
-    };
-    [nfs, smb]
+    }
 }
 
 /// A rule of a policy as the data path has it: one for each entry of its clients.

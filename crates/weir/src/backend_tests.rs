@@ -50,6 +50,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         paths: vec![path.to_owned()],
         rules: None,
         protocols: BOTH,
+        share: None,
         snapshot_directory: false,
     }
 }
@@ -397,4 +398,45 @@ fn what_holds_requests_back_is_named() {
         }
     );
     drop((first, second));
+}
+
+#[test]
+fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
+    let node = node();
+    let shared = Some(weir_control::backend::ShareSpec {
+        name: "Data".to_owned(),
+        browsable: false,
+        access_based: true,
+    });
+    for (n, share, rules) in [
+        (0, None, None),
+        (1, shared.clone(), None),
+        (2, shared.clone(), Some(Vec::new())),
+        (3, None, Some(vec![rule("*")])),
+    ] {
+        let key = format!("v-{n:016x}");
+        let id = VolumeId(volume(&node, &key).number);
+        let spec = ExportSpec {
+            share: share.clone(),
+            rules: rules.clone(),
+            ..spec(&key, &format!("/{n}"))
+        };
+        publish(&node, &[Arc::new(spec)]);
+        let table = node.vfs.exports();
+        let export = table.of_volume(id).unwrap();
+        let client: IpAddr = [10, 0, 0, 1].into();
+        let admits = |protocol| match node.vfs.verdict(export, client, protocol) {
+            Verdict::Rule(rule) => Some(rule.flavours),
+            _ => None,
+        };
+        let ntlm = share.is_some().then_some(Flavours::NTLM);
+        assert_eq!(admits(Protocol::Smb), ntlm, "{n}");
+        let nfs = rules.is_none_or(|rules| !rules.is_empty());
+        assert_eq!(admits(Protocol::Nfsv3), nfs.then_some(Flavours::SYS), "{n}");
+        let name = export
+            .share
+            .as_ref()
+            .map(|share| (&*share.name, share.browsable, share.access_based));
+        assert_eq!(name, share.as_ref().map(|_| ("Data", false, true)), "{n}");
+    }
 }

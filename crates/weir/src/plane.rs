@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::sync::oneshot;
-use weir_api::{Access, AppState, Metrics, Problems, Tls};
+use weir_api::{Access, AppState, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Control, Options};
@@ -153,10 +153,12 @@ pub struct Parts<'a> {
     pub engine: Arc<Engine>,
     /// The server's clock, for time stamps and schedules.
     pub clock: Arc<dyn Clock>,
-    /// Where NFS is served.
-    pub nfs: SocketAddr,
     /// What the data path counts.
     pub counters: replica::Counters,
+    /// Where clients mount from.
+    pub mounts: Mounts,
+    /// The SMB service.
+    pub smb: Arc<weir_smb::Service>,
     /// Bytes that the device holds.
     pub device_bytes: u64,
     /// The metrics as text.
@@ -210,7 +212,8 @@ impl Plane {
             .context("starting the control plane")?;
         let api = door.as_ref().map(ApiListener::url);
         let catalog = options.catalog.clone();
-        let (data, nfs) = (args.data.clone(), parts.nfs);
+        let (data, mounts) = (args.data.clone(), parts.mounts);
+        let smb = Arc::clone(&parts.smb);
         let metrics = Arc::clone(&parts.metrics);
         let problems = Arc::clone(&parts.problems);
         let handle = runtime.handle().clone();
@@ -235,10 +238,11 @@ impl Plane {
                     };
                     // If there is none, the start has failed.
                     if let Ok(replication) = replicated.await {
+                        let _ = replication.smb.set(smb);
                         let served = Served {
                             control: Arc::clone(&control),
                             replication: Arc::clone(&replication),
-                            nfs,
+                            mounts,
                             metrics,
                             problems,
                         };
@@ -350,7 +354,7 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<TcpListener>> {
 struct Served {
     control: Arc<Control>,
     replication: Arc<Replication>,
-    nfs: SocketAddr,
+    mounts: Mounts,
     metrics: Metrics,
     problems: Problems,
 }
@@ -372,7 +376,7 @@ async fn serve(
     let Served {
         control,
         replication,
-        nfs,
+        mounts,
         metrics,
         problems,
     } = served;
@@ -384,7 +388,7 @@ async fn serve(
             actor: actor.clone(),
         })
     });
-    let state = AppState::new(control, nfs)
+    let state = AppState::new(control, mounts)
         .with_metrics(metrics)
         .with_problems(problems)
         .with_ontap(clusters);

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use weir_api::Mounts;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, SystemClock};
 
@@ -86,7 +87,11 @@ pub fn run(args: &Serve) -> Result<()> {
             args,
             node: storage.node(),
             clock: Arc::clone(&clock),
-            nfs: address,
+            mounts: Mounts {
+                nfs: address,
+                smb: smb_address.map(|address| address.port()),
+            },
+            smb: storage.smb(),
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
             metrics: Arc::new(move || metrics.render() + &ill.render()),

@@ -38,9 +38,12 @@ impl Api {
         })
         .await
         .unwrap();
-        let nfs = "10.1.2.3:2049".parse().unwrap();
+        let at = weir_api::Mounts {
+            nfs: "10.1.2.3:2049".parse().unwrap(),
+            smb: Some(445),
+        };
         Api {
-            state: AppState::new(Arc::clone(&control), nfs),
+            state: AppState::new(Arc::clone(&control), at),
             control,
             clock,
             node,

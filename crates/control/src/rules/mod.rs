@@ -10,6 +10,7 @@ pub(crate) mod paths;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub mod replication;
+pub(crate) mod smb;
 pub(crate) mod snapshot;
 pub(crate) mod tier;
 pub(crate) mod volume;

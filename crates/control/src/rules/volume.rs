@@ -1,7 +1,7 @@
 //! Volumes of either surface: what may be made, changed, moved and deleted.
 
 use super::named::{self, Given};
-use super::{exports, names, paths, tier};
+use super::{exports, names, paths, smb, tier};
 use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::figures::words::{count, decimal, gib, mibps};
@@ -78,6 +78,7 @@ pub fn create(
         capacity_gib: new.capacity_gib,
         protocols: new.protocols.clone(),
         export_rules: new.export_rules.clone(),
+        smb: new.smb.clone(),
         unix_permissions: mode,
         snapshot_directory: new.snapshot_directory.unwrap_or(true),
         snap_reserve: new.snap_reserve,
@@ -104,6 +105,7 @@ pub fn create(
         pooled.throughput_mibps = named.throughput;
     }
     named.apply(view, &new.assign, &mut volume)?;
+    smb::check(view, &volume)?;
     fit(view, &mut volume, None, None)?;
     Ok(volume)
 }
@@ -151,6 +153,15 @@ pub fn update(
     if let Some(rules) = &change.export_rules {
         exports::check(rules)?;
         next.export_rules = Some(rules.clone());
+    }
+    if let Some(settings) = &change.smb_settings {
+        next.smb.settings.clone_from(settings);
+    }
+    if let Some(name) = &change.smb_name {
+        next.smb.name = (**name != *next.share_name).then(|| name.as_str().into());
+    }
+    if next.protocols != volume.protocols || next.smb != volume.smb {
+        smb::check(view, &next)?;
     }
     if let Some(mode) = change.unix_permissions {
         check_mode(mode)?;
@@ -579,23 +590,16 @@ fn pool_of<'v>(
 }
 
 fn check_protocols(surface: Surface, protocols: &[Protocol]) -> Result<(), Refusal> {
-    let served = |p: &Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
-    let (field, make) = match surface {
-        Surface::Netapp => (
+    let (field, message) = match surface {
+        Surface::Netapp if protocols.is_empty() => (
             "protocols",
-            "make the volume with protocols NFSV3, NFSV4 or both",
+            "a volume needs NFSV3, NFSV4 or SMB as its protocol",
         ),
-        Surface::Filestore => (
+        Surface::Filestore if protocols.contains(&Protocol::Smb) => (
             "protocol",
-            "make the instance with protocol NFS_V3 or NFS_V4_1",
+            "instances have no SMB; make the instance with protocol NFS_V3 or NFS_V4_1",
         ),
-    };
-    let message = match protocols.iter().find(|p| !served(p)) {
-        Some(other) => format!("{} is not served by this version; {make}", other.as_str()),
-        None if protocols.is_empty() && surface == Surface::Netapp => {
-            "a volume needs NFSV3 or NFSV4 as its protocol".to_owned()
-        }
-        None => return Ok(()),
+        _ => return Ok(()),
     };
     let refusal = Refusal::new(Status::InvalidArgument, "PROTOCOL_NOT_OFFERED", message);
     Err(refusal.field(field))

@@ -56,6 +56,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         capacity_gib: gib,
         protocols: Vec::new(),
         export_rules: None,
+        smb: Default::default(),
         unix_permissions: 0o755,
         snapshot_directory: true,
         snap_reserve: None,

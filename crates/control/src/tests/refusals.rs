@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Actor, ExportRule, NewSnapshot, Performance, PoolChange, Role, SnapshotChange, State, Status,
-    Tiered, VolumeChange,
+    Actor, ExportRule, NewSnapshot, Performance, PoolChange, Role, SecurityStyle, Share,
+    SmbSetting, SnapshotChange, State, Status, Tiered, VolumeChange,
 };
 use Status::{
     Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied,
@@ -22,6 +22,12 @@ fn create(change: impl FnOnce(&mut NewVolume)) -> Mutation {
     let mut new = new_volume("new", "manual", 100);
     change(&mut new);
     Mutation::CreateVolume(vol("new"), new)
+}
+
+/// What a new volume is to clients of SMB.
+fn smb(new: &mut NewVolume) -> &mut Share {
+    new.protocols.push(Protocol::Smb);
+    &mut new.smb
 }
 
 fn new_pool(change: impl FnOnce(&mut NewPool)) -> Mutation {
@@ -70,6 +76,16 @@ async fn setting() -> Bench {
     bench
         .done(pool("huge", "EXTREME", 2 << 20, QosType::Manual))
         .await;
+    let win = NewVolume {
+        protocols: vec![Protocol::Nfsv3, Protocol::Smb],
+        smb: Share {
+            settings: vec![SmbSetting::AccessBasedEnumeration],
+            ..Share::default()
+        },
+        share_name: "win".to_owned(),
+        ..new_volume("win", "flex", 1)
+    };
+    bench.done(Mutation::CreateVolume(vol("win"), win)).await;
     let kept = NewVolume {
         deletion_restricted: true,
         ..new_volume("kept", "auto", 1)
@@ -179,9 +195,15 @@ async fn every_rule_refuses_with_its_numbers() {
         // Volumes: the rest.
         (create(|v| v.share_name = "a/b".to_owned()), InvalidArgument, "SHARE_NAME_INVALID", &["a/b"]),
         (create(|v| v.protocols = vec![]), InvalidArgument, "PROTOCOL_NOT_OFFERED", &["NFSV3"]),
-        (create(|v| v.protocols = vec![Protocol::Smb]), InvalidArgument, "PROTOCOL_NOT_OFFERED", &["NFSV3"]),
-        (create(|v| v.protocols = vec![Protocol::Nfsv3, Protocol::Smb]), InvalidArgument, "PROTOCOL_NOT_OFFERED", &["SMB is not served", "NFSV3"]),
-        (update("a1", VolumeChange { protocols: Some(vec![Protocol::Smb]), ..VolumeChange::default() }), InvalidArgument, "PROTOCOL_NOT_OFFERED", &["SMB is not served"]),
+        (create(|v| v.smb.settings = vec![SmbSetting::Browsable]), InvalidArgument, "NOT_AN_SMB_VOLUME", &["BROWSABLE", "smbSettings"]),
+        (create(|v| v.smb.style = Some(SecurityStyle::Ntfs)), InvalidArgument, "NOT_AN_SMB_VOLUME", &["NTFS", "securityStyle"]),
+        (create(|v| smb(v).settings = vec![SmbSetting::Browsable, SmbSetting::NonBrowsable]), InvalidArgument, "SMB_SETTINGS_CONTRADICT", &["NON_BROWSABLE"]),
+        (create(|v| smb(v).settings = vec![SmbSetting::ContinuouslyAvailable]), InvalidArgument, "SMB_SETTING_NOT_OFFERED", &["CONTINUOUSLY_AVAILABLE"]),
+        (create(|v| smb(v).style = Some(SecurityStyle::Ntfs)), InvalidArgument, "SECURITY_STYLE_NOT_OFFERED", &["UNIX"]),
+        (create(|v| { smb(v); v.share_name = "WIN".to_owned(); }), AlreadyExists, "SHARE_NAME_TAKEN", &["volumes/win", "the SMB share win"]),
+        (update("a1", VolumeChange { protocols: Some(vec![Protocol::Smb]), smb_name: Some("win".to_owned()), ..VolumeChange::default() }), AlreadyExists, "SHARE_NAME_TAKEN", &["win"]),
+        (update("a1", VolumeChange { protocols: Some(vec![Protocol::Smb]), smb_name: Some("ipc$".to_owned()), ..VolumeChange::default() }), InvalidArgument, "SHARE_NAME_INVALID", &["ipc$"]),
+        (update("win", VolumeChange { protocols: Some(vec![Protocol::Nfsv3]), ..VolumeChange::default() }), InvalidArgument, "NOT_AN_SMB_VOLUME", &["ACCESS_BASED_ENUMERATION"]),
         (create(|v| v.unix_permissions = Some(0o10000)), InvalidArgument, "UNIX_PERMISSIONS_INVALID", &["7777"]),
         (create(|v| v.export_rules = Some(vec![rule("10.0.0.0/40")])), InvalidArgument, "EXPORT_RULE_INVALID", &["export rule 1", "10.0.0.0/40"]),
         (create(|v| v.export_rules = Some(vec![rule("*"); 65])), InvalidArgument, "TOO_MANY_EXPORT_RULES", &["64"]),

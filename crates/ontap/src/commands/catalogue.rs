@@ -84,6 +84,28 @@ const OPTIONS: &[Parameter] = &[
     may("vserver", "text"),
     may("fields", "names"),
 ];
+const SHARE: &[Parameter] = &[must("vserver", "text"), must("share-name", "text")];
+const SHARE_CREATE: &[Parameter] = &[
+    must("vserver", "text"),
+    must("share-name", "text"),
+    must("path", "text"),
+];
+const SHARE_SHOW: &[Parameter] = &[
+    may("vserver", "text"),
+    may("share-name", "text"),
+    may("path", "text"),
+    may("volume", "text"),
+    may("fields", "names"),
+    switch("instance"),
+];
+const SESSION_SHOW: &[Parameter] = &[
+    may("session-id", "integer"),
+    may("windows-user", "text"),
+    may("address", "text"),
+    may("protocol-version", "text"),
+    may("fields", "names"),
+    switch("instance"),
+];
 const VOLUME: &[Parameter] = &[must("vserver", "text"), must("volume", "text")];
 const POLICY: &[Parameter] = &[must("policy", "text"), may("vserver", "text")];
 const GROUP: &[Parameter] = &[
@@ -124,6 +146,22 @@ const fn command(
 
 /// All commands, sorted by their words.
 pub const COMMANDS: &[Command] = &[
+    command(
+        &["cifs", "session", "show"],
+        "Sessions over SMB",
+        SESSION_SHOW,
+    ),
+    command(
+        &["cifs", "share", "create"],
+        "Share a volume over SMB",
+        SHARE_CREATE,
+    ),
+    command(
+        &["cifs", "share", "delete"],
+        "Share a volume over SMB no more",
+        SHARE,
+    ),
+    command(&["cifs", "share", "show"], "Shares of SMB", SHARE_SHOW),
     command(&["cluster", "identity", "show"], "Who this node is", &[]),
     command(
         &["cluster", "peer", "create"],
@@ -714,6 +752,26 @@ pub const COMMANDS: &[Command] = &[
     ),
     command(&["volume", "snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
     command(&["volume", "unmount"], "Take a volume's path away", VOLUME),
+    command(
+        &["vserver", "cifs", "session", "show"],
+        "Sessions over SMB",
+        SESSION_SHOW,
+    ),
+    command(
+        &["vserver", "cifs", "share", "create"],
+        "Share a volume over SMB",
+        SHARE_CREATE,
+    ),
+    command(
+        &["vserver", "cifs", "share", "delete"],
+        "Share a volume over SMB no more",
+        SHARE,
+    ),
+    command(
+        &["vserver", "cifs", "share", "show"],
+        "Shares of SMB",
+        SHARE_SHOW,
+    ),
     command(
         &["vserver", "show"],
         "Projects",

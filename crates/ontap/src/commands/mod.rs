@@ -1,6 +1,7 @@
 //! What each command does and returns.
 
 mod catalogue;
+mod cifs;
 pub mod node;
 mod options;
 pub mod policy;
@@ -106,6 +107,9 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["statistics", "volume", "show"] => statistics::volumes(parsed, cluster),
         ["qos", "policy-group", verb] => storage::policy_group(verb, parsed, cluster),
         ["storage", "aggregate", "show"] => storage::aggregates(parsed, cluster),
+        ["cifs", what, verb] | ["vserver", "cifs", what, verb] => {
+            cifs::run(what, verb, parsed, cluster)
+        }
         ["vserver", "show"] => storage::vservers(parsed, cluster),
         ["cluster", "show"] => storage::cluster_show(parsed, cluster),
         ["job", "show"] => storage::jobs(parsed, cluster),

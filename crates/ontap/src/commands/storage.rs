@@ -59,7 +59,7 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
             "running".to_owned()
         }),
         Field::new("allowed-protocols", "Allowed Protocols", |_| {
-            "nfs".to_owned()
+            "nfs, cifs".to_owned()
         }),
         Field::new("language", "Default Volume Language Code", |_| {
             "C.UTF-8".to_owned()

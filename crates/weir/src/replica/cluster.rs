@@ -14,8 +14,8 @@ use weir_control::{
     Refusal, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Performance, Reason,
-    Snapshot, Volume,
+    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Performance, Reason, Share,
+    SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{NO_ENTRIES, Preconditions, Refused, Verb};
@@ -543,6 +543,14 @@ impl Cluster for AsUser {
         system.chain(own).collect()
     }
 
+    fn shares(&self) -> Vec<Share> {
+        self.all_shares()
+    }
+
+    fn smb_sessions(&self) -> Vec<SmbSession> {
+        self.all_smb_sessions()
+    }
+
     fn volumes(&self) -> Vec<Volume> {
         let view = self.service.control.view();
         view.every_volume(Surface::Netapp)
@@ -649,6 +657,7 @@ impl Cluster for AsUser {
                 let name = self.volume(&path)?.name.clone();
                 self.submit(Mutation::SplitVolume(name))
             }
+            Change::Share { volume, name } => self.change_share(&volume, name),
             Change::Relation(verb) => self.relate(verb),
         }
     }

@@ -18,6 +18,7 @@ mod listen;
 mod metrics;
 mod peers;
 mod serve;
+mod shares;
 mod statistics;
 mod storage;
 #[cfg(test)]
@@ -26,9 +27,9 @@ mod tests;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path as Folder, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -112,6 +113,8 @@ pub struct Replication {
     stop: watch::Sender<bool>,
     stopping: AtomicBool,
     threads: AtomicUsize,
+    /// Who uses shares of SMB, for those who ask.
+    pub smb: OnceLock<Arc<weir_smb::Service>>,
     /// What becomes of frames that come in.
     #[cfg(test)]
     forger: Mutex<weir_replica::pipe::Forger>,
@@ -191,6 +194,7 @@ impl Replication {
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
+            smb: OnceLock::new(),
             #[cfg(test)]
             forger: Mutex::default(),
         });

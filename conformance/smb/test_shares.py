@@ -1,0 +1,71 @@
+"""Volumes as shares, as the API and ONTAP's words have them."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+
+from weirsmb import WEIR, SmbTest
+
+PLACE = "/v1/projects/weir/locations/local"
+
+
+class Shares(SmbTest):
+    OPTIONS = ("--api", "127.0.0.1:0")
+
+    def api(self, method, path, body=None):
+        request = urllib.request.Request(self.server.api + PLACE + path, method=method,
+                                         data=None if body is None else json.dumps(body).encode(),
+                                         headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def ontap(self, line):
+        done = subprocess.run([WEIR, "ontap", line, "--server", self.server.api], capture_output=True, text=True, timeout=60)
+        return done.stdout + done.stderr
+
+    def test_shares_are_the_volumes_that_say_so(self):
+        volume = {"storagePool": "default", "shareName": "Win", "capacityGib": "1", "protocols": ["SMB"],
+                  "smbSettings": ["NON_BROWSABLE", "ACCESS_BASED_ENUMERATION"], "unixPermissions": "0777"}
+        code, made = self.api("POST", "/volumes?volumeId=win", volume)
+        self.assertEqual(code, 200, made)
+        code, nfs = self.api("POST", "/volumes?volumeId=nfs", {**volume, "shareName": "nfs", "protocols": ["NFSV3"],
+                                                               "smbSettings": []})
+        self.assertEqual(code, 200, nfs)
+        listed = self.run_ok("help", share="IPC$", options=["-L", "127.0.0.1"])
+        self.assertIn("vol1", listed)
+        for hidden in ("Win", "nfs"):
+            self.assertNotIn(hidden, listed)
+        ok, out = self.server.smbclient("ls", share="nfs")
+        self.assertIn("NT_STATUS_BAD_NETWORK_NAME", out)
+
+        self.run_ok("mkdir found", share="win")
+        code, changed = self.api("PATCH", "/volumes/win?updateMask=protocols", {"protocols": ["SMB", "NFSV3"]})
+        self.assertEqual(code, 200, changed)
+        self.assertEqual([line["protocol"] for line in self.api("GET", "/volumes/win")[1]["mountOptions"]], ["SMB", "NFSV3"])
+
+        shown = self.ontap("vserver cifs share show")
+        self.assertRegex(shown, r"weir +Win +/Win +oplocks")
+        self.assertIn("access-based-enumeration", shown)
+        self.assertNotIn("nfs ", shown)
+        self.assertEqual(self.ontap("cifs share create -vserver weir -share-name N2 -path /nfs").strip(), "")
+        self.run_ok("ls", share="n2")
+        self.assertIn("shared as \"N2\" already", self.ontap("cifs share create -vserver weir -share-name N3 -path /nfs"))
+        self.assertEqual(self.ontap("cifs share delete -vserver weir -share-name n2").strip(), "")
+        ok, out = self.server.smbclient("ls", share="n2")
+        self.assertIn("NT_STATUS_BAD_NETWORK_NAME", out)
+
+        client = subprocess.Popen(["smbclient", "-s", self.server.config, "-p", self.server.port, "-U", "mouse%Cheese-4-Mice",
+                                   "//127.0.0.1/vol1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(client.kill)
+        client.stdin.write("ls\n")
+        client.stdin.flush()
+        while "blocks available" not in client.stdout.readline():
+            pass
+        sessions = self.ontap("cifs session show -instance")
+        for word in ("mouse", "127.0.0.1", "SMB3_1", "vol1"):
+            self.assertIn(word, sessions)
+        client.communicate("quit\n", timeout=30)

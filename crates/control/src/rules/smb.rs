@@ -1,0 +1,130 @@
+//! What a volume is to clients of SMB: its share's name and settings.
+//!
+//! Clients find a share by its name in any case, so that no two volumes may have names that differ in nothing else. What every
+//! share has anyway (BROWSABLE, CHANGE_NOTIFY, OPLOCKS, SHOW_PREVIOUS_VERSIONS) may be said, and changes nothing.
+
+use crate::backend::ShareSpec;
+use crate::model::{SecurityStyle, SmbSetting, Volume};
+use crate::refusal::{Refusal, Status};
+use crate::view::View;
+
+/// Settings that are not served yet.
+const NOT_SERVED: &[SmbSetting] = &[
+    SmbSetting::EncryptData,
+    SmbSetting::ShowSnapshot,
+    SmbSetting::ContinuouslyAvailable,
+];
+/// Longest name of a share (MS-SRVS, and Windows' limit).
+const MAX_NAME: usize = 80;
+
+fn refuse(field: &'static str, reason: &'static str, message: String) -> Result<(), Refusal> {
+    Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
+}
+
+/// Refuses what could not be served.
+pub fn check(view: &View, volume: &Volume) -> Result<(), Refusal> {
+    let smb = &volume.smb;
+    let Some(name) = volume.smb_share() else {
+        let what = match (smb.settings.first(), smb.style) {
+            (Some(setting), _) => ("smbSettings", setting.as_str()),
+            (None, Some(SecurityStyle::Ntfs)) => ("securityStyle", "NTFS"),
+            _ => return Ok(()),
+        };
+        let message = format!(
+            "{} is {} of a volume with SMB among its protocols, which {} is not",
+            what.1, what.0, volume.name.id
+        );
+        return refuse(what.0, "NOT_AN_SMB_VOLUME", message);
+    };
+    if let Some(setting) = smb.settings.iter().find(|s| NOT_SERVED.contains(s)) {
+        let message = format!(
+            "{} is not served by this version; leave it out",
+            setting.as_str()
+        );
+        return refuse("smbSettings", "SMB_SETTING_NOT_OFFERED", message);
+    }
+    let has = |setting| smb.settings.contains(&setting);
+    if has(SmbSetting::Browsable) && has(SmbSetting::NonBrowsable) {
+        let message = "a share is BROWSABLE or NON_BROWSABLE, not both".to_owned();
+        return refuse("smbSettings", "SMB_SETTINGS_CONTRADICT", message);
+    }
+    if smb.style == Some(SecurityStyle::Ntfs) {
+        let message =
+            "permissions of Windows are not served by this version; leave it out, or say UNIX";
+        return refuse(
+            "securityStyle",
+            "SECURITY_STYLE_NOT_OFFERED",
+            message.to_owned(),
+        );
+    }
+    check_name(name)?;
+    let taken = view.volumes.values().find(|other| {
+        let share = other.smb_share().filter(|_| other.id != volume.id);
+        share.is_some_and(|share| share.eq_ignore_ascii_case(name))
+    });
+    match taken {
+        None => Ok(()),
+        Some(other) => Err(Refusal::new(
+            Status::AlreadyExists,
+            "SHARE_NAME_TAKEN",
+            format!(
+                "{} has the SMB share {}, and clients do not tell names apart by their case; choose another",
+                other.name,
+                other.smb_share().unwrap_or(name)
+            ),
+        )
+        .field("shareName")),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.$".contains(c);
+    let taken = ["ipc$", "admin$"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own));
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(good) && !taken {
+        return Ok(());
+    }
+    let message = format!(
+        "{name:?} is no name of an SMB share: letters, digits and -_.$, {MAX_NAME} in all at most"
+    );
+    refuse("shareName", "SHARE_NAME_INVALID", message)
+}
+
+/// How the node is to share the volume; `None`: it is no share.
+pub fn share(volume: &Volume) -> Option<ShareSpec> {
+    let name = volume.smb_share()?;
+    let has = |setting| volume.smb.settings.contains(&setting);
+    Some(ShareSpec {
+        // By convention such a name is not listed.
+        browsable: !has(SmbSetting::NonBrowsable) && !name.ends_with('$'),
+        access_based: has(SmbSetting::AccessBasedEnumeration),
+        name: name.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::first;
+    use crate::model::Protocol;
+    use crate::name::Place;
+    use crate::stamp::Stamp;
+
+    #[test]
+    fn the_node_shares_what_has_the_protocol() {
+        let name = Place::new("p", "l").volume("v");
+        let mut volume = first::volume(name, 1, 1, Stamp(0));
+        let shared = |volume: &Volume| share(volume).map(|s| (s.name, s.browsable, s.access_based));
+        assert_eq!(shared(&volume), Some(("v".to_owned(), true, false)));
+        volume.smb.settings = vec![SmbSetting::NonBrowsable, SmbSetting::AccessBasedEnumeration];
+        assert_eq!(shared(&volume), Some(("v".to_owned(), false, true)));
+        volume.smb.settings.clear();
+        volume.smb.name = Some("Data$".into());
+        assert_eq!(shared(&volume), Some(("Data$".to_owned(), false, false)));
+        volume
+            .protocols
+            .retain(|protocol| *protocol != Protocol::Smb);
+        assert_eq!(shared(&volume), None);
+    }
+}
