@@ -47,6 +47,34 @@ fn vol_xattr(vol: &Volume, cx: &mut EngineContext, ino: Ino) -> Result<Vec<u8>, 
     vol.xattr(cx, ino, ATTRIBUTE)
 }
 
+/// A stream of every file, with the same in it.
+const STREAM: &[u8] = b"Blocks";
+
+fn vol_stream(vol: &Volume, cx: &mut EngineContext, ino: Ino) -> Result<Vec<u8>, Stop> {
+    let attr = vol.stream(cx, ino, STREAM)?.attr;
+    let len = usize::try_from(attr.size).unwrap_or(usize::MAX);
+    Ok(vol.read(cx, attr.ino, 0, len)?.to_vec())
+}
+
+fn set_vol_stream(
+    vol: &Volume,
+    cx: &mut EngineContext,
+    ino: Ino,
+    bytes: &[u8],
+) -> Result<(), Stop> {
+    let stream = match vol.stream(cx, ino, STREAM) {
+        Err(Stop::Fail(FsError::NotFound)) => vol.make_stream(cx, ino, STREAM)?.value,
+        stream => stream?,
+    };
+    let cut = SetAttr {
+        size: Some(bytes.len() as u64),
+        ..SetAttr::default()
+    };
+    vol.setattr(cx, stream.attr.ino, &cut, None)?;
+    vol.write(cx, stream.attr.ino, 0, bytes, Stability::Unstable)?;
+    Ok(())
+}
+
 impl Side {
     fn new(choices: &Choices, volume: &'static str) -> Checked<Side> {
         let machine = Machine::new(Sizes::varied(choices), choices)?;
@@ -115,7 +143,8 @@ impl Side {
             for (file, blocks) in &got {
                 let of = find(&view, file);
                 let value = of.and_then(|ino| run(&view, |cx| vol_xattr(&view, cx, ino)));
-                if value.as_ref() != Ok(blocks) {
+                let beside = of.and_then(|ino| run(&view, |cx| vol_stream(&view, cx, ino)));
+                if value.as_ref() != Ok(blocks) || beside.as_ref() != Ok(blocks) {
                     return Err(format!("{}@{name}/{file} has {value:?}", self.volume));
                 }
             }
@@ -374,6 +403,7 @@ impl Story<'_> {
                 vol.set_xattr(cx, ino, ATTRIBUTE, Some(&**blocks), SetHow::Either)
             })
             .map_err(failed)?;
+            run(&vol, |cx| set_vol_stream(&vol, cx, ino, blocks)).map_err(failed)?;
         }
         // So that a crash does not take it back.
         side.engine()?.cp_now().map_err(failed)?;

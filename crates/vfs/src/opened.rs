@@ -1,18 +1,20 @@
 //! What protocols with opens do beyond NFSv3: opening, extended attributes, holes.
 
+use crate::EngineContext;
 use crate::access::{self, X};
-use crate::error::{Error, Outcome, Suspend};
+use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
 use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
+use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
     Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetHow,
-    Sought, Stop,
+    Snapshot, Sought, Stop, Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -106,6 +108,26 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
+    /// The snapshots of this file's volume, the oldest first: when each was taken, and its root. None if they are not shown.
+    pub fn snapshots(&self) -> Vec<(Time, FileRef)> {
+        let volume = &self.export.volume;
+        if !self.export.snapshot_directory {
+            return Vec::new();
+        }
+        let all = volume.snapshots().into_iter();
+        let root = |snapshot: Snapshot| FileRef {
+            ino: volume.root(),
+            namespace: Namespace::Snapshot(snapshot.id),
+        };
+        all.map(|snapshot| (snapshot.created, root(snapshot)))
+            .collect()
+    }
+
+    /// Whether the file could be changed at all, whatever its permissions.
+    pub fn may_change(&self) -> bool {
+        self.writable().is_ok()
+    }
+
     /// Whether the caller may read what an entry of a listing leads to, by its mode or list.
     pub fn may_read_entry(&self, cx: &mut OpContext, attr: &Attr) -> Outcome<bool> {
         self.run(cx, |cx| {
@@ -183,6 +205,75 @@ impl<A: AccessModel> Operand<'_, A> {
                 |_| self.ask_attributes(),
             )
         })
+    }
+
+    /// All named streams of the file or directory, in an order that stays.
+    pub fn streams(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<Vec<Stream>> {
+        self.run(cx, |cx| match self.file.namespace {
+            Namespace::Snapshots => Ok(Vec::new()),
+            _ => Ok(self.reading()?.streams(cx, self.file.ino)?),
+        })
+    }
+
+    /// The named stream of this name, in any case.
+    pub fn stream(&self, cx: &mut OpContext, name: &[u8]) -> Outcome<(Stream, FileRef)> {
+        self.run(cx, |cx| {
+            check_name(name)?;
+            if self.file.namespace == Namespace::Snapshots {
+                return Err(Error::NotFound.into());
+            }
+            let found = self.reading()?.stream(cx, self.file.ino, name)?;
+            let file = self.near(found.attr.ino);
+            Ok((found, file))
+        })
+    }
+
+    /// Makes an empty named stream; needs permission to write.
+    pub fn make_stream(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+    ) -> Outcome<(Done<Stream>, FileRef)> {
+        self.run(cx, |cx| {
+            self.change_streams(cx)?;
+            check_name(name)?;
+            let done = self.volume().make_stream(cx, self.file.ino, name)?;
+            let file = self.near(done.value.attr.ino);
+            Ok((done, file))
+        })
+    }
+
+    /// Removes a named stream, or gives it another name; needs permission to write.
+    pub fn move_stream(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+        to: Option<&[u8]>,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.change_streams(cx)?;
+            let (volume, ino) = (self.volume(), self.file.ino);
+            Ok(match to {
+                None => volume.remove_stream(cx, ino, name)?,
+                Some(to) => {
+                    check_name(to)?;
+                    volume.rename_stream(cx, ino, name, to)?
+                }
+            })
+        })
+    }
+
+    /// Whether the caller may change what streams the file has, and others let it.
+    fn change_streams(&self, cx: &mut EngineContext) -> Result<(), Halt> {
+        self.writable()?;
+        let attr = self.attr(cx)?;
+        self.may_write(&attr)?;
+        if self.may_be_held() {
+            self.ask_attributes()?;
+        }
+        Ok(())
     }
 
     /// The first byte from `from` on that is of data or of a hole, and the file's size if there is none; needs permission to read.

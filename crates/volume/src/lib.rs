@@ -37,6 +37,7 @@ pub use lifecycle::standby::StandbyError;
 pub use lifecycle::state_hash::VolumeState;
 pub use ops::pin::Pin;
 pub use ops::side::SetHow;
+pub use ops::stream::Stream;
 pub use overlay::context::EngineContext;
 pub use overlay::receiving::Incoming;
 pub use overlay::role::{State, Writers};

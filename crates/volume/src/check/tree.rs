@@ -573,7 +573,7 @@ impl VolumeVisitor<'_, '_> {
                     format!("link count {}, but it should be {expected}", seen.nlink),
                 );
             }
-            if seen.stream && seen.parent != named.dir {
+            if seen.stream && named.count > 0 && seen.parent != named.dir {
                 self.check
                     .inode_fault(*ino, "a stream of another file than the one that names it");
             }

@@ -14,3 +14,5 @@ pub(crate) mod readdir;
 pub(crate) mod rename;
 pub(crate) mod seek;
 pub(crate) mod side;
+pub(crate) mod stream;
+pub(crate) mod unlink;

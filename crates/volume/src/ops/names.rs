@@ -3,26 +3,22 @@
 use std::sync::Arc;
 
 use weir_base::limits::{MAX_LINKS, MAX_SYMLINK, MAX_VALUE};
-use weir_base::{Ino, Lsn, Poison};
+use weir_base::{Ino, Lsn};
 
 use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec, flag, kind};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
 use crate::ops::directory::{Hit, Search, check_name, is_dots};
+use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
-use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::volume::Volume;
 use crate::types::{
     Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
     Stop,
 };
-
-/// Blocks that an operation on a few names may make a checkpoint write:
-/// a leaf for each of up to three inodes and entries, and their shares above.
-pub(crate) const NAME_BLOCKS: u64 = 12;
 
 /// What a new inode is to be.
 struct NewInode<'a> {
@@ -578,11 +574,21 @@ impl Volume {
             };
             let inode = self.child(cx, &parent, name, hit)?;
             let Some(inode) = inode else { continue };
-            let mut reservation = self.reserve_for_delete(cx, NAME_BLOCKS)?;
-            self.core.schedule.admit(SMALL_OP)?;
+            let doomed = self.doomed(cx, &inode)?;
+            let blocks = NAME_BLOCKS + 2 * doomed.len() as u64;
+            let mut reservation = self.reserve_for_delete(cx, blocks)?;
+            self.core
+                .schedule
+                .admit(SMALL_OP * (1 + doomed.len() as u64))?;
 
             let pass = self.enter()?;
-            let mut locked = Locked::new(&[&parent, &inode]);
+            let mut locked = match doomed.len() {
+                0 => Locked::new(&[&parent, &inode]),
+                _ => {
+                    let all = [&parent, &inode].into_iter().chain(doomed.inodes());
+                    Locked::new(&all.collect::<Vec<_>>())
+                }
+            };
             let st = locked.get(dir)?;
             alive_dir(st)?;
             if st.rec.change != change && self.need(cx, dir, st, name)? != hit {
@@ -591,6 +597,9 @@ impl Volume {
             let child = locked.get(hit.ino)?;
             alive(child)?;
             removable(child, want_dir)?;
+            if !self.still_doomed(cx, hit.ino, child, &doomed)? {
+                continue;
+            }
             let before = self.attr_of(dir, st);
             let mut dir_rec = stamped(st.rec, cx.now, true);
             let guard = self.core.agg.guard();
@@ -598,13 +607,17 @@ impl Volume {
             if want_dir {
                 dir_rec.nlink = guard.less(dir_rec.nlink, 1, "links of a directory");
             }
-            let rec = unlinked(guard, child.rec, cx.now);
+            let mut rec = unlinked(guard, child.rec, cx.now);
             let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64);
             edits.del_entry(dir, hit.cookie);
+            let streams = (hit.ino, &mut rec);
+            let ended = self.log_doomed((&pass, &locked), &mut edits, streams, &doomed, cx.now)?;
             log_unlinked(&pass, &mut edits, hit.ino, &rec);
             edits.inode(dir, &dir_rec);
             let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
 
+            let streams = (hit.ino, &doomed);
+            self.apply_doomed(&pass, &mut locked, streams, ended, &mut reservation);
             let attr = match locked.get_mut(hit.ino) {
                 Some((inode, st)) => {
                     self.apply_unlinked(&pass, inode, st, rec, &mut reservation);
@@ -663,62 +676,5 @@ impl Volume {
             }
             Err(stop) => Err(stop),
         }
-    }
-}
-
-/// Whether a name of this inode may be removed as a directory's or another's.
-pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
-    match (child.rec.kind == FileKind::Directory, want_dir) {
-        (true, false) => Err(FsError::IsDir.into()),
-        (false, true) => Err(FsError::NotDir.into()),
-        (true, true) if child.rec.entries > 0 => Err(FsError::NotEmpty.into()),
-        _ => Ok(()),
-    }
-}
-
-/// The record after one of its names is removed; a directory has only one.
-pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> InodeRec {
-    let mut rec = stamped(rec, now, false);
-    rec.nlink = match rec.kind {
-        FileKind::Directory => 0,
-        _ => guard.less(rec.nlink, 1, "links of a file that has a name"),
-    };
-    rec
-}
-
-/// Whether an inode that lost a name ends with it; its lock is held.
-fn ends(entered: &Entered<'_>, ino: Ino, rec: &InodeRec) -> bool {
-    let open = || rec.kind != FileKind::Directory && entered.live().unlinked.is_pinned(ino);
-    rec.nlink == 0 && !open()
-}
-
-/// The edit for an inode that lost a name.
-pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
-    match ends(entered, ino, rec) {
-        true => edits.dead(ino),
-        false => edits.inode(ino, rec),
-    }
-}
-
-impl Volume {
-    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
-    pub(crate) fn apply_unlinked(
-        &self,
-        entered: &Entered<'_>,
-        inode: &Arc<Inode>,
-        st: &mut State,
-        rec: InodeRec,
-        reservation: &mut Reservation<'_>,
-    ) {
-        let ends = ends(entered, inode.ino, &rec);
-        let delta = self.touch(entered, inode, st, reservation);
-        if ends {
-            delta.bury();
-            st.dead = true;
-        } else if rec.nlink == 0 {
-            entered.live().unlinked.insert(inode.ino);
-        }
-        st.rec = rec;
-        st.unlogged = false;
     }
 }

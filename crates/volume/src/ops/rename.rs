@@ -17,7 +17,8 @@ use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::directory::{Free, Search, check_name, is_dots};
-use crate::ops::names::{NAME_BLOCKS, log_unlinked, removable, unlinked};
+use crate::ops::stream::Doomed;
+use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
@@ -79,12 +80,19 @@ impl Volume {
             if moves_dir {
                 self.check_not_below(cx, hit.ino, to_dir)?;
             }
-            let mut reservation = self.reserve(cx, NAME_BLOCKS)?;
-            self.core.schedule.admit(SMALL_OP)?;
+            let doomed = match &replaced {
+                None => Doomed::default(),
+                Some(replaced) => self.doomed(cx, replaced)?,
+            };
+            let mut reservation = self.reserve(cx, NAME_BLOCKS + 2 * doomed.len() as u64)?;
+            self.core
+                .schedule
+                .admit(SMALL_OP * (1 + doomed.len() as u64))?;
 
             let pass = self.enter()?;
             let mut inodes = vec![&source_dir, &target_dir, &moved];
             inodes.extend(replaced.as_ref());
+            inodes.extend(doomed.inodes());
             let mut locked = Locked::new(&inodes);
             let source = locked.get(from_dir)?;
             let target = locked.get(to_dir)?;
@@ -135,6 +143,9 @@ impl Volume {
                 let victim = locked.get(over.ino)?;
                 alive(victim)?;
                 removable(victim, is_dir)?;
+                if !self.still_doomed(cx, over.ino, victim, &doomed)? {
+                    continue;
+                }
             }
             let place = match over {
                 Some(over) => Free {
@@ -167,7 +178,7 @@ impl Volume {
             if is_dir {
                 rec.parent = to_dir;
             }
-            let victim_rec = match over {
+            let mut victim_rec = match over {
                 Some(over) => {
                     let victim = locked.get(over.ino)?.rec;
                     Some((over.ino, unlinked(guard, victim, cx.now)))
@@ -183,7 +194,10 @@ impl Volume {
             edits.del_entry(from_dir, hit.cookie);
             edits.put_entry(to_dir, place.cookie, entry);
             edits.inode(hit.ino, &rec);
-            if let Some((ino, rec)) = &victim_rec {
+            let mut ended = Vec::new();
+            if let Some((ino, rec)) = &mut victim_rec {
+                let streams = (*ino, &mut *rec);
+                ended = self.log_doomed((&pass, &locked), &mut edits, streams, &doomed, cx.now)?;
                 log_unlinked(&pass, &mut edits, *ino, rec);
             }
             edits.inode(from_dir, &from_rec);
@@ -196,6 +210,10 @@ impl Volume {
                 self.touch(&pass, inode, st, &mut reservation);
                 st.rec = rec;
                 st.unlogged = false;
+            }
+            if let Some((ino, _)) = victim_rec {
+                let streams = (ino, &doomed);
+                self.apply_doomed(&pass, &mut locked, streams, ended, &mut reservation);
             }
             if let Some((ino, rec)) = victim_rec
                 && let Some((inode, st)) = locked.get_mut(ino)

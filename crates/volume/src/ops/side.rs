@@ -39,7 +39,7 @@ pub enum SetHow {
 
 impl Volume {
     /// The records of one kind of an inode, whose lock the caller holds.
-    fn side(
+    pub(crate) fn side(
         &self,
         cx: &mut EngineContext,
         ino: Ino,

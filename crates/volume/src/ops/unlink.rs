@@ -1,0 +1,73 @@
+//! What becomes of an inode that loses a name, in its record, in the log and in the overlay.
+
+use std::sync::Arc;
+
+use weir_base::{Ino, Poison};
+
+use crate::format::edit::Edits;
+use crate::format::record::InodeRec;
+use crate::overlay::inode::{Inode, State, stamped};
+use crate::overlay::reservation::Reservation;
+use crate::overlay::volume::{Entered, Volume};
+use crate::types::{FileKind, FsError, Stop};
+
+/// Blocks that an operation on a few names may make a checkpoint write:
+/// a leaf for each of up to three inodes and entries, and their shares above.
+pub(crate) const NAME_BLOCKS: u64 = 12;
+
+/// Whether a name of this inode may be removed as a directory's or another's.
+pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
+    match (child.rec.kind == FileKind::Directory, want_dir) {
+        (true, false) => Err(FsError::IsDir.into()),
+        (false, true) => Err(FsError::NotDir.into()),
+        (true, true) if child.rec.entries > 0 => Err(FsError::NotEmpty.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The record after one of its names is removed; a directory has only one.
+pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> InodeRec {
+    let mut rec = stamped(rec, now, false);
+    rec.nlink = match rec.kind {
+        FileKind::Directory => 0,
+        _ => guard.less(rec.nlink, 1, "links of a file that has a name"),
+    };
+    rec
+}
+
+/// Whether an inode that lost a name ends with it; its lock is held.
+fn ends(entered: &Entered<'_>, ino: Ino, rec: &InodeRec) -> bool {
+    let open = || rec.kind != FileKind::Directory && entered.live().unlinked.is_pinned(ino);
+    rec.nlink == 0 && !open()
+}
+
+/// The edit for an inode that lost a name.
+pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
+    match ends(entered, ino, rec) {
+        true => edits.dead(ino),
+        false => edits.inode(ino, rec),
+    }
+}
+
+impl Volume {
+    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
+    pub(crate) fn apply_unlinked(
+        &self,
+        entered: &Entered<'_>,
+        inode: &Arc<Inode>,
+        st: &mut State,
+        rec: InodeRec,
+        reservation: &mut Reservation<'_>,
+    ) {
+        let ends = ends(entered, inode.ino, &rec);
+        let delta = self.touch(entered, inode, st, reservation);
+        if ends {
+            delta.bury();
+            st.dead = true;
+        } else if rec.nlink == 0 {
+            entered.live().unlinked.insert(inode.ino);
+        }
+        st.rec = rec;
+        st.unlogged = false;
+    }
+}
