@@ -20,6 +20,8 @@ def expected():
 
 
 class Torture(SmbTest):
+    maxDiff = None
+
     def test_every_group_comes_to_what_the_list_says(self):
         for group, tests in expected().items():
             with self.subTest(group):

@@ -93,6 +93,10 @@ pub(crate) enum Step {
     ),
     /// The last cursor of a longer search.
     Done,
+    /// A copy within the server has come so far.
+    Copying(crate::fsctl::Copying),
+    /// A search for what is allocated has.
+    Ranges(Box<crate::fsctl::Ranges>),
 }
 
 /// Why a chain stopped.
@@ -192,6 +196,12 @@ impl Chain {
             hash: None,
             delay: None,
         }
+    }
+
+    /// The operation that was run is over, and another of the same request follows, charged for itself.
+    pub fn renew(&mut self, vfs: &weir_vfs::Vfs) {
+        self.cx.settle(&vfs.throttle);
+        self.cx.renew();
     }
 
     /// The response is true when the log is durable up to `lsn`.

@@ -6,10 +6,14 @@
 //! overwritten is cut. A wait repeats none of it ([`Step`]).
 
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
+use crate::deletions::What;
+use crate::ea::{self, Ea};
 use crate::info::{self, attributes};
 use crate::names;
 use crate::pipe::Pipe;
-use crate::session::{Access, File, Kind, Named, Open, Session, Target, Tree, mask};
+use crate::previous;
+use crate::security::{self, Wanted};
+use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader, filetime, from_utf16, part};
 use parking_lot::Mutex;
@@ -17,19 +21,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use weir_base::Ino;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When, Who};
-use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
+use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
 
 /// Longest path in UTF-16 units.
 const MAX_PATH: usize = 32_767;
 /// Create contexts that are looked through.
 const MOST_CONTEXTS: usize = 32;
-/// The mode of files and directories that are made: what a client of SMB says of permissions is in no mode.
-const FILE_MODE: u32 = 0o644;
-const DIRECTORY_MODE: u32 = 0o755;
+/// The mode of files and directories that are made, of which the umask is left where their directory passes no list on: what a
+/// client of SMB says of permissions is in no mode.
+const MODE: u32 = 0o777;
+const FILE_UMASK: u32 = 0o133;
+const DIRECTORY_UMASK: u32 = 0o022;
 
 /// Bits of CreateOptions (§2.2.13).
-mod option {
+pub(crate) mod option {
     pub const DIRECTORY: u32 = 0x1;
     pub const WRITE_THROUGH: u32 = 0x2;
     pub const NON_DIRECTORY: u32 = 0x40;
@@ -39,7 +45,7 @@ mod option {
 
 /// CreateDisposition (§2.2.13), and whether each opens and makes what is there and what is not.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Disposition {
+pub(crate) enum Disposition {
     Supersede,
     Open,
     Create,
@@ -63,7 +69,7 @@ impl Disposition {
         all.get(number as usize).copied()
     }
 
-    fn makes(self) -> bool {
+    pub fn makes(self) -> bool {
         !matches!(self, Disposition::Open | Disposition::Overwrite)
     }
 
@@ -73,16 +79,21 @@ impl Disposition {
     }
 }
 
-struct Request {
+pub(crate) struct Request {
     wanted: u32,
     attributes: u32,
     share: u32,
-    disposition: Disposition,
+    pub disposition: Disposition,
     options: u32,
     path: String,
     /// MxAc and QFid were asked for.
     maximal: bool,
     disk_id: bool,
+    /// The second of a snapshot (TWrp).
+    second: Option<i64>,
+    /// What a file that is made is to have (ExtA, SecD).
+    pub eas: Vec<Ea>,
+    pub security: Option<Wanted>,
 }
 
 impl Request {
@@ -118,13 +129,16 @@ impl Request {
             path: from_utf16(part(message, offset, len)?)?,
             maximal: false,
             disk_id: false,
+            second: None,
+            eas: Vec::new(),
+            security: None,
         };
         request.contexts(part(message, contexts, contexts_len)?)?;
         Ok(request)
     }
 
     /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
-    fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Malformed> {
+    fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Status> {
         for _ in 0..MOST_CONTEXTS {
             if rest.is_empty() {
                 break;
@@ -132,7 +146,13 @@ impl Request {
             let mut r = Reader::new(rest);
             let next = r.u32()? as usize;
             let (name_at, name_len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+            r.u16()?;
+            let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
+            let data = part(rest, data_at, data_len)?;
             match part(rest, name_at, name_len)? {
+                b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
+                b"ExtA" => self.eas = ea::decode(data)?,
+                b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
                 b"MxAc" => self.maximal = true,
                 b"QFid" => self.disk_id = true,
                 _ => {}
@@ -145,7 +165,7 @@ impl Request {
         Ok(())
     }
 
-    fn asks(&self, option: u32) -> bool {
+    pub fn asks(&self, option: u32) -> bool {
         self.options & option != 0
     }
 }
@@ -153,12 +173,14 @@ impl Request {
 /// What a CREATE has found or made.
 #[derive(Clone)]
 pub(crate) struct Found {
-    file: FileRef,
-    attr: Attr,
-    named: Named,
+    pub file: FileRef,
+    pub attr: Attr,
+    pub named: Named,
     /// What the caller may do with the name, or would if it were there: it may be removed.
-    removable: bool,
-    made: bool,
+    pub removable: bool,
+    pub made: bool,
+    /// What it is a stream of.
+    pub base: Option<Base>,
 }
 
 /// Where a path leads.
@@ -183,8 +205,10 @@ impl<'a> Run<'a> {
         if request.asks(option::OPEN_BY_FILE_ID) {
             return Err(Status::NOT_SUPPORTED.into());
         }
-        let path = names::path(&request.path)?;
-        if path.is_empty() && request.asks(option::DELETE_ON_CLOSE) {
+        let (second, path) = previous::split(&request.path);
+        let (path, stream) = names::split_stream(path)?;
+        let path = names::path(path)?;
+        if path.is_empty() && stream.is_none() && request.asks(option::DELETE_ON_CLOSE) {
             return Err(Status::CANNOT_DELETE.into());
         }
         // The owner of the open to be, so that its own claims are in its way at no point.
@@ -194,6 +218,19 @@ impl<'a> Run<'a> {
             Access::Permissions(&session.walker),
             Changes,
         )?;
+        let root = match second.or(request.second) {
+            None => root,
+            Some(second) => {
+                let snapshots = operand.snapshots();
+                let mut taken = snapshots.iter().rev();
+                let found = taken.find(|(at, _)| at.secs == second);
+                let (_, file) = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+                FileId {
+                    namespace: file.namespace,
+                    ..root
+                }
+            }
+        };
         let found = match std::mem::take(&mut self.c.step) {
             Step::Made(found) => {
                 let kept = (*found).clone();
@@ -204,15 +241,26 @@ impl<'a> Run<'a> {
                 self.c.step = Step::Opened(Arc::clone(&open));
                 return self.cut(&session, &open, &request);
             }
-            _ => match self.walk(&operand, root, &path)? {
-                Walked::Found(found) => found,
-                Walked::Missing { dir, named } => {
-                    self.make(&operand, charged, dir, named, &request)?
+            _ => {
+                let found = match self.walk(&operand, root, &path)? {
+                    Walked::Found(found) => found,
+                    Walked::Missing { dir, named } => {
+                        self.make(&operand, charged, dir, named, &request)?
+                    }
+                };
+                match stream {
+                    None => found,
+                    Some(name) => {
+                        // Of what was made with it no more is known when this goes on after a wait.
+                        self.c.step = Step::Nothing;
+                        self.stream(&session, &operand, found, &name, &request)?
+                    }
                 }
-            },
+            }
         };
-        if !found.made {
-            check(&found, &request)?;
+        match found.made {
+            true => self.dress(&session, &operand, &found, &request)?,
+            false => check(&found, &request)?,
         }
         let here = operand.at(found.file);
         let granted = self.grant(&here, &found, &request)?;
@@ -250,6 +298,7 @@ impl<'a> Run<'a> {
                 named,
                 removable: false,
                 made: false,
+                base: None,
             }));
         };
         for name in dirs {
@@ -279,6 +328,7 @@ impl<'a> Run<'a> {
                     named,
                     removable: removable.write && removable.execute,
                     made: false,
+                    base: None,
                 }))
             }
             Err(Unfinished::Failed(Error::NotFound)) => {
@@ -313,7 +363,12 @@ impl<'a> Run<'a> {
         }
         let dos = request.attributes & attributes::SETTABLE;
         let set = SetAttr {
-            mode: Some(if directory { DIRECTORY_MODE } else { FILE_MODE }),
+            mode: Some(MODE),
+            umask: if directory {
+                DIRECTORY_UMASK
+            } else {
+                FILE_UMASK
+            },
             dos: Some(match directory {
                 true => dos & !attributes::ARCHIVE,
                 false => dos | attributes::ARCHIVE,
@@ -342,6 +397,7 @@ impl<'a> Run<'a> {
             named,
             removable: true,
             made: true,
+            base: None,
         };
         self.c.step = Step::Made(Box::new(found.clone()));
         Ok(found)
@@ -366,6 +422,10 @@ impl<'a> Run<'a> {
         let mut granted = wanted & !mask::MAXIMUM_ALLOWED;
         if request.asks(option::DELETE_ON_CLOSE) && !most && granted & mask::DELETE == 0 {
             return Err(Status::ACCESS_DENIED);
+        }
+        let changes = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA | mask::DELETE;
+        if operand.file().namespace != Namespace::Live && granted & changes != 0 {
+            return Err(Status::MEDIA_WRITE_PROTECTED);
         }
         if granted & !mask::ALL != 0 || request.wanted == 0 || granted & !may != 0 {
             return Err(Status::ACCESS_DENIED);
@@ -437,6 +497,7 @@ impl<'a> Run<'a> {
             kind: Kind::File(Box::new(File {
                 id: file,
                 directory,
+                base: found.base,
                 named: Mutex::new(found.named.clone()),
                 listing: Mutex::default(),
                 position: AtomicU64::new(0),
@@ -454,7 +515,12 @@ impl<'a> Run<'a> {
                 name: Arc::from(&*found.named.name),
             };
             let deletions = &self.s.deletions;
-            deletions.mark(file, session, self.conn.peer, directory);
+            let what = match (found.base, directory) {
+                (Some(_), _) => What::Stream,
+                (None, true) => What::Directory,
+                (None, false) => What::File,
+            };
+            deletions.mark(file, session, self.conn.peer, what);
             match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
                 Marked::Yes => {}
                 Marked::NotOpen | Marked::Full => {
@@ -502,7 +568,7 @@ impl<'a> Run<'a> {
                     Disposition::Supersede => action::SUPERSEDED,
                     _ => action::OVERWRITTEN,
                 };
-                let attr = done.value.after;
+                let attr = self.whole(session, open, file, done.value.after)?;
                 self.opened(session, Arc::clone(open), &attr, action, request)
             }
             Err(Unfinished::Failed(error)) => {
@@ -535,12 +601,14 @@ impl<'a> Run<'a> {
                     named,
                     removable: open.may(mask::DELETE),
                     made: false,
+                    base: file.base,
                 };
                 Some(allowed(&operand, &found) | open.access)
             }
             _ => None,
         };
-        let id = open.file().map(|file| (file.id.ino, file.id.volume));
+        let id = open.file().map(|file| file.main().id);
+        let id = id.map(|id| (id.ino, id.volume));
         put_response(
             &mut self.c.out,
             &open,
@@ -615,7 +683,7 @@ fn check(found: &Found, request: &Request) -> Result<(), Status> {
 }
 
 /// Generic access as a file's own (MS-SMB2 §2.2.13.1.1).
-fn generic(wanted: u32) -> u32 {
+pub(crate) fn generic(wanted: u32) -> u32 {
     let read = mask::READ_DATA | mask::READ_EA | mask::READ_ATTRIBUTES;
     let write = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA | mask::WRITE_ATTRIBUTES;
     let both = mask::READ_CONTROL | mask::SYNCHRONIZE;
@@ -655,6 +723,12 @@ fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
             | mask::WRITE_EA
             | mask::WRITE_ATTRIBUTES
             | mask::DELETE_CHILD;
+    }
+    if let Guard::Granted(granted) = attr.guard
+        && operand.may_change()
+    {
+        // The list says more than a mode can.
+        out |= granted & mask::ALL;
     }
     if operand.owns(attr) {
         out |= mask::WRITE_ATTRIBUTES | mask::WRITE_DAC | mask::WRITE_OWNER;

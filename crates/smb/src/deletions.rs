@@ -19,6 +19,17 @@ use weir_vfs::{
     Protocol, Unfinished, Vfs,
 };
 
+/// What is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A name of a file.
+    File,
+    /// A directory.
+    Directory,
+    /// A stream of the file that is in the place of the directory.
+    Stream,
+}
+
 /// Who marked a file, and what it is.
 #[derive(Clone)]
 pub struct Mark {
@@ -26,7 +37,7 @@ pub struct Mark {
     client: ClientKey,
     origin: IpAddr,
     owner: Owner,
-    directory: bool,
+    what: What,
 }
 
 /// A name that is to be removed now.
@@ -64,13 +75,13 @@ impl Deletions {
     }
 
     /// Notes who marks a file, before the table is asked to.
-    pub fn mark(&self, file: FileId, session: &Session, origin: IpAddr, directory: bool) {
+    pub fn mark(&self, file: FileId, session: &Session, origin: IpAddr, what: What) {
         let mark = Mark {
             identity: Arc::clone(&session.identity),
             client: session.client_key,
             origin,
             owner: session.walker.clone(),
-            directory,
+            what,
         };
         self.state.lock().marks.insert(file, mark);
     }
@@ -179,17 +190,21 @@ impl Service {
         let admitted = self.vfs.admit_file(&table, dir, &session)?;
         let (dir, charged) = admitted.charge(&self.vfs, cx, Changes)?;
         // Another file may have the name by now.
-        match dir.listed(cx, &removal.name) {
-            Ok((found, _)) if found.ino == file.ino => {}
+        let found = match mark.what {
+            What::Stream => dir.stream(cx, &removal.name).map(|(s, _)| s.attr.ino),
+            What::File | What::Directory => dir.listed(cx, &removal.name).map(|(f, _)| f.ino),
+        };
+        match found {
+            Ok(ino) if ino == file.ino => {}
             Ok(_) => return Ok(None),
             Err(Unfinished::Failed(weir_vfs::Error::NotFound)) => return Ok(None),
             Err(why) => return Err(why),
         }
-        let done = match mark.directory {
-            true => dir.rmdir(cx, charged, &removal.name)?,
-            false => dir.remove(cx, charged, &removal.name)?,
-        };
-        Ok(done.lsn)
+        Ok(match mark.what {
+            What::Directory => dir.rmdir(cx, charged, &removal.name)?.lsn,
+            What::File => dir.remove(cx, charged, &removal.name)?.lsn,
+            What::Stream => dir.move_stream(cx, charged, &removal.name, None)?.lsn,
+        })
     }
 
     /// Does a deletion to its end.

@@ -20,6 +20,9 @@ pub(crate) struct Ea {
     value: Vec<u8>,
 }
 
+/// The name and the value of an attribute that is there.
+type Stored = (Vec<u8>, Vec<u8>);
+
 /// Reads a list of FILE_FULL_EA_INFORMATION.
 ///
 /// # Errors
@@ -35,7 +38,11 @@ pub(crate) fn decode(mut rest: &[u8]) -> Result<Vec<Ea>, Status> {
         if r.u8()? != 0 {
             return Err(Status::INVALID_PARAMETER);
         }
-        if name.is_empty() || name.iter().any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b)) {
+        if name.is_empty()
+            || name
+                .iter()
+                .any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b))
+        {
             return Err(Status::INVALID_EA_NAME);
         }
         let value = r.bytes(value_len)?.to_vec();
@@ -69,7 +76,7 @@ fn names(mut rest: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
 }
 
 /// Bytes of a file's attributes as FileEaInformation counts them; 0 if there are none.
-pub(crate) fn size(all: &[(Vec<u8>, Vec<u8>)]) -> u32 {
+pub(crate) fn size(all: &[Stored]) -> u32 {
     let each = all.iter().map(|(name, value)| 5 + name.len() + value.len());
     match all.is_empty() {
         true => 0,
@@ -84,12 +91,12 @@ impl Run<'_> {
         session: &Session,
         open: &Open,
         file: &File,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Fail> {
+    ) -> Result<Vec<Stored>, Fail> {
         let mut all = Vec::new();
         let access = Access::Made(&open.owner);
-        let (operand, charged) = self.enter(session, file.id, access, Looks)?;
+        let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
         for name in operand.xattrs(&mut self.c.cx, charged)? {
-            let (operand, charged) = self.enter(session, file.id, access, Looks)?;
+            let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
             let value = match operand.xattr(&mut self.c.cx, charged, &name) {
                 // Removed meanwhile.
                 Err(Unfinished::Failed(Error::NotFound)) => continue,
@@ -116,7 +123,7 @@ impl Run<'_> {
         }
         let there = self.eas(session, open, file)?;
         let wanted = names(wanted)?;
-        let all: Vec<(Vec<u8>, Vec<u8>)> = match wanted.is_empty() {
+        let all: Vec<Stored> = match wanted.is_empty() {
             true if there.is_empty() => return Err(Status::NO_EAS_ON_FILE.into()),
             true => there,
             // What is not there has no value.
@@ -165,10 +172,10 @@ impl Run<'_> {
         }
         let list = decode(list)?;
         let access = Access::Made(&open.owner);
-        let (operand, charged) = self.enter(session, file.id, access, Looks)?;
+        let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
         let there = operand.xattrs(&mut self.c.cx, charged)?;
         for ea in &list {
-            let (operand, charged) = self.enter(session, file.id, access, Changes)?;
+            let (operand, charged) = self.enter(session, file.main().id, access, Changes)?;
             self.set_ea(&operand, charged, &there, ea)?;
         }
         Ok(())
@@ -182,7 +189,9 @@ impl Run<'_> {
         there: &[Vec<u8>],
         ea: &Ea,
     ) -> Result<(), Fail> {
-        let own = there.iter().find(|name| name.eq_ignore_ascii_case(&ea.name));
+        let own = there
+            .iter()
+            .find(|name| name.eq_ignore_ascii_case(&ea.name));
         let name = own.unwrap_or(&ea.name);
         let value = Some(&*ea.value).filter(|value| !value.is_empty());
         let cx = &mut self.c.cx;
@@ -221,10 +230,16 @@ mod tests {
             name: name.to_vec(),
             value: value.to_vec(),
         };
-        assert_eq!(decode(&list), Ok(vec![ea(b"Name", b"abc"), ea(b"gone", b"")]));
+        assert_eq!(
+            decode(&list),
+            Ok(vec![ea(b"Name", b"abc"), ea(b"gone", b"")])
+        );
         assert_eq!(decode(&entry(0, b"a:b", b"")), Err(Status::INVALID_EA_NAME));
         assert_eq!(decode(&entry(0, b"", b"")), Err(Status::INVALID_EA_NAME));
-        assert_eq!(decode(&entry(7, b"ab", b"")), Err(Status::EA_LIST_INCONSISTENT));
+        assert_eq!(
+            decode(&entry(7, b"ab", b"")),
+            Err(Status::EA_LIST_INCONSISTENT)
+        );
         assert_eq!(decode(&list[..20]), Err(Status::INVALID_PARAMETER));
         assert_eq!(size(&[]), 0);
         assert_eq!(size(&[(b"ab".to_vec(), b"cde".to_vec())]), 14);

@@ -9,6 +9,7 @@ use crate::create::Shown;
 use crate::negotiate::MAX_TRANSFER;
 use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
 use crate::status::Status;
+use crate::streams::merged;
 use crate::wire::{Put, Reader, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,10 +88,30 @@ impl Run<'_> {
             Err(Fail::Status(_)) => return Ok(None),
             entered => entered?,
         };
-        match operand.getattr(&mut self.c.cx) {
-            Err(Unfinished::Failed(_)) => Ok(None),
+        let attr = match operand.getattr(&mut self.c.cx) {
+            Err(Unfinished::Failed(_)) => return Ok(None),
+            attr => attr?,
+        };
+        match self.whole(session, open, file, attr) {
+            Err(Fail::Status(_)) => Ok(None),
             attr => Ok(Some(attr?)),
         }
+    }
+
+    /// The attributes of an open as clients see them, of those that its inode has.
+    pub(crate) fn whole(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        attr: Attr,
+    ) -> Result<Attr, Fail> {
+        let Some(base) = file.base else {
+            return Ok(attr);
+        };
+        let (operand, _) = self.enter(session, base.id, Access::Made(&open.owner), Looks)?;
+        let base = operand.getattr(&mut self.c.cx)?;
+        Ok(merged(&base, &attr))
     }
 
     /// FLUSH (§3.3.5.11).

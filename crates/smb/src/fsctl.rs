@@ -141,7 +141,9 @@ impl Run<'_> {
                     return Err(Status::INVALID_PARAMETER.into());
                 }
                 let mut out = Vec::new();
-                [open.id, session.id, KEY].iter().for_each(|word| out.put_u64(*word));
+                [open.id, session.id, KEY]
+                    .iter()
+                    .for_each(|word| out.put_u64(*word));
                 // No context, of which four bytes are there all the same.
                 out.put_u64(0);
                 Ok((Status::SUCCESS, out))
@@ -164,7 +166,8 @@ impl Run<'_> {
         if open.access & writes == 0 {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let (operand, charged) = self.enter(session, file.id, Access::Made(&open.owner), Changes)?;
+        let (operand, charged) =
+            self.enter(session, file.id, Access::Made(&open.owner), Changes)?;
         let old = operand.getattr(&mut self.c.cx)?.dos;
         let bit = attributes::SPARSE as u16;
         let dos = if sparse { old | bit } else { old & !bit };
@@ -238,6 +241,7 @@ impl Run<'_> {
         };
         let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
         let attr = operand.getattr(&mut self.c.cx)?;
+        let attr = self.whole(session, open, file, attr)?;
         let end = end.min(attr.size);
         if u32::from(attr.dos) & attributes::SPARSE == 0 {
             so_far.from = end;
@@ -310,12 +314,18 @@ impl Run<'_> {
         if !open.may(mask::WRITE_DATA) || !source.may(mask::READ_DATA) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let fits = |at: u64| at.checked_add(len).is_some_and(|end| end <= i64::MAX as u64);
+        let fits = |at: u64| {
+            at.checked_add(len)
+                .is_some_and(|end| end <= i64::MAX as u64)
+        };
         if !fits(from) || !fits(to) {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if len == 0 {
             return Ok(());
+        }
+        if file.id == of.id && from.abs_diff(to) < len {
+            return Err(Status::NOT_SUPPORTED.into());
         }
         let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
         let (giver, _) = self.enter(session, of.id, Access::Open(&source), Changes)?;
@@ -354,7 +364,10 @@ impl Run<'_> {
         r.u32()?;
         let limits = || {
             let words = [MOST_CHUNKS, MOST_OF_CHUNK, MOST_OF_COPY];
-            (Status::INVALID_PARAMETER, words.map(u32::to_le_bytes).concat())
+            (
+                Status::INVALID_PARAMETER,
+                words.map(u32::to_le_bytes).concat(),
+            )
         };
         if count == 0 || count > MOST_CHUNKS {
             return Ok(limits());
@@ -367,7 +380,10 @@ impl Run<'_> {
             if len == 0 || len > MOST_OF_CHUNK {
                 return Ok(limits());
             }
-            let end = |at: u64| at.checked_add(u64::from(len)).filter(|e| *e <= i64::MAX as u64);
+            let end = |at: u64| {
+                at.checked_add(u64::from(len))
+                    .filter(|e| *e <= i64::MAX as u64)
+            };
             if end(from).is_none() || end(to).is_none() {
                 return Err(Status::INVALID_PARAMETER.into());
             }
@@ -482,13 +498,12 @@ impl Run<'_> {
 
 /// FILE_OBJECTID_BUFFER (MS-FSCC §2.1.3.1): an inode's number is never used again, so that it is the id.
 fn object_id(file: &File) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
+    let (id, mut out) = (file.main().id, Vec::with_capacity(64));
     for _ in 0..2 {
         // The id, and the same as that of its birth, with the volume between.
-        out.put_u64(file.id.ino.0);
-        out.put_u64(file.id.volume.0);
+        out.put_u64(id.ino.0);
+        out.put_u64(id.volume.0);
     }
     out.put_zeroes(32);
     out
 }
-

@@ -19,13 +19,14 @@ pub mod attributes {
     pub const ARCHIVE: u32 = 0x20;
     pub const NORMAL: u32 = 0x80;
     pub const TEMPORARY: u32 = 0x100;
+    pub const SPARSE: u32 = 0x200;
     /// What a client may set: those above that are stored, NOT_CONTENT_INDEXED too.
     pub const SETTABLE: u32 = READONLY | HIDDEN | SYSTEM | ARCHIVE | 0x2000;
 }
 
 /// The attributes of a file as SMB has them.
 pub fn dos(attr: &Attr) -> u32 {
-    let stored = u32::from(attr.dos) & attributes::SETTABLE;
+    let stored = u32::from(attr.dos) & (attributes::SETTABLE | attributes::SPARSE);
     match (attr.kind, stored) {
         (FileKind::Directory, stored) => stored | attributes::DIRECTORY,
         (_, 0) => attributes::NORMAL,
@@ -50,6 +51,7 @@ pub mod class {
     pub const LINK: u8 = 11;
     pub const DISPOSITION: u8 = 13;
     pub const POSITION: u8 = 14;
+    pub const FULL_EA: u8 = 15;
     pub const MODE: u8 = 16;
     pub const ALIGNMENT: u8 = 17;
     pub const ALL: u8 = 18;
@@ -97,7 +99,8 @@ fn put_name(out: &mut Vec<u8>, path: &str, root: &str) {
     out.set_u32(at, len);
 }
 
-/// Writes a class of information about an open file. `deleting`: it is to be deleted.
+/// Writes a class of information about an open file. `deleting`: it is to be deleted; `eas`:
+/// the bytes of its extended attributes.
 ///
 /// # Errors
 /// The class is not known.
@@ -106,21 +109,22 @@ pub fn put_file(
     class: u8,
     (open, file): (&Open, &File),
     attr: &Attr,
-    deleting: bool,
+    (deleting, eas): (bool, u32),
 ) -> Result<(), Status> {
     let path = || file.named.lock().path.clone();
     match class {
         class::BASIC => put_basic(out, attr),
         class::STANDARD => put_standard(out, attr, deleting),
         class::INTERNAL => out.put_u64(attr.ino.0),
-        class::EA | class::MODE | class::ALIGNMENT => out.put_u32(0),
+        class::EA => out.put_u32(eas),
+        class::MODE | class::ALIGNMENT => out.put_u32(0),
         class::ACCESS => out.put_u32(open.access),
         class::POSITION => out.put_u64(file.position.load(Ordering::Relaxed)),
         class::ALL => {
             put_basic(out, attr);
             put_standard(out, attr, deleting);
             out.put_u64(attr.ino.0);
-            out.put_u32(0);
+            out.put_u32(eas);
             out.put_u32(open.access);
             out.put_u64(file.position.load(Ordering::Relaxed));
             out.put_u32(0);
@@ -129,16 +133,8 @@ pub fn put_file(
         }
         // There are no short names.
         class::ALTERNATE_NAME => return Err(Status::OBJECT_NAME_NOT_FOUND),
-        class::STREAM => {
-            if attr.kind == FileKind::Regular {
-                const DATA: &str = "::$DATA";
-                out.put_u32(0);
-                out.put_u32(2 * DATA.len() as u32);
-                out.put_u64(attr.size);
-                out.put_u64(allocated(attr));
-                out.put_utf16(DATA);
-            }
-        }
+        // The caller has put them.
+        class::STREAM => {}
         class::COMPRESSION => {
             out.put_u64(attr.size);
             out.put_u64(0);
@@ -178,6 +174,11 @@ const PRESERVES_CASE: u32 = 0x2;
 const UNICODE: u32 = 0x4;
 const HAS_ACLS: u32 = 0x8;
 const SPARSE: u32 = 0x40;
+/// Files have ids and extended attributes, and may share blocks.
+const OBJECT_IDS: u32 = 0x1_0000;
+const NAMED_STREAMS: u32 = 0x4_0000;
+const EXTENDED_ATTRIBUTES: u32 = 0x80_0000;
+const BLOCK_REFCOUNTING: u32 = 0x800_0000;
 
 /// The least room in bytes that a class of information about file systems needs.
 pub fn least_fs(class: u8) -> usize {
@@ -229,7 +230,9 @@ pub fn put_fs(
             out.put_u32(MOUNTED);
         }
         fs::ATTRIBUTE => {
-            out.put_u32(PRESERVES_CASE | UNICODE | HAS_ACLS | SPARSE);
+            let more =
+                SPARSE | OBJECT_IDS | NAMED_STREAMS | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING;
+            out.put_u32(PRESERVES_CASE | UNICODE | HAS_ACLS | more);
             out.put_u32(255);
             out.put_u32(8);
             // Clients look for this name before they use what it has.

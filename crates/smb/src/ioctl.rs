@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 §3.3.5.15): what clients ask of every server, and no file system control.
+//! IOCTL (MS-SMB2 §3.3.5.15): what clients ask of every server. Controls of files: [`crate::fsctl`].
 
 use crate::chain::{Fail, Outcome, Run};
 use crate::negotiate::{self, MAX_TRANSFER};
@@ -56,7 +56,12 @@ impl Run<'_> {
                     (data, false) => (Status::SUCCESS, data),
                 }
             }
-            _ => return Err(Status::INVALID_DEVICE_REQUEST.into()),
+            crate::previous::ENUMERATE => {
+                let (session, open) = (self.session()?, self.open(halves)?);
+                let file = open.file().ok_or(Status::INVALID_DEVICE_REQUEST)?;
+                self.enumerate_snapshots(&session, &open, file, most as usize)?
+            }
+            code => self.file_control(code, halves, input, most as usize)?,
         };
         if output.len() > most as usize {
             return Err(Status::BUFFER_TOO_SMALL.into());

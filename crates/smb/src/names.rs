@@ -73,10 +73,36 @@ pub fn stored(name: &str) -> Result<Vec<u8>, Status> {
     }
 }
 
+/// Takes the name of a stream off a path (MS-FSCC §2.1.5): `file:stream`, `file:stream:$DATA`. The file's own data, `file::$DATA`, and a
+/// directory's entries, `dir::$INDEX_ALLOCATION`, are no stream.
+///
+/// # Errors
+/// The name or its type is none.
+pub fn split_stream(path: &str) -> Result<(&str, Option<Vec<u8>>), Status> {
+    let last = path.rfind('\\').map_or(0, |at| at + 1);
+    let Some(colon) = path[last..].find(':') else {
+        return Ok((path, None));
+    };
+    let (file, rest) = (&path[..last + colon], &path[last + colon + 1..]);
+    let (name, kind) = rest.split_once(':').unwrap_or((rest, "$DATA"));
+    let (data, entries) = ("$DATA", "$INDEX_ALLOCATION");
+    let own = kind.eq_ignore_ascii_case(entries) && name.is_empty();
+    if !kind.eq_ignore_ascii_case(data) && !own {
+        return Err(Status::OBJECT_NAME_INVALID);
+    }
+    if name.contains(['/', '\0']) || (name.is_empty() && !rest.contains(':')) {
+        return Err(Status::OBJECT_NAME_INVALID);
+    }
+    Ok((
+        file,
+        Some(name.as_bytes().to_vec()).filter(|name| !name.is_empty()),
+    ))
+}
+
 /// The names of a path from a share's root on; none of the root itself.
 ///
 /// # Errors
-/// It is none: it begins with a separator, or has an empty name, `.` or `..` in it; or it names a stream.
+/// It is none: it begins with a separator, or has an empty name, `.` or `..` in it.
 pub fn path(path: &str) -> Result<Vec<Vec<u8>>, Status> {
     if path.is_empty() {
         return Ok(Vec::new());
@@ -85,12 +111,6 @@ pub fn path(path: &str) -> Result<Vec<Vec<u8>>, Status> {
         return Err(Status::INVALID_PARAMETER);
     }
     let path = path.strip_suffix('\\').unwrap_or(path);
-    // The file's own data is a stream as well; others are not served.
-    let path = match path.split_once(':') {
-        None => path,
-        Some((file, stream)) if stream.eq_ignore_ascii_case(":$DATA") && !file.is_empty() => file,
-        Some(_) => return Err(Status::OBJECT_NAME_NOT_FOUND),
-    };
     let names = path.split('\\').map(|name| match name {
         "" => Err(Status::OBJECT_NAME_INVALID),
         "." | ".." => Err(Status::OBJECT_PATH_SYNTAX_BAD),
@@ -176,11 +196,33 @@ mod tests {
         assert_eq!(names(""), Ok(vec![]));
         assert_eq!(names("a\\b.txt"), Ok(vec!["a".into(), "b.txt".into()]));
         assert_eq!(names("a\\"), Ok(vec!["a".into()]));
-        assert_eq!(names("a::$DATA"), Ok(vec!["a".into()]));
-        assert_eq!(names("a:s"), Err(Status::OBJECT_NAME_NOT_FOUND));
+        assert_eq!(names("a:s"), Err(Status::OBJECT_NAME_INVALID));
         assert_eq!(names("\\a"), Err(Status::INVALID_PARAMETER));
         assert_eq!(names("a\\\\b"), Err(Status::OBJECT_NAME_INVALID));
         assert_eq!(names("..\\b"), Err(Status::OBJECT_PATH_SYNTAX_BAD));
+    }
+
+    #[test]
+    fn streams_are_cut_off() {
+        let cut = |path| {
+            split_stream(path).map(|(file, s)| (file, s.map(|s| String::from_utf8(s).unwrap())))
+        };
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(cut("a\\b"), Ok(("a\\b", None)));
+        assert_eq!(cut("a\\b:s"), Ok(("a\\b", some("s"))));
+        assert_eq!(cut("b:S*:$data"), Ok(("b", some("S*"))));
+        assert_eq!(cut("b::$DATA"), Ok(("b", None)));
+        assert_eq!(cut("b::$INDEX_ALLOCATION"), Ok(("b", None)));
+        assert_eq!(cut(":s"), Ok(("", some("s"))));
+        for bad in [
+            "b:",
+            "b:s:",
+            "b:s:$X",
+            "b:s:$INDEX_ALLOCATION",
+            "b:a:b:$DATA",
+        ] {
+            assert_eq!(cut(bad), Err(Status::OBJECT_NAME_INVALID), "{bad}");
+        }
     }
 
     #[test]

@@ -119,17 +119,29 @@ mod tests {
             (1_763_913_599, "@GMT-2025.11.23-15.59.59"),
             (4_102_444_799, "@GMT-2099.12.31-23.59.59"),
         ] {
-            assert_eq!((token(second), second_of(text)), (text.to_owned(), Some(second)));
+            assert_eq!(
+                (token(second), second_of(text)),
+                (text.to_owned(), Some(second))
+            );
         }
         for day in -1000..40_000 {
             let (y, m, d) = date_of(day);
             assert_eq!(day_of(y, m, d), day);
         }
-        for bad in ["@GMT-2001.02.29-00.00.00", "@GMT-2000.1.1-0.0.0", "@GMT-", "x", ""] {
+        for bad in [
+            "@GMT-2001.02.29-00.00.00",
+            "@GMT-2000.1.1-0.0.0",
+            "@GMT-",
+            "x",
+            "",
+        ] {
             assert_eq!(second_of(bad), None, "{bad}");
         }
         assert_eq!(split("@GMT-1970.01.01-00.00.01\\a\\b"), (Some(1), "a\\b"));
         assert_eq!(split("@GMT-1970.01.01-00.00.01"), (Some(1), ""));
-        assert_eq!(split("a\\@GMT-1970.01.01-00.00.01"), (None, "a\\@GMT-1970.01.01-00.00.01"));
+        assert_eq!(
+            split("a\\@GMT-1970.01.01-00.00.01"),
+            (None, "a\\@GMT-1970.01.01-00.00.01")
+        );
     }
 }

@@ -1,18 +1,20 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
 use crate::chain::{Fail, Outcome, Run, Step};
+use crate::deletions::What;
+use crate::ea;
 use crate::files::is_regular;
 use crate::info::{self, attributes, class};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
-use crate::security;
-use crate::session::{Access, File, Named, Open, Session, mask};
+use crate::security::{self, Wanted};
+use crate::session::{Access, Base, File, Named, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
-use weir_vfs::volume::{FileKind, ReadDirLimit, SetAttr, SetTime};
+use weir_vfs::volume::{FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
 use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
 
 /// InfoType (§2.2.37).
@@ -68,8 +70,9 @@ impl Run<'_> {
         }
         let (kind, class) = (r.u8()?, r.u8()?);
         let most = r.u32()?;
-        r.u32()?;
-        r.u32()?;
+        let input_at = usize::from(r.u16()?);
+        r.u16()?;
+        let input_len = r.u32()? as usize;
         let parts = r.u32()?;
         r.u32()?;
         let halves = (r.u64()?, r.u64()?);
@@ -82,8 +85,19 @@ impl Run<'_> {
         let Some(file) = open.file() else {
             return self.query_pipe(kind, class);
         };
+        if (kind, class) == (kind::FILE, class::FULL_EA) {
+            let wanted = part(self.message, input_at, input_len)?;
+            let (status, data) = self.query_eas(&session, &open, file, (wanted, most))?;
+            self.put_info(&data);
+            return Ok(status);
+        }
+        let eas = match (kind, class) {
+            (kind::FILE, class::EA | class::ALL) => ea::size(&self.eas(&session, &open, file)?),
+            _ => 0,
+        };
         let (operand, _) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
         let attr = operand.getattr(&mut self.c.cx)?;
+        let attr = self.whole(&session, &open, file, attr)?;
         let mut data = Vec::new();
         match kind {
             kind::FILE => {
@@ -96,8 +110,11 @@ impl Run<'_> {
                 if !open.may(needed) {
                     return Err(Status::ACCESS_DENIED.into());
                 }
+                if class == class::STREAM {
+                    self.put_streams(&session, &open, file, &mut data)?;
+                }
                 let deleting = self.s.vfs.claims.delete_pending(file.id);
-                info::put_file(&mut data, class, (&open, file), &attr, deleting)?;
+                info::put_file(&mut data, class, (&open, file), &attr, (deleting, eas))?;
                 if most < least(class) {
                     return Err(Status::INFO_LENGTH_MISMATCH.into());
                 }
@@ -113,7 +130,19 @@ impl Run<'_> {
                 if !open.may(mask::READ_CONTROL) {
                     return Err(Status::ACCESS_DENIED.into());
                 }
-                data = security::descriptor(&attr, parts);
+                if parts & security::SACL != 0 {
+                    // It takes a privilege that nobody has.
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                let list = match attr.guard {
+                    Guard::Mode => None,
+                    Guard::Acl | Guard::Granted(_) => {
+                        let access = Access::Made(&open.owner);
+                        let (main, _) = self.enter(&session, file.main().id, access, Looks)?;
+                        Some(main.acl(&mut self.c.cx)?)
+                    }
+                };
+                data = security::descriptor(&attr, list.as_ref(), parts);
                 if data.len() > most {
                     // How much room it needs (§2.2.2.1).
                     let out = &mut self.c.out;
@@ -165,14 +194,20 @@ impl Run<'_> {
         let (kind, class) = (r.u8()?, r.u8()?);
         let (len, offset) = (r.u32()? as usize, usize::from(r.u16()?));
         r.u16()?;
-        r.u32()?;
+        let parts = r.u32()?;
         let halves = (r.u64()?, r.u64()?);
         let data = part(self.message, offset, len)?;
         self.charged(data.len())?;
         let (session, open) = (self.session()?, self.open(halves)?);
         let file = open.file().ok_or(Status::NOT_SUPPORTED)?;
-        if kind != kind::FILE {
-            return Err(Status::NOT_SUPPORTED.into());
+        match kind {
+            kind::FILE => {}
+            kind::SECURITY => {
+                self.set_security(&session, &open, file, data, parts)?;
+                self.c.out.put_u16(2);
+                return Ok(Status::SUCCESS);
+            }
+            _ => return Err(Status::NOT_SUPPORTED.into()),
         }
         let mut r = Reader::new(data);
         let short = |_| Status::INFO_LENGTH_MISMATCH;
@@ -225,6 +260,7 @@ impl Run<'_> {
                 let position = r.u64().map_err(short)?;
                 file.position.store(position, Ordering::Relaxed);
             }
+            class::FULL_EA => self.set_eas(&session, &open, file, data)?,
             // It is the client's own business.
             class::MODE => {}
             _ => return Err(Status::NOT_SUPPORTED.into()),
@@ -237,10 +273,10 @@ impl Run<'_> {
         &mut self,
         session: &Session,
         open: &Open,
-        file: &File,
+        file: FileId,
         set: &SetAttr,
     ) -> Result<(), Fail> {
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let (operand, charged) = self.enter(session, file, Access::Open(open), Changes)?;
         let done = operand.setattr(&mut self.c.cx, charged, set, None)?;
         self.c.wait_for(done.lsn);
         Ok(())
@@ -262,19 +298,88 @@ impl Run<'_> {
         if (directory && !file.directory) || (temporary && file.directory) {
             return Err(Status::INVALID_PARAMETER.into());
         }
+        // Holes are not its business.
+        let sparse = match dos {
+            0 => 0,
+            _ => {
+                let access = Access::Open(open);
+                let (operand, _) = self.enter(session, file.main().id, access, Changes)?;
+                u32::from(operand.getattr(&mut self.c.cx)?.dos) & attributes::SPARSE
+            }
+        };
         let set_time = |time| from_filetime(time).map_or(SetTime::Keep, SetTime::Client);
         let set = SetAttr {
             atime: set_time(atime),
             mtime: set_time(mtime),
             ctime: from_filetime(ctime),
             btime: from_filetime(btime),
-            dos: (dos != 0).then_some((dos & attributes::SETTABLE) as u16),
+            dos: (dos != 0).then_some((dos & attributes::SETTABLE | sparse) as u16),
             ..SetAttr::default()
         };
         match set == SetAttr::default() {
             true => Ok(()),
-            false => self.set(session, open, file, &set),
+            false => self.set(session, open, file.main().id, &set),
         }
+    }
+
+    /// What of a security descriptor is said. To set the same again changes nothing more.
+    fn set_security(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        data: &[u8],
+        parts: u32,
+    ) -> Result<(), Fail> {
+        let owns = parts & (security::OWNER | security::GROUP) != 0;
+        let needed = [
+            (owns, mask::WRITE_OWNER),
+            (parts & security::DACL != 0, mask::WRITE_DAC),
+            // It takes a privilege that nobody has.
+            (parts & security::SACL != 0, u32::MAX),
+        ];
+        if needed.iter().any(|(asks, bit)| *asks && !open.may(*bit)) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let wanted = Wanted::decode(data, parts)?;
+        self.put_security(session, file.main(), &open.owner, &wanted)
+    }
+
+    /// Gives a file the owner, the group and the list that are wanted.
+    pub(crate) fn put_security(
+        &mut self,
+        session: &Session,
+        Base {
+            id: file,
+            directory,
+        }: Base,
+        owner: &Owner,
+        wanted: &Wanted,
+    ) -> Result<(), Fail> {
+        let access = Access::Made(owner);
+        let (operand, charged) = self.enter(session, file, access, Changes)?;
+        let mut attr = operand.getattr(&mut self.c.cx)?;
+        let (uid, gid) = (wanted.uid(&attr)?, wanted.gid(&attr)?);
+        let set = SetAttr {
+            uid: uid.filter(|uid| *uid != attr.uid),
+            gid: gid.filter(|gid| *gid != attr.gid),
+            ..SetAttr::default()
+        };
+        if set != SetAttr::default() {
+            let done = match operand.setattr(&mut self.c.cx, charged, &set, None) {
+                Err(Unfinished::Failed(Error::Perm)) => return Err(Status::INVALID_OWNER.into()),
+                done => done?,
+            };
+            self.c.wait_for(done.lsn);
+            attr = done.value.after;
+        }
+        // Its entries are for the owner that it has by now.
+        if let Some(list) = wanted.list(&attr, directory) {
+            let (operand, charged) = self.enter(session, file, access, Changes)?;
+            let done = operand.set_acl(&mut self.c.cx, charged, &list)?;
+            self.c.wait_for(done.lsn);
+        }
+        Ok(())
     }
 
     fn set_size(
@@ -289,7 +394,7 @@ impl Run<'_> {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.set(session, open, file, &set)
+        self.set(session, open, file.id, &set)
     }
 
     fn set_allocation(
@@ -330,7 +435,8 @@ impl Run<'_> {
         let Some(dir) = named.dir.filter(|_| file.claimed) else {
             return Err(Status::CANNOT_DELETE.into());
         };
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let main = file.main().id;
+        let (operand, charged) = self.enter(session, main, Access::Open(open), Looks)?;
         let cx = &mut self.c.cx;
         let attr = operand.getattr(cx)?;
         if u32::from(attr.dos) & attributes::READONLY != 0 && !ignore_readonly {
@@ -345,9 +451,12 @@ impl Run<'_> {
             name: Arc::from(&*named.name),
         };
         let peer = self.conn.peer;
-        self.s
-            .deletions
-            .mark(file.id, session, peer, file.directory);
+        let what = match (file.base, file.directory) {
+            (Some(_), _) => What::Stream,
+            (None, true) => What::Directory,
+            (None, false) => What::File,
+        };
+        self.s.deletions.mark(file.id, session, peer, what);
         match self
             .s
             .vfs
@@ -434,7 +543,12 @@ impl Run<'_> {
     }
 
     /// Whether a file could be opened to be deleted, with such a denial, beside what others have open.
-    fn passes(&self, session: &Session, file: FileId, deny: Modes) -> Result<bool, Fail> {
+    pub(crate) fn passes(
+        &self,
+        session: &Session,
+        file: FileId,
+        deny: Modes,
+    ) -> Result<bool, Fail> {
         let request = OpenRequest {
             owner: &session.walker,
             key: &session.walker.who,
@@ -474,6 +588,9 @@ impl Run<'_> {
         }
         if matches!(self.c.step, Step::Done) {
             return Ok(());
+        }
+        if let Some(base) = file.base {
+            return self.rename_stream(session, open, (file, base), (to, replace));
         }
         let Place {
             at,

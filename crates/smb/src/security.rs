@@ -1,8 +1,18 @@
-//! Security descriptors (MS-DTYP §2.4.6), made of a file's owner, group and mode: an entry each for owner, group and
-//! everyone. They are shown and not taken: what decides is the mode, or the access control list of NFSv4.
+//! Security descriptors (MS-DTYP §2.4.6) of files, made of their owner, group and access control list, and taken apart.
+//!
+//! **One list.** What is stored is the list of NFSv4 ([`weir_vfs::acl`]), whose entries and masks are those of Windows; a file
+//! without one is shown with an entry each for owner, group and everyone, as its mode has it. So both worlds are judged alike,
+//! and a mode set over NFS changes what Windows shows.
+//!
+//! **Who.** Users and groups are numbers: S-1-22-1-uid and S-1-22-2-gid, as Samba and Linux name them; S-1-5-88-1 and -2 are taken
+//! too, as clients with `idsfromsid` send them. The file's own owner and group are entries for owner and group, so that they show in
+//! the mode. All authenticated users are everyone. An entry for anyone else concerns nobody who could log on here, and is left
+//! out.
 
 use crate::session::mask;
-use crate::wire::Put;
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader};
+use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags};
 use weir_vfs::volume::Attr;
 
 /// Which parts of a descriptor are asked for (§2.4.7).
@@ -11,21 +21,83 @@ pub const OWNER: u32 = 1;
 pub const GROUP: u32 = 2;
 /// The discretionary list.
 pub const DACL: u32 = 4;
+/// The list of what is audited, which nobody has.
+pub const SACL: u32 = 8;
 
-/// S-1-22-1-uid and S-1-22-2-gid: users and groups of UNIX, as Samba and Linux name them.
-fn unix(kind: u32, id: u32) -> Vec<u8> {
-    sid(22, &[kind, id])
+/// All that a client may say.
+pub const ALL: u32 = OWNER | GROUP | DACL;
+
+/// Control bits (§2.4.6).
+const SELF_RELATIVE: u16 = 0x8000;
+const DACL_PRESENT: u16 = 0x4;
+/// Kinds of entries (§2.4.4.1).
+const ALLOWED: u8 = 0;
+const DENIED: u8 = 1;
+/// Entries of a list that is taken; more could not be stored.
+const MOST: usize = MAX_ENTRIES;
+
+/// Someone or some, by an identifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sid {
+    authority: u8,
+    subs: Vec<u32>,
 }
 
-/// S-1-1-0: everyone.
-fn everyone() -> Vec<u8> {
-    sid(1, &[0])
+fn sid(authority: u8, subs: &[u32]) -> Sid {
+    Sid {
+        authority,
+        subs: subs.to_vec(),
+    }
 }
 
-fn sid(authority: u8, subs: &[u32]) -> Vec<u8> {
-    let mut out = vec![1, subs.len() as u8, 0, 0, 0, 0, 0, authority];
-    subs.iter().for_each(|sub| out.put_u32(*sub));
-    out
+impl Sid {
+    fn user(uid: u32) -> Sid {
+        sid(22, &[1, uid])
+    }
+
+    fn group(gid: u32) -> Sid {
+        sid(22, &[2, gid])
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put(&[1, self.subs.len() as u8, 0, 0, 0, 0, 0, self.authority]);
+        self.subs.iter().for_each(|sub| out.put_u32(*sub));
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
+        let [1, count @ 0..=15, 0, 0, 0, 0, 0, authority] = r.array()? else {
+            return Err(Malformed);
+        };
+        let mut subs = Vec::with_capacity(usize::from(count));
+        for _ in 0..count {
+            subs.push(r.u32()?);
+        }
+        Ok(Sid { authority, subs })
+    }
+
+    /// Whom it concerns, of a file with this owner and group; `None`: nobody here.
+    fn principal(&self, attr: &Attr) -> Option<Principal> {
+        match (self.authority, &self.subs[..]) {
+            (22, [1, uid]) | (5, [88, 1, uid]) => Some(match *uid == attr.uid {
+                true => Principal::Owner,
+                false => Principal::User(*uid),
+            }),
+            (22, [2, gid]) | (5, [88, 2, gid]) => Some(match *gid == attr.gid {
+                true => Principal::Group,
+                false => Principal::NamedGroup(*gid),
+            }),
+            // Everyone; authenticated users; users.
+            (1, [0]) | (5, [11]) | (5, [32, 545]) => Some(Principal::Everyone),
+            (3, [0]) => Some(Principal::Owner),
+            (3, [1]) => Some(Principal::Group),
+            _ => None,
+        }
+    }
+
+    /// Whether it means the future owner of what is made in a directory.
+    fn is_creator(&self) -> bool {
+        self.authority == 3
+    }
 }
 
 /// The access that three bits of a mode mean.
@@ -50,11 +122,35 @@ fn access(bits: u32, owner: bool) -> u32 {
     out
 }
 
-/// The parts of a file's descriptor that are asked for, self-relative.
-pub fn descriptor(attr: &Attr, parts: u32) -> Vec<u8> {
-    const SELF_RELATIVE: u16 = 0x8000;
-    const DACL_PRESENT: u16 = 0x4;
-    let (owner, group) = (unix(1, attr.uid), unix(2, attr.gid));
+/// The entries of a file's list: whether each allows, its flags, whom it concerns, and the access.
+fn entries(attr: &Attr, list: Option<&Acl>) -> Vec<(bool, u8, Sid, u32)> {
+    let Some(list) = list else {
+        return vec![
+            (true, 0, Sid::user(attr.uid), access(attr.mode >> 6, true)),
+            (true, 0, Sid::group(attr.gid), access(attr.mode >> 3, false)),
+            (true, 0, sid(1, &[0]), access(attr.mode, false)),
+        ];
+    };
+    let shown = list.0.iter().map(|entry| {
+        let later = entry.flags & flags::INHERIT_ONLY != 0;
+        let who = match entry.who {
+            Principal::Owner if later => sid(3, &[0]),
+            Principal::Group if later => sid(3, &[1]),
+            Principal::Owner => Sid::user(attr.uid),
+            Principal::Group => Sid::group(attr.gid),
+            Principal::Everyone => sid(1, &[0]),
+            Principal::User(uid) => Sid::user(uid),
+            Principal::NamedGroup(gid) => Sid::group(gid),
+        };
+        // The flags have the same numbers (§2.4.4.1).
+        (entry.allows, entry.flags, who, entry.mask)
+    });
+    shown.collect()
+}
+
+/// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control list, if it has one.
+pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32) -> Vec<u8> {
+    let (owner, group) = (Sid::user(attr.uid), Sid::group(attr.gid));
     let has_list = parts & DACL != 0;
     let mut out = Vec::with_capacity(200);
     out.put_u8(1);
@@ -65,28 +161,280 @@ pub fn descriptor(attr: &Attr, parts: u32) -> Vec<u8> {
         if parts & part != 0 {
             let here = out.len() as u32;
             out.set_u32(at, here);
-            out.put(sid);
+            sid.put(&mut out);
         }
     }
     if has_list {
-        let here = out.len() as u32;
-        out.set_u32(16, here);
-        let entries = [
-            (&owner, access(attr.mode >> 6, true)),
-            (&group, access(attr.mode >> 3, false)),
-            (&everyone(), access(attr.mode, false)),
-        ];
-        let len: usize = entries.iter().map(|(sid, _)| 8 + sid.len()).sum();
+        let here = out.len();
+        out.set_u32(16, here as u32);
+        let entries = entries(attr, list);
         out.put_u16(2);
-        out.put_u16((8 + len) as u16);
+        out.put_u16(0);
         out.put_u16(entries.len() as u16);
         out.put_u16(0);
-        for (sid, access) in entries {
-            out.put_u16(0); // Allowed, not inherited.
-            out.put_u16((8 + sid.len()) as u16);
+        for (allows, flags, sid, access) in entries {
+            out.put_u8(if allows { ALLOWED } else { DENIED });
+            out.put_u8(flags);
+            out.put_u16((16 + 4 * sid.subs.len()) as u16);
             out.put_u32(access);
-            out.put(sid);
+            sid.put(&mut out);
         }
+        let len = (out.len() - here) as u16;
+        out[here + 2..here + 4].copy_from_slice(&len.to_le_bytes());
     }
     out
+}
+
+/// What a client sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    owner: Option<Sid>,
+    group: Option<Sid>,
+    /// `Some(None)`: everyone may do everything.
+    list: Option<Option<Vec<Ace>>>,
+}
+
+/// An entry of a list that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ace {
+    allows: bool,
+    flags: u8,
+    mask: u32,
+    who: Sid,
+}
+
+impl Wanted {
+    /// Reads those parts of a self-relative descriptor.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub fn decode(bytes: &[u8], parts: u32) -> Result<Wanted, Status> {
+        let bad = |_: Malformed| Status::INVALID_SECURITY_DESCR;
+        let mut r = Reader::new(bytes);
+        let [1, _] = r.array().map_err(bad)? else {
+            return Err(Status::INVALID_SECURITY_DESCR);
+        };
+        let control = r.u16().map_err(bad)?;
+        let mut offsets = [0; 4];
+        for offset in &mut offsets {
+            *offset = r.u32().map_err(bad)? as usize;
+        }
+        let [owner, group, _, list] = offsets;
+        let someone = |part: u32, at: usize| -> Result<Option<Sid>, Status> {
+            if parts & part == 0 || at == 0 {
+                return Ok(None);
+            }
+            let rest = bytes.get(at..).ok_or(Status::INVALID_SECURITY_DESCR)?;
+            Ok(Some(Sid::read(&mut Reader::new(rest)).map_err(bad)?))
+        };
+        Ok(Wanted {
+            owner: someone(OWNER, owner)?,
+            group: someone(GROUP, group)?,
+            list: match (parts & DACL, control & DACL_PRESENT, list) {
+                (0, ..) => None,
+                (_, 0, _) | (_, _, 0) => Some(None),
+                (_, _, at) => {
+                    let rest = bytes.get(at..).ok_or(Status::INVALID_SECURITY_DESCR)?;
+                    Some(Some(aces(rest).map_err(bad)?))
+                }
+            },
+        })
+    }
+
+    /// The owner that is wanted.
+    ///
+    /// # Errors
+    /// It is no user.
+    pub fn uid(&self, attr: &Attr) -> Result<Option<u32>, Status> {
+        match self.owner.as_ref().map(|sid| sid.principal(attr)) {
+            None => Ok(None),
+            Some(Some(Principal::Owner)) => Ok(Some(attr.uid)),
+            Some(Some(Principal::User(uid))) => Ok(Some(uid)),
+            Some(_) => Err(Status::INVALID_OWNER),
+        }
+    }
+
+    /// The group that is wanted.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn gid(&self, attr: &Attr) -> Result<Option<u32>, Status> {
+        match self.group.as_ref().map(|sid| sid.principal(attr)) {
+            None => Ok(None),
+            Some(Some(Principal::Group)) => Ok(Some(attr.gid)),
+            Some(Some(Principal::NamedGroup(gid))) => Ok(Some(gid)),
+            Some(_) => Err(Status::INVALID_PRIMARY_GROUP),
+        }
+    }
+
+    /// The list that is wanted, of a file with these attributes.
+    pub fn list(&self, attr: &Attr, directory: bool) -> Option<Acl> {
+        let everyone = || Entry {
+            allows: true,
+            who: Principal::Everyone,
+            mask: mask::ALL,
+            flags: 0,
+        };
+        let entry = |ace: &Ace| {
+            let mut flags = ace.flags & flags::ALL;
+            if ace.who.is_creator() && flags & (flags::FILE | flags::DIRECTORY) != 0 {
+                flags |= flags::INHERIT_ONLY;
+            }
+            let useless = !directory && flags & flags::INHERIT_ONLY != 0;
+            let who = ace.who.principal(attr).filter(|_| !useless)?;
+            Some(Entry {
+                allows: ace.allows,
+                who,
+                mask: crate::create::generic(ace.mask) & mask::ALL,
+                flags: if directory { flags } else { 0 },
+            })
+        };
+        self.list.as_ref().map(|list| match list {
+            None => Acl(vec![everyone()]),
+            Some(aces) => Acl(aces.iter().filter_map(entry).collect()),
+        })
+    }
+}
+
+fn aces(bytes: &[u8]) -> Result<Vec<Ace>, Malformed> {
+    let mut r = Reader::new(bytes);
+    r.u16()?;
+    let size = usize::from(r.u16()?);
+    let count = usize::from(r.u16()?);
+    r.u16()?;
+    let mut rest = bytes.get(8..size).ok_or(Malformed)?;
+    if count > MOST {
+        return Err(Malformed);
+    }
+    let mut all = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut r = Reader::new(rest);
+        let (kind, flags, len) = (r.u8()?, r.u8()?, usize::from(r.u16()?));
+        let ace = rest.get(4..len).ok_or(Malformed)?;
+        rest = rest.get(len..).ok_or(Malformed)?;
+        if !matches!(kind, ALLOWED | DENIED) {
+            // It is for auditing, or has conditions that nobody here meets.
+            continue;
+        }
+        let mut r = Reader::new(ace);
+        all.push(Ace {
+            allows: kind == ALLOWED,
+            flags,
+            mask: r.u32()?,
+            who: Sid::read(&mut r)?,
+        });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_base::{Ino, Time};
+    use weir_vfs::volume::{FileKind, Guard};
+
+    fn attr(mode: u32) -> Attr {
+        Attr {
+            kind: FileKind::Directory,
+            mode,
+            nlink: 2,
+            uid: 10,
+            gid: 20,
+            size: 0,
+            used: 0,
+            rdev: (0, 0),
+            fsid: 1,
+            ino: Ino(9),
+            atime: Time::EPOCH,
+            mtime: Time::EPOCH,
+            ctime: Time::EPOCH,
+            btime: Time::EPOCH,
+            dos: 0,
+            change: 0,
+            guard: Guard::Mode,
+        }
+    }
+
+    #[test]
+    fn a_list_comes_back_as_it_was_shown() {
+        let entry = |allows, who, mask, flags| Entry {
+            allows,
+            who,
+            mask,
+            flags,
+        };
+        let list = Acl(vec![
+            entry(false, Principal::User(7), mask::DELETE, 0),
+            entry(
+                true,
+                Principal::Owner,
+                mask::ALL,
+                flags::FILE | flags::INHERIT_ONLY,
+            ),
+            entry(true, Principal::Owner, mask::ALL, 0),
+            entry(
+                true,
+                Principal::NamedGroup(8),
+                mask::READ_DATA,
+                flags::DIRECTORY,
+            ),
+            entry(true, Principal::Group, mask::READ_DATA, 0),
+            entry(true, Principal::Everyone, mask::READ_ATTRIBUTES, 0),
+        ]);
+        let attr = attr(0o755);
+        let shown = descriptor(&attr, Some(&list), OWNER | GROUP | DACL);
+        let wanted = Wanted::decode(&shown, OWNER | GROUP | DACL).unwrap();
+        assert_eq!(wanted.list(&attr, true), Some(list));
+        assert_eq!(
+            (wanted.uid(&attr), wanted.gid(&attr)),
+            (Ok(Some(10)), Ok(Some(20)))
+        );
+        // What is not asked for is neither shown nor taken.
+        let owner = descriptor(&attr, None, OWNER);
+        let wanted = Wanted::decode(&owner, OWNER | DACL).unwrap();
+        assert_eq!(
+            wanted.list(&attr, true),
+            Some(Acl(vec![entry(true, Principal::Everyone, mask::ALL, 0)]))
+        );
+        assert_eq!(
+            Wanted::decode(&shown, OWNER).unwrap().list(&attr, true),
+            None
+        );
+        assert_eq!(wanted.gid(&attr), Ok(None));
+    }
+
+    #[test]
+    fn who_is_nobody_here_has_no_entry_and_owns_nothing() {
+        let attr = attr(0o755);
+        let mut shown = descriptor(&attr, None, OWNER | DACL);
+        // The owner becomes BUILTIN\Administrators, in both places.
+        let administrators = |bytes: &mut [u8]| {
+            bytes[7] = 5;
+            bytes[8..12].copy_from_slice(&32u32.to_le_bytes());
+            bytes[12..16].copy_from_slice(&544u32.to_le_bytes());
+        };
+        administrators(&mut shown[20..36]);
+        administrators(&mut shown[52..68]);
+        let wanted = Wanted::decode(&shown, OWNER | DACL).unwrap();
+        assert_eq!(wanted.uid(&attr), Err(Status::INVALID_OWNER));
+        let list = wanted.list(&attr, true).unwrap();
+        let who: Vec<Principal> = list.0.iter().map(|entry| entry.who).collect();
+        assert_eq!(who, [Principal::Group, Principal::Everyone]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_descriptor_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..110, with in any::<u8>()) {
+            let _ = Wanted::decode(&bytes, 7);
+            let attr = attr(0o640);
+            let mut shown = descriptor(&attr, None, 7);
+            if let Some(byte) = shown.get_mut(at) {
+                *byte = with;
+            }
+            if let Ok(wanted) = Wanted::decode(&shown, 7) {
+                let _ = (wanted.list(&attr, false), wanted.uid(&attr), wanted.gid(&attr));
+            }
+        }
+    }
 }

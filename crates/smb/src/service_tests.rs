@@ -33,11 +33,18 @@ struct Alice;
 
 impl Users for Alice {
     fn find(&self, name: &str) -> Option<Arc<User>> {
-        name.eq_ignore_ascii_case("alice").then(|| {
+        let all = [
+            ("alice", Identity::default()),
+            ("bob", Identity::unix(7, 8, weir_vfs::Groups::default())),
+        ];
+        let found = all
+            .into_iter()
+            .find(|(own, _)| name.eq_ignore_ascii_case(own));
+        found.map(|(name, identity)| {
             Arc::new(User {
-                name: "alice".into(),
+                name: name.into(),
                 nt_hash: crate::ntlm::nt_hash(PASSWORD),
-                identity: Identity::default(),
+                identity,
             })
         })
     }
@@ -170,6 +177,8 @@ pub(crate) struct Client<'w> {
     pub binds: Option<(u64, Arc<Signer>)>,
     /// The flags of the last SESSION_SETUP.
     pub flags: u16,
+    /// The name of its user.
+    pub user: &'static str,
 }
 
 /// One response of a chain.
@@ -227,6 +236,7 @@ impl<'w> Client<'w> {
             guid: connection as u8,
             binds: None,
             flags: 0,
+            user: "Alice",
         }
     }
 
@@ -372,7 +382,7 @@ impl<'w> Client<'w> {
             assert!(signer.verify(&reply), "answers to a binding are signed");
         }
         self.session = first.header.session;
-        let who = ("Alice", "DOM", password);
+        let who = (self.user, "DOM", password);
         let (token, key): (_, Key) = authenticate(&first.body[8..], &ntlm_negotiate(), who, true);
         let request = self.chain(
             false,
@@ -824,3 +834,6 @@ proptest! {
         prop_assert_eq!(world.service.counts(), (0, 0, 0));
     }
 }
+
+#[path = "files_tests.rs"]
+mod files;

@@ -294,12 +294,33 @@ pub enum Kind {
     File(Box<File>),
 }
 
-/// An open file or directory.
+/// What a stream is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Base {
+    /// The file.
+    pub id: FileId,
+    /// It is a directory.
+    pub directory: bool,
+}
+
+impl File {
+    /// The file that attributes, permissions and identity are of.
+    pub fn main(&self) -> Base {
+        self.base.unwrap_or(Base {
+            id: self.id,
+            directory: self.directory,
+        })
+    }
+}
+
+/// An open file, directory or stream.
 pub struct File {
     /// The file.
     pub id: FileId,
     /// It is a directory.
     pub directory: bool,
+    /// The file or directory that it is a stream of.
+    pub base: Option<Base>,
     /// Its name at this open, which a rename changes.
     pub named: Mutex<Named>,
     /// Where its listing stands.

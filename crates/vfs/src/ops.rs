@@ -642,7 +642,10 @@ impl<A: AccessModel> Operand<'_, A> {
                 |cx, heard| volume.setattr_if(cx, ino, &set, guard, || self.holds(ino, heard)),
                 |_| {
                     let heard = self.ask_attributes()?;
-                    if let Some(size) = set.size {
+                    // Under SMB's rules ranges bind READ and WRITE alone: who was granted to write may cut (smbtorture's
+                    // smb2.lock.truncate, as Windows has it).
+                    let binds = !matches!(self.access.actor(), Actor::Mandatory { .. });
+                    if let Some(size) = set.size.filter(|_| binds) {
                         self.ask_io(Io::cut(ino, size.min(attr.size)))?;
                     }
                     Ok(heard)
