@@ -15,6 +15,7 @@
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
 //! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
 //! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
+//! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open` |
 //! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
@@ -56,6 +57,7 @@ pub struct Metrics {
     cache: Arc<Cache>,
     rates: Mutex<Rates>,
     nfs: OnceLock<Arc<Service>>,
+    smb: OnceLock<Arc<weir_smb::Service>>,
 }
 
 /// Which node of the limits.
@@ -184,7 +186,13 @@ impl Metrics {
             cache,
             rates: Mutex::default(),
             nfs: OnceLock::new(),
+            smb: OnceLock::new(),
         }
+    }
+
+    /// Shows who uses shares of SMB, too. Only the first counts.
+    pub fn follow_smb(&self, service: Arc<weir_smb::Service>) {
+        let _ = self.smb.set(service);
     }
 
     /// Shows what clients this service has, too. Only the first counts.
@@ -215,6 +223,9 @@ impl Metrics {
         self.locks(&mut page);
         if let Some(service) = self.nfs.get() {
             nfs4(&mut page, service);
+        }
+        if let Some(service) = self.smb.get() {
+            smb(&mut page, service);
         }
         cache(&mut page, self.cache.stats());
         process(&mut page);
@@ -540,6 +551,19 @@ fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     over_volumes(page, family, pools, limited, |usage| {
         by_direction(usage.queued_bytes)
     });
+}
+
+fn smb(page: &mut Page, service: &weir_smb::Service) {
+    let (sessions, trees, opens) = service.counts();
+    let family = "weir_smb_states";
+    page.family(family, "gauge", "What users have over SMB.");
+    for (kind, count) in [
+        ("session", sessions),
+        ("tree_connect", trees),
+        ("open", opens),
+    ] {
+        page.sample(family, &[("kind", kind)], count);
+    }
 }
 
 /// Clients and sessions of NFSv4, and security contexts.

@@ -194,6 +194,7 @@ impl Storage {
             Arc::clone(engine.aggregate().cache()),
         ));
         metrics.follow(followed);
+        metrics.follow_smb(smb.service());
         let asked = Asked {
             accounts,
             next: scrubber,
