@@ -6,7 +6,7 @@
 use super::args::Attrs;
 use super::status::Status;
 use super::types::{self, Bitmap};
-use crate::xdr::{Put, Reader};
+use crate::xdr::{Put, Reader, padding};
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags, mask};
@@ -126,14 +126,29 @@ const OF_1: Bitmap = Bitmap::of(&[
     MODE_SET_MASKED,
     SUPPATTR_EXCLCREAT,
 ]);
-/// Those that minor version 2 adds.
-const OF_2: [u32; 5] = [
+/// Those that minor version 2 adds, with those of version 1.
+const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
     CLONE_BLKSIZE,
     CHANGE_ATTR_TYPE,
     MODE_UMASK,
     XATTR_SUPPORT,
     OPEN_ARGUMENTS,
-];
+]));
+/// What Linux asks of every object first, one after the other.
+const FIRST: Bitmap = Bitmap::of(&[TYPE, CHANGE, SIZE, FSID]);
+/// The same from MODE on (`nfs4_fattr_bitmap`), which ends with [`MOUNTED_ON_FILEID`].
+const SECOND: Bitmap = Bitmap::of(&[
+    MODE,
+    NUMLINKS,
+    OWNER,
+    OWNER_GROUP,
+    RAWDEV,
+    SPACE_USED,
+    TIME_ACCESS,
+    TIME_METADATA,
+    TIME_MODIFY,
+    MOUNTED_ON_FILEID,
+]);
 /// What OPEN takes (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`, the wishes that are respected (ANY_DELEG, NO_DELEG,
 /// CANCEL, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
 const OPEN_TAKES: [Bitmap; 5] = [
@@ -178,11 +193,10 @@ const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_METADATA, TIME_MODIFY
 
 /// All attributes of a minor version.
 pub fn supported(minor: u32) -> Bitmap {
-    let mut all = OF_1;
-    if minor >= 2 {
-        OF_2.into_iter().for_each(|a| all.set(a));
+    match minor {
+        0 | 1 => OF_1,
+        _ => OF_2,
     }
-    all
 }
 
 /// Whether the volume's space and inodes are asked for.
@@ -244,6 +258,15 @@ impl Object<'_> {
             files: 0,
             files_free: 0,
         });
+        let mut mask = *mask;
+        if mask.starts_with(&FIRST, FSID) {
+            mask = mask.minus(&FIRST);
+            self.put_first(out);
+        }
+        let second = mask.is_all_from(&SECOND, MODE);
+        if second {
+            mask = mask.minus(&SECOND);
+        }
         for number in mask.iter() {
             match number {
                 SUPPORTED_ATTRS => supported(self.minor).put(out),
@@ -306,6 +329,37 @@ impl Object<'_> {
                 _ => {}
             }
         }
+        if second {
+            self.put_second(out);
+        }
+    }
+
+    /// [`FIRST`], at once.
+    fn put_first(&self, out: &mut Vec<u8>) {
+        let a = self.attr;
+        let mut b = [0; 36];
+        b[0..4].copy_from_slice(&kind(a.kind).to_be_bytes());
+        b[4..12].copy_from_slice(&a.change.to_be_bytes());
+        b[12..20].copy_from_slice(&a.size.to_be_bytes());
+        b[20..28].copy_from_slice(&a.fsid.to_be_bytes());
+        out.extend_from_slice(&b);
+    }
+
+    /// [`SECOND`], at once but for the owners.
+    fn put_second(&self, out: &mut Vec<u8>) {
+        let a = self.attr;
+        out.put_u64(u64::from(a.mode & 0o7777) << 32 | u64::from(a.nlink));
+        put_number(out, a.uid);
+        put_number(out, a.gid);
+        let mut b = [0; 60];
+        b[0..4].copy_from_slice(&a.rdev.0.to_be_bytes());
+        b[4..8].copy_from_slice(&a.rdev.1.to_be_bytes());
+        b[8..16].copy_from_slice(&a.used.to_be_bytes());
+        b[16..28].copy_from_slice(&types::wire_time(a.atime));
+        b[28..40].copy_from_slice(&types::wire_time(a.ctime));
+        b[40..52].copy_from_slice(&types::wire_time(a.mtime));
+        b[52..60].copy_from_slice(&self.covers.unwrap_or(a.ino.0).to_be_bytes());
+        out.extend_from_slice(&b);
     }
 }
 
@@ -321,7 +375,13 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
             break;
         }
     }
-    out.put_opaque(digits.get(at..).unwrap_or_default());
+    // Length, digits, padding: at once.
+    let digits = digits.get(at..).unwrap_or_default();
+    let mut b = [0; 16];
+    b[0..4].copy_from_slice(&(digits.len() as u32).to_be_bytes());
+    b[4..4 + digits.len()].copy_from_slice(digits);
+    let len = 4 + digits.len() + padding(digits.len());
+    out.extend_from_slice(b.get(..len).unwrap_or_default());
 }
 
 /// `nfsace4` (RFC 8881 §6.2.1): flag ACE4_IDENTIFIER_GROUP.

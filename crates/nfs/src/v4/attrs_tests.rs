@@ -69,6 +69,47 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
     assert_eq!(types::time(&mut r), Ok(Time { secs: -1, nanos: 5 }));
 }
 
+/// What Linux asks of every object is put together at once.
+#[test]
+fn what_is_sent_at_once_is_what_is_sent_one_by_one() {
+    let at = |secs| Time { secs, nanos: 7 };
+    let attr = Attr {
+        nlink: 2,
+        uid: 7,
+        gid: 1_234_567,
+        rdev: (3, 4),
+        atime: at(1),
+        ctime: at(2),
+        ..attr()
+    };
+    let object = Object {
+        minor: 2,
+        attr: &attr,
+        handle: &[1; 32],
+        covers: Some(5),
+        space: None,
+        acl: None,
+    };
+    let linux = FIRST.or(&SECOND);
+    let others: [&[u32]; 6] = [
+        &[],
+        &[FILEID],
+        &[RDATTR_ERROR, FILEHANDLE, FILEID],
+        &[SUPPORTED_ATTRS],
+        &[TIME_CREATE],
+        &[XATTR_SUPPORT],
+    ];
+    for other in others {
+        let mask = linux.or(&Bitmap::of(other));
+        let (mut at_once, mut singly) = (Vec::new(), Vec::new());
+        object.put_values(&mask, &mut at_once);
+        for number in mask.iter() {
+            object.put_values(&Bitmap::of(&[number]), &mut singly);
+        }
+        assert_eq!(at_once, singly, "with {other:?}");
+    }
+}
+
 fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
     New::decode(
         2,

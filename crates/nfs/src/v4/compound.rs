@@ -553,6 +553,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the operation may stand where it does (§2.10.2.1.3, §18.46.3), and its result may have room.
+    #[inline]
     fn in_order(&self, operation: u32, args: &Args<'_>) -> Result<(), Status> {
         let first = self.c.index == 0;
         match args {
@@ -596,6 +597,7 @@ impl<'a> Run<'a> {
     }
 
     /// Carries an operation out. One that must not be carried out twice leaves its key in the log.
+    #[inline]
     fn operate_once(&mut self, operation: u32, args: &Args<'_>) -> Outcome {
         self.may_follow(args)?;
         if must_run_once(operation) {
@@ -729,6 +731,7 @@ impl<'a> Run<'a> {
     }
 
     /// The attributes of the current file.
+    #[inline]
     pub(super) fn attr_of(&mut self, operand: &Operand<'_, '_>) -> Result<Attr, Unfinished> {
         match &self.c.seen {
             Some((file, attr)) if Fh::File(*file) == self.c.current => Ok(*attr),
@@ -736,6 +739,7 @@ impl<'a> Run<'a> {
         }
     }
 
+    #[inline]
     fn caller<'o>(&self, access: Access<'o>) -> weir_vfs::Session<'a, Access<'o>> {
         let origin = self.conn.peer.ip().to_canonical();
         let client = match &self.c.hold {
@@ -756,6 +760,7 @@ impl<'a> Run<'a> {
 
     /// The flavours by which the client may use the volume of the current handle; `None` in the pseudo file system, which is
     /// open to each.
+    #[inline]
     pub(super) fn flavours(&self) -> Result<Option<Flavours>, Unfinished> {
         let Fh::File(file) = self.c.current else {
             return Ok(None);
@@ -767,6 +772,7 @@ impl<'a> Run<'a> {
 
     /// NFS4ERR_WRONGSEC if the volume of the current handle wants another flavour. Whether it is there, and for the client,
     /// the next operation finds out.
+    #[inline]
     pub(super) fn right_flavour(&self) -> Outcome {
         match self.flavours() {
             Ok(Some(flavours)) if !flavours.contains(self.credential.flavour()) => {
@@ -779,6 +785,7 @@ impl<'a> Run<'a> {
 
     /// What an operation that sets the current handle ends with: NFS4ERR_WRONGSEC unless the next operation sets another one,
     /// tells the client which flavour to use, or may fail with that itself (§2.6.3.1.1).
+    #[inline]
     pub(super) fn may_stand(&self) -> Outcome {
         match self.c.next {
             None | Some(11 | 15 | 16 | 18 | 22..=24 | 29 | 31..=33 | 52) => Ok(Status::Ok),
@@ -787,6 +794,7 @@ impl<'a> Run<'a> {
     }
 
     /// Admits the caller to a file's volume.
+    #[inline]
     pub(super) fn admit<'o>(
         &mut self,
         file: FileId,
@@ -798,6 +806,7 @@ impl<'a> Run<'a> {
     }
 
     /// Admits the caller to a file's volume, and charges it.
+    #[inline]
     pub(super) fn enter<'o, C: Cost>(
         &mut self,
         file: FileId,
@@ -812,6 +821,7 @@ impl<'a> Run<'a> {
 
     /// As `enter`, to read a file's attributes: free along with another operation, as the attributes that version 3 sends
     /// with each.
+    #[inline]
     pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Fail> {
         Ok(match self.c.charged {
             true => self.enter(file, Access::Mode(None), Exempt)?.0,

@@ -137,6 +137,7 @@ impl<'a> Run<'a> {
     }
 
     /// The attributes of the current object, and its place.
+    #[inline]
     fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Fail> {
         match self.here()? {
             Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
@@ -167,6 +168,7 @@ impl<'a> Run<'a> {
     }
 
     /// Does something with the current object's attributes.
+    #[inline]
     fn with_object<T>(
         &mut self,
         mask: &Bitmap,

@@ -18,7 +18,7 @@
 
 use super::status::Status;
 use crate::failure::Cut;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::{Budget, Lsn, Reservation};
@@ -53,12 +53,21 @@ struct State {
     sequence: u32,
     /// Of its first bytes; `None` before the first one, and after one that was never made.
     checksum: Option<u32>,
-    busy: bool,
     kept: Option<Arc<Kept>>,
 }
 
 #[derive(Default)]
-struct Slot(Mutex<State>);
+struct Slot {
+    state: Mutex<State>,
+    /// A request is under way. It begins under the lock; one whose reply is not kept ends without.
+    busy: AtomicBool,
+}
+
+impl Slot {
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+}
 
 /// See the module's head.
 pub struct Slots {
@@ -136,8 +145,8 @@ impl Slots {
             return;
         }
         self.trimmed.store(target, Ordering::Relaxed);
-        for Slot(state) in self.slots.iter().skip(target as usize) {
-            state.lock().kept = None;
+        for slot in self.slots.iter().skip(target as usize) {
+            slot.state.lock().kept = None;
         }
     }
 
@@ -153,20 +162,20 @@ impl Slots {
 
     /// A request with this number in this slot.
     pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Seen {
-        let Some(Slot(state)) = self.slots.get(slot as usize) else {
+        let Some(of) = self.slots.get(slot as usize) else {
             return Seen::Refused(Status::BadSlot);
         };
-        let mut s = state.lock();
+        let mut s = of.state.lock();
         if sequence == s.sequence.wrapping_add(1) {
-            if s.busy {
+            if of.is_busy() {
                 return Seen::Refused(Status::SeqMisordered);
             }
             *s = State {
                 sequence,
                 checksum: Some(checksum),
-                busy: true,
                 kept: None,
             };
+            of.busy.store(true, Ordering::Relaxed);
             drop(s);
             if slot > self.highest() {
                 self.highest.fetch_max(slot, Ordering::Relaxed);
@@ -177,7 +186,7 @@ impl Slots {
             return Seen::Refused(Status::SeqMisordered);
         };
         match &s.kept {
-            _ if s.busy => Seen::Refused(Status::Delay),
+            _ if of.is_busy() => Seen::Refused(Status::Delay),
             _ if known != checksum => Seen::Refused(Status::SeqFalseRetry),
             Some(kept) => Seen::Answered(Arc::clone(kept)),
             None => Seen::Refused(Status::RetryUncachedRep),
@@ -197,29 +206,36 @@ impl Slots {
                 _memory: memory?,
             }))
         });
-        self.change(slot, |s| {
-            s.busy = false;
-            s.kept = kept;
+        self.over(slot, |state| {
+            kept.map(|kept| {
+                let mut s = state.lock();
+                s.kept = Some(kept);
+                s
+            })
         });
     }
 
     /// The request in the slot was never made.
     pub fn undo(&self, slot: u32) {
-        self.change(slot, |s| {
+        self.over(slot, |state| {
+            let mut s = state.lock();
             let sequence = s.sequence.wrapping_sub(1);
             // Nothing is known of the request before: a retransmission of it is out of order, and its client has its reply.
             *s = State {
                 sequence,
                 ..State::default()
             };
+            Some(s)
         });
     }
 
-    fn change(&self, slot: u32, change: impl FnOnce(&mut State)) {
-        if let Some(Slot(state)) = self.slots.get(slot as usize) {
-            let mut s = state.lock();
-            assert!(s.busy, "a slot whose request ends has one");
-            change(&mut s);
+    /// The request in the slot ends, together with what `change` does under the lock, if it takes it.
+    fn over(&self, slot: u32, change: impl FnOnce(&Mutex<State>) -> Option<MutexGuard<'_, State>>) {
+        if let Some(slot) = self.slots.get(slot as usize) {
+            assert!(slot.is_busy(), "a slot whose request ends has one");
+            let changed = change(&slot.state);
+            slot.busy.store(false, Ordering::Release);
+            drop(changed);
         }
     }
 
@@ -227,7 +243,7 @@ impl Slots {
     pub fn busy_beside(&self, slot: Option<u32>) -> bool {
         let others = self.slots.iter().enumerate();
         let mut others = others.filter(|(at, _)| slot != Some(*at as u32));
-        others.any(|(_, s)| s.0.lock().busy)
+        others.any(|(_, s)| s.is_busy())
     }
 }
 

@@ -104,7 +104,7 @@ proptest! {
 fn sequence_numbers_wrap() {
     let slots = Slots::new(1, &Budget::new(1 << 20)).unwrap();
     // Where a client that began at 1 comes after 2^32 requests.
-    slots.slots[0].0.lock().sequence = u32::MAX;
+    slots.slots[0].state.lock().sequence = u32::MAX;
     assert_eq!(results(slots.begin(0, 0, 5)), Ok(None));
     slots.end(0, None);
     assert_eq!(results(slots.begin(0, 0, 5)), Err(Status::RetryUncachedRep));

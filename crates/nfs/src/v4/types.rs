@@ -137,6 +137,40 @@ impl Bitmap {
         }
     }
 
+    /// What is in either.
+    #[must_use]
+    pub const fn or(&self, other: &Bitmap) -> Bitmap {
+        let [a, b, c] = self.words;
+        let [x, y, z] = other.words;
+        Bitmap {
+            words: [a | x, b | y, c | z],
+            beyond: self.beyond || other.beyond,
+        }
+    }
+
+    /// Without what is in `other`.
+    #[must_use]
+    pub const fn minus(&self, other: &Bitmap) -> Bitmap {
+        let [a, b, c] = self.words;
+        let [x, y, z] = other.words;
+        Bitmap {
+            words: [a & !x, b & !y, c & !z],
+            beyond: self.beyond,
+        }
+    }
+
+    /// Whether it has of the numbers up to `last`, which is below 31, exactly those of `other`.
+    pub const fn starts_with(&self, other: &Bitmap, last: u32) -> bool {
+        let upto = (1 << (last + 1)) - 1;
+        self.words[0] & upto == other.words[0]
+    }
+
+    /// Whether it has of the numbers from `first` on, which is between 32 and 63, exactly those of `other`.
+    pub const fn is_all_from(&self, other: &Bitmap, first: u32) -> bool {
+        let from = u32::MAX << (first - 32);
+        self.words[1] & from == other.words[1] && self.words[2] == other.words[2]
+    }
+
     /// Whether all of it is in `other`.
     pub fn within(&self, other: &Bitmap) -> bool {
         !self.beyond && self.and(other).words == self.words
@@ -176,10 +210,17 @@ pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     })
 }
 
-/// Appends an `nfstime4`: seconds and nanoseconds.
+/// `nfstime4`: seconds and nanoseconds.
+pub fn wire_time(t: Time) -> [u8; 12] {
+    let mut b = [0; 12];
+    b[..8].copy_from_slice(&t.secs.to_be_bytes());
+    b[8..].copy_from_slice(&t.nanos.to_be_bytes());
+    b
+}
+
+/// Appends an `nfstime4`.
 pub fn put_time(out: &mut Vec<u8>, t: Time) {
-    out.put_u64(t.secs as u64);
-    out.put_u32(t.nanos);
+    out.extend_from_slice(&wire_time(t));
 }
 
 /// Appends a `change_info4` of a change that was made at once (§3.3.3, `atomic`).
