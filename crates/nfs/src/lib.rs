@@ -9,6 +9,7 @@ mod drc;
 mod failure;
 pub mod groups;
 pub mod gss;
+pub mod idmap;
 mod limit;
 pub mod mount3;
 pub mod nlm;

@@ -9,6 +9,7 @@
 use crate::claims::Ticket;
 use crate::grace::Records;
 use crate::names::Wait;
+use crate::signal::Signal;
 use crate::throttle::Throttled;
 use std::sync::Arc;
 use weir_volume::{ClientRecords, FsError, Stop, Volume};
@@ -130,6 +131,8 @@ pub enum Suspend {
     Limit(Box<Throttled>),
     /// The name of its client, on which an export rule depends.
     NameService(Wait),
+    /// The name service, for who a user or group is.
+    Users(Arc<Signal<()>>),
     /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes on where it was.
     Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after

@@ -162,6 +162,10 @@ impl OpContext {
                 })
                 .await
             }
+            Suspend::Users(found) => {
+                found.settled().await;
+                Ok(())
+            }
             Suspend::Recall(ticket) => {
                 ticket.over().await;
                 Ok(())

@@ -96,6 +96,10 @@ pub struct Serve {
     /// service knows of them
     #[arg(long)]
     pub lookup_groups: bool,
+    /// Let NFSv4 clients name users and groups NAME@DOMAIN, as this machine's name service knows them; under Kerberos owners are
+    /// then sent so, too
+    #[arg(long, value_name = "DOMAIN")]
+    pub nfs4_domain: Option<String>,
     /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,

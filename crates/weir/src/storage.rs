@@ -167,8 +167,14 @@ impl Storage {
         if let Some(keytab) = &args.krb5_keytab {
             service.accept_contexts(Arc::new(Kerberos::start(keytab, os::cores())?));
         }
-        if args.lookup_groups {
-            service.look_groups_up(Arc::new(users::System::start()?));
+        if args.lookup_groups || args.nfs4_domain.is_some() {
+            let system = Arc::new(users::System::start()?);
+            if args.lookup_groups {
+                service.look_groups_up(Arc::clone(&system) as Arc<dyn weir_nfs::groups::Directory>);
+            }
+            if let Some(domain) = &args.nfs4_domain {
+                service.map_names(domain, system);
+            }
         }
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));

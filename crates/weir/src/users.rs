@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use weir_nfs::groups::{Answer, Directory};
+use weir_nfs::idmap::{self, Accounts, Found, Query};
 use weir_vfs::{Groups, Identity};
 
 /// Threads that look users up.
@@ -76,6 +77,101 @@ fn entry(
     }
 }
 
+/// Name and id of the group that `get` finds.
+fn group(
+    get: impl Fn(*mut libc::group, &mut [u8], *mut *mut libc::group) -> c_int,
+) -> Option<(CString, u32)> {
+    let mut strings = vec![0u8; 4096];
+    loop {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        let error = get(entry.as_mut_ptr(), &mut strings, &raw mut found);
+        if error == libc::ERANGE && strings.len() < MOST {
+            strings.resize(strings.len() * 4, 0);
+            continue;
+        }
+        if error != 0 || found.is_null() {
+            return None;
+        }
+        // SAFETY: found: the entry is filled.
+        let entry = unsafe { entry.assume_init() };
+        // SAFETY: the name is a C string in `strings`, which is still there.
+        let name = unsafe { CStr::from_ptr(entry.gr_name) };
+        return Some((name.to_owned(), entry.gr_gid));
+    }
+}
+
+/// The number of a user or group, or its name.
+fn account(query: &Query) -> Found {
+    let c_string = |name: &[u8]| CString::new(name).ok();
+    let number = |number: Option<u32>| number.map_or(Found::Nobody, Found::Number);
+    let name = |name: Option<CString>| {
+        name.map_or(Found::Nobody, |name| Found::Name(name.as_bytes().into()))
+    };
+    match query {
+        Query::User(user) => number(c_string(user).and_then(|user| {
+            let (_, uid, _) = entry(|entry, strings, found| {
+                // SAFETY: as in `of_name`.
+                unsafe {
+                    libc::getpwnam_r(
+                        user.as_ptr(),
+                        entry,
+                        strings.as_mut_ptr().cast(),
+                        strings.len(),
+                        found,
+                    )
+                }
+            })?;
+            Some(uid)
+        })),
+        Query::Group(wanted) => number(c_string(wanted).and_then(|wanted| {
+            let (_, gid) = group(|entry, strings, found| {
+                // SAFETY: as in `of_name`.
+                unsafe {
+                    libc::getgrnam_r(
+                        wanted.as_ptr(),
+                        entry,
+                        strings.as_mut_ptr().cast(),
+                        strings.len(),
+                        found,
+                    )
+                }
+            })?;
+            Some(gid)
+        })),
+        Query::Uid(uid) => name(
+            entry(|entry, strings, found| {
+                // SAFETY: as in `of_name`.
+                unsafe {
+                    libc::getpwuid_r(
+                        *uid,
+                        entry,
+                        strings.as_mut_ptr().cast(),
+                        strings.len(),
+                        found,
+                    )
+                }
+            })
+            .map(|(name, ..)| name),
+        ),
+        Query::Gid(gid) => name(
+            group(|entry, strings, found| {
+                // SAFETY: as in `of_name`.
+                unsafe {
+                    libc::getgrgid_r(
+                        *gid,
+                        entry,
+                        strings.as_mut_ptr().cast(),
+                        strings.len(),
+                        found,
+                    )
+                }
+            })
+            .map(|(name, _)| name),
+        ),
+    }
+}
+
 fn groups(name: &CStr, gid: u32) -> Option<Groups> {
     let mut gids = vec![0; 64];
     loop {
@@ -95,9 +191,15 @@ fn groups(name: &CStr, gid: u32) -> Option<Groups> {
     }
 }
 
-/// The name service, for the groups of users that a credential has no room for.
+/// What is looked up.
+enum Job {
+    Groups(u32, Answer),
+    Account(Query, idmap::Answer),
+}
+
+/// The name service, for the groups of users that a credential has no room for, and for names of users and groups.
 pub struct System {
-    jobs: SyncSender<(u32, Answer)>,
+    jobs: SyncSender<Job>,
 }
 
 impl System {
@@ -119,17 +221,24 @@ impl System {
 impl Directory for System {
     fn look_up(&self, uid: u32, answer: Answer) {
         // One that finds no room is dropped, and its user counts as unknown for a while.
-        let _ = self.jobs.try_send((uid, answer));
+        let _ = self.jobs.try_send(Job::Groups(uid, answer));
     }
 }
 
-fn serve(queue: &Mutex<Receiver<(u32, Answer)>>) {
+impl Accounts for System {
+    fn look_up(&self, query: Query, answer: idmap::Answer) {
+        let _ = self.jobs.try_send(Job::Account(query, answer));
+    }
+}
+
+fn serve(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((uid, answer)) = job else {
-            return;
-        };
-        answer.found(groups_of(uid));
+        match job {
+            Ok(Job::Groups(uid, answer)) => answer.found(groups_of(uid)),
+            Ok(Job::Account(query, answer)) => answer.found(account(&query)),
+            Err(_) => return,
+        }
     }
 }
 
@@ -144,5 +253,21 @@ mod tests {
         assert!(groups_of(0).unwrap().contains(0));
         assert_eq!(of_name(c"nobody-has-this-name"), None);
         assert_eq!(groups_of(0x7fff_fffe), None);
+        let root = || Found::Name(Arc::from(&b"root"[..]));
+        assert_eq!(
+            account(&Query::User(Box::from(&b"root"[..]))),
+            Found::Number(0)
+        );
+        assert_eq!(
+            account(&Query::Group(Box::from(&b"root"[..]))),
+            Found::Number(0)
+        );
+        assert_eq!(
+            (account(&Query::Uid(0)), account(&Query::Gid(0))),
+            (root(), root())
+        );
+        let nobody = Query::Group(Box::from(&b"nobody-has-this-name"[..]));
+        assert_eq!(account(&nobody), Found::Nobody);
+        assert_eq!(account(&Query::Uid(0x7fff_fffe)), Found::Nobody);
     }
 }

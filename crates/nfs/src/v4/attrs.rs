@@ -1,11 +1,12 @@
 //! Attributes (RFC 8881 §5, RFC 7862 §12.2, RFC 8275, RFC 8276 §8.3): which there are, how they are sent, how they are set.
 //!
-//! Owners are numbers in decimal, as clients send and expect them under AUTH_SYS (RFC 7530 §5.9). Every object has the same
+//! Owners are numbers in decimal, as clients send and expect them under AUTH_SYS (RFC 7530 §5.9), or names ([`crate::idmap`]). Every object has the same
 //! attributes, those of the pseudo file system too: clients take what a root supports for what all below it does.
 
 use super::args::Attrs;
 use super::status::Status;
 use super::types::{self, Bitmap};
+use crate::idmap::Names;
 use crate::xdr::{Put, Reader, padding};
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
@@ -228,6 +229,8 @@ pub struct Object<'a> {
     pub space: Option<StatFs>,
     /// Its access control list, if that is asked for.
     pub acl: Option<Acl>,
+    /// What users and groups are called, if not by their numbers.
+    pub names: Option<&'a Names<'a>>,
 }
 
 impl Object<'_> {
@@ -263,7 +266,7 @@ impl Object<'_> {
             mask = mask.minus(&FIRST);
             self.put_first(out);
         }
-        let second = mask.is_all_from(&SECOND, MODE);
+        let second = self.names.is_none() && mask.is_all_from(&SECOND, MODE);
         if second {
             mask = mask.minus(&SECOND);
         }
@@ -272,7 +275,7 @@ impl Object<'_> {
                 SUPPORTED_ATTRS => supported(self.minor).put(out),
                 TYPE => out.put_u32(kind(a.kind)),
                 FH_EXPIRE_TYPE | RDATTR_ERROR => out.put_u32(0),
-                ACL => put_acl(out, self.acl.as_ref()),
+                ACL => put_acl(out, self.acl.as_ref(), self.names),
                 // ACL4_SUPPORT_ALLOW_ACL, ACL4_SUPPORT_DENY_ACL.
                 ACLSUPPORT => out.put_u32(3),
                 CHANGE => out.put_u64(a.change),
@@ -297,8 +300,8 @@ impl Object<'_> {
                 MAXREAD | MAXWRITE => out.put_u64(MAX_IO as u64),
                 MODE => out.put_u32(a.mode & 0o7777),
                 NUMLINKS => out.put_u32(a.nlink),
-                OWNER => put_number(out, a.uid),
-                OWNER_GROUP => put_number(out, a.gid),
+                OWNER => put_who(out, self.names, false, a.uid),
+                OWNER_GROUP => put_who(out, self.names, true, a.gid),
                 RAWDEV => {
                     out.put_u32(a.rdev.0);
                     out.put_u32(a.rdev.1);
@@ -363,6 +366,14 @@ impl Object<'_> {
     }
 }
 
+/// A user or group by its name, or by its number.
+fn put_who(out: &mut Vec<u8>, names: Option<&Names<'_>>, group: bool, number: u32) {
+    match names.and_then(|names| names.name(group, number)) {
+        Some(name) => out.put_opaque(&name),
+        None => put_number(out, number),
+    }
+}
+
 /// The number of a user or group, in decimal.
 fn put_number(out: &mut Vec<u8>, mut number: u32) {
     let mut digits = [0u8; 10];
@@ -387,7 +398,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
 /// `nfsace4` (RFC 8881 §6.2.1): flag ACE4_IDENTIFIER_GROUP.
 const IDENTIFIER_GROUP: u32 = 0x40;
 
-fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>) {
+fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>, names: Option<&Names<'_>>) {
     let entries = acl.map_or(&[][..], |acl| &acl.0);
     out.put_u32(entries.len() as u32);
     for entry in entries {
@@ -402,13 +413,14 @@ fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>) {
             Principal::Owner => out.put_opaque(b"OWNER@"),
             Principal::Group => out.put_opaque(b"GROUP@"),
             Principal::Everyone => out.put_opaque(b"EVERYONE@"),
-            Principal::User(id) | Principal::NamedGroup(id) => put_number(out, id),
+            Principal::User(id) => put_who(out, names, false, id),
+            Principal::NamedGroup(id) => put_who(out, names, true, id),
         }
     }
 }
 
 /// Decodes an access control list. Entries that audit are not taken.
-fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
+fn acl(r: &mut Reader<'_>, names: &Names<'_>) -> Result<Acl, Status> {
     let xdr = |_| Status::BadXdr;
     let count = r.u32().map_err(xdr)?;
     if count as usize > MAX_ENTRIES {
@@ -435,8 +447,8 @@ fn acl(r: &mut Reader<'_>) -> Result<Acl, Status> {
             b"OWNER@" => Principal::Owner,
             b"GROUP@" => Principal::Group,
             b"EVERYONE@" => Principal::Everyone,
-            name if flags & IDENTIFIER_GROUP != 0 => Principal::NamedGroup(owner(name)?),
-            name => Principal::User(owner(name)?),
+            name if flags & IDENTIFIER_GROUP != 0 => Principal::NamedGroup(who(name, true, names)?),
+            name => Principal::User(who(name, false, names)?),
         };
         entries.push(Entry {
             allows,
@@ -493,7 +505,7 @@ impl New {
     ///
     /// # Errors
     /// INVAL for what cannot be set, ATTRNOTSUPP, BADXDR, BADOWNER.
-    pub fn decode(minor: u32, attrs: &Attrs<'_>) -> Result<New, Status> {
+    pub fn decode(minor: u32, attrs: &Attrs<'_>, names: &Names<'_>) -> Result<New, Status> {
         let mask = attrs.mask;
         if !mask.within(&supported(minor)) {
             return Err(Status::AttrNotSupp);
@@ -513,16 +525,16 @@ impl New {
         }
         if mask.has(ACL) {
             new.list = Some(attrs.values.len() - r.rest().len());
-            acl(&mut r)?;
+            acl(&mut r, names)?;
         }
         if mask.has(MODE) {
             set.mode = Some(mode(r.u32().map_err(xdr)?)?);
         }
         if mask.has(OWNER) {
-            set.uid = Some(owner(r.string().map_err(xdr)?)?);
+            set.uid = Some(who(r.string().map_err(xdr)?, false, names)?);
         }
         if mask.has(OWNER_GROUP) {
-            set.gid = Some(owner(r.string().map_err(xdr)?)?);
+            set.gid = Some(who(r.string().map_err(xdr)?, true, names)?);
         }
         if mask.has(TIME_ACCESS_SET) {
             set.atime = set_time(&mut r)?;
@@ -551,11 +563,11 @@ impl New {
     /// The access control list that is to be set.
     ///
     /// # Errors
-    /// None for what was decoded before.
-    pub fn list(&self, attrs: &Attrs<'_>) -> Result<Option<Acl>, Status> {
+    /// None for what was decoded before, unless a name is not known any more.
+    pub fn list(&self, attrs: &Attrs<'_>, names: &Names<'_>) -> Result<Option<Acl>, Status> {
         let values = self.list.and_then(|at| attrs.values.get(at..));
         values
-            .map(|values| acl(&mut Reader::new(values)))
+            .map(|values| acl(&mut Reader::new(values), names))
             .transpose()
     }
 
@@ -563,10 +575,14 @@ impl New {
     ///
     /// # Errors
     /// As [`New::decode`]; ATTRNOTSUPP for a list.
-    pub fn decode_for_creation(minor: u32, attrs: &Attrs<'_>) -> Result<New, Status> {
+    pub fn decode_for_creation(
+        minor: u32,
+        attrs: &Attrs<'_>,
+        names: &Names<'_>,
+    ) -> Result<New, Status> {
         match attrs.mask.has(ACL) {
             true => Err(Status::AttrNotSupp),
-            false => New::decode(minor, attrs),
+            false => New::decode(minor, attrs, names),
         }
     }
 
@@ -613,14 +629,12 @@ fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
     }
 }
 
-/// A user or group by its number.
-fn owner(text: &[u8]) -> Result<u32, Status> {
+/// The number of a user or group that a client names.
+fn who(text: &[u8], group: bool, names: &Names<'_>) -> Result<u32, Status> {
     if text.is_empty() {
         return Err(Status::Inval);
     }
-    let digits = text.iter().all(u8::is_ascii_digit);
-    let number = std::str::from_utf8(text).ok().filter(|_| digits);
-    number.and_then(|n| n.parse().ok()).ok_or(Status::BadOwner)
+    names.number(group, text).ok_or(Status::BadOwner)
 }
 
 #[cfg(test)]

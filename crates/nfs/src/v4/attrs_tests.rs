@@ -1,4 +1,6 @@
 use super::*;
+use crate::idmap::{Accounts, Answer, Found, IdMap, Query};
+use std::sync::Arc;
 use weir_base::{Ino, Time};
 use weir_vfs::volume::Guard;
 
@@ -35,6 +37,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         covers: None,
         space: None,
         acl: Some(Acl::of(0o640, false)),
+        names: None,
     };
     for number in supported(2).iter() {
         let mask = Bitmap::of(&[number]);
@@ -89,6 +92,7 @@ fn what_is_sent_at_once_is_what_is_sent_one_by_one() {
         covers: Some(5),
         space: None,
         acl: None,
+        names: None,
     };
     let linux = FIRST.or(&SECOND);
     let others: [&[u32]; 6] = [
@@ -117,6 +121,7 @@ fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
             mask: Bitmap::of(mask),
             values,
         },
+        &Names::default(),
     )
 }
 
@@ -134,7 +139,10 @@ fn what_cannot_be_set_is_refused() {
         mask: Bitmap::of(&[MODE_UMASK]),
         values: &[0; 8],
     };
-    assert_eq!(New::decode(1, &old).unwrap_err(), Status::AttrNotSupp);
+    assert_eq!(
+        New::decode(1, &old, &Names::default()).unwrap_err(),
+        Status::AttrNotSupp
+    );
 }
 
 #[test]
@@ -169,15 +177,15 @@ fn lists_are_sent_and_read_back() {
     let mut all = acl.clone();
     all.0.extend(Acl::of(0o750, true).0);
     let mut values = Vec::new();
-    put_acl(&mut values, Some(&all));
+    put_acl(&mut values, Some(&all), None);
     let attrs = Attrs {
         mask: Bitmap::of(&[ACL]),
         values: &values,
     };
-    let new = New::decode(2, &attrs).unwrap();
-    assert_eq!(new.list(&attrs), Ok(Some(all)));
+    let new = New::decode(2, &attrs, &Names::default()).unwrap();
+    assert_eq!(new.list(&attrs, &Names::default()), Ok(Some(all)));
     assert!(!new.sets_more());
-    let made = New::decode_for_creation(2, &attrs);
+    let made = New::decode_for_creation(2, &attrs, &Names::default());
     assert_eq!(made.unwrap_err(), Status::AttrNotSupp);
     let refused = |kind: u32, flags: u32, mask: u32, who: &[u8]| {
         let mut values = Vec::new();
@@ -185,10 +193,68 @@ fn lists_are_sent_and_read_back() {
             .into_iter()
             .for_each(|w| values.put_u32(w));
         values.put_opaque(who);
-        super::acl(&mut Reader::new(&values)).unwrap_err()
+        super::acl(&mut Reader::new(&values), &Names::default()).unwrap_err()
     };
     assert_eq!(refused(2, 0, 1, b"OWNER@"), Status::AttrNotSupp, "audit");
     assert_eq!(refused(0, 0x80, 1, b"OWNER@"), Status::Inval, "inherited");
     assert_eq!(refused(0, 0, 1 << 30, b"OWNER@"), Status::Inval);
     assert_eq!(refused(0, 0, 1, b"user@domain"), Status::BadOwner);
+}
+
+/// Accounts that are known at once.
+struct Everybody;
+
+impl Accounts for Everybody {
+    fn look_up(&self, query: Query, done: Answer) {
+        done.found(match query {
+            Query::Uid(1000) => Found::Name(Arc::from(&b"alice"[..])),
+            Query::Gid(7) => Found::Name(Arc::from(&b"staff"[..])),
+            Query::User(name) if *name == *b"alice" => Found::Number(1000),
+            Query::Group(name) if *name == *b"staff" => Found::Number(7),
+            _ => Found::Nobody,
+        });
+    }
+}
+
+#[test]
+fn users_and_groups_have_names_in_a_domain() {
+    let clock = Arc::new(weir_base::ManualClock::default());
+    let map = IdMap::new("example.org", Arc::new(Everybody), clock);
+    let names = Names::of(Some(&map));
+    let acl = Acl(vec![Entry {
+        allows: true,
+        who: Principal::NamedGroup(7),
+        mask: mask::READ,
+        flags: 0,
+    }]);
+    let mut values = Vec::new();
+    put_acl(&mut values, Some(&acl), Some(&names));
+    assert!(values.windows(17).any(|text| text == b"staff@example.org"));
+    put_who(&mut values, Some(&names), false, 1000);
+    put_who(&mut values, Some(&names), true, 8);
+    let set = [ACL, OWNER, OWNER_GROUP];
+    let attrs = Attrs {
+        mask: Bitmap::of(&set),
+        values: &values,
+    };
+    let new = New::decode(2, &attrs, &names).unwrap();
+    assert_eq!((new.set.uid, new.set.gid), (Some(1000), Some(8)));
+    assert_eq!(new.list(&attrs, &names), Ok(Some(acl)));
+    let named = |text: &[u8]| who(text, false, &names);
+    assert_eq!(named(b"alice@EXAMPLE.ORG"), Ok(1000));
+    assert_eq!(named(b"4711"), Ok(4711));
+    for unknown in [
+        "bob@example.org",
+        "alice@example.com",
+        "alice",
+        "@example.org",
+        "4711@example.org",
+    ] {
+        assert_eq!(
+            named(unknown.as_bytes()),
+            Err(Status::BadOwner),
+            "{unknown}"
+        );
+    }
+    assert!(names.lacked().is_none());
 }

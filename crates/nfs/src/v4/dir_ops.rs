@@ -9,10 +9,11 @@ use super::attrs::{self, Object};
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::status::Status;
 use super::types::Bitmap;
+use crate::idmap::Names;
 use crate::xdr::{Put, padding};
 use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext};
+use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Suspend};
 
 /// Verifier, end of the list, eof.
 const FIXED: usize = 8 + 4 + 4;
@@ -116,6 +117,7 @@ impl Run<'_> {
         let mut bare: Vec<Bare> = Vec::new();
         let snapshots = dir.namespace == Namespace::Snapshots;
         let space = attrs::wants_volume(&a.mask).then(|| operand.statfs());
+        let names = self.names_sent();
         let mut each = |e: &DirEntry<'_>, file: Option<FileRef>| {
             if matches!(e.name, b"." | b"..") {
                 return true;
@@ -137,6 +139,7 @@ impl Run<'_> {
                         covers: None,
                         space,
                         acl: None,
+                        names: names.as_ref(),
                     };
                     object.put(&a.mask, out);
                 }
@@ -144,6 +147,9 @@ impl Run<'_> {
             })
         };
         let out = operand.readdir(&mut self.c.cx, charged, a.cookie, limit, &mut each)?;
+        if let Some(coming) = names.as_ref().and_then(Names::lacked) {
+            return Err(Suspend::Users(coming).into());
+        }
         if a.cookie != 0 && a.verifier != out.verifier {
             return Err(Error::BadCookie.into());
         }
@@ -198,6 +204,7 @@ impl Run<'_> {
                 covers: Some(id),
                 space,
                 acl: None,
+                names: None,
             };
             if !listing.entry(id, name, |out| object.put(&a.mask, out)) {
                 return Ok((false, [0; 8]));
@@ -233,6 +240,7 @@ fn list_bare(
         covers: None,
         space: None,
         acl: None,
+        names: None,
     };
     Ok(listing.entry(cookie, name, |out| object.put(mask, out)))
 }

@@ -8,6 +8,7 @@ use super::pseudo;
 use super::state::{State, WRITE};
 use super::status::Status;
 use super::types::{Bitmap, StateId};
+use crate::idmap::Names;
 use crate::reply::Payload;
 use crate::xdr::Put;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use weir_vfs::acl::Acl;
 use weir_vfs::claims::Actor;
 use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{
-    BadHandle, Changes, Error, Exempt, FileId, HANDLE_BYTES, Looks, Permitted, Reads, Unfinished,
-    Writes,
+    BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
+    Suspend, Unfinished, Writes,
 };
 
 /// ACCESS4 bits (§18.1, RFC 8276 §8.5).
@@ -99,6 +100,14 @@ fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
         ),
     };
     (meaning | xattrs.0, granted | xattrs.1)
+}
+
+/// Why attributes could not be decoded: a name is being looked up, or else `status`.
+fn lacking(names: &Names<'_>, status: Status) -> Fail {
+    match names.lacked() {
+        Some(coming) => Suspend::Users(coming).into(),
+        None => status.into(),
+    }
 }
 
 /// What is refused to be read or written, being no regular file.
@@ -199,6 +208,7 @@ impl<'a> Run<'a> {
             (Some(o), true) => Some(o.acl(&mut self.c.cx)?),
             (None, true) => Some(Acl::of(attr.mode, true)),
         };
+        let names = self.names_sent();
         let object = Object {
             minor: self.c.minor,
             attr: &attr,
@@ -206,8 +216,31 @@ impl<'a> Run<'a> {
             covers,
             space,
             acl,
+            names: names.as_ref(),
         };
-        Ok(each(&object, &mut self.c.out))
+        let done = each(&object, &mut self.c.out);
+        match names.as_ref().and_then(Names::lacked) {
+            Some(coming) => Err(Suspend::Users(coming).into()),
+            None => Ok(done),
+        }
+    }
+
+    /// What users and groups are called in what this caller is sent, if not by their numbers.
+    pub(super) fn names_sent(&self) -> Option<Names<'a>> {
+        let map = self.s.idmap.get()?;
+        let flavours = [Flavour::Krb5, Flavour::Krb5Integrity, Flavour::Krb5Privacy];
+        let by_name = flavours.contains(&self.credential.flavour());
+        by_name.then(|| Names::of(Some(map)))
+    }
+
+    /// Attributes that are to be set, of a file that is there or that is made.
+    pub(super) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Fail> {
+        let names = Names::of(self.s.idmap.get());
+        let new = match made {
+            true => New::decode_for_creation(self.c.minor, a, &names),
+            false => New::decode(self.c.minor, a, &names),
+        };
+        new.map_err(|status| lacking(&names, status))
     }
 
     /// GETATTR (§18.7): the attributes in `mask`.
@@ -445,7 +478,7 @@ impl<'a> Run<'a> {
     /// SETATTR (§18.30): under a stateid, for the size.
     pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> Outcome {
         let here = self.here()?;
-        let new = New::decode(self.c.minor, a)?;
+        let new = self.new_attrs(a, false)?;
         let Fh::File(file) = here else {
             return Err(Status::RoFs.into());
         };
@@ -457,7 +490,9 @@ impl<'a> Run<'a> {
         if new.set.size.is_some() {
             stated.may_write()?;
         }
-        if let Some(acl) = new.list(a)? {
+        let names = Names::of(self.s.idmap.get());
+        let list = new.list(a, &names);
+        if let Some(acl) = list.map_err(|status| lacking(&names, status))? {
             if new.sets_more() {
                 // Carried out is what the second of two changes has carried out.
                 self.c.cx.set_call(None);

@@ -54,6 +54,7 @@ pub(crate) use serve::{Nfs4, Parts};
 pub(crate) use session::Session;
 pub use state::StateCounts;
 
+use crate::idmap::Names;
 use crate::xdr::Reader;
 
 /// Number of the procedure COMPOUND (RFC 8881 §16.2).
@@ -71,7 +72,7 @@ pub fn decode(args: &[u8]) -> bool {
             args::decode(head.minor, operation, &mut r).is_ok_and(|args| {
                 if let args::Args::SetAttr(_, new) = &args {
                     // Neither may panic, whatever it is.
-                    let _ = attrs::New::decode(head.minor, new);
+                    let _ = attrs::New::decode(head.minor, new, &Names::default());
                 }
                 !matches!(args, args::Args::Illegal | args::Args::NotServed)
             })

@@ -1,7 +1,6 @@
 //! Operations on names: LOOKUP, LOOKUPP, CREATE, REMOVE, RENAME, LINK.
 
 use super::args::{Attrs, Make};
-use super::attrs::New;
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::pseudo;
 use super::status::Status;
@@ -146,7 +145,7 @@ impl Run<'_> {
             return Err(Status::BadType.into());
         }
         check_name(name)?;
-        let new = New::decode_for_creation(self.c.minor, a)?;
+        let new = self.new_attrs(a, true)?;
         let Fh::File(dir) = here else {
             return Err(Status::RoFs.into());
         };

@@ -195,15 +195,14 @@ impl<'a> Run<'a> {
             ino: file.ino,
             namespace: file.namespace,
         };
-        let new = |attrs: &Attrs<'_>, minor| New::decode_for_creation(minor, attrs);
-        let minor = self.c.minor;
+        let new = |attrs: &Attrs<'_>| self.new_attrs(attrs, true);
         let (create, new) = match how {
             How::NoCreate => (None, New::default()),
-            How::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs, minor)?),
-            How::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs, minor)?),
+            How::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs)?),
+            How::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs)?),
             How::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), New::default()),
             How::ExclusiveWith(verifier, attrs) => {
-                (Some(CreateHow::Exclusive(*verifier)), new(attrs, minor)?)
+                (Some(CreateHow::Exclusive(*verifier)), new(attrs)?)
             }
         };
         if matches!(create, None | Some(CreateHow::Unchecked)) {

@@ -19,7 +19,6 @@
 //! **Bound.** As for NFSv3 ([`crate::drc`]), with which it shares the engine's places for 16,384 calls.
 
 use super::args::{Args, Channel, CreateSession, How, Open as OpenArgs, Security};
-use super::attrs::New;
 use super::client::Client;
 use super::compound::{Fail, Fh, Hold, Operand, Outcome, Run};
 use super::deleg_ops::Given;
@@ -282,7 +281,7 @@ impl Run<'_> {
         let set = match &a.how {
             How::NoCreate | How::Exclusive(_) => Bitmap::default(),
             How::Unchecked(attrs) | How::Guarded(attrs) | How::ExclusiveWith(_, attrs) => {
-                New::decode_for_creation(self.c.minor, attrs)?.mask
+                self.new_attrs(attrs, true)?.mask
             }
         };
         let change = self.change_of(self.c.current)?;

@@ -13,6 +13,7 @@ use super::pseudo::Pseudo;
 use super::status::Status;
 use super::types::SessionId;
 use crate::connection::{Arrival, ConnInfo};
+use crate::idmap::{Accounts, IdMap};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Message, Refusal};
 use crate::service::{HELD_OVERHEAD, Handled, Service};
@@ -20,7 +21,7 @@ use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use weir_base::limits::protocol::NAME_WAIT;
 use weir_base::{Clock, Lsn, Rng, SipKey, Time};
@@ -62,6 +63,8 @@ pub(crate) struct Nfs4 {
     pub(super) recalled: Recalled,
     pub(super) blocked: Blocked,
     pub(crate) offloads: Offloads,
+    /// Names of users and groups, if clients may use them.
+    pub(crate) idmap: OnceLock<IdMap>,
     /// Itself, for work in the background.
     pub(super) me: Weak<Nfs4>,
     /// When memory was short last, in seconds on the monotonic clock, from 1; 0: all may use all of their slots.
@@ -123,6 +126,7 @@ impl Nfs4 {
                 recalled: Recalled::default(),
                 blocked: Blocked::default(),
                 offloads: Offloads::default(),
+                idmap: OnceLock::new(),
                 me: this.clone(),
                 pressed: AtomicU64::new(0),
                 patience: Patience::default(),
@@ -341,6 +345,9 @@ impl Nfs4 {
         self.tick_slots();
         self.tick_blocked();
         self.patience.tick();
+        if let Some(idmap) = self.idmap.get() {
+            idmap.tick();
+        }
         self.before_start.tick(self.monotonic());
         let passed = self.registry.tick(self.monotonic());
         for client in passed.courteous {
@@ -462,6 +469,12 @@ impl Service {
     /// before the reply. It is called from within `handle` and must not block.
     pub fn run_in_background(&self, run: Arc<dyn Fn(Background) + Send + Sync>) {
         self.nfs4.offloads.run_with(run);
+    }
+
+    /// Clients may name users and groups in this domain, as `accounts` knows them, from now on. Only the first counts.
+    pub fn map_names(&self, domain: &str, accounts: Arc<dyn Accounts>) {
+        let idmap = IdMap::new(domain, accounts, Arc::clone(&self.nfs4.clock));
+        let _ = self.nfs4.idmap.set(idmap);
     }
 }
 

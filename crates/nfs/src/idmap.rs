@@ -1,0 +1,267 @@
+//! Users and groups as `name@domain` (RFC 8881 §5.9), by the name service.
+//!
+//! **Which.** With a domain, what a client sends as an owner, a group or in a list may be a number, as without, or a name in that
+//! domain. What it is sent is a number under AUTH_SYS, where client and server share their numbers, and a name under Kerberos, where
+//! they share names; a number if the name service knows no name for it. A name that is not known, or of another domain, is
+//! BADOWNER.
+//!
+//! **What waits.** A look-up may take seconds; it is made on a thread of the [`Accounts`]' own, and the operation that needs it is
+//! run again when it has come. Results are kept for [`KEPT`], [`MOST`] of them at most; one that does not come within [`PATIENCE`] counts
+//! as unknown for a while.
+
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_base::Clock;
+use weir_vfs::signal::Signal;
+
+/// How long a result is taken as it was found.
+pub const KEPT: Duration = Duration::from_secs(600);
+/// How long a name or number counts as unknown that the name service did not find, or did not say.
+const KEPT_UNKNOWN: Duration = Duration::from_secs(60);
+/// How long operations wait for the name service.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Results that are kept.
+pub const MOST: usize = 8192;
+/// Longest name that is looked up.
+const MAX_NAME: usize = 256;
+
+/// What is asked of the name service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Query {
+    /// The number of the user of this name.
+    User(Box<[u8]>),
+    /// The number of the group of this name.
+    Group(Box<[u8]>),
+    /// The name of the user with this number.
+    Uid(u32),
+    /// The name of the group with this number.
+    Gid(u32),
+}
+
+/// Its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is none.
+    Nobody,
+    /// The number of a user or group.
+    Number(u32),
+    /// The name of one.
+    Name(Arc<[u8]>),
+}
+
+/// The name service.
+pub trait Accounts: Send + Sync {
+    /// Begins a look-up. `done` is called once, from any thread, or dropped.
+    fn look_up(&self, query: Query, done: Answer);
+}
+
+/// Where a result goes. Dropped without one, there is none.
+pub struct Answer {
+    cache: Arc<Cache>,
+    query: Query,
+    found: Found,
+}
+
+impl Answer {
+    /// The result.
+    pub fn found(mut self, found: Found) {
+        self.found = found;
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let found = std::mem::replace(&mut self.found, Found::Nobody);
+        self.cache.answered(&self.query, found);
+    }
+}
+
+enum Entry {
+    /// Being looked up, since then.
+    Asked(Duration, Arc<Signal<()>>),
+    /// Found, good until then.
+    Known(Duration, Found),
+}
+
+struct Cache {
+    entries: Mutex<HashMap<Query, Entry>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Cache {
+    fn answered(&self, query: &Query, found: Found) {
+        let kept = match found {
+            Found::Nobody => KEPT_UNKNOWN,
+            _ => KEPT,
+        };
+        let until = self.clock.monotonic() + kept;
+        let known = Entry::Known(until, found);
+        let before = self.entries.lock().insert(query.clone(), known);
+        if let Some(Entry::Asked(_, over)) = before {
+            over.set(());
+        }
+    }
+}
+
+/// See the module's head.
+pub struct IdMap {
+    accounts: Arc<dyn Accounts>,
+    domain: Box<[u8]>,
+    cache: Arc<Cache>,
+}
+
+/// What is not known yet: resolves when it is.
+pub type Coming = Arc<Signal<()>>;
+
+impl IdMap {
+    /// Names in `domain`, as `accounts` knows them.
+    pub fn new(domain: &str, accounts: Arc<dyn Accounts>, clock: Arc<dyn Clock>) -> IdMap {
+        let entries = Mutex::default();
+        IdMap {
+            accounts,
+            domain: domain.as_bytes().into(),
+            cache: Arc::new(Cache { entries, clock }),
+        }
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &[u8] {
+        &self.domain
+    }
+
+    /// Gives up look-ups that have taken too long; about once a second.
+    pub fn tick(&self) {
+        let now = self.cache.clock.monotonic();
+        let mut late = Vec::new();
+        for entry in self.cache.entries.lock().values_mut() {
+            if let Entry::Asked(since, over) = entry
+                && now >= *since + PATIENCE
+            {
+                late.push(Arc::clone(over));
+                *entry = Entry::Known(now + KEPT_UNKNOWN, Found::Nobody);
+            }
+        }
+        late.iter().for_each(|over| over.set(()));
+    }
+
+    /// The number of the user or group that a client calls `text`, which is no number; `None` if there is none.
+    ///
+    /// # Errors
+    /// What to wait for.
+    pub fn number(&self, group: bool, text: &[u8]) -> Result<Option<u32>, Coming> {
+        let at = text.iter().rposition(|byte| *byte == b'@');
+        let Some((name, [_, domain @ ..])) = at.map(|at| text.split_at(at)) else {
+            return Ok(None);
+        };
+        let ours = domain.eq_ignore_ascii_case(&self.domain);
+        if !ours || name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
+            return Ok(None);
+        }
+        let query = match group {
+            true => Query::Group(name.into()),
+            false => Query::User(name.into()),
+        };
+        Ok(match self.look_up(query)? {
+            Found::Number(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// The name of the user or group with this number; `None` if there is none.
+    ///
+    /// # Errors
+    /// What to wait for.
+    pub fn name(&self, group: bool, number: u32) -> Result<Option<Arc<[u8]>>, Coming> {
+        let query = match group {
+            true => Query::Gid(number),
+            false => Query::Uid(number),
+        };
+        Ok(match self.look_up(query)? {
+            Found::Name(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    fn look_up(&self, query: Query) -> Result<Found, Coming> {
+        let now = self.cache.clock.monotonic();
+        let over = {
+            let mut entries = self.cache.entries.lock();
+            match entries.get(&query) {
+                Some(Entry::Known(until, found)) if now < *until => return Ok(found.clone()),
+                Some(Entry::Asked(_, over)) => return Err(Arc::clone(over)),
+                _ => {}
+            }
+            if entries.len() >= MOST {
+                // What is old goes first, and if nothing is, everything that is not being looked up.
+                entries.retain(|_, e| !matches!(e, Entry::Known(until, _) if now >= *until));
+                if entries.len() >= MOST {
+                    entries.retain(|_, e| matches!(e, Entry::Asked(..)));
+                }
+                if entries.len() >= MOST {
+                    return Ok(Found::Nobody);
+                }
+            }
+            let over: Coming = Arc::default();
+            entries.insert(query.clone(), Entry::Asked(now, Arc::clone(&over)));
+            over
+        };
+        // Not under the lock: the result may come at once.
+        let answer = Answer {
+            cache: Arc::clone(&self.cache),
+            query: query.clone(),
+            found: Found::Nobody,
+        };
+        self.accounts.look_up(query.clone(), answer);
+        match self.cache.entries.lock().get(&query) {
+            Some(Entry::Known(_, found)) => Ok(found.clone()),
+            _ => Err(over),
+        }
+    }
+}
+
+/// How one operation names users and groups. It notes what it lacked, for which it is run again.
+#[derive(Default)]
+pub struct Names<'m> {
+    map: Option<&'m IdMap>,
+    lacked: RefCell<Option<Coming>>,
+}
+
+impl<'m> Names<'m> {
+    /// By `map`; without one, by numbers alone.
+    pub fn of(map: Option<&'m IdMap>) -> Names<'m> {
+        Names {
+            map,
+            lacked: RefCell::default(),
+        }
+    }
+
+    /// What was not known and is coming.
+    pub fn lacked(&self) -> Option<Coming> {
+        self.lacked.take()
+    }
+
+    fn lacks<T>(&self, found: Result<Option<T>, Coming>) -> Option<T> {
+        found.unwrap_or_else(|coming| {
+            self.lacked.replace(Some(coming));
+            None
+        })
+    }
+
+    /// The number of the user or group that a client calls `text`; `None` if it is not known, or not yet.
+    pub fn number(&self, group: bool, text: &[u8]) -> Option<u32> {
+        if text.iter().all(u8::is_ascii_digit) {
+            return std::str::from_utf8(text).ok()?.parse().ok();
+        }
+        self.lacks(self.map?.number(group, text))
+    }
+
+    /// What clients call a user or group: `name@domain`; `None` if it has no name, or none yet.
+    pub fn name(&self, group: bool, number: u32) -> Option<Vec<u8>> {
+        let map = self.map?;
+        let name = self.lacks(map.name(group, number))?;
+        Some([&name, &b"@"[..], map.domain()].concat())
+    }
+}
