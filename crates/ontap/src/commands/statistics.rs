@@ -160,7 +160,8 @@ pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
         Column::new(&["   Latency"], 10),
     ];
     let all = cluster.performance(INTERVAL);
-    show::print(FIELDS, parsed, all, &[], |all| {
+    // A table, of however few volumes.
+    show::print(FIELDS, parsed, all, &["workload"], |all| {
         let total = together(all);
         let lines = [(&total, "-total-".to_owned(), "-".to_owned())].into_iter();
         let lines = lines.chain(all.iter().map(|p| (p, p.workload(), p.id.to_string())));
@@ -195,12 +196,15 @@ pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     })
 }
 
+/// ONTAP's name for it, and its value.
+type Counter = (&'static str, fn(&Performance) -> String);
+
 /// `statistics show -object volume`: all counters of each volume, one below the other.
 pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(object) = parsed.get("object").filter(|object| *object != "volume") {
         return Err(invalid(object, "object", "volume"));
     }
-    const COUNTERS: &[(&str, fn(&Performance) -> String)] = &[
+    const COUNTERS: &[Counter] = &[
         ("avg_latency", |p| latency(p.total().nanos)),
         ("other_latency", |p| latency(p.others.nanos)),
         ("other_ops", |p| p.others.ops.to_string()),
@@ -252,6 +256,28 @@ pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
 mod tests {
     use super::*;
     use weir_replica::model::Path;
+
+    #[test]
+    fn all_volumes_are_a_line_above_each() {
+        let script = crate::script::Script::session();
+        let shown = |what: &str| {
+            let line = format!("qos statistics volume {what} show -volume vol_test");
+            crate::execute(&line, &script).unwrap()
+        };
+        let (latency, performance) = (shown("latency"), shown("performance"));
+        let figures = "756.00us   500.00us   256.00us";
+        for name in ["-total-", "vol_test-wid"] {
+            let line = |text: &str| {
+                text.lines()
+                    .find(|l| l.starts_with(name))
+                    .map(str::to_owned)
+            };
+            assert!(line(&latency).unwrap().ends_with(figures), "{latency}");
+            let line = line(&performance).unwrap();
+            assert!(line.contains("400") && line.ends_with("756.00us"), "{line}");
+        }
+        assert_eq!(latency.lines().count(), 4, "{latency}");
+    }
 
     #[test]
     fn means_are_weighed_by_what_they_are_of() {
