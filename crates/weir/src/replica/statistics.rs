@@ -95,7 +95,8 @@ impl AsUser {
                 .copied()
                 .unwrap_or(0)
                 .checked_sub(first.copied().unwrap_or(0));
-            let ops = count(&now).checked_sub(count(&before)).unwrap_or_default();
+            let (earlier, later) = (count(&before), count(&now));
+            let ops = later.checked_sub(earlier).unwrap_or(later);
             let name = &volume.name;
             Performance {
                 path: Path::local(&name.place.project, &name.id),
