@@ -456,7 +456,7 @@ A file of which one client has something, and what another client may do to it. 
 | – | the two cannot come to that: the lock needs an open, beside which the other client does not get what the row has |
 
 NFSv4 reads and writes are those without an open (the anonymous stateid). Those under an open were decided at OPEN.
-SMB grants no leases yet: its part is what the table says that all protocols share. The volume's style is UNIX.
+The part of SMB is what the table says that all protocols share. The volume's style is UNIX.
 
 The tables are made by trying each case (`crates/nfs/tests/conflicts.rs`); the test fails where this page says something else.
 ";

@@ -9,6 +9,8 @@ use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
 use crate::keys::Signer;
+use crate::negotiate::Dialect;
+use crate::pending::Parked;
 use crate::reply::{self, Part, Reply};
 use crate::service::Service;
 use crate::session::{Access, Open, Session, Tree};
@@ -34,6 +36,8 @@ pub(crate) enum Fail {
     Status(Status),
     /// It waits.
     Wait(Suspend),
+    /// It waits on purpose, for what another client does; then it is run again.
+    Park(Parked),
     /// The connection is to be closed.
     Close(&'static str),
 }
@@ -91,6 +95,8 @@ pub(crate) enum Step {
         Box<crate::deletions::Deletion>,
         Option<weir_vfs::volume::Attr>,
     ),
+    /// LOCK waits for another's lock.
+    Waits(Box<crate::waits::Waiting>),
     /// The last cursor of a longer search.
     Done,
     /// A copy within the server has come so far.
@@ -103,6 +109,8 @@ pub(crate) enum Step {
 pub(crate) enum Stopped {
     /// It waits.
     Wait(Suspend),
+    /// It waits on purpose.
+    Park(Parked),
     /// The connection is to be closed.
     Close(&'static str),
 }
@@ -131,7 +139,7 @@ pub(crate) struct Chain {
     depends: Option<Lsn>,
     session: Option<Arc<Channel>>,
     /// The message was encrypted, for this channel.
-    sealed: Option<Arc<Channel>>,
+    pub sealed: Option<Arc<Channel>>,
     tree: Option<Arc<Tree>>,
     /// The file of the requests before.
     pub file: Option<u64>,
@@ -142,6 +150,8 @@ pub(crate) struct Chain {
     pub step: Step,
     /// What it waited for failed: its status.
     pub failed: Option<Status>,
+    /// What the response to a CREATE says of its lease.
+    pub lease: Option<Vec<u8>>,
     /// What signs the response to a SESSION_SETUP.
     pub signs: Option<Arc<Signer>>,
     /// The tree connect that the response names.
@@ -151,15 +161,17 @@ pub(crate) struct Chain {
     pub hash: Option<Hash>,
     /// The answer waits for this.
     pub delay: Option<Arc<Signal<()>>>,
+    /// The async id that an interim response gave the request.
+    pub async_id: Option<u64>,
 }
 
-struct Begun {
-    header: Header,
+pub(crate) struct Begun {
+    pub header: Header,
     /// Why it is not run.
     refused: Option<Status>,
-    credits: u16,
+    pub credits: u16,
     /// What signs the response.
-    signer: Option<Arc<Signer>>,
+    pub signer: Option<Arc<Signer>>,
 }
 
 /// A chain at its end.
@@ -190,11 +202,13 @@ impl Chain {
             cx: OpContext::new(now, flow, arrived),
             step: Step::Nothing,
             failed: None,
+            lease: None,
             signs: None,
             connected: None,
             named_session: None,
             hash: None,
             delay: None,
+            async_id: None,
         }
     }
 
@@ -207,6 +221,13 @@ impl Chain {
     /// The response is true when the log is durable up to `lsn`.
     pub fn wait_for(&mut self, lsn: Option<Lsn>) {
         self.depends = self.depends.max(lsn);
+    }
+
+    /// The request that it stopped at, if that is the only one of its message.
+    pub fn stopped_at(&mut self) -> Option<&mut Begun> {
+        let alone = self.parts.is_empty() && self.async_id.is_none();
+        let begun = self.begun.as_mut()?;
+        (alone && begun.header.next == 0).then_some(begun)
     }
 
     /// The file of the requests before, for a request that names none.
@@ -256,9 +277,17 @@ impl<'a> Run<'a> {
             (a, b) if a == b => a,
             _ => return Err(Status::FILE_CLOSED),
         };
-        let open = self.session()?.open(id).ok_or(Status::FILE_CLOSED)?;
+        let session = self.session()?;
+        let open = session.open(id).ok_or(Status::FILE_CLOSED)?;
         if open.tree != self.header.tree {
             return Err(Status::FILE_CLOSED);
+        }
+        let changes = [command::WRITE, command::SET_INFO, command::IOCTL];
+        if session.negotiated.dialect >= Dialect::Smb300
+            && !open.is_current(self.header.sequence)
+            && changes.contains(&self.header.command)
+        {
+            return Err(Status::FILE_NOT_AVAILABLE);
         }
         self.c.file = Some(id);
         Ok(open)
@@ -322,8 +351,7 @@ impl<'a> Run<'a> {
             command::CHANGE_NOTIFY => Err(Status::NOT_SUPPORTED.into()),
             command::QUERY_INFO => self.query_info(),
             command::SET_INFO => self.set_info(),
-            // Nothing is granted that could be broken.
-            command::OPLOCK_BREAK => Err(Status::INVALID_PARAMETER.into()),
+            command::OPLOCK_BREAK => self.oplock_break(),
             _ => Err(Status::INVALID_PARAMETER.into()),
         }
     }
@@ -389,6 +417,12 @@ impl Service {
                     chain.begun = Some(begun);
                     return Err(Stopped::Wait(suspend));
                 }
+                Err(Fail::Park(parked)) => {
+                    chain.out.truncate(at);
+                    chain.payload = None;
+                    chain.begun = Some(begun);
+                    return Err(Stopped::Park(parked));
+                }
                 Err(Fail::Close(why)) => return Err(Stopped::Close(why)),
             };
             chain.cx.settle(&self.vfs.throttle);
@@ -398,6 +432,10 @@ impl Service {
             chain.out.set_u32(at + 8, status.0);
             chain.out.set_u32(at + 36, header.tree);
             chain.out[at + 40..at + 48].copy_from_slice(&header.session.to_le_bytes());
+            let async_id = chain.async_id.take();
+            if let Some(id) = async_id {
+                reply::put_async(&mut chain.out[at..], id);
+            }
             let depends = chain.depends.take();
             chain.lsn = chain.lsn.max(depends);
             chain.parts.push(Part {
@@ -406,6 +444,7 @@ impl Service {
                 credits,
                 signer: chain.signs.take().or(signer),
                 promises: depends.is_some(),
+                async_id,
             });
             chain.last = status;
             if header.next == 0 {

@@ -6,6 +6,7 @@ use crate::negotiate::Dialect;
 use crate::sealing::Cipher;
 use crate::service_tests::*;
 use crate::status::Status;
+use crate::wire::Put;
 use std::sync::Arc;
 
 const CIPHERS: [Cipher; 4] = [
@@ -255,7 +256,7 @@ fn a_binding_that_is_wrong_is_refused_and_harms_nothing() {
     );
     assert_eq!(
         try_it(&|b| b.signing = Signing::Gmac, d, PASSWORD),
-        Status::REQUEST_OUT_OF_SEQUENCE
+        Status::NOT_SUPPORTED
     );
     assert_eq!(
         try_it(&|b| b.cipher = Some(Cipher::Aes128Gcm), d, PASSWORD),
@@ -299,4 +300,54 @@ fn channels_are_bounded_and_logoff_ends_them_all() {
     };
     assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
     assert_eq!(world.service.counts(), (0, 0, 0));
+}
+
+/// A request that was sent before its client lost a channel changes nothing after the client has gone on.
+#[test]
+fn an_old_channel_sequence_changes_nothing() {
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let opened = a.ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)]);
+    let file = opened[0].file();
+    let mut wrote = |sequence: u16, request: (u16, Vec<u8>)| {
+        a.sequence = sequence;
+        a.ask(false, &[request]).remove(0).status
+    };
+    for (sequence, status) in [
+        (0, Status::SUCCESS),
+        (2, Status::SUCCESS),
+        (2, Status::SUCCESS),
+        (1, Status::FILE_NOT_AVAILABLE),
+        (0x8002, Status::FILE_NOT_AVAILABLE),
+        (0x8001, Status::SUCCESS),
+        (0, Status::SUCCESS),
+        (0xffff, Status::FILE_NOT_AVAILABLE),
+    ] {
+        assert_eq!(
+            wrote(sequence, write(&file, 0, b"x")),
+            status,
+            "{sequence:x}"
+        );
+    }
+    assert_eq!(wrote(0xffff, read(&file, 0, 1)), Status::SUCCESS);
+}
+
+#[test]
+fn more_connections_go_where_the_first_went() {
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let mut body = Vec::new();
+    body.put_u16(57);
+    body.put_u16(0);
+    body.put_u32(0x0014_01fc);
+    body.put(&SAME);
+    body.put_zeroes(20);
+    body.put_u32(4096);
+    body.put_u32(1);
+    body.put_u32(0);
+    let answer = a.one(command::IOCTL, body);
+    assert_eq!((answer.status, answer.u32(36)), (Status::SUCCESS, 152));
+    let out = &answer.body[48..];
+    assert_eq!((out[4], out[8]), (1, 1), "an index, and RSS");
+    assert_eq!(out[24..32], [2, 0, 0, 0, 127, 0, 0, 2]);
 }

@@ -5,6 +5,7 @@ use crate::credits::Window;
 use crate::keys::Preauth;
 use crate::negotiate::{Dialect, Offer};
 use crate::ntlm::Challenge;
+use crate::pending::Pending;
 use crate::session::Session;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ pub struct Connection {
     pub id: u64,
     /// The client's address, canonical.
     pub peer: IpAddr,
+    /// The server's address that it has reached, canonical.
+    pub local: IpAddr,
     /// What changes. Only the event loop of the connection takes it, so nobody waits.
     pub state: Mutex<State>,
 }
@@ -41,6 +44,8 @@ pub struct State {
     pub window: Window,
     /// Sessions that are being set up.
     pub setups: HashMap<u64, Setup>,
+    /// Requests that wait on purpose.
+    pub pending: Vec<Pending>,
     /// Sessions that are set up.
     pub sessions: HashMap<u64, Arc<Channel>>,
 }
@@ -69,10 +74,11 @@ pub struct Setup {
 
 impl Connection {
     /// A connection that has just begun.
-    pub fn new(id: u64, peer: IpAddr) -> Connection {
+    pub fn new(id: u64, peer: IpAddr, local: IpAddr) -> Connection {
         Connection {
             id,
             peer: peer.to_canonical(),
+            local: local.to_canonical(),
             state: Mutex::default(),
         }
     }

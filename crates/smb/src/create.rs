@@ -8,19 +8,20 @@
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
 use crate::deletions::What;
 use crate::ea::{self, Ea};
-use crate::info::{self, attributes};
+use crate::info::attributes;
+use crate::leases::{self, Hold, level};
 use crate::names;
 use crate::pipe::Pipe;
 use crate::previous;
 use crate::security::{self, Wanted};
 use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
+use crate::shown::{Shown, put_response};
 use crate::status::Status;
-use crate::wire::{Malformed, Put, Reader, filetime, from_utf16, part};
+use crate::wire::{Malformed, Reader, from_utf16, part};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use weir_base::Ino;
-use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When, Who};
+use std::sync::atomic::{AtomicU16, AtomicU64};
+use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
 use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
 
@@ -86,6 +87,9 @@ pub(crate) struct Request {
     pub disposition: Disposition,
     options: u32,
     path: String,
+    /// The oplock level that is asked for, or that a lease is.
+    oplock: u8,
+    lease: Option<leases::Wanted>,
     /// MxAc and QFid were asked for.
     maximal: bool,
     disk_id: bool,
@@ -102,7 +106,8 @@ impl Request {
         if r.u16()? != 57 {
             return Err(Status::INVALID_PARAMETER);
         }
-        r.u16()?; // Security flags, oplock.
+        r.u8()?; // Security flags.
+        let oplock = r.u8()?;
         let impersonation = r.u32()?;
         r.bytes(16)?;
         let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
@@ -127,6 +132,8 @@ impl Request {
             disposition,
             options,
             path: from_utf16(part(message, offset, len)?)?,
+            oplock,
+            lease: None,
             maximal: false,
             disk_id: false,
             second: None,
@@ -150,6 +157,9 @@ impl Request {
             let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
             let data = part(rest, data_at, data_len)?;
             match part(rest, name_at, name_len)? {
+                b"RqLs" if self.oplock == level::LEASE => {
+                    self.lease = Some(leases::Wanted::decode(data)?);
+                }
                 b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
                 b"ExtA" => self.eas = ea::decode(data)?,
                 b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
@@ -264,7 +274,7 @@ impl<'a> Run<'a> {
         }
         let here = operand.at(found.file);
         let granted = self.grant(&here, &found, &request)?;
-        let open = self.claim(&session, &tree, &here, &found, granted, &request)?;
+        let open = self.claim(&session.session, &tree, &here, &found, granted, &request)?;
         let cut = !found.made && request.disposition.cuts();
         if cut {
             self.c.step = Step::Opened(Arc::clone(&open));
@@ -447,7 +457,7 @@ impl<'a> Run<'a> {
     /// Enters the claim, and the open.
     fn claim(
         &mut self,
-        session: &Session,
+        session: &Arc<Session>,
         tree: &Tree,
         operand: &Operand<'_>,
         found: &Found,
@@ -462,11 +472,30 @@ impl<'a> Run<'a> {
             return Err(Status::DIRECTORY_NOT_EMPTY.into());
         }
         let id = self.s.open_number();
-        let owner = Owner {
-            client: session.client.clone(),
-            who: Who::key(u128::from(id)),
-            shown: Arc::default(),
+        let caches = file.namespace == Namespace::Live && !directory;
+        let lease = self.lease(request);
+        if let Some(wanted) = &lease
+            && self.s.leases.is_elsewhere(session, file, wanted)
+        {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let lease = lease.filter(|_| caches);
+        let attached = match &lease {
+            None => None,
+            Some(wanted) => {
+                let (leases, number) = (&self.s.leases, || self.s.open_number());
+                Some(leases.attach(session, file, wanted, number)?)
+            }
         };
+        // Under a lease as the client that holds it, which may have come from another address.
+        let client = attached
+            .as_ref()
+            .map_or(&session.client, |a| &a.owner().client);
+        let owner = leases::owner(client, id);
+        let key = attached
+            .as_ref()
+            .map_or(&owner.who, |a| &a.owner().who)
+            .clone();
         let access = modes(granted);
         let deny = match access {
             Modes::NONE => Modes::NONE,
@@ -477,7 +506,7 @@ impl<'a> Run<'a> {
         if claimed {
             let open = OpenRequest {
                 owner: &owner,
-                key: &owner.who,
+                key: &key,
                 access,
                 deny,
                 enforced: true,
@@ -491,6 +520,20 @@ impl<'a> Run<'a> {
                 Opened::Full => return Err(Status::INSUFFICIENT_RESOURCES.into()),
             }
         }
+        let hold = match (attached, &lease) {
+            (Some(attached), Some(wanted)) => {
+                self.c.lease = Some(self.s.leases.grant(&attached, wanted));
+                Hold::Lease(attached)
+            }
+            _ if caches => {
+                let oplock = self
+                    .s
+                    .leases
+                    .oplock(session, id, file, &owner, request.oplock);
+                oplock.map_or(Hold::Nothing, Hold::Oplock)
+            }
+            _ => Hold::Nothing,
+        };
         let open = Arc::new(Open {
             id,
             tree: tree.id,
@@ -507,6 +550,9 @@ impl<'a> Run<'a> {
             })),
             access: granted,
             owner,
+            key,
+            hold,
+            sequence: AtomicU16::new(self.header.sequence),
             write_through: request.asks(option::WRITE_THROUGH),
         });
         if goes && let Some(dir) = found.named.dir {
@@ -514,7 +560,7 @@ impl<'a> Run<'a> {
                 dir,
                 name: Arc::from(&*found.named.name),
             };
-            let deletions = &self.s.deletions;
+            let deletions = &self.s.news.deletions;
             let what = match (found.base, directory) {
                 (Some(_), _) => What::Stream,
                 (None, true) => What::Directory,
@@ -525,17 +571,23 @@ impl<'a> Run<'a> {
                 Marked::Yes => {}
                 Marked::NotOpen | Marked::Full => {
                     deletions.unmark(file);
-                    open.end(vfs);
+                    open.end(vfs, &self.s.leases);
                     return Err(Status::INSUFFICIENT_RESOURCES.into());
                 }
             }
         }
         if !session.add(Arc::clone(&open)) {
-            open.end(vfs);
+            open.end(vfs, &self.s.leases);
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         self.c.file = Some(id);
         Ok(open)
+    }
+
+    /// The lease that is asked for, if the client may have it: from 2.1 on of version 1, from 3.0 on of version 2 as well.
+    fn lease(&self, request: &Request) -> Option<leases::Wanted> {
+        let second = self.conn.dialect() > Some(crate::negotiate::Dialect::Smb210);
+        request.lease.filter(|wanted| second || !wanted.is_second())
     }
 
     /// Cuts an open file that is to be overwritten.
@@ -549,7 +601,7 @@ impl<'a> Run<'a> {
             dos: Some(dos as u16),
             ..SetAttr::default()
         };
-        let made = Access::Made(&open.owner);
+        let made = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, file.id, made, Changes)?;
         let done = operand.setattr(&mut self.c.cx, charged, &set, None);
         // Attributes are the owner's to set, the content is not.
@@ -574,7 +626,7 @@ impl<'a> Run<'a> {
             Err(Unfinished::Failed(error)) => {
                 // The client learns of no open.
                 session.take(open.id);
-                open.end(&self.s.vfs);
+                open.end(&self.s.vfs, &self.s.leases);
                 Err(error.into())
             }
             Err(why) => Err(why.into()),
@@ -609,6 +661,7 @@ impl<'a> Run<'a> {
         };
         let id = open.file().map(|file| file.main().id);
         let id = id.map(|id| (id.ino, id.volume));
+        let lease = self.c.lease.take();
         put_response(
             &mut self.c.out,
             &open,
@@ -616,6 +669,7 @@ impl<'a> Run<'a> {
             &Shown::of(attr),
             maximal,
             id.filter(|_| request.disk_id),
+            lease.as_deref(),
         );
         Ok(Status::SUCCESS)
     }
@@ -630,6 +684,9 @@ impl<'a> Run<'a> {
             kind: Kind::Pipe(Box::new(Mutex::new(pipe))),
             access: mask::ALL,
             owner: session.walker.clone(),
+            key: session.walker.who.clone(),
+            hold: Hold::Nothing,
+            sequence: AtomicU16::new(self.header.sequence),
             write_through: false,
         });
         if !session.add(Arc::clone(&open)) {
@@ -642,7 +699,15 @@ impl<'a> Run<'a> {
             size: 0,
             attributes: attributes::NORMAL,
         };
-        put_response(&mut self.c.out, &open, action::OPENED, &shown, None, None);
+        put_response(
+            &mut self.c.out,
+            &open,
+            action::OPENED,
+            &shown,
+            None,
+            None,
+            None,
+        );
         Ok(Status::SUCCESS)
     }
 }
@@ -761,92 +826,4 @@ fn denied(share: u32) -> Modes {
         }
     }
     deny
-}
-
-/// What responses show of a file.
-pub(crate) struct Shown {
-    /// Creation, last access, last write, change.
-    pub times: [u64; 4],
-    pub allocated: u64,
-    pub size: u64,
-    pub attributes: u32,
-}
-
-impl Shown {
-    pub fn of(attr: &Attr) -> Shown {
-        let times = [attr.btime, attr.atime, attr.mtime, attr.ctime];
-        let directory = attr.kind == FileKind::Directory;
-        Shown {
-            times: times.map(filetime),
-            allocated: if directory { 0 } else { info::allocated(attr) },
-            size: if directory { 0 } else { attr.size },
-            attributes: info::dos(attr),
-        }
-    }
-
-    /// Times, sizes and attributes as CREATE and CLOSE have them.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        self.times.iter().for_each(|time| out.put_u64(*time));
-        out.put_u64(self.allocated);
-        out.put_u64(self.size);
-        out.put_u32(self.attributes);
-    }
-}
-
-fn put_response(
-    out: &mut Vec<u8>,
-    open: &Open,
-    action: u32,
-    shown: &Shown,
-    maximal: Option<u32>,
-    disk_id: Option<(Ino, weir_base::VolumeId)>,
-) {
-    out.put_u16(89);
-    out.put_u16(0); // No oplock.
-    out.put_u32(action);
-    shown.put(out);
-    out.put_u32(0);
-    out.put_u64(open.id);
-    out.put_u64(open.id);
-    let mut contexts = Vec::new();
-    let mut put = |name: &[u8; 4], data: &[u8]| {
-        // The one before ends where this one begins.
-        if let Some(last) = contexts.last_mut() {
-            let last: &mut Vec<u8> = last;
-            last.align(0, 8);
-            let len = last.len() as u32;
-            last.set_u32(0, len);
-        }
-        let mut context = Vec::new();
-        context.put_u32(0);
-        context.put_u16(16);
-        context.put_u16(4);
-        context.put_u16(0);
-        context.put_u16(24);
-        context.put_u32(data.len() as u32);
-        context.put(name);
-        context.put_u32(0);
-        context.put(data);
-        contexts.push(context);
-    };
-    if let Some(access) = maximal {
-        let data = [0u32.to_le_bytes(), access.to_le_bytes()].concat();
-        put(b"MxAc", &data);
-    }
-    if let Some((ino, volume)) = disk_id {
-        let mut data = [0; 32];
-        data[..8].copy_from_slice(&ino.0.to_le_bytes());
-        data[8..16].copy_from_slice(&volume.0.to_le_bytes());
-        put(b"QFid", &data);
-    }
-    let contexts = contexts.concat();
-    const FIXED: usize = 88;
-    match contexts.len() {
-        0 => out.put_u64(0),
-        len => {
-            out.put_u32((crate::header::HEADER + FIXED) as u32);
-            out.put_u32(len as u32);
-            out.put(&contexts);
-        }
-    }
 }

@@ -5,7 +5,7 @@
 //! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does.
 //! It is done on behalf of the user who marked the file.
 
-use crate::service::{SERVICE, Service};
+use crate::service::Service;
 use crate::session::{Access, Session};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
-use weir_vfs::claims::{Notice, Owner, Removal, Sink};
+use weir_vfs::claims::{Owner, Removal};
 use weir_vfs::{
     Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext, Outcome,
     Protocol, Unfinished, Vfs,
@@ -63,15 +63,12 @@ pub struct Deletions {
 }
 
 impl Deletions {
-    /// Takes the notices of the table from now on.
-    pub fn attached(vfs: &Arc<Vfs>) -> Arc<Deletions> {
-        let deletions = Arc::new(Deletions {
+    /// None yet.
+    pub fn new(vfs: &Arc<Vfs>) -> Deletions {
+        Deletions {
             state: Mutex::default(),
             vfs: Arc::downgrade(vfs),
-        });
-        let sink: Weak<Deletions> = Arc::downgrade(&deletions);
-        vfs.claims.attach(SERVICE, sink);
-        deletions
+        }
     }
 
     /// Notes who marks a file, before the table is asked to.
@@ -122,13 +119,9 @@ impl Deletions {
             waker.wake();
         }
     }
-}
 
-impl Sink for Deletions {
-    fn notify(&self, notice: Notice) {
-        let Notice::Delete { file, removal, .. } = notice else {
-            return;
-        };
+    /// The last open of a file was closed.
+    pub fn due(&self, file: FileId, removal: Removal) {
         let mark = self.state.lock().marks.remove(&file);
         match mark {
             Some(mark) => self.put_back(Deletion {

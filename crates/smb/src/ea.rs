@@ -93,7 +93,7 @@ impl Run<'_> {
         file: &File,
     ) -> Result<Vec<Stored>, Fail> {
         let mut all = Vec::new();
-        let access = Access::Made(&open.owner);
+        let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
         for name in operand.xattrs(&mut self.c.cx, charged)? {
             let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
@@ -171,7 +171,7 @@ impl Run<'_> {
             return Err(Status::ACCESS_DENIED.into());
         }
         let list = decode(list)?;
-        let access = Access::Made(&open.owner);
+        let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
         let there = operand.xattrs(&mut self.c.cx, charged)?;
         for ea in &list {

@@ -5,11 +5,12 @@
 //! durable.
 
 use crate::chain::{Fail, Outcome, Run, Step};
-use crate::create::Shown;
 use crate::negotiate::MAX_TRANSFER;
 use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
+use crate::shown::Shown;
 use crate::status::Status;
 use crate::streams::merged;
+use crate::waits::Waiting;
 use crate::wire::{Put, Reader, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,9 +55,9 @@ impl Run<'_> {
                     _ => None,
                 };
                 session.take(open.id);
-                open.end(&self.s.vfs);
+                open.end(&self.s.vfs, &self.s.leases);
                 let file = open.file().map(|file| file.id);
-                (file.and_then(|file| self.s.deletions.take(file)), attr)
+                (file.and_then(|file| self.s.news.deletions.take(file)), attr)
             }
         };
         if let Some(deletion) = deletion {
@@ -109,7 +110,12 @@ impl Run<'_> {
         let Some(base) = file.base else {
             return Ok(attr);
         };
-        let (operand, _) = self.enter(session, base.id, Access::Made(&open.owner), Looks)?;
+        let (operand, _) = self.enter(
+            session,
+            base.id,
+            Access::Made(&open.owner, &open.owner.who),
+            Looks,
+        )?;
         let base = operand.getattr(&mut self.c.cx)?;
         Ok(merged(&base, &attr))
     }
@@ -277,6 +283,7 @@ impl Run<'_> {
                     done => done?,
                 };
                 self.c.wait_for(done.lsn);
+                self.s.leases.changes(&open.hold);
                 self.c.step = Step::Written(done.value.len);
                 done.value.len
             }
@@ -296,11 +303,17 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// LOCK (§3.3.5.14). What conflicts is refused at once, also where the client would wait.
+    /// LOCK (§3.3.5.14).
     pub(crate) fn lock(&mut self) -> Outcome {
         let mut r = Reader::new(self.body());
         if r.u16()? != 48 {
             return Err(Status::INVALID_PARAMETER.into());
+        }
+        if let Step::Waits(waiting) = &self.c.step
+            && waiting.is_over()
+        {
+            // Its open was closed meanwhile.
+            return Err(Status::RANGE_NOT_LOCKED.into());
         }
         let count = usize::from(r.u16()?);
         r.u32()?;
@@ -326,6 +339,15 @@ impl Run<'_> {
             let range = Range::exact(offset, len).ok_or(Status::INVALID_LOCK_RANGE);
             let result = match (range, unlocks, flags & !FAIL_IMMEDIATELY) {
                 (Ok(range), true, UNLOCK) if flags == UNLOCK => self.unlock(&open, file, range),
+                (Ok(range), false, kind @ (SHARED | EXCLUSIVE))
+                    if count == 1 && flags & FAIL_IMMEDIATELY == 0 =>
+                {
+                    self.lock_waiting(&open, file, range, kind == EXCLUSIVE)
+                }
+                // Several wait for nothing (§3.3.5.14.2).
+                (Ok(_), false, SHARED | EXCLUSIVE) if flags & FAIL_IMMEDIATELY == 0 => {
+                    Err(Status::INVALID_PARAMETER.into())
+                }
                 (Ok(range), false, kind @ (SHARED | EXCLUSIVE)) => self
                     .lock_one(&open, file, range, kind == EXCLUSIVE)
                     .inspect(|()| locked.push(range)),
@@ -362,13 +384,9 @@ impl Run<'_> {
             exclusive,
             mandatory: true,
         };
-        match self
-            .s
-            .vfs
-            .claims
-            .lock(file.id, &want, &open.owner.who, false)
-        {
+        match self.s.vfs.claims.lock(file.id, &want, &open.key, false) {
             Verdict::Granted => {
+                self.s.leases.changes(&open.hold);
                 locks.push(range);
                 Ok(())
             }
@@ -377,6 +395,54 @@ impl Run<'_> {
             }
             Verdict::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
             Verdict::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
+        }
+    }
+
+    /// Locks a range, or waits until that is possible.
+    fn lock_waiting(
+        &mut self,
+        open: &Arc<Open>,
+        file: &File,
+        range: Range,
+        exclusive: bool,
+    ) -> Result<(), Fail> {
+        let mut waiting = match std::mem::take(&mut self.c.step) {
+            Step::Waits(waiting) => waiting,
+            _ => {
+                if file.locks.lock().len() >= MAX_LOCKS {
+                    return Err(Status::INSUFFICIENT_RESOURCES.into());
+                }
+                let want = Lock {
+                    owner: open.owner.clone(),
+                    range,
+                    exclusive,
+                    mandatory: true,
+                };
+                match Waiting::ask(self.s, file.id, want, &open.key) {
+                    (Verdict::Queued, Some(waiting)) => Box::new(waiting),
+                    (Verdict::Granted, _) => {
+                        self.s.leases.changes(&open.hold);
+                        file.locks.lock().push(range);
+                        return Ok(());
+                    }
+                    (Verdict::Breaking(ticket), _) => return Err(Suspend::Recall(ticket).into()),
+                    (Verdict::Full, _) => return Err(Status::INSUFFICIENT_RESOURCES.into()),
+                    _ => return Err(Status::LOCK_NOT_GRANTED.into()),
+                }
+            }
+        };
+        match waiting.take() {
+            true => {
+                file.locks.lock().push(range);
+                Ok(())
+            }
+            false => {
+                let over = waiting.over();
+                self.c.step = Step::Waits(waiting);
+                Err(Fail::Park(Box::pin(async move {
+                    over.settled().await;
+                })))
+            }
         }
     }
 

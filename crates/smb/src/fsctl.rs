@@ -166,8 +166,12 @@ impl Run<'_> {
         if open.access & writes == 0 {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let (operand, charged) =
-            self.enter(session, file.id, Access::Made(&open.owner), Changes)?;
+        let (operand, charged) = self.enter(
+            session,
+            file.id,
+            Access::Made(&open.owner, &open.key),
+            Changes,
+        )?;
         let old = operand.getattr(&mut self.c.cx)?.dos;
         let bit = attributes::SPARSE as u16;
         let dos = if sparse { old | bit } else { old & !bit };

@@ -50,6 +50,8 @@ pub mod command {
 pub struct Header {
     /// Message numbers that it uses.
     pub charge: u16,
+    /// Which of its attempts to reach the server the client is at: it grows when a channel is lost (§3.2.4.1.4).
+    pub sequence: u16,
     /// The command's number.
     pub command: u16,
     /// Credits that it asks for.
@@ -60,7 +62,9 @@ pub struct Header {
     pub next: u32,
     /// The first of its message numbers.
     pub message: u64,
-    /// The share that it concerns; with [`flag::ASYNC`] half of the async id.
+    /// The client's process, which means nothing; with [`flag::ASYNC`] half of the async id.
+    pub process: u32,
+    /// The share that it concerns; with [`flag::ASYNC`] the other half.
     pub tree: u32,
     /// The session on whose behalf it is.
     pub session: u64,
@@ -77,15 +81,18 @@ impl Header {
             return Err(Malformed);
         }
         let charge = r.u16()?;
-        r.u32()?; // Status, or the channel sequence.
+        let sequence = r.u16()?;
+        r.u16()?;
         let command = r.u16()?;
         let credits = r.u16()?;
         let flags = r.u32()?;
         let next = r.u32()?;
         let message = r.u64()?;
-        r.u32()?; // The process.
+        let process = r.u32()?;
         Ok(Header {
+            process,
             charge,
+            sequence,
             command,
             credits,
             flags,
@@ -94,6 +101,11 @@ impl Header {
             tree: r.u32()?,
             session: r.u64()?,
         })
+    }
+
+    /// The async id, which is where others have the process and the tree connect.
+    pub fn async_id(&self) -> u64 {
+        u64::from(self.tree) << 32 | u64::from(self.process)
     }
 
     /// Whether a bit of [`flag`] is set.
@@ -142,11 +154,13 @@ mod tests {
     fn header() -> Header {
         Header {
             charge: 3,
+            sequence: 0x22,
             command: command::READ,
             credits: 9,
             flags: flag::SIGNED,
             next: 0,
             message: 77,
+            process: 0xfeff,
             tree: 5,
             session: 0x1234_5678_9abc,
         }

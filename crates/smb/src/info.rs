@@ -1,8 +1,8 @@
 //! What responses show of files (MS-FSCC §2.4) and of file systems (§2.5), encoded.
 
-use crate::create::Shown;
 use crate::names;
 use crate::session::{File, Open};
+use crate::shown::Shown;
 use crate::status::Status;
 use crate::wire::{Put, filetime};
 use std::sync::atomic::Ordering;

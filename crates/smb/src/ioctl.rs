@@ -5,12 +5,14 @@ use crate::negotiate::{self, MAX_TRANSFER};
 use crate::session::Kind;
 use crate::status::Status;
 use crate::wire::{Put, Reader, part};
+use std::net::IpAddr;
 
 /// Control codes (§2.2.31).
 mod code {
     pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
     pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01b0;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
+    pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;
     pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
 }
 
@@ -18,6 +20,40 @@ mod code {
 const IS_FSCTL: u32 = 1;
 /// Bytes of the response before its output.
 const FIXED: usize = 48;
+
+/// What clients are to believe of the speed of an interface in bit/s: they only compare it.
+const SPEED: u64 = 10_000_000_000;
+/// RSS_CAPABLE (§2.2.32.5): several connections to the interface gain something, as cores serve them side by side.
+const RSS: u32 = 1;
+/// Address families (§2.2.32.5.1).
+const INTERNET: u16 = 2;
+const INTERNET_6: u16 = 0x17;
+
+/// NETWORK_INTERFACE_INFO (§2.2.32.5) of the address that the client has reached: more connections go there.
+fn interface(address: IpAddr) -> [u8; 152] {
+    let mut out = Vec::with_capacity(152);
+    out.put_u32(0);
+    out.put_u32(1);
+    out.put_u32(RSS);
+    out.put_u32(0);
+    out.put_u64(SPEED);
+    match address {
+        IpAddr::V4(address) => {
+            out.put_u16(INTERNET);
+            out.put_u16(0);
+            out.put(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            out.put_u16(INTERNET_6);
+            out.put_u16(0);
+            out.put_u32(0);
+            out.put(&address.octets());
+        }
+    }
+    let mut all = [0; 152];
+    all[..out.len()].copy_from_slice(&out);
+    all
+}
 
 impl Run<'_> {
     /// IOCTL.
@@ -41,6 +77,12 @@ impl Run<'_> {
         self.charged(input.len().max(most as usize))?;
         let (status, output) = match code {
             code::VALIDATE_NEGOTIATE_INFO => (Status::SUCCESS, self.validate(input)?),
+            code::QUERY_NETWORK_INTERFACE_INFO => {
+                if self.conn.dialect() < Some(negotiate::Dialect::Smb300) {
+                    return Err(Status::INVALID_DEVICE_REQUEST.into());
+                }
+                (Status::SUCCESS, interface(self.conn.local).to_vec())
+            }
             // No namespace of DFS is served (§3.3.5.15.2).
             code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => {
                 return Err(Status::FS_DRIVER_REQUIRED.into());

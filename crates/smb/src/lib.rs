@@ -13,6 +13,7 @@
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
 //! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
+mod breaks;
 mod chain;
 mod channel;
 #[cfg(test)]
@@ -29,11 +30,15 @@ pub mod header;
 mod info;
 mod ioctl;
 pub mod keys;
+#[cfg(test)]
+mod lease_tests;
+mod leases;
 pub mod legacy;
 pub mod names;
 pub mod negotiate;
 pub mod ntlm;
 mod penalties;
+mod pending;
 mod pipe;
 mod previous;
 mod query;
@@ -47,11 +52,14 @@ mod service_tests;
 mod session;
 mod setup;
 mod shares;
+mod shown;
 pub mod spnego;
 pub mod status;
 mod streams;
+mod waits;
 pub mod wire;
 
+pub use leases::Mail;
 pub use penalties::PENALTY;
 pub use reply::Reply;
 pub use service::{Arrived, Config, Handled, Later, SERVICE, Service, SessionInfo, User, Users};

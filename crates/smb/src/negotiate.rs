@@ -49,6 +49,10 @@ const ANY: u16 = 0x02ff;
 pub const SIGNING: u16 = 3;
 /// SMB2_GLOBAL_CAP_LARGE_MTU: requests of more than 64 KiB.
 const LARGE_MTU: u32 = 4;
+/// SMB2_GLOBAL_CAP_LEASING.
+const LEASING: u32 = 2;
+/// SMB2_GLOBAL_CAP_MULTI_CHANNEL: a session may have several connections.
+const MULTI_CHANNEL: u32 = 8;
 /// SMB2_GLOBAL_CAP_ENCRYPTION: of 3.0 and 3.0.2 alone, 3.1.1 has a context for it.
 const ENCRYPTION: u32 = 0x40;
 /// Longest READ, WRITE and other transfer in bytes.
@@ -87,10 +91,15 @@ pub struct Offer {
 impl Offer {
     /// What the server says it can do with this client (§2.2.4).
     fn granted(&self) -> u32 {
-        match self.dialect {
+        let always = match self.dialect {
             Some(Dialect::Smb300 | Dialect::Smb302) => LARGE_MTU | self.capabilities & ENCRYPTION,
             _ => LARGE_MTU,
-        }
+        };
+        let of_3 = match self.dialect {
+            Some(Dialect::Smb210) | None => 0,
+            Some(_) => self.capabilities & MULTI_CHANNEL,
+        };
+        always | of_3 | LEASING
     }
 }
 
@@ -416,7 +425,10 @@ mod tests {
         let all = [0x0210, 0x0300, 0x0302, 0x0311];
         let offer = decode(&request(&all, &[HASH])).unwrap();
         assert_eq!(offer.dialect, Some(Dialect::Smb311));
-        assert_eq!((offer.cipher, offer.granted()), (None, LARGE_MTU));
+        assert_eq!(
+            (offer.cipher, offer.granted()),
+            (None, LARGE_MTU | LEASING | MULTI_CHANNEL)
+        );
         // The request has all capabilities: 3.0 encrypts with the one cipher that it has.
         let offer = decode(&request(&all[..2], &[])).unwrap();
         assert_eq!(offer.cipher, Some(Cipher::Aes128Ccm));

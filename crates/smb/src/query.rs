@@ -137,7 +137,7 @@ impl Run<'_> {
                 let list = match attr.guard {
                     Guard::Mode => None,
                     Guard::Acl | Guard::Granted(_) => {
-                        let access = Access::Made(&open.owner);
+                        let access = Access::Made(&open.owner, &open.key);
                         let (main, _) = self.enter(&session, file.main().id, access, Looks)?;
                         Some(main.acl(&mut self.c.cx)?)
                     }
@@ -356,7 +356,7 @@ impl Run<'_> {
         owner: &Owner,
         wanted: &Wanted,
     ) -> Result<(), Fail> {
-        let access = Access::Made(owner);
+        let access = Access::Made(owner, &owner.who);
         let (operand, charged) = self.enter(session, file, access, Changes)?;
         let mut attr = operand.getattr(&mut self.c.cx)?;
         let (uid, gid) = (wanted.uid(&attr)?, wanted.gid(&attr)?);
@@ -394,7 +394,9 @@ impl Run<'_> {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.set(session, open, file.id, &set)
+        self.set(session, open, file.id, &set)?;
+        self.s.leases.changes(&open.hold);
+        Ok(())
     }
 
     fn set_allocation(
@@ -428,7 +430,7 @@ impl Run<'_> {
         let claims = &self.s.vfs.claims;
         if !delete {
             claims.unmark(file.id, &open.owner);
-            self.s.deletions.unmark(file.id);
+            self.s.news.deletions.unmark(file.id);
             return Ok(());
         }
         let named = file.named.lock().clone();
@@ -456,7 +458,8 @@ impl Run<'_> {
             (None, true) => What::Directory,
             (None, false) => What::File,
         };
-        self.s.deletions.mark(file.id, session, peer, what);
+        let deletions = &self.s.news.deletions;
+        deletions.mark(file.id, session, peer, what);
         match self
             .s
             .vfs
@@ -465,7 +468,7 @@ impl Run<'_> {
         {
             Marked::Yes => Ok(()),
             Marked::NotOpen | Marked::Full => {
-                self.s.deletions.unmark(file.id);
+                self.s.news.deletions.unmark(file.id);
                 Err(Status::INSUFFICIENT_RESOURCES.into())
             }
         }
@@ -484,7 +487,8 @@ impl Run<'_> {
             attrs: false,
         };
         let mut empty = true;
-        let (operand, charged) = self.enter(session, dir, Access::Made(owner), Looks)?;
+        let (operand, charged) =
+            self.enter(session, dir, Access::Made(owner, &owner.who), Looks)?;
         operand.list_on(&mut self.c.cx, &charged, 0, limit, &mut |entry, _| {
             empty &= matches!(entry.name, b"." | b"..");
             true

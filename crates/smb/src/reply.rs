@@ -28,6 +28,8 @@ pub(crate) struct Part {
     pub signer: Option<Arc<Signer>>,
     /// It says that something is durable, which the log has to make true.
     pub promises: bool,
+    /// Its async id, after an interim response.
+    pub async_id: Option<u64>,
 }
 
 /// A finished response with its mark.
@@ -45,6 +47,12 @@ pub(crate) fn start() -> Vec<u8> {
     let mut head = Vec::with_capacity(256);
     head.put_zeroes(MARK);
     head
+}
+
+/// Makes a response's header one of an asynchronous request (§2.2.1.1).
+pub(crate) fn put_async(header: &mut [u8], id: u64) {
+    header[16] |= flag::ASYNC as u8;
+    header[32..40].copy_from_slice(&id.to_le_bytes());
 }
 
 /// Writes the body of an error (§2.2.2).
@@ -173,6 +181,9 @@ impl Reply {
                 true => {
                     let status = Status::UNEXPECTED_IO_ERROR.0;
                     part.header.put_response(&mut head, status, part.credits);
+                    if let Some(id) = part.async_id {
+                        put_async(&mut head[part.at..], id);
+                    }
                     put_error(&mut head);
                     if n < ends.len() {
                         head.align(MARK, 8);
@@ -205,7 +216,9 @@ fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool
         let distance = next.map_or(0, |next| next - part.at);
         message[20..24].copy_from_slice(&(distance as u32).to_le_bytes());
         let Some(signer) = part.signer.as_ref().filter(|_| signs) else {
-            message[16] &= !(flag::SIGNED as u8);
+            if !signs {
+                message[16] &= !(flag::SIGNED as u8);
+            }
             continue;
         };
         message[16] |= flag::SIGNED as u8;

@@ -99,7 +99,7 @@ impl Direction {
         }
     }
 
-    /// Decrypts what `data` has before its code of 16 bytes.
+    /// Decrypts `data`, whose last 16 bytes are its code.
     fn open(&self, nonce: &[u8; 12], aad: &[u8], data: &mut [u8]) -> bool {
         match self {
             Direction::Gcm(key) => {

@@ -94,7 +94,7 @@ impl Sid {
         }
     }
 
-    /// Whether it means the future owner of what is made in a directory.
+    /// Whether it stands for the owner or group of what is made in a directory.
     fn is_creator(&self) -> bool {
         self.authority == 3
     }

@@ -8,12 +8,15 @@ use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::deletions::Deletions;
 use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
+use crate::leases::{Leases, Mail};
 use crate::legacy::Key;
 use crate::negotiate::{Dialect, Server};
 use crate::penalties::Penalties;
+use crate::pending::{self, Parked, Place};
 use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
 use crate::session::Session;
+use crate::status::Status;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,7 +26,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
-use weir_vfs::claims::ServiceId;
+use weir_vfs::claims::{Notice, ServiceId, Sink};
 use weir_vfs::{Admissions, Identity, Suspend, Vfs};
 
 /// The number of this service in the table of claims.
@@ -77,6 +80,8 @@ pub enum Handled {
     Reply(Reply, Option<Lsn>),
     /// It waits. Dropping it is safe: what has not been done then is not.
     Later(Later),
+    /// It waits on purpose. The second is sent in its place if too many do; otherwise the third at once.
+    Parked(Later, Reply, Option<Reply>),
     /// It waits for the limits of its volume; its memory is accounted to the client's credit.
     Held(Later),
     /// There is no response (CANCEL).
@@ -92,6 +97,8 @@ pub struct Arrived<'a> {
     pub connection: u64,
     /// The client's address.
     pub peer: IpAddr,
+    /// The server's address.
+    pub local: IpAddr,
     /// How the connection's last requests were admitted.
     pub admitted: &'a Admissions,
     /// Civil time.
@@ -117,6 +124,21 @@ pub struct SessionInfo {
     pub shares: Vec<String>,
 }
 
+/// Where the news of the table of claims go.
+pub(crate) struct News {
+    pub deletions: Deletions,
+    leases: Arc<Leases>,
+}
+
+impl Sink for News {
+    fn notify(&self, notice: Notice) {
+        match notice {
+            Notice::Delete { file, removal, .. } => self.deletions.due(file, removal),
+            notice => self.leases.notify(&notice),
+        }
+    }
+}
+
 /// SMB behind one entrance.
 pub struct Service {
     pub(crate) vfs: Arc<Vfs>,
@@ -126,7 +148,8 @@ pub struct Service {
     pub(crate) name: String,
     pub(crate) encrypted: bool,
     pub(crate) guid: [u8; 16],
-    pub(crate) deletions: Arc<Deletions>,
+    pub(crate) news: Arc<News>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) penalties: Penalties,
     /// Taken by the event loop of a connection alone, so nobody waits.
     connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
@@ -140,7 +163,13 @@ impl Service {
     pub fn new(config: Config) -> Arc<Service> {
         let mut guid = [0; 16];
         config.rng.fill(&mut guid);
-        let deletions = Deletions::attached(&config.vfs);
+        let leases = Leases::new(&config.vfs);
+        let news = Arc::new(News {
+            deletions: Deletions::new(&config.vfs),
+            leases: Arc::clone(&leases),
+        });
+        let sink: Weak<News> = Arc::downgrade(&news);
+        config.vfs.claims.attach(SERVICE, sink);
         Arc::new(Service {
             vfs: config.vfs,
             clock: config.clock,
@@ -149,12 +178,18 @@ impl Service {
             name: config.name,
             encrypted: config.encrypted,
             guid,
-            deletions,
+            news,
+            leases,
             penalties: Penalties::default(),
             connections: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sessions: Mutex::default(),
             next_open: AtomicU64::new(1),
         })
+    }
+
+    /// Messages that clients did not ask for, as breaks of what they cache, are sent with this. Before, nothing is granted.
+    pub fn send_with(&self, mail: Mail) {
+        self.leases.send_with(mail);
     }
 
     /// Does what is due by time: to be called about once a second.
@@ -165,7 +200,7 @@ impl Service {
     /// Deletes for ever what sessions that ended without closing their opens were to delete.
     pub async fn background(self: Arc<Self>) {
         loop {
-            let deletion = self.deletions.next().await;
+            let deletion = self.news.deletions.next().await;
             self.delete(deletion).await;
         }
     }
@@ -174,9 +209,9 @@ impl Service {
         &self.connections[(connection % SHARDS) as usize]
     }
 
-    fn connection(&self, id: u64, peer: IpAddr) -> Arc<Connection> {
+    fn connection(&self, id: u64, (peer, local): (IpAddr, IpAddr)) -> Arc<Connection> {
         let mut shard = self.shard(id).lock();
-        let new = || Arc::new(Connection::new(id, peer));
+        let new = || Arc::new(Connection::new(id, peer, local));
         Arc::clone(shard.entry(id).or_insert_with(new))
     }
 
@@ -197,8 +232,9 @@ impl Service {
     /// Ends a session on all its connections.
     pub(crate) fn end(&self, session: &Session) {
         self.sessions.lock().remove(&session.id);
-        for connection in session.end(&self.vfs) {
+        for connection in session.end(&self.vfs, &self.leases) {
             connection.state.lock().sessions.remove(&session.id);
+            connection.cancel_all_of(session.id);
         }
     }
 
@@ -295,7 +331,7 @@ impl Service {
 
     /// Serves one message, without its mark.
     pub fn handle(self: &Arc<Self>, at: Arrived<'_>, record: &[u8]) -> Handled {
-        let connection = self.connection(at.connection, at.peer);
+        let connection = self.connection(at.connection, (at.peer, at.local));
         match record.first_chunk::<4>() {
             Some(&PROTOCOL) if record.len() >= HEADER => {
                 self.handle_plain(at, connection, Cow::Borrowed(record), None)
@@ -318,10 +354,11 @@ impl Service {
         record: Cow<'_, [u8]>,
         sealed: Option<Arc<Channel>>,
     ) -> Handled {
-        // The one command without a response (§3.3.5.16). Nothing that waits can be taken back yet.
+        // The one command without a response (§3.3.5.16).
         if let Ok((header, _)) = link(&record, 0)
             && header.command == command::CANCEL
         {
+            connection.cancel(&header);
             return Handled::Drop;
         }
         let mut chain = Chain::new(at.time, at.connection, at.monotonic, sealed);
@@ -337,6 +374,12 @@ impl Service {
                 None => Handled::Reply(finished.reply, finished.lsn),
             },
             Err(Stopped::Close(why)) => Handled::Close(why),
+            Err(Stopped::Park(parked)) => {
+                self.park(at, chain, connection, record, Wait::Park(parked))
+            }
+            Err(Stopped::Wait(suspend @ Suspend::Recall(_))) => {
+                self.park(at, chain, connection, record, Wait::Suspend(suspend))
+            }
             Err(Stopped::Wait(suspend)) => {
                 let limited = matches!(suspend, Suspend::Limit(_));
                 let bytes = record.len() + HELD_OVERHEAD;
@@ -348,7 +391,8 @@ impl Service {
                 let (admitted, record) = (at.admitted.clone(), record.into_owned());
                 let later = Box::pin(async move {
                     let _held = held;
-                    later(waiting, connection, admitted, record, suspend).await
+                    let wait = Wait::Suspend(suspend);
+                    later(waiting, (connection, None), admitted, record, wait).await
                 });
                 match limited {
                     true => Handled::Held(later),
@@ -357,6 +401,13 @@ impl Service {
             }
         }
     }
+}
+
+/// What a chain waits for.
+enum Wait {
+    Suspend(Suspend),
+    /// On purpose.
+    Park(Parked),
 }
 
 /// What an encrypted message says, and the channel that it is for. What is not as it should be ends the connection
@@ -375,6 +426,38 @@ fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>
     }
 }
 
+impl Service {
+    /// Has a chain wait on purpose, of which its client is notified if that is possible.
+    fn park(
+        self: &Arc<Self>,
+        at: Arrived<'_>,
+        mut chain: Chain,
+        connection: Arc<Connection>,
+        record: Cow<'_, [u8]>,
+        wait: Wait,
+    ) -> Handled {
+        let refusal = pending::refusal(&mut chain);
+        let id = self.open_number();
+        let interim = pending::interim(&mut chain, id);
+        let (place, interim) = match interim {
+            Some((header, interim)) => (Some(Place::new(&connection, id, &header)), Some(interim)),
+            None => (None, None),
+        };
+        let waiting = Waiting {
+            service: Arc::clone(self),
+            chain,
+        };
+        let (admitted, record) = (at.admitted.clone(), record.into_owned());
+        let on = (connection, place);
+        let later = Box::pin(later(waiting, on, admitted, record, wait));
+        match refusal {
+            Some(refusal) => Handled::Parked(later, refusal, interim),
+            // One of several requests of a message: they are bounded by what a connection may have under way.
+            None => Handled::Later(later),
+        }
+    }
+}
+
 /// A chain that waits. What of it is not done when it is dropped is charged for nothing.
 struct Waiting {
     service: Arc<Service>,
@@ -389,16 +472,31 @@ impl Drop for Waiting {
 
 async fn later(
     mut waiting: Waiting,
-    connection: Arc<Connection>,
+    (connection, place): (Arc<Connection>, Option<Place>),
     admitted: Admissions,
     record: Vec<u8>,
-    mut suspend: Suspend,
+    mut wait: Wait,
 ) -> Option<(Reply, Option<Lsn>)> {
     let Waiting { service, chain } = &mut waiting;
     loop {
-        if let Err(error) = chain.cx.resume(&service.vfs, suspend).await {
-            chain.failed = Some(error.into());
-        }
+        let cx = &mut chain.cx;
+        let ended = async {
+            match wait {
+                Wait::Park(parked) => {
+                    parked.await;
+                    Ok(())
+                }
+                Wait::Suspend(suspend) => {
+                    let resumed = cx.resume(&service.vfs, suspend).await;
+                    resumed.map_err(Status::from)
+                }
+            }
+        };
+        let ended = match &place {
+            Some(place) => place.unless_cancelled(ended).await.and_then(|ended| ended),
+            None => ended.await,
+        };
+        chain.failed = ended.err();
         match service.run(&connection, &admitted, chain, &record) {
             Ok(finished) => {
                 if let Some(delay) = finished.delay {
@@ -406,7 +504,8 @@ async fn later(
                 }
                 return Some((finished.reply, finished.lsn));
             }
-            Err(Stopped::Wait(again)) => suspend = again,
+            Err(Stopped::Wait(again)) => wait = Wait::Suspend(again),
+            Err(Stopped::Park(again)) => wait = Wait::Park(again),
             Err(Stopped::Close(_)) => return None,
         }
     }

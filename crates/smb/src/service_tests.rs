@@ -112,32 +112,32 @@ pub(crate) enum Came {
 impl World {
     /// The reply to a message that does not wait, and what it waits for in the log.
     pub fn reply(&self, connection: u64, record: &[u8]) -> (crate::Reply, Option<weir_base::Lsn>) {
-        let admitted = Admissions::default();
-        let at = Arrived {
-            connection,
-            peer: [127, 0, 0, 1].into(),
-            admitted: &admitted,
-            time: self.clock.now(),
-            monotonic: None,
-        };
-        match self.service.handle(at, record) {
+        match self.handle(connection, record) {
             Handled::Reply(reply, lsn) => (reply, lsn),
             _ => panic!("no reply at once"),
         }
     }
 
-    pub fn send(&self, connection: u64, record: &[u8]) -> Came {
+    /// What the service came to with a message.
+    pub fn handle(&self, connection: u64, record: &[u8]) -> Handled {
         let admitted = Admissions::default();
         let at = Arrived {
             connection,
             peer: [127, 0, 0, 1].into(),
+            local: [127, 0, 0, 2].into(),
             admitted: &admitted,
             time: self.clock.now(),
             monotonic: None,
         };
-        match self.service.handle(at, record) {
+        self.service.handle(at, record)
+    }
+
+    pub fn send(&self, connection: u64, record: &[u8]) -> Came {
+        match self.handle(connection, record) {
             Handled::Reply(reply, _) => Came::Answer(reply.to_vec()),
-            Handled::Later(mut later) | Handled::Held(mut later) => {
+            Handled::Later(mut later)
+            | Handled::Held(mut later)
+            | Handled::Parked(mut later, ..) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 for _ in 0..100_000 {
                     if let Poll::Ready(done) = later.as_mut().poll(&mut cx) {
@@ -158,7 +158,7 @@ impl World {
 
 /// A client with one session.
 pub(crate) struct Client<'w> {
-    world: &'w World,
+    pub world: &'w World,
     pub connection: u64,
     pub message: u64,
     pub session: u64,
@@ -179,6 +179,8 @@ pub(crate) struct Client<'w> {
     pub flags: u16,
     /// The name of its user.
     pub user: &'static str,
+    /// Its channel sequence.
+    pub sequence: u16,
 }
 
 /// One response of a chain.
@@ -237,6 +239,7 @@ impl<'w> Client<'w> {
             binds: None,
             flags: 0,
             user: "Alice",
+            sequence: 0,
         }
     }
 
@@ -249,7 +252,8 @@ impl<'w> Client<'w> {
             out.put(&PROTOCOL);
             out.put_u16(64);
             out.put_u16(1);
-            out.put_u32(0);
+            out.put_u16(self.sequence);
+            out.put_u16(0);
             out.put_u16(*command);
             out.put_u16(100);
             out.put_u32(flags);

@@ -5,6 +5,7 @@
 use crate::channel::Channels;
 use crate::connection::{Connection, Negotiated};
 use crate::keys::Signer;
+use crate::leases::{Hold, Leases};
 use crate::pipe::Pipe;
 use crate::sealing::Sealing;
 use crate::service::SERVICE;
@@ -12,10 +13,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use weir_base::{Ino, VolumeId};
 use weir_vfs::access::{R, W, permits};
-use weir_vfs::claims::{Actor, Client, Owner, Range};
+use weir_vfs::claims::{Actor, Client, Owner, Range, Who};
 use weir_vfs::volume::{Attr, Pin};
 use weir_vfs::{AccessModel, ClientKey, Error, FileId, Identity, Vfs};
 
@@ -129,7 +130,7 @@ impl Session {
         };
         let walker = Owner {
             client: client.clone(),
-            who: weir_vfs::claims::Who::key(u128::from(id) << 64),
+            who: Who::key(u128::from(id) << 64),
             shown: Arc::default(),
         };
         Session {
@@ -174,7 +175,7 @@ impl Session {
     }
 
     /// Ends a tree connect and all opens under it; whether there was one.
-    pub fn disconnect(&self, id: u32, vfs: &Vfs) -> bool {
+    pub fn disconnect(&self, id: u32, vfs: &Vfs, leases: &Leases) -> bool {
         if self.trees.lock().remove(&id).is_none() {
             return false;
         }
@@ -186,7 +187,7 @@ impl Session {
             }
             stays
         });
-        gone.iter().for_each(|open| open.end(vfs));
+        gone.iter().for_each(|open| open.end(vfs, leases));
         true
     }
 
@@ -238,11 +239,11 @@ impl Session {
     }
 
     /// Ends it with all that it has; the connections that it was on.
-    pub fn end(&self, vfs: &Vfs) -> Vec<Arc<Connection>> {
+    pub fn end(&self, vfs: &Vfs, leases: &Leases) -> Vec<Arc<Connection>> {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
         let opens = std::mem::take(&mut *self.opens.lock());
-        opens.values().for_each(|open| open.end(vfs));
+        opens.values().for_each(|open| open.end(vfs, leases));
         self.trees.lock().clear();
         connections
     }
@@ -282,6 +283,12 @@ pub struct Open {
     pub access: u32,
     /// As what it has claims.
     pub owner: Owner,
+    /// The key under which its client caches: another open of it does not take that away.
+    pub key: Who,
+    /// What it caches by.
+    pub hold: Hold,
+    /// The newest channel sequence that a request of it had.
+    pub sequence: AtomicU16,
     /// Every WRITE is to be durable before it is answered.
     pub write_through: bool,
 }
@@ -344,16 +351,32 @@ impl Open {
         }
     }
 
+    /// Takes note of a request's channel sequence (§3.3.5.2.10). False if the client has lost the channel that the request came
+    /// on, and may have sent it again on another: it is too old to change anything.
+    pub fn is_current(&self, sequence: u16) -> bool {
+        let newest = self.sequence.load(Ordering::Relaxed);
+        match sequence.wrapping_sub(newest) {
+            0 => true,
+            1..=0x7fff => {
+                self.sequence.store(sequence, Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether all bits of `wanted` were granted.
     pub fn may(&self, wanted: u32) -> bool {
         self.access & wanted == wanted
     }
 
     /// Takes back all that it claims.
-    pub fn end(&self, vfs: &Vfs) {
+    pub fn end(&self, vfs: &Vfs, leases: &Leases) {
+        leases.end(&self.hold);
         let Some(file) = self.file() else {
             return;
         };
+        leases.waits.end(self.id);
         for range in std::mem::take(&mut *file.locks.lock()) {
             vfs.claims.unlock_exact(file.id, &self.owner, range);
         }
@@ -370,8 +393,8 @@ pub enum Access<'o> {
     Permissions(&'o Owner),
     /// By what an open was granted.
     Open(&'o Open),
-    /// Not at all: what this request has made.
-    Made(&'o Owner),
+    /// Not at all: what this request has made, with the key of its grant.
+    Made(&'o Owner, &'o Who),
 }
 
 impl AccessModel for Access<'_> {
@@ -379,7 +402,7 @@ impl AccessModel for Access<'_> {
         let may = match self {
             Access::Permissions(_) => permits(attr, &who.unix, R),
             Access::Open(open) => open.access & (mask::READ_DATA | mask::EXECUTE) != 0,
-            Access::Made(_) => true,
+            Access::Made(..) => true,
         };
         may.then_some(()).ok_or(Error::Access)
     }
@@ -388,19 +411,17 @@ impl AccessModel for Access<'_> {
         let may = match self {
             Access::Permissions(_) => permits(attr, &who.unix, W),
             Access::Open(open) => open.access & (mask::WRITE_DATA | mask::APPEND_DATA) != 0,
-            Access::Made(_) => true,
+            Access::Made(..) => true,
         };
         may.then_some(()).ok_or(Error::Access)
     }
 
     fn actor(&self) -> Actor<'_> {
-        let owner = match self {
-            Access::Permissions(owner) | Access::Made(owner) => owner,
-            Access::Open(open) => &open.owner,
+        let (owner, key) = match self {
+            Access::Permissions(owner) => (*owner, &owner.who),
+            Access::Made(owner, key) => (*owner, *key),
+            Access::Open(open) => (&open.owner, &open.key),
         };
-        Actor::Mandatory {
-            owner,
-            key: &owner.who,
-        }
+        Actor::Mandatory { owner, key }
     }
 }

@@ -4,7 +4,7 @@ use crate::chain::{Chain, Fail, Hash, Outcome, Run};
 use crate::channel::Channel;
 use crate::connection::{Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup};
 use crate::header::{Header, command, flag};
-use crate::keys::Signer;
+use crate::keys::{Signer, Signing};
 use crate::negotiate::{self, Dialect};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
@@ -39,11 +39,13 @@ impl Service {
         }
         let header = Header {
             charge: 0,
+            sequence: 0,
             command: command::NEGOTIATE,
             credits: 0,
             flags: 0,
             next: 0,
             message: 0,
+            process: 0,
             tree: 0,
             session: 0,
         };
@@ -59,6 +61,7 @@ impl Service {
             credits,
             signer: None,
             promises: false,
+            async_id: None,
         };
         Handled::Reply(Reply::new(out, None, vec![part], None), None)
     }
@@ -114,7 +117,7 @@ impl Run<'_> {
         let (flags, previous, token) = negotiate::session_setup(self.message)?;
         let dialect = self.conn.dialect().ok_or(Status::INVALID_PARAMETER)?;
         let binds = match flags & BINDING != 0 {
-            true => Some(self.to_bind()?),
+            true => Some(self.binds_to()?),
             false => None,
         };
         let id = match self.header.session {
@@ -187,15 +190,27 @@ impl Run<'_> {
     }
 
     /// The session that the connection is to be bound to, once it is sure that its client asks for it (§3.3.5.5).
-    fn to_bind(&mut self) -> Result<Arc<Session>, Status> {
+    fn binds_to(&mut self) -> Result<Arc<Session>, Status> {
         let session = self.s.session(self.header.session);
         let session = session.ok_or(Status::USER_SESSION_DELETED)?;
+        // Also what is refused is signed, so that the client can believe it.
+        self.c.signs = Some(Arc::clone(&session.signer));
         let state = self.conn.state.lock();
         let (old, new) = (&session.negotiated, &state.negotiated);
         let Some(new) = new.as_ref().filter(|new| new.dialect >= Dialect::Smb300) else {
             return Err(Status::REQUEST_NOT_ACCEPTED);
         };
+        // As Windows has it: GMAC is bound to GMAC alone, the others to each other.
+        match (old.offer.signing, new.offer.signing) {
+            (Signing::Gmac, Signing::Gmac) => {}
+            (Signing::Gmac, _) => return Err(Status::REQUEST_OUT_OF_SEQUENCE),
+            (_, Signing::Gmac) => return Err(Status::NOT_SUPPORTED),
+            _ => {}
+        }
         if old.dialect != new.dialect || !self.header.has(flag::SIGNED) {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        if old.offer.cipher != new.offer.cipher {
             return Err(Status::INVALID_PARAMETER);
         }
         if old.offer.guid != new.offer.guid {
@@ -204,14 +219,7 @@ impl Run<'_> {
         if state.sessions.contains_key(&session.id) {
             return Err(Status::REQUEST_NOT_ACCEPTED);
         }
-        if old.offer.signing != new.offer.signing {
-            return Err(Status::REQUEST_OUT_OF_SEQUENCE);
-        }
-        if old.offer.cipher != new.offer.cipher {
-            return Err(Status::INVALID_PARAMETER);
-        }
         drop(state);
-        self.c.signs = Some(Arc::clone(&session.signer));
         if !session.signer.verify(self.message) {
             tracing::warn!(peer = %self.conn.peer, user = session.user, "a channel without the session's signature was refused");
             return Err(Status::ACCESS_DENIED);
@@ -265,6 +273,10 @@ impl Run<'_> {
             (Err(None), _) => return Err(Status::INVALID_PARAMETER.into()),
             (refused, _) => {
                 let claimed = refused.err().flatten();
+                if let Some(session) = renews {
+                    // Who cannot say any more who they are has no session (§3.3.5.5.3).
+                    self.s.end(&session);
+                }
                 return Err(self.refuse(claimed.as_ref()));
             }
         };
@@ -394,7 +406,7 @@ impl Run<'_> {
     /// TREE_DISCONNECT (§3.3.5.8).
     pub(crate) fn tree_disconnect(&mut self) -> Outcome {
         let session = self.session()?;
-        if !session.disconnect(self.header.tree, &self.s.vfs) {
+        if !session.disconnect(self.header.tree, &self.s.vfs, &self.s.leases) {
             return Err(Status::NETWORK_NAME_DELETED.into());
         }
         self.c.out.put_u16(4);

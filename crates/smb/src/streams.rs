@@ -36,7 +36,10 @@ impl Run<'_> {
         found: &Found,
         request: &Request,
     ) -> Result<(), Fail> {
-        let (file, access) = (root.at(found.file).file_id(), Access::Made(&session.walker));
+        let (file, access) = (
+            root.at(found.file).file_id(),
+            Access::Made(&session.walker, &session.walker.who),
+        );
         if found.base.is_some() {
             // These are its file's.
             return Ok(());
@@ -86,7 +89,7 @@ impl Run<'_> {
                     return Err(Status::ACCESS_DENIED.into());
                 }
                 let access = match of.made {
-                    true => Access::Made(&session.walker),
+                    true => Access::Made(&session.walker, &session.walker.who),
                     false => Access::Permissions(&session.walker),
                 };
                 let (operand, charged) = self.enter(session, base.id, access, Changes)?;
@@ -129,7 +132,7 @@ impl Run<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), Fail> {
         let base = file.main();
-        let access = Access::Made(&open.owner);
+        let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, base.id, access, Looks)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         let mut all = Vec::new();
@@ -171,7 +174,7 @@ impl Run<'_> {
             return Err(Status::INVALID_PARAMETER.into());
         };
         let old = file.named.lock().clone();
-        let access = Access::Made(&open.owner);
+        let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, base.id, access, Changes)?;
         match operand.stream(&mut self.c.cx, &name) {
             Ok((other, at)) if replace && at.ino != file.id.ino => {

@@ -64,6 +64,7 @@ impl Backend for Smb {
         let at = Arrived {
             connection: conn.id,
             peer: conn.peer.ip(),
+            local: conn.local.ip(),
             admitted: &conn.admitted,
             time: now.time,
             monotonic: now.monotonic,
@@ -72,6 +73,9 @@ impl Backend for Smb {
             weir_smb::Handled::Reply(reply, after) => Handled::Reply(reply, after),
             weir_smb::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
             weir_smb::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
+            weir_smb::Handled::Parked(work, refusal, interim) => {
+                Handled::Parked(Box::pin(answer(work)), refusal, interim)
+            }
             weir_smb::Handled::Drop => Handled::Drop,
             weir_smb::Handled::Close(why) => Handled::Close(why),
         }

@@ -161,6 +161,11 @@ impl Storage {
             Arc::clone(&engine),
         );
         let mail = wakeups.clone();
+        smb.service()
+            .send_with(Arc::new(move |connection, message| {
+                mail.send(connection, message).is_ok()
+            }));
+        let mail = wakeups.clone();
         service.on_callback(Arc::new(move |connection, message| {
             mail.send(connection, message).is_ok()
         }));
@@ -428,7 +433,7 @@ impl Backend for Rpc {
             weir_nfs::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
             weir_nfs::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
             weir_nfs::Handled::Parked(work, refusal) => {
-                Handled::Parked(Box::pin(answer(work)), refusal)
+                Handled::Parked(Box::pin(answer(work)), refusal, None)
             }
             weir_nfs::Handled::StartTls(reply) => match self.tls.get() {
                 Some(tls) => Handled::StartTls(reply, Arc::clone(tls)),

@@ -170,13 +170,17 @@ impl<R: Reply> Traffic<R> {
         Waiting::add(&mut self.held, work, bytes);
     }
 
-    /// Has a request wait on purpose; or sends `refusal` in place of its reply if too many do.
-    fn park(&mut self, work: Pending<R>, refusal: R, bytes: usize) {
+    /// Has a request wait on purpose, after `interim` was sent; or sends `refusal` in place of its reply if too many do.
+    fn park(&mut self, work: Pending<R>, refusal: R, interim: Option<R>, bytes: usize) {
         let parked = self.parked_calls.as_ref().map_or(0, |w| w.set.len());
-        match parked < limits::CONNECTION_PARKED {
-            true => Waiting::add(&mut self.parked_calls, work, bytes),
-            false => self.outbox.push(refusal),
+        if parked >= limits::CONNECTION_PARKED {
+            self.outbox.push(refusal);
+            return;
         }
+        if let Some(interim) = interim {
+            self.outbox.push(interim);
+        }
+        Waiting::add(&mut self.parked_calls, work, bytes);
     }
 
     /// Moves answers whose log record is durable to the outbox.
@@ -313,9 +317,9 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
                     return Flow::Pause;
                 }
             }
-            Handled::Parked(work, refusal) => {
+            Handled::Parked(work, refusal, interim) => {
                 let bytes = message.len() + limits::PENDING_OVERHEAD;
-                self.traffic.park(work, refusal, bytes);
+                self.traffic.park(work, refusal, interim, bytes);
             }
             Handled::StartTls(reply, config) => {
                 if !self.traffic.idle() {

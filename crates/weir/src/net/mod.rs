@@ -95,9 +95,9 @@ pub enum Handled<R> {
     /// instead of what the connection may have under way, so that other requests are served meanwhile.
     Held(Pending<R>),
     /// It waits on purpose, for what another client does: a blocking lock, a notice of change, the break of a grant. It
-    /// does not count against what the connection may have under way. The reply is sent in its place if more wait so on the
-    /// connection than may ([`limits::CONNECTION_PARKED`]).
-    Parked(Pending<R>, R),
+    /// does not count against what the connection may have under way. The second is sent in its place if more wait so on the
+    /// connection than may ([`limits::CONNECTION_PARKED`]); otherwise the third at once, before its own reply.
+    Parked(Pending<R>, R, Option<R>),
     /// It is done, and asks for TLS with these settings: the reply leaves in the clear, and all that follows is TLS.
     StartTls(R, Arc<ServerConfig>),
     /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still

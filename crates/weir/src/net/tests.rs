@@ -104,12 +104,13 @@ impl Backend for Stub {
             Some(b'p') => {
                 let (sender, receiver) = oneshot::channel();
                 self.parked.lock().unwrap().insert(number(), sender);
+                let interim = record.get(9).map(|_| Bytes(marked(b"pending")));
                 let record = record.to_vec();
                 let done = async move {
                     receiver.await.ok();
                     Some((Bytes(marked(&record)), None))
                 };
-                Handled::Parked(Box::pin(done), Bytes(marked(b"too many")))
+                Handled::Parked(Box::pin(done), Bytes(marked(b"too many")), interim)
             }
             Some(b'r') => {
                 let parked = self.parked.lock().unwrap().remove(&number());

@@ -145,6 +145,13 @@ fn requests_that_wait_on_purpose_keep_nothing_from_being_read() {
     c.write_all(&[command(b'p', most + 1), command(b'r', most + 1)].concat())
         .unwrap();
     assert_eq!(reply(&mut c), &command(b'p', most + 1)[4..]);
+    // One that is announced: the announcement comes first.
+    let mut announced = command(b'p', most + 2)[4..].to_vec();
+    announced.push(b'!');
+    c.write_all(&marked(&announced)).unwrap();
+    assert_eq!(reply(&mut c), b"pending");
+    c.write_all(&command(b'r', most + 2)).unwrap();
+    assert_eq!(reply(&mut c), announced);
     // They go with their connection.
     drop(c);
     while server.ledger.used() > 0 {

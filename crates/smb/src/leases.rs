@@ -1,0 +1,627 @@
+//! Leases and oplocks (MS-SMB2 §3.3.1.12, §3.3.4.6, §3.3.4.7, §3.3.5.9.8, §3.3.5.9.11, §3.3.5.22): what clients may cache.
+//!
+//! What may be cached beside what others do is decided by the table of claims ([`weir_vfs::claims`]), which grants R, W and H to a holder
+//! and takes them away when another client, over any protocol, does what would make them untrue. Here is what SMB makes of
+//! that. A *lease* is held by all opens of a client under one key; an *oplock* by one open, and is one of three sets: II is R,
+//! exclusive is RW, batch is RWH. A broken oplock is II or nothing, so the rest is given up with the answer.
+//!
+//! A break is sent on a connection of a session that has the file open, the newest that takes it; who has none any more gives up
+//! everything at once. Breaks are neither signed nor encrypted, and have no number.
+
+use crate::header::{HEADER, PROTOCOL, command, flag};
+use crate::session::Session;
+use crate::status::Status;
+use crate::waits::Waits;
+use crate::wire::{Malformed, Put, Reader};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use weir_vfs::claims::{Actor, Caching, Client, Event, Kind, Notice, Owner, Style, Who};
+use weir_vfs::{FileId, Vfs};
+
+/// Oplock levels (§2.2.13).
+pub mod level {
+    /// None.
+    pub const NONE: u8 = 0;
+    /// Others may read as well.
+    pub const II: u8 = 1;
+    /// Reads and writes are cached.
+    pub const EXCLUSIVE: u8 = 8;
+    /// Closes as well.
+    pub const BATCH: u8 = 9;
+    /// A lease says it.
+    pub const LEASE: u8 = 0xff;
+}
+
+/// SMB2_LEASE_FLAG_BREAK_IN_PROGRESS and SMB2_LEASE_FLAG_PARENT_LEASE_KEY_SET (§2.2.13.2.10).
+const BREAK_IN_PROGRESS: u32 = 2;
+const PARENT_KEY_SET: u32 = 4;
+/// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED (§2.2.23.2).
+const ACK_REQUIRED: u32 = 1;
+
+/// Mutexes that leases and holders are dealt to.
+const SHARDS: usize = 32;
+
+/// The bits of a lease on the wire: R 1, H 2, W 4 (§2.2.13.2.8).
+fn to_wire(caching: Caching) -> u32 {
+    u32::from(caching.any(Caching::READ))
+        | u32::from(caching.any(Caching::HANDLE)) << 1
+        | u32::from(caching.any(Caching::WRITE)) << 2
+}
+
+fn from_wire(bits: u32) -> Caching {
+    let mut out = Caching::NONE;
+    for (bit, caching) in [
+        (1, Caching::READ),
+        (2, Caching::HANDLE),
+        (4, Caching::WRITE),
+    ] {
+        if bits & bit != 0 {
+            out = out | caching;
+        }
+    }
+    out
+}
+
+/// What an oplock lets its holder cache.
+fn of_level(level: u8) -> Caching {
+    match level {
+        level::II => Caching::READ,
+        level::EXCLUSIVE => Caching::READ | Caching::WRITE,
+        level::BATCH => Caching::ALL,
+        _ => Caching::NONE,
+    }
+}
+
+/// The oplock that is so much; what no oplock is, is the one below.
+fn level_of(caching: Caching) -> u8 {
+    match caching {
+        c if c == Caching::ALL => level::BATCH,
+        c if c == Caching::READ | Caching::WRITE => level::EXCLUSIVE,
+        c if c.any(Caching::READ) => level::II,
+        _ => level::NONE,
+    }
+}
+
+/// A lease that is asked for (§2.2.13.2.8, §2.2.13.2.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The key.
+    pub key: [u8; 16],
+    caching: Caching,
+    /// Of version 2: the key of the lease on the directory, if there is one, and the epoch.
+    second: Option<(Option<[u8; 16]>, u16)>,
+}
+
+impl Wanted {
+    /// From the data of the create context.
+    pub fn decode(data: &[u8]) -> Result<Wanted, Malformed> {
+        let mut r = Reader::new(data);
+        let (key, bits, flags) = (r.array()?, r.u32()?, r.u32()?);
+        r.u64()?;
+        let second = match data.len() {
+            32 => None,
+            _ => {
+                let parent = Some(r.array()?).filter(|_| flags & PARENT_KEY_SET != 0);
+                Some((parent, r.u16()?))
+            }
+        };
+        // Without R there is no lease, and no other bit exists.
+        let caching = match bits & 1 != 0 && bits < 8 {
+            true => from_wire(bits),
+            false => Caching::NONE,
+        };
+        Ok(Wanted {
+            key,
+            caching,
+            second,
+        })
+    }
+
+    /// Whether it is of version 2: directories have no other.
+    pub fn is_second(&self) -> bool {
+        self.second.is_some()
+    }
+}
+
+/// By what clients know a lease: their GUID and the key.
+type Name = ([u8; 16], [u8; 16]);
+
+#[derive(Default)]
+struct LeaseState {
+    /// Opens under it.
+    opens: usize,
+    /// Whose they are, without those that have ended.
+    sessions: Vec<Weak<Session>>,
+    granted: Caching,
+    /// To what it is being broken.
+    breaking: Option<Caching>,
+    epoch: u16,
+}
+
+/// A lease.
+pub struct Lease {
+    name: Name,
+    /// As whom it is held in the table of claims.
+    owner: Owner,
+    file: FileId,
+    /// Of version 2: the directory's lease.
+    second: Option<Option<[u8; 16]>>,
+    state: Mutex<LeaseState>,
+}
+
+/// The oplock of one open.
+pub struct Oplock {
+    number: u64,
+    owner: Owner,
+    file: FileId,
+    session: Weak<Session>,
+    state: Mutex<OplockState>,
+}
+
+#[derive(Default)]
+struct OplockState {
+    level: u8,
+    /// To what it is being broken.
+    breaking: Option<u8>,
+    over: bool,
+}
+
+/// Who is found under the number that the table of claims knows a holder by.
+#[derive(Clone)]
+enum Holder {
+    Lease(Arc<Lease>),
+    Oplock(Arc<Oplock>),
+}
+
+/// Sends a message that was not asked for on a connection; false if it cannot be sent now.
+pub type Mail = Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>;
+
+/// All leases and oplocks.
+#[derive(Default)]
+pub struct Leases {
+    vfs: Weak<Vfs>,
+    mail: OnceLock<Mail>,
+    hasher: RandomState,
+    by_name: [Mutex<HashMap<Name, Arc<Lease>>>; SHARDS],
+    by_number: [Mutex<HashMap<u64, Holder>>; SHARDS],
+    /// Locks that wait.
+    pub waits: Waits,
+}
+
+/// What an open caches by. It is given up with the open.
+pub enum Hold {
+    /// Nothing.
+    Nothing,
+    /// An oplock.
+    Oplock(Arc<Oplock>),
+    /// A lease.
+    Lease(Attached),
+}
+
+/// An open's part of a lease, given up at the latest when it is dropped.
+pub struct Attached {
+    lease: Arc<Lease>,
+    table: Arc<Leases>,
+    left: AtomicBool,
+}
+
+impl Attached {
+    /// The client and the key that it is held under.
+    pub fn owner(&self) -> &Owner {
+        &self.lease.owner
+    }
+
+    fn leave(&self) {
+        if !self.left.swap(true, Ordering::AcqRel) {
+            self.table.leave(&self.lease);
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Leases {
+    /// None yet.
+    pub fn new(vfs: &Arc<Vfs>) -> Arc<Leases> {
+        Arc::new(Leases {
+            vfs: Arc::downgrade(vfs),
+            ..Leases::default()
+        })
+    }
+
+    /// Breaks are sent with this from now on; before, nothing is granted.
+    pub fn send_with(&self, mail: Mail) {
+        let _ = self.mail.set(mail);
+    }
+
+    fn named(&self, name: &Name) -> &Mutex<HashMap<Name, Arc<Lease>>> {
+        &self.by_name[self.hasher.hash_one(name) as usize % SHARDS]
+    }
+
+    fn numbered(&self, number: u64) -> &Mutex<HashMap<u64, Holder>> {
+        &self.by_number[number as usize % SHARDS]
+    }
+
+    /// The lease of this name for one more open of a file, made with `number` if there is none.
+    ///
+    /// # Errors
+    /// It is of another file (§3.3.5.9.8).
+    pub fn attach(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        file: FileId,
+        wanted: &Wanted,
+        number: impl FnOnce() -> u64,
+    ) -> Result<Attached, Status> {
+        let name = (session.negotiated.offer.guid, wanted.key);
+        let mut leases = self.named(&name).lock();
+        let lease = match leases.get(&name) {
+            Some(lease) if lease.file != file => return Err(Status::INVALID_PARAMETER),
+            Some(lease) => Arc::clone(lease),
+            None => {
+                let number = number();
+                let lease = Arc::new(Lease {
+                    name,
+                    owner: owner(&session.client, number),
+                    file,
+                    second: wanted.second.map(|(parent, _)| parent),
+                    state: Mutex::new(LeaseState {
+                        epoch: wanted.second.map_or(0, |(_, epoch)| epoch),
+                        ..LeaseState::default()
+                    }),
+                });
+                leases.insert(name, Arc::clone(&lease));
+                let mut numbered = self.numbered(number).lock();
+                numbered.insert(number, Holder::Lease(Arc::clone(&lease)));
+                lease
+            }
+        };
+        let mut state = lease.state.lock();
+        state.opens += 1;
+        state.sessions.retain(|s| s.strong_count() > 0);
+        let new = Arc::downgrade(session);
+        if !state.sessions.iter().any(|s| s.ptr_eq(&new)) {
+            state.sessions.push(new);
+        }
+        drop(state);
+        Ok(Attached {
+            lease,
+            table: Arc::clone(self),
+            left: AtomicBool::new(false),
+        })
+    }
+
+    /// An open under a lease is over.
+    fn leave(&self, lease: &Arc<Lease>) {
+        let mut leases = self.named(&lease.name).lock();
+        let last = {
+            let mut state = lease.state.lock();
+            state.opens -= 1;
+            state.opens == 0
+        };
+        if !last {
+            return;
+        }
+        leases.remove(&lease.name);
+        drop(leases);
+        self.forget(lease.file, &lease.owner);
+    }
+
+    /// Gives up all that a holder has.
+    fn forget(&self, file: FileId, owner: &Owner) {
+        if let Some(number) = number_of(owner) {
+            self.numbered(number).lock().remove(&number);
+        }
+        if let Some(vfs) = self.vfs.upgrade() {
+            vfs.claims.acknowledge(file, owner, Caching::NONE);
+        }
+    }
+
+    /// Grants an open what it asks for of its lease, as far as there is room for it; what the response says of it (§2.2.14.2.10,
+    /// §2.2.14.2.11).
+    pub fn grant(&self, attached: &Attached, wanted: &Wanted) -> Vec<u8> {
+        let lease = &attached.lease;
+        let mut state = lease.state.lock();
+        // More than there is: all of it, and more. A lease that is being broken stays what it is.
+        let more = wanted.caching.has(state.granted) && wanted.caching != state.granted;
+        if more && state.breaking.is_none() && self.mail.get().is_some() {
+            let vfs = self.vfs.upgrade();
+            let granted = vfs.map_or(Caching::NONE, |vfs| {
+                let (file, owner) = (lease.file, &lease.owner);
+                vfs.claims.grant(file, owner, Kind::Lease, wanted.caching)
+            });
+            if granted != state.granted {
+                state.granted = granted;
+                state.epoch = state.epoch.wrapping_add(1);
+            }
+        }
+        let mut out = Vec::with_capacity(52);
+        out.put(&lease.name.1);
+        out.put_u32(to_wire(state.granted));
+        let mut flags = 0;
+        if state.breaking.is_some() {
+            flags |= BREAK_IN_PROGRESS;
+        }
+        let parent = lease.second.flatten();
+        if parent.is_some() {
+            flags |= PARENT_KEY_SET;
+        }
+        out.put_u32(flags);
+        out.put_u64(0);
+        if lease.second.is_some() {
+            out.put(&parent.unwrap_or_default());
+            out.put_u16(state.epoch);
+            out.put_u16(0);
+        }
+        out
+    }
+
+    /// An oplock for an open that is in the table of claims as `owner`, as far as there is room for it. `None`: there is none.
+    pub fn oplock(
+        &self,
+        session: &Arc<Session>,
+        number: u64,
+        file: FileId,
+        owner: &Owner,
+        wanted: u8,
+    ) -> Option<Arc<Oplock>> {
+        let caching = of_level(wanted);
+        if caching.is_none() || self.mail.get().is_none() {
+            return None;
+        }
+        let vfs = self.vfs.upgrade()?;
+        let oplock = Arc::new(Oplock {
+            number,
+            owner: owner.clone(),
+            file,
+            session: Arc::downgrade(session),
+            state: Mutex::default(),
+        });
+        self.numbered(number)
+            .lock()
+            .insert(number, Holder::Oplock(Arc::clone(&oplock)));
+        let mut state = oplock.state.lock();
+        let granted = vfs.claims.grant(file, owner, Kind::Lease, caching);
+        state.level = level_of(granted);
+        let kept = of_level(state.level);
+        if kept != granted {
+            vfs.claims.acknowledge(file, owner, kept);
+        }
+        let any = state.level != level::NONE;
+        drop(state);
+        if !any {
+            self.numbered(number).lock().remove(&number);
+        }
+        any.then_some(oplock)
+    }
+
+    /// What an open caches is over with it.
+    pub fn end(&self, hold: &Hold) {
+        match hold {
+            Hold::Nothing => {}
+            Hold::Lease(attached) => attached.leave(),
+            Hold::Oplock(oplock) => {
+                let was = std::mem::replace(&mut oplock.state.lock().over, true);
+                if !was {
+                    self.forget(oplock.file, &oplock.owner);
+                }
+            }
+        }
+    }
+
+    /// An open changes data or locks them: its own oplock of level II is over, as it would be if another had (MS-FSA §2.1.4.12).
+    /// A lease is not broken by its own client.
+    pub fn changes(&self, hold: &Hold) {
+        let Hold::Oplock(oplock) = hold else {
+            return;
+        };
+        if oplock.level() == level::II {
+            self.break_oplock(oplock, Caching::NONE, false);
+            self.give_up(oplock.file, &oplock.owner, Caching::NONE);
+        }
+    }
+
+    /// Whether a lease of this key is of another file.
+    pub fn is_elsewhere(&self, session: &Session, file: FileId, wanted: &Wanted) -> bool {
+        let name = (session.negotiated.offer.guid, wanted.key);
+        let leases = self.named(&name).lock();
+        leases.get(&name).is_some_and(|lease| lease.file != file)
+    }
+
+    /// News of the table of claims.
+    pub fn notify(&self, notice: &Notice) {
+        let (owner, to) = match notice {
+            Notice::Break {
+                owner, to, answer, ..
+            } => (owner, Some((*to, *answer))),
+            Notice::Revoked { owner, .. }
+            | Notice::Lost { owner, .. }
+            | Notice::Dropped { owner, .. } => (owner, None),
+            // Clients of SMB cannot be asked for a size: they send what they have.
+            Notice::Asked { file, .. } => {
+                if let Some(vfs) = self.vfs.upgrade() {
+                    let claims = &vfs.claims;
+                    let _ = claims.names(*file, Actor::Stateless, Event::Read, Style::Unix);
+                }
+                return;
+            }
+            Notice::Granted(grant) => return self.waits.granted(&grant.lock),
+            _ => return,
+        };
+        let Some(number) = number_of(owner) else {
+            return;
+        };
+        let holder = self.numbered(number).lock().get(&number).cloned();
+        match (holder, to) {
+            (Some(Holder::Lease(lease)), Some((to, answer))) => {
+                self.break_lease(&lease, to, answer);
+            }
+            (Some(Holder::Oplock(oplock)), Some((to, answer))) => {
+                self.break_oplock(&oplock, to, answer);
+            }
+            (Some(Holder::Lease(lease)), None) => {
+                let mut state = lease.state.lock();
+                (state.granted, state.breaking) = (Caching::NONE, None);
+            }
+            (Some(Holder::Oplock(oplock)), None) => {
+                let mut state = oplock.state.lock();
+                (state.level, state.breaking) = (level::NONE, None);
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn break_lease(&self, lease: &Lease, to: Caching, answer: bool) {
+        let mut state = lease.state.lock();
+        let from = state.granted;
+        state.epoch = state.epoch.wrapping_add(1);
+        match answer {
+            true => state.breaking = Some(to),
+            false => state.granted = to,
+        }
+        let epoch = match lease.second {
+            Some(_) => state.epoch,
+            None => 0,
+        };
+        let mut out = head(0);
+        out.put_u16(44);
+        out.put_u16(epoch);
+        out.put_u32(if answer { ACK_REQUIRED } else { 0 });
+        out.put(&lease.name.1);
+        out.put_u32(to_wire(from));
+        out.put_u32(to_wire(to));
+        out.put_zeroes(12);
+        let mut sessions = state.sessions.iter().filter_map(Weak::upgrade);
+        if !sessions.any(|session| self.send(&session, &out)) && answer {
+            state.breaking = None;
+            state.granted = Caching::NONE;
+            self.give_up(lease.file, &lease.owner, Caching::NONE);
+        }
+    }
+
+    fn break_oplock(&self, oplock: &Oplock, to: Caching, answer: bool) {
+        let mut state = oplock.state.lock();
+        let to = match to.any(Caching::READ) {
+            true => level::II,
+            false => level::NONE,
+        };
+        match answer {
+            true => state.breaking = Some(to),
+            false => state.level = to,
+        }
+        let session = oplock.session.upgrade();
+        let id = session.as_ref().map_or(0, |session| session.id);
+        let mut out = head(id);
+        out.put_u16(24);
+        out.put_u8(to);
+        out.put_zeroes(5);
+        out.put_u64(oplock.number);
+        out.put_u64(oplock.number);
+        if !session.is_some_and(|session| self.send(&session, &out)) && answer {
+            (state.level, state.breaking) = (level::NONE, None);
+            self.give_up(oplock.file, &oplock.owner, Caching::NONE);
+        }
+    }
+
+    /// Leaves a holder no more than `keeps`.
+    fn give_up(&self, file: FileId, owner: &Owner, keeps: Caching) {
+        if let Some(vfs) = self.vfs.upgrade() {
+            vfs.claims.acknowledge(file, owner, keeps);
+        }
+    }
+
+    /// Sends a message on the newest connection of a session that takes it.
+    fn send(&self, session: &Session, message: &[u8]) -> bool {
+        let connections = session.channels.lock().newest_first();
+        let mail = self.mail.get();
+        let mut takes = connections
+            .iter()
+            .filter(|connection| mail.is_some_and(|mail| mail(connection.id, message.into())));
+        takes.next().is_some()
+    }
+
+    /// The answer to the break of a lease (§3.3.5.22.2); what the lease is now.
+    pub fn answer_lease(&self, name: Name, bits: u32) -> Result<(), Status> {
+        let lease = self.named(&name).lock().get(&name).cloned();
+        let lease = lease.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+        let mut state = lease.state.lock();
+        let to = state.breaking.ok_or(Status::UNSUCCESSFUL)?;
+        let keeps = from_wire(bits);
+        if bits > 7 || !to.has(keeps) {
+            return Err(Status::REQUEST_NOT_ACCEPTED);
+        }
+        state.breaking = None;
+        state.granted = keeps;
+        self.give_up(lease.file, &lease.owner, keeps);
+        Ok(())
+    }
+
+    /// The answer to the break of an oplock (§3.3.5.22.1); what the oplock is now.
+    pub fn answer_oplock(&self, oplock: &Oplock, level: u8) -> Result<u8, Status> {
+        let mut state = oplock.state.lock();
+        let Some(to) = state.breaking.take() else {
+            return Err(match state.level {
+                level::EXCLUSIVE | level::BATCH => Status::INVALID_DEVICE_STATE,
+                _ => Status::INVALID_OPLOCK_PROTOCOL,
+            });
+        };
+        let right = matches!(level, level::NONE | level::II);
+        state.level = match right {
+            true => level.min(to),
+            false => level::NONE,
+        };
+        self.give_up(oplock.file, &oplock.owner, of_level(state.level));
+        match right {
+            true => Ok(state.level),
+            false => Err(Status::INVALID_OPLOCK_PROTOCOL),
+        }
+    }
+}
+
+impl Oplock {
+    /// What it is.
+    pub fn level(&self) -> u8 {
+        self.state.lock().level
+    }
+}
+
+/// The client's owner of this number.
+pub fn owner(client: &Client, number: u64) -> Owner {
+    Owner {
+        client: client.clone(),
+        who: Who::key(u128::from(number)),
+        shown: Arc::default(),
+    }
+}
+
+/// The number of an open or a lease.
+fn number_of(owner: &Owner) -> Option<u64> {
+    match owner.who {
+        Who::Key(0, number) => Some(number),
+        _ => None,
+    }
+}
+
+/// The header of a message that nobody asked for (§3.3.4.6).
+fn head(session: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + 44);
+    out.put(&PROTOCOL);
+    out.put_u16(HEADER as u16);
+    out.put_zeroes(6);
+    out.put_u16(command::OPLOCK_BREAK);
+    out.put_u16(0);
+    out.put_u32(flag::RESPONSE);
+    out.put_u32(0);
+    out.put_u64(u64::MAX);
+    out.put_zeroes(8);
+    out.put_u64(session);
+    out.put_zeroes(16);
+    out
+}

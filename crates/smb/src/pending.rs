@@ -1,0 +1,152 @@
+//! Requests that wait on purpose (MS-SMB2 §3.3.4.2, §3.3.5.16): for what another client does, or for a change.
+//!
+//! The client is sent an interim response at once, which gives the request an async id and grants its credits; the response itself has that id
+//! and grants none. CANCEL ends the wait, by that id or by the request's number.
+//!
+//! The interim response is not signed: it says nothing, and under AES-GMAC it would use the nonce of the response itself.
+
+use crate::chain::Chain;
+use crate::connection::Connection;
+use crate::header::{Header, flag};
+use crate::keys::Signer;
+use crate::reply::{self, Part, Reply};
+use crate::status::Status;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use weir_vfs::signal::Signal;
+
+/// What a request waits for on purpose.
+pub(crate) type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A request that waits, as CANCEL finds it.
+pub struct Pending {
+    /// Its async id.
+    id: u64,
+    /// Its number.
+    message: u64,
+    /// The session that it is of.
+    session: u64,
+    cancelled: Arc<Signal<Status>>,
+}
+
+/// The place of a waiting request in its connection, which it leaves when it is dropped.
+pub(crate) struct Place {
+    connection: Arc<Connection>,
+    id: u64,
+    cancelled: Arc<Signal<Status>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.connection.state.lock();
+        state.pending.retain(|pending| pending.id != self.id);
+    }
+}
+
+impl Place {
+    /// Enters the request that `chain` stopped at among those that wait.
+    pub fn new(connection: &Arc<Connection>, id: u64, header: &Header) -> Place {
+        let cancelled = Arc::<Signal<Status>>::default();
+        connection.state.lock().pending.push(Pending {
+            id,
+            message: header.message,
+            session: header.session,
+            cancelled: Arc::clone(&cancelled),
+        });
+        Place {
+            connection: Arc::clone(connection),
+            id,
+            cancelled,
+        }
+    }
+
+    /// Waits for `work`, or until the request is cancelled: with what status.
+    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        let mut work = std::pin::pin!(work);
+        let mut cancelled = Arc::clone(&self.cancelled).settled();
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(status) = Pin::new(&mut cancelled).poll(cx) {
+                return Poll::Ready(Err(status));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+}
+
+impl Connection {
+    /// CANCEL (§3.3.5.16): ends the wait of the request that it names, if there is one.
+    pub(crate) fn cancel(&self, header: &Header) {
+        let state = self.state.lock();
+        let named = state
+            .pending
+            .iter()
+            .find(|p| match header.has(flag::ASYNC) {
+                true => p.id == header.async_id(),
+                false => p.message == header.message,
+            });
+        let cancelled = named.map(|p| Arc::clone(&p.cancelled));
+        drop(state);
+        if let Some(cancelled) = cancelled {
+            cancelled.set(Status::CANCELLED);
+        }
+    }
+
+    /// Ends the waits of a session's requests: it is over.
+    pub(crate) fn cancel_all_of(&self, session: u64) {
+        let state = self.state.lock();
+        let of = state.pending.iter().filter(|p| p.session == session);
+        let all: Vec<_> = of.map(|p| Arc::clone(&p.cancelled)).collect();
+        drop(state);
+        all.iter().for_each(|c| c.set(Status::CANCELLED));
+    }
+}
+
+/// The interim response to the request that `chain` stopped at, which is the only one of its message; its response itself
+/// gets the async id.
+pub(crate) fn interim(chain: &mut Chain, id: u64) -> Option<(Header, Reply)> {
+    let begun = chain.stopped_at()?;
+    let (header, credits) = (begun.header, begun.credits);
+    begun.credits = 0;
+    chain.async_id = Some(id);
+    let reply = short(chain, header, (Status::PENDING, credits), None, Some(id));
+    Some((header, reply))
+}
+
+/// What is sent instead of the response if too many wait.
+pub(crate) fn refusal(chain: &mut Chain) -> Option<Reply> {
+    let begun = chain.stopped_at()?;
+    let (header, credits, signer) = (begun.header, begun.credits, begun.signer.clone());
+    let what = (Status::INSUFFICIENT_RESOURCES, credits);
+    Some(short(chain, header, what, signer, None))
+}
+
+fn short(
+    chain: &Chain,
+    mut header: Header,
+    (status, credits): (Status, u16),
+    signer: Option<Arc<Signer>>,
+    async_id: Option<u64>,
+) -> Reply {
+    if signer.is_none() {
+        header.flags &= !flag::SIGNED;
+    }
+    let mut out = reply::start();
+    let at = out.len();
+    header.put_response(&mut out, status.0, credits);
+    if let Some(id) = async_id {
+        reply::put_async(&mut out[at..], id);
+    }
+    reply::put_error(&mut out);
+    let part = Part {
+        at,
+        header,
+        credits,
+        signer,
+        promises: false,
+        async_id,
+    };
+    Reply::new(out, None, vec![part], chain.sealed.clone())
+}
