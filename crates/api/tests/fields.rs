@@ -227,21 +227,22 @@ async fn what_is_printed_for_mounting_is_what_is_exported() {
         let got = api.done("POST", &path, plain("instances")).await;
         assert_eq!(got["exportPaths"], paths);
     }
-    // The volume that the first start makes is served by both versions.
+    // The volume that the first start makes is served by all protocols.
     let first = "/v1/projects/weir/locations/local/volumes/vol1";
     let got = api.ok("GET", first, "").await;
-    assert_eq!(got["protocols"], json!(["NFSV3", "NFSV4"]));
+    assert_eq!(got["protocols"], json!(["NFSV3", "NFSV4", "SMB"]));
     let options = got["mountOptions"].as_array().unwrap();
     for (option, protocol, command) in [
         (&options[0], "NFSV3", "vers=3,"),
         (&options[1], "NFSV4", "vers=4.2,"),
+        (&options[2], "SMB", "vers=3.1.1,"),
     ] {
         assert_eq!(option["protocol"], protocol);
         let instructions = option["instructions"].as_str().unwrap();
         assert!(instructions.contains(command), "{instructions}");
-        assert!(instructions.contains(":/vol1 /mnt"), "{instructions}");
+        assert!(instructions.contains("/vol1 /mnt"), "{instructions}");
     }
-    assert_eq!(options.len(), 2, "{got}");
+    assert_eq!(options.len(), 3, "{got}");
 }
 
 /// docs/api.md says of each field which of the three it is.

@@ -286,7 +286,7 @@ async fn a_restore_is_announced_and_then_begun() {
     let body = json!({"source_snapshot": "snapmirror.1", "throttle": 64,
                       "files": [{"source_path": "/a"}, {"source_path": "/b", "destination_path": "/c"}]});
     let refused = n.ask("POST", &format!("{R}/{id}/transfers"), body).await;
-    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert_eq!(refused.status, 409, "{}", refused.body);
     let Verb::Restore { files, .. } = n.last() else {
         panic!("{:?}", n.last());
     };

@@ -181,11 +181,16 @@ impl Volume {
         if let CreateHow::Exclusive(verifier) = how {
             rec.verifier = Some(verifier);
         }
-        match self.make(cx, dir, name, NewInode { rec, target: None }) {
-            Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {
-                self.open_existing(cx, dir, name, how, attrs, allowed)
+        loop {
+            match self.make(cx, dir, name, NewInode { rec, target: None }) {
+                Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {}
+                other => return Ok(other?),
             }
-            other => Ok(other?),
+            match self.lookup(cx, dir, name) {
+                // Removed between the two: the name is free again.
+                Err(Stop::Fail(FsError::NotFound)) => {}
+                found => return self.open_existing(cx, found?, how, attrs, allowed),
+            }
         }
     }
 
@@ -193,13 +198,11 @@ impl Volume {
     fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
-        dir: Ino,
-        name: &[u8],
+        found: Found,
         how: CreateHow,
         attrs: &SetAttr,
         allowed: impl FnOnce(Ino) -> Result<(), E>,
     ) -> Result<Done<Created>, E> {
-        let found = self.lookup(cx, dir, name)?;
         let unchanged = Change {
             before: found.dir,
             after: found.dir,
