@@ -77,7 +77,8 @@ class BadInput(Case):
                              ("type", "UNIFIED"), ("replicaZone", "b"), ("allowAutoTiering", True)]:
             with self.subTest(field=field):
                 self.wrong_field(field, "POST", POOLS, {**POOL, field: value}, storagePoolId="n")
-        for field, value in [("protocols", ["NFSV3", "ISCSI"]), ("securityStyle", "NTFS"),
+        self.refused(400, "FAILED_PRECONDITION", "POST", VOLUMES, {**VOLUME, "shareName": "n", "protocols": ["NFSV3", "ISCSI"]}, volumeId="n")
+        for field, value in [("securityStyle", "NTFS"),
                              ("smbSettings", ["BROWSABLE"]), ("tieringPolicy", {"tierAction": "ENABLED"})]:
             with self.subTest(field=field, value=value):
                 self.wrong_field(field, "POST", VOLUMES, {**VOLUME, "shareName": "n", field: value}, volumeId="n")

@@ -2,10 +2,11 @@
 
 import json
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
-from weirsmb import WEIR, SmbTest
+from weirsmb import PASSWORD, WEIR, SmbTest
 
 PLACE = "/v1/projects/weir/locations/local"
 
@@ -58,14 +59,15 @@ class Shares(SmbTest):
         ok, out = self.server.smbclient("ls", share="n2")
         self.assertIn("NT_STATUS_BAD_NETWORK_NAME", out)
 
-        client = subprocess.Popen(["smbclient", "-s", self.server.config, "-p", self.server.port, "-U", "mouse%Cheese-4-Mice",
-                                   "//127.0.0.1/vol1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A session that is there for as long as its client runs.
+        client = subprocess.Popen(["smbclient", "-s", self.server.config, "-p", self.server.port, "-U", f"mouse%{PASSWORD}",
+                                   "//127.0.0.1/vol1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
         self.addCleanup(client.kill)
-        client.stdin.write("ls\n")
-        client.stdin.flush()
-        while "blocks available" not in client.stdout.readline():
-            pass
-        sessions = self.ontap("cifs session show -instance")
-        for word in ("mouse", "127.0.0.1", "SMB3_1", "vol1"):
+        self.addCleanup(client.stdin.close)
+        deadline = time.monotonic() + 30
+        while "mouse" not in (sessions := self.ontap("cifs session show -instance")):
+            self.assertLess(time.monotonic(), deadline, sessions)
+            time.sleep(0.1)
+        for word in ("127.0.0.1", "SMB3_1", "vol1"):
             self.assertIn(word, sessions)
-        client.communicate("quit\n", timeout=30)
