@@ -31,5 +31,10 @@ umount /mnt/n
 check umount-both umount /mnt/s
 WHO=username=mouse,password=wrong refuses wrong-password 'Permission denied' share 3.1.1
 refuses smb1 '' share 1.0
-refuses sealed '' share 3.1.1 ,seal
+# Encrypted in each dialect that can: by AES-GCM, and in 3.0 by AES-CCM.
+for v in 3.1.1 3.0; do
+  check "sealed-$v" share "$v" ,seal
+  check "sealed-data-$v" bash -c 'head -c 3000000 /dev/urandom >/tmp/s && cp /tmp/s /mnt/s/sealed && echo 3 >/proc/sys/vm/drop_caches && cmp /tmp/s /mnt/s/sealed && rm /mnt/s/sealed'
+  check "unsealed-$v" umount /mnt/s
+done
 finish
