@@ -2,7 +2,7 @@
 //!
 //! Its calls may take as long as a directory server does, so they are made on threads of their own.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,71 +21,86 @@ const MOST: usize = 1 << 20;
 
 /// The user of this name, with all groups.
 pub fn of_name(name: &CStr) -> Option<Identity> {
-    let (_, uid, gid) = entry(|entry, strings, found| {
-        // SAFETY: all places outlive the call; the entry's strings go into `strings`.
-        unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry,
-                strings.as_mut_ptr().cast(),
-                strings.len(),
-                found,
-            )
-        }
-    })?;
-    Some(Identity::unix(uid, gid, groups(name, gid)?))
+    let user = user_by_name(name)?;
+    Some(Identity::unix(user.uid, user.gid, groups(name, user.gid)?))
 }
 
 /// All groups of the user with this id.
 pub fn groups_of(uid: u32) -> Option<Groups> {
-    let (name, _, gid) = entry(|entry, strings, found| {
-        // SAFETY: as in `of_name`.
-        unsafe {
-            libc::getpwuid_r(
-                uid,
-                entry,
-                strings.as_mut_ptr().cast(),
-                strings.len(),
-                found,
-            )
-        }
-    })?;
-    groups(&name, gid)
+    let user = user_by_number(uid)?;
+    groups(&user.name, user.gid)
 }
 
-/// Name, user id and group id of the entry that `get` finds.
-fn entry(
-    get: impl Fn(*mut libc::passwd, &mut [u8], *mut *mut libc::passwd) -> c_int,
-) -> Option<(CString, u32, u32)> {
-    let mut strings = vec![0u8; 4096];
-    loop {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found = std::ptr::null_mut();
-        let error = get(entry.as_mut_ptr(), &mut strings, &raw mut found);
-        if error == libc::ERANGE && strings.len() < MOST {
-            strings.resize(strings.len() * 4, 0);
-            continue;
-        }
-        if error != 0 || found.is_null() {
-            return None;
-        }
-        // SAFETY: found: the entry is filled.
-        let entry = unsafe { entry.assume_init() };
-        // SAFETY: the name is a C string in `strings`, which is still there.
+/// A user as the name service has it.
+struct User {
+    name: CString,
+    uid: u32,
+    gid: u32,
+}
+
+impl From<&libc::passwd> for User {
+    fn from(entry: &libc::passwd) -> User {
+        // SAFETY: `read` calls this while the strings of the entry are there.
         let name = unsafe { CStr::from_ptr(entry.pw_name) };
-        return Some((name.to_owned(), entry.pw_uid, entry.pw_gid));
+        User {
+            name: name.to_owned(),
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+        }
     }
 }
 
-/// Name and id of the group that `get` finds.
-fn group(
-    get: impl Fn(*mut libc::group, &mut [u8], *mut *mut libc::group) -> c_int,
-) -> Option<(CString, u32)> {
+/// A group as the name service has it.
+struct Group {
+    name: CString,
+    gid: u32,
+}
+
+impl From<&libc::group> for Group {
+    fn from(entry: &libc::group) -> Group {
+        // SAFETY: as for a user.
+        let name = unsafe { CStr::from_ptr(entry.gr_name) };
+        Group {
+            name: name.to_owned(),
+            gid: entry.gr_gid,
+        }
+    }
+}
+
+fn user_by_name(name: &CStr) -> Option<User> {
+    // SAFETY: here and below, all places outlive the call, and those of `read` are as long as it says.
+    read(|entry, strings, len, found| unsafe {
+        libc::getpwnam_r(name.as_ptr(), entry, strings, len, found)
+    })
+}
+
+fn user_by_number(uid: u32) -> Option<User> {
+    // SAFETY: as above.
+    read(|entry, strings, len, found| unsafe { libc::getpwuid_r(uid, entry, strings, len, found) })
+}
+
+fn group_by_name(name: &CStr) -> Option<Group> {
+    // SAFETY: as above.
+    read(|entry, strings, len, found| unsafe {
+        libc::getgrnam_r(name.as_ptr(), entry, strings, len, found)
+    })
+}
+
+fn group_by_number(gid: u32) -> Option<Group> {
+    // SAFETY: as above.
+    read(|entry, strings, len, found| unsafe { libc::getgrgid_r(gid, entry, strings, len, found) })
+}
+
+/// The entry that `get` finds; nothing where it fails, or where the entry's strings are longer than [`MOST`].
+fn read<E, T: for<'a> From<&'a E>>(
+    get: impl Fn(*mut E, *mut c_char, usize, *mut *mut E) -> c_int,
+) -> Option<T> {
     let mut strings = vec![0u8; 4096];
     loop {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut entry = MaybeUninit::<E>::uninit();
         let mut found = std::ptr::null_mut();
-        let error = get(entry.as_mut_ptr(), &mut strings, &raw mut found);
+        let (place, len) = (strings.as_mut_ptr().cast(), strings.len());
+        let error = get(entry.as_mut_ptr(), place, len, &raw mut found);
         if error == libc::ERANGE && strings.len() < MOST {
             strings.resize(strings.len() * 4, 0);
             continue;
@@ -93,11 +108,8 @@ fn group(
         if error != 0 || found.is_null() {
             return None;
         }
-        // SAFETY: found: the entry is filled.
-        let entry = unsafe { entry.assume_init() };
-        // SAFETY: the name is a C string in `strings`, which is still there.
-        let name = unsafe { CStr::from_ptr(entry.gr_name) };
-        return Some((name.to_owned(), entry.gr_gid));
+        // SAFETY: found: the entry is filled, and its strings lie in `strings`.
+        return Some(T::from(unsafe { entry.assume_init_ref() }));
     }
 }
 
@@ -109,66 +121,18 @@ fn account(query: &Query) -> Found {
         name.map_or(Found::Nobody, |name| Found::Name(name.as_bytes().into()))
     };
     match query {
-        Query::User(user) => number(c_string(user).and_then(|user| {
-            let (_, uid, _) = entry(|entry, strings, found| {
-                // SAFETY: as in `of_name`.
-                unsafe {
-                    libc::getpwnam_r(
-                        user.as_ptr(),
-                        entry,
-                        strings.as_mut_ptr().cast(),
-                        strings.len(),
-                        found,
-                    )
-                }
-            })?;
-            Some(uid)
-        })),
-        Query::Group(wanted) => number(c_string(wanted).and_then(|wanted| {
-            let (_, gid) = group(|entry, strings, found| {
-                // SAFETY: as in `of_name`.
-                unsafe {
-                    libc::getgrnam_r(
-                        wanted.as_ptr(),
-                        entry,
-                        strings.as_mut_ptr().cast(),
-                        strings.len(),
-                        found,
-                    )
-                }
-            })?;
-            Some(gid)
-        })),
-        Query::Uid(uid) => name(
-            entry(|entry, strings, found| {
-                // SAFETY: as in `of_name`.
-                unsafe {
-                    libc::getpwuid_r(
-                        *uid,
-                        entry,
-                        strings.as_mut_ptr().cast(),
-                        strings.len(),
-                        found,
-                    )
-                }
-            })
-            .map(|(name, ..)| name),
+        Query::User(user) => number(
+            c_string(user)
+                .and_then(|name| user_by_name(&name))
+                .map(|user| user.uid),
         ),
-        Query::Gid(gid) => name(
-            group(|entry, strings, found| {
-                // SAFETY: as in `of_name`.
-                unsafe {
-                    libc::getgrgid_r(
-                        *gid,
-                        entry,
-                        strings.as_mut_ptr().cast(),
-                        strings.len(),
-                        found,
-                    )
-                }
-            })
-            .map(|(name, _)| name),
+        Query::Group(group) => number(
+            c_string(group)
+                .and_then(|name| group_by_name(&name))
+                .map(|group| group.gid),
         ),
+        Query::Uid(uid) => name(user_by_number(*uid).map(|user| user.name)),
+        Query::Gid(gid) => name(group_by_number(*gid).map(|group| group.name)),
     }
 }
 
