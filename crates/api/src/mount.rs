@@ -17,7 +17,7 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// The address.
+    /// Where NFS is served; SMB is served at the same address.
     pub fn ip(&self) -> IpAddr {
         self.nfs.ip()
     }

@@ -28,7 +28,7 @@ use crate::register::{Register, Side, Swap};
 /// Times of a pair, the same on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// Between beats.
+    /// From one beat to the next; well below `lease`, which beats renew.
     pub beat: Duration,
     /// How long a primary may answer reads after the sending of a beat that was answered.
     pub lease: Duration,

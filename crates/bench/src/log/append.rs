@@ -184,7 +184,7 @@ impl Appender {
     /// write takes all that wait, up to a batch, and whose append became durable asks for the next one at once.
     ///
     /// # Errors
-    /// A write failed.
+    /// The first write that failed, or one that the device took in part.
     pub fn run(
         &mut self,
         bytes: u64,

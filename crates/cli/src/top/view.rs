@@ -97,13 +97,13 @@ pub struct View {
 pub struct Nfs4 {
     /// Clients, those that are silent included.
     pub clients: f64,
-    /// Their sessions.
+    /// Sessions of NFSv4 clients.
     pub sessions: f64,
     /// The slots of all sessions.
     pub slots: f64,
-    /// Their opens.
+    /// Files held open over NFSv4, once a stateid.
     pub opens: f64,
-    /// Their delegations.
+    /// Delegations out.
     pub delegations: f64,
     /// Delegations recalled a second.
     pub recalls: f64,
