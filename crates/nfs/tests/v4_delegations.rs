@@ -609,7 +609,7 @@ fn a_delegation_is_enough_for_a_client_that_says_so() {
     r.ok(24);
     let mut r = r.attrs();
     let maps: Vec<u32> = (0..5).map(|_| (r.u(), r.u()).1).collect();
-    assert_eq!(maps, [0xe, 0xf, 0x20_0038, 0x37, 0xf]);
+    assert_eq!(maps, [0xe, 0xf, 0x30_0038, 0x37, 0xf]);
     let (file, open, given) = delegated(&a, b"f", 1 | WANT_READ | XOR);
     assert_eq!(open, [0; 16]);
     let id = given.id();

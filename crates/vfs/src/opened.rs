@@ -13,8 +13,8 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetHow,
-    Snapshot, Sought, Stop, Stream,
+    Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetAttr,
+    SetHow, SetTime, Snapshot, Sought, Stop, Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -35,6 +35,34 @@ impl<A: AccessModel> Operand<'_, A> {
                 self.may_read(&attr)?;
             }
             Ok(attr)
+        })
+    }
+
+    /// The holder of a delegation says when the file was last read (`accessed`) and written (`modified`) under it. On behalf
+    /// of the holder, so the caller needs no permission, and no cache is broken: who may have modified the file is the only
+    /// holder. A time of access changes nothing else, and is not kept where nothing can be changed, as everywhere.
+    pub fn set_held_times(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        accessed: Option<Time>,
+        modified: Option<Time>,
+    ) -> Outcome<Option<Lsn>> {
+        self.run(cx, |cx| {
+            let (volume, ino) = (self.volume(), self.file.ino);
+            let Some(modified) = modified else {
+                if let Some(at) = accessed.filter(|_| !self.read_only()) {
+                    volume.note_access(cx, ino, at)?;
+                }
+                return Ok(None);
+            };
+            self.writable()?;
+            let set = SetAttr {
+                atime: accessed.map_or(SetTime::Keep, SetTime::Client),
+                mtime: SetTime::Client(modified),
+                ..SetAttr::default()
+            };
+            Ok(volume.setattr(cx, ino, &set, None)?.lsn)
         })
     }
 

@@ -108,7 +108,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Whether changes are refused to every caller.
-    fn read_only(&self) -> bool {
+    pub(crate) fn read_only(&self) -> bool {
         !self.writes
             || self.export.read_only
             || self.file.namespace != Namespace::Live

@@ -409,6 +409,8 @@ pub enum Args<'a> {
     SecInfoNoName(u32),
     Sequence(Sequence),
     TestStateId(StateIds<'a>),
+    /// `wda_want`, and on what ground: [`Claim::Fh`], [`Claim::Previous`] or [`Claim::DelegPrevFh`].
+    WantDelegation(u32, Claim<'a>),
     DestroyClientId(u64),
     ReclaimComplete(bool),
     Allocate(Bytes),
@@ -570,6 +572,16 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             cache: r.bool()?,
         }),
         55 => Args::TestStateId(StateIds::decode(r)?),
+        56 => {
+            let want = r.u32()?;
+            let claim = match r.u32()? {
+                1 => Claim::Previous(r.u32()?),
+                4 => Claim::Fh,
+                6 => Claim::DelegPrevFh,
+                _ => return Err(XdrError::BadValue),
+            };
+            Args::WantDelegation(want, claim)
+        }
         57 => Args::DestroyClientId(r.u64()?),
         58 => Args::ReclaimComplete(r.bool()?),
         59 => Args::Allocate(bytes(r)?),

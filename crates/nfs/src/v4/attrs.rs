@@ -8,8 +8,8 @@ use super::status::Status;
 use super::types::{self, Bitmap};
 use crate::idmap::Names;
 use crate::xdr::{Put, Reader, padding};
-use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
+use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags, mask};
 use weir_vfs::grace::LEASE;
 use weir_vfs::volume::{Attr, FileKind, SetAttr, SetTime, StatFs};
@@ -72,6 +72,10 @@ const CLONE_BLKSIZE: u32 = 77;
 const CHANGE_ATTR_TYPE: u32 = 79;
 const MODE_UMASK: u32 = 81;
 const XATTR_SUPPORT: u32 = 82;
+/// When the holder of a delegation has last read, and written, the file (RFC 9754 §5).
+pub const TIME_DELEG_ACCESS: u32 = 84;
+/// See [`TIME_DELEG_ACCESS`].
+pub const TIME_DELEG_MODIFY: u32 = 85;
 const OPEN_ARGUMENTS: u32 = 86;
 
 /// Those of minor version 1.
@@ -133,6 +137,8 @@ const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
     CHANGE_ATTR_TYPE,
     MODE_UMASK,
     XATTR_SUPPORT,
+    TIME_DELEG_ACCESS,
+    TIME_DELEG_MODIFY,
     OPEN_ARGUMENTS,
 ]));
 /// What Linux asks of every object first, one after the other.
@@ -151,11 +157,11 @@ const SECOND: Bitmap = Bitmap::of(&[
     MOUNTED_ON_FILEID,
 ]);
 /// What OPEN takes (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`, the wishes that are respected (ANY_DELEG, NO_DELEG,
-/// CANCEL, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
+/// CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
 const OPEN_TAKES: [Bitmap; 5] = [
     Bitmap::of(&[1, 2, 3]),
     Bitmap::of(&[0, 1, 2, 3]),
-    Bitmap::of(&[3, 4, 5, 21]),
+    Bitmap::of(&[3, 4, 5, 20, 21]),
     Bitmap::of(&[0, 1, 2, 4, 5]),
     Bitmap::of(&[0, 1, 2, 3]),
 ];
@@ -165,7 +171,11 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_MODIFY_SET,
     MODE_SET_MASKED,
     MODE_UMASK,
+    TIME_DELEG_ACCESS,
+    TIME_DELEG_MODIFY,
 ]);
+/// Those that only the holder of a delegation sets.
+const OF_HOLDER: Bitmap = Bitmap::of(&[TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 /// Those that can be set.
 const SETTABLE: Bitmap = Bitmap::of(&[
     SIZE,
@@ -178,6 +188,8 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     TIME_MODIFY_SET,
     MODE_SET_MASKED,
     MODE_UMASK,
+    TIME_DELEG_ACCESS,
+    TIME_DELEG_MODIFY,
 ]);
 /// Those for which the volume has to be asked.
 const OF_VOLUME: Bitmap = Bitmap::of(&[
@@ -190,7 +202,7 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
 ]);
 
 /// Those that change with the content.
-const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_METADATA, TIME_MODIFY]);
+const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_ACCESS, TIME_METADATA, TIME_MODIFY]);
 
 /// All attributes of a minor version.
 pub fn supported(minor: u32) -> Bitmap {
@@ -322,7 +334,7 @@ impl Object<'_> {
                 MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
                 SUPPATTR_EXCLCREAT => {
                     let all = SETTABLE.and(&supported(self.minor));
-                    all.without(ACL).put(out);
+                    all.without(ACL).minus(&OF_HOLDER).put(out);
                 }
                 CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
                 OPEN_ARGUMENTS => OPEN_TAKES.iter().for_each(|map| map.put(out)),
@@ -496,6 +508,8 @@ pub struct New {
     pub masked: Option<(u32, u32)>,
     /// The numbers of the attributes that are set.
     pub mask: Bitmap,
+    /// When the holder of a delegation has last read and written the file.
+    pub held: (Option<Time>, Option<Time>),
     /// Where among the values the access control list begins.
     list: Option<usize>,
 }
@@ -554,6 +568,14 @@ impl New {
             new.set.mode = Some(mode(value)?);
             new.set.umask = umask & 0o777;
         }
+        for (number, time) in [
+            (TIME_DELEG_ACCESS, &mut new.held.0),
+            (TIME_DELEG_MODIFY, &mut new.held.1),
+        ] {
+            if mask.has(number) {
+                *time = Some(valid(types::time(&mut r).map_err(xdr)?)?);
+            }
+        }
         match r.rest().is_empty() {
             true => Ok(new),
             false => Err(Status::BadXdr),
@@ -574,21 +596,27 @@ impl New {
     /// The same of a file that is made, which gets no list.
     ///
     /// # Errors
-    /// As [`New::decode`]; ATTRNOTSUPP for a list.
+    /// As [`New::decode`]; ATTRNOTSUPP for a list, INVAL for the times of a delegation.
     pub fn decode_for_creation(
         minor: u32,
         attrs: &Attrs<'_>,
         names: &Names<'_>,
     ) -> Result<New, Status> {
-        match attrs.mask.has(ACL) {
-            true => Err(Status::AttrNotSupp),
-            false => New::decode(minor, attrs, names),
+        match () {
+            () if attrs.mask.has(ACL) => Err(Status::AttrNotSupp),
+            () if minor > 1 && attrs.mask.any(&OF_HOLDER) => Err(Status::Inval),
+            () => New::decode(minor, attrs, names),
         }
     }
 
-    /// Whether anything but a list is set.
+    /// Whether anything is set but a list and the times of a delegation.
     pub fn sets_more(&self) -> bool {
-        !self.mask.without(ACL).is_empty()
+        !self.mask.without(ACL).minus(&OF_HOLDER).is_empty()
+    }
+
+    /// Whether times are set that only the holder of a delegation sets.
+    pub fn is_of_holder(&self) -> bool {
+        self.mask.any(&OF_HOLDER)
     }
 
     /// Whether the mode that there is has to be known.
@@ -613,7 +641,7 @@ fn mode(mode: u32) -> Result<u32, Status> {
     }
 }
 
-fn valid(t: weir_base::Time) -> Result<weir_base::Time, Status> {
+fn valid(t: Time) -> Result<Time, Status> {
     match t.nanos {
         0..1_000_000_000 => Ok(t),
         _ => Err(Status::Inval),

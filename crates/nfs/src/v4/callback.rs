@@ -16,6 +16,7 @@
 //! **Bounds.** Calls under way are bounded by the slots granted, those that wait by [`MAX_QUEUED`] a session.
 
 use super::args::{Channel, Security};
+use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use super::client::Client;
 use super::copy_ops::put_written;
 use super::offload::Offload;
@@ -23,7 +24,7 @@ use super::serve::Nfs4;
 use super::session::Session;
 use super::state::Delegation;
 use super::status::Status;
-use super::types::Bitmap;
+use super::types::{Bitmap, time};
 use crate::connection::ConnInfo;
 use crate::rpc::{self, AUTH_NONE, AUTH_SYS, CALL, RPC_VERSION};
 use crate::xdr::{Put, Reader};
@@ -142,7 +143,10 @@ impl Callback {
             Callback::GetAttr(delegation) => {
                 out.put_u32(op::GETATTR);
                 out.put_opaque(&handle(delegation.file));
-                Bitmap::of(&[CHANGE, SIZE]).put(out);
+                match delegation.has_times() {
+                    true => WITH_TIMES.put(out),
+                    false => Bitmap::of(&[CHANGE, SIZE]).put(out),
+                }
             }
             Callback::NotifyLock {
                 file,
@@ -185,7 +189,8 @@ impl Callback {
 }
 
 const CHANGE: u32 = 3;
-const SIZE: u32 = 4;
+/// What is asked of a holder that keeps the file's times.
+const WITH_TIMES: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 
 /// A call that waits for its turn.
 #[derive(Clone)]
@@ -400,14 +405,27 @@ fn parse(body: &[u8]) -> Option<Reply<'_>> {
     Some(Reply::Operation(status, r))
 }
 
-/// Change and size of a `fattr4` that begins with them.
-fn attributes(mut r: Reader<'_>) -> Option<(u64, u64)> {
+/// Change and size of a `fattr4` that begins with them, and the holder's times if it has them.
+fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
     let mask = Bitmap::decode(&mut r).ok()?;
     let mut values = Reader::new(r.string().ok()?);
-    if !mask.has(CHANGE) || !mask.has(SIZE) {
+    if !mask.has(CHANGE) || !mask.has(SIZE) || !mask.within(&WITH_TIMES) {
         return None;
     }
-    Some((values.u64().ok()?, values.u64().ok()?))
+    let (change, size) = (values.u64().ok()?, values.u64().ok()?);
+    let mut time = |number| match mask.has(number) {
+        true => {
+            let sent = time(&mut values).ok().filter(|t| t.nanos < 1_000_000_000);
+            sent.map(Some)
+        }
+        false => Some(None),
+    };
+    Some(HolderAttr {
+        size,
+        change,
+        accessed: time(TIME_DELEG_ACCESS)?,
+        modified: time(TIME_DELEG_MODIFY)?,
+    })
 }
 
 impl Nfs4 {
@@ -663,11 +681,21 @@ impl Nfs4 {
                     _ if !last => return true,
                     _ => None,
                 };
-                let (change, size) = held.unwrap_or(delegation.granted);
-                let modified = (change, size) != delegation.granted;
-                let answer = HolderAttr {
+                let (change, size) = delegation.granted;
+                let held = held.unwrap_or(HolderAttr {
                     size,
-                    change: modified.into(),
+                    change,
+                    ..HolderAttr::default()
+                });
+                let changed = (held.change, held.size) != delegation.granted;
+                let times = (held.accessed, held.modified);
+                let times = delegation.vetted(times, self.now());
+                let (accessed, modified) = times.unwrap_or_default();
+                let answer = HolderAttr {
+                    size: held.size,
+                    change: changed.into(),
+                    accessed,
+                    modified,
                 };
                 self.vfs.claims.reply(delegation.file, &client.own, answer);
                 false
@@ -712,6 +740,7 @@ impl Nfs4 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_base::Time;
 
     #[test]
     fn replies_are_taken_apart() {
@@ -732,7 +761,32 @@ mod tests {
         let Some(Reply::Operation(0, r)) = parse(&body) else {
             panic!("a good reply");
         };
-        assert_eq!(attributes(r), Some((5, 9)));
+        let plain = HolderAttr {
+            change: 5,
+            size: 9,
+            ..HolderAttr::default()
+        };
+        assert_eq!(attributes(r), Some(plain));
+        let mut timed = words[..15].to_vec();
+        timed.extend([3, 0x18, 0, 3 << 20, 40, 0, 5, 0, 9, 0, 7, 1, 0, 8, 2]);
+        let body = accepted(&timed);
+        let Some(Reply::Operation(0, r)) = parse(&body) else {
+            panic!("a good reply");
+        };
+        let time = |secs, nanos| Some(Time { secs, nanos });
+        let with_times = HolderAttr {
+            accessed: time(7, 1),
+            modified: time(8, 2),
+            ..plain
+        };
+        assert_eq!(attributes(r), Some(with_times));
+        // No time has so many nanoseconds.
+        *timed.last_mut().unwrap() = 1_000_000_000;
+        let body = accepted(&timed);
+        let Some(Reply::Operation(0, r)) = parse(&body) else {
+            panic!("its head is good");
+        };
+        assert_eq!(attributes(r), None);
         let short = accepted(&words[..words.len() - 2]);
         let Some(Reply::Operation(0, r)) = parse(&short) else {
             panic!("its head is good");

@@ -19,7 +19,7 @@ use crate::rpc::{self, Credential};
 use crate::xdr::{Put, Reader};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_base::{Lsn, VolumeId};
+use weir_base::{Lsn, Time, VolumeId};
 use weir_vfs::access::{R, W, X, permits};
 use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::stats::Done;
@@ -273,6 +273,11 @@ impl Cursor {
             counted: None,
             more: Vec::new(),
         }
+    }
+
+    /// The time of day at which the request arrived.
+    pub(super) fn time(&self) -> Time {
+        self.now.time
     }
 
     /// When the request arrived, on the monotonic clock, if the caller knows.
@@ -676,6 +681,7 @@ impl<'a> Run<'a> {
             Args::DestroyClientId(client) => self.destroy_client(*client),
             Args::FreeStateId(state) => self.free_stateid(state),
             Args::TestStateId(states) => self.test_stateids(states),
+            Args::WantDelegation(want, claim) => self.want_delegation(*want, claim),
             Args::ReclaimComplete(one_fs) => self.reclaim_complete(*one_fs),
             Args::Allocate(bytes) => self.allocate(bytes),
             Args::Deallocate(bytes) => self.deallocate(bytes),
@@ -853,6 +859,6 @@ impl<'a> Run<'a> {
 fn changes(operation: u32) -> bool {
     matches!(
         operation,
-        4 | 6 | 11 | 12 | 14 | 18 | 21 | 28 | 29 | 34 | 38 | 59..=62 | 71 | 73 | 75
+        4 | 6 | 11 | 12 | 14 | 18 | 21 | 28 | 29 | 34 | 38 | 56 | 59..=62 | 71 | 73 | 75
     )
 }

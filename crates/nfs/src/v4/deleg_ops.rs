@@ -1,4 +1,4 @@
-//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, DELEGRETURN, what becomes of them otherwise.
+//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, WANT_DELEGATION, DELEGRETURN, what becomes of them otherwise.
 //!
 //! A delegation is given if the client can be called, nobody else has the file open in a way that excludes it (the table of
 //! claims decides that), and it was not recalled lately: a file that several clients use in turn is better off without.
@@ -6,11 +6,15 @@
 //!
 //! The reply's size limit for a write delegation is 0: clients write what they have when they close the file, so that an
 //! error of space or quota reaches the program, and that clients of NFSv3 see what was closed.
+//!
+//! With a delegation for which the client asked to keep the file's times (RFC 9754 §5), they are as it says: it is asked for
+//! them (CB_GETATTR), and sets them before it returns the delegation.
 
 use super::args::{Claim, Open as OpenArgs};
 use super::callback::{Callback, flag};
 use super::client::Client;
-use super::compound::{Made, Operand, Outcome, Run};
+use super::compound::{Access, Fh, Made, Operand, Outcome, Run};
+use super::open_ops::WISHES;
 use super::serve::Nfs4;
 use super::state::{DELEGATION_BYTES, Delegation, State, WRITE};
 use super::status::Status;
@@ -19,27 +23,37 @@ use crate::xdr::Put;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_vfs::claims::{Caching, Kind, Owner};
-use weir_vfs::{FileId, Namespace};
+use weir_vfs::volume::FileKind;
+use weir_vfs::{Changes, FileId, Namespace, Unfinished};
 
 /// Bits of `share_access` that say which delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
 pub(super) const WANTED: u32 = 0xff00;
-/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_NO_DELEG, WANT_CANCEL (§18.16.1).
+/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_WRITE_DELEG, WANT_ANY_DELEG, WANT_NO_DELEG, WANT_CANCEL (§18.16.1).
 const WANT_READ: u32 = 0x0100;
+const WANT_WRITE: u32 = 0x0200;
+const WANT_ANY: u32 = 0x0300;
 const WANT_NONE: u32 = 0x0400;
 const WANT_CANCEL: u32 = 0x0500;
+/// OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS (RFC 9754 §5).
+const WANT_TIMES: u32 = 0x0010_0000;
 /// OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION (RFC 9754 §4).
 const WANT_XOR: u32 = 0x0020_0000;
-/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT.
+/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT, _READ_ATTRS_DELEG, _WRITE_ATTRS_DELEG.
 const NONE: u32 = 0;
 const READ_DELEGATION: u32 = 1;
 const WRITE_DELEGATION: u32 = 2;
 const NONE_EXT: u32 = 3;
-/// Values of `why_no_delegation4`: WND4_NOT_WANTED, _CONTENTION, _RESOURCE, _NOT_SUPP_UPGRADE, _CANCELLED.
+const READ_WITH_TIMES: u32 = 4;
+const WRITE_WITH_TIMES: u32 = 5;
+/// Values of `why_no_delegation4`: WND4_NOT_WANTED, _CONTENTION, _RESOURCE, _NOT_SUPP_FTYPE, _NOT_SUPP_UPGRADE,
+/// _CANCELLED, _IS_DIR.
 const NOT_WANTED: u32 = 0;
 const CONTENTION: u32 = 1;
 const RESOURCE: u32 = 2;
+const NOT_SUPP_FTYPE: u32 = 3;
 const NOT_SUPP_UPGRADE: u32 = 5;
 const CANCELLED: u32 = 7;
+const IS_DIR: u32 = 8;
 /// `limit_by4` NFS_LIMIT_SIZE.
 const LIMIT_SIZE: u32 = 1;
 
@@ -75,11 +89,53 @@ impl Recalled {
     }
 }
 
+/// Which delegation a client is to get.
+#[derive(Clone, Copy)]
+struct Wish {
+    write: bool,
+    /// It keeps the file's times.
+    times: bool,
+    /// It had it before a restart.
+    reclaims: bool,
+    /// One for reading will do as well.
+    or_less: bool,
+}
+
+impl Wish {
+    /// A delegation of before a restart, by its `open_delegation_type4`; `None` if there was none.
+    fn before(kind: u32) -> Option<Wish> {
+        let (write, times) = match kind {
+            READ_DELEGATION => (false, false),
+            WRITE_DELEGATION => (true, false),
+            READ_WITH_TIMES => (false, true),
+            WRITE_WITH_TIMES => (true, true),
+            _ => return None,
+        };
+        Some(Wish {
+            write,
+            times,
+            reclaims: true,
+            or_less: false,
+        })
+    }
+
+    /// A new one, of a client that says so of times; attributes for them there are from minor version 2 on.
+    fn new(write: bool, share_access: u32, minor: u32) -> Wish {
+        Wish {
+            write,
+            times: share_access & WANT_TIMES != 0 && minor > 1,
+            reclaims: false,
+            or_less: false,
+        }
+    }
+}
+
 /// What an OPEN is given.
 pub(super) enum Given {
     Delegation {
         id: StateId,
         write: bool,
+        times: bool,
     },
     /// None, for this reason.
     Not(u32),
@@ -92,7 +148,7 @@ impl Given {
     /// The delegation that is all that the client needs, which then has no open (RFC 9754 §4).
     pub(super) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
         match *self {
-            Given::Delegation { id, write } => {
+            Given::Delegation { id, write, .. } => {
                 let enough = write || a.access & WRITE == 0;
                 (a.access & WANT_XOR != 0 && a.deny == 0 && enough).then_some(id)
             }
@@ -103,10 +159,12 @@ impl Given {
     /// Appends an `open_delegation4`. A client that has no wish gets no reason.
     pub(super) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
         match self {
-            Given::Delegation { id, write } => {
-                out.put_u32(match write {
-                    true => WRITE_DELEGATION,
-                    false => READ_DELEGATION,
+            Given::Delegation { id, write, times } => {
+                out.put_u32(match (write, times) {
+                    (false, false) => READ_DELEGATION,
+                    (true, false) => WRITE_DELEGATION,
+                    (false, true) => READ_WITH_TIMES,
+                    (true, true) => WRITE_WITH_TIMES,
                 });
                 id.put(out);
                 // It is not being recalled.
@@ -148,45 +206,57 @@ impl Run<'_> {
         found: &Made,
         a: &OpenArgs<'_>,
     ) -> Given {
-        let file = found.file;
-        let reclaims = match a.claim {
-            Claim::Previous(kind) => Some(kind),
-            _ => None,
+        let new = |write| Wish::new(write, a.access, self.c.minor);
+        let wish = match (a.claim, a.access & WANTED) {
+            (Claim::Previous(kind), _) => match Wish::before(kind) {
+                Some(wish) => wish,
+                None => return Given::Not(NOT_WANTED),
+            },
+            (_, WANT_NONE) => return Given::Not(NOT_WANTED),
+            (_, WANT_CANCEL) => return Given::Not(CANCELLED),
+            (Claim::DelegateCur(..) | Claim::DelegCurFh(_), _) => return Given::Not(NOT_WANTED),
+            (_, 0) if found.made => return Given::Not(NOT_WANTED),
+            (_, WANT_READ) => new(false),
+            (_, _) => new(a.access & WRITE != 0),
         };
-        let wants_write = match (reclaims, a.access & WANTED) {
-            (Some(WRITE_DELEGATION), _) => true,
-            (Some(READ_DELEGATION), _) => false,
-            (Some(_), _) | (None, WANT_NONE) => return Given::Not(NOT_WANTED),
-            (None, WANT_CANCEL) => return Given::Not(CANCELLED),
-            (None, 0) if found.made => return Given::Not(NOT_WANTED),
-            (None, WANT_READ) => false,
-            (None, _) => a.access & WRITE != 0,
+        // Its holder opens it for reading too, without asking.
+        let may_read = found.made || wish.reclaims || {
+            let cx = &mut self.c.cx;
+            operand.may_open(cx, true, false).is_ok()
         };
-        if matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_)) {
-            return Given::Not(NOT_WANTED);
+        match may_read {
+            true => self.give(client, operand, found.file, wish),
+            false => Given::Not(RESOURCE),
         }
-        if file.namespace != Namespace::Live || (reclaims.is_none() && !self.is_callable()) {
+    }
+
+    /// The delegation that the client wishes for, whose caller may open the file so.
+    fn give(
+        &mut self,
+        client: &Client,
+        operand: &Operand<'_, '_>,
+        file: FileId,
+        wish: Wish,
+    ) -> Given {
+        if file.namespace != Namespace::Live || (!wish.reclaims && !self.is_callable()) {
             return Given::Not(RESOURCE);
         }
         let now = self.s.monotonic().as_secs();
-        if reclaims.is_none() && self.s.recalled.lately(file, now) {
+        if !wish.reclaims && self.s.recalled.lately(file, now) {
             return Given::Not(CONTENTION);
         }
-        // Its holder opens it for reading too, without asking.
         let cx = &mut self.c.cx;
-        let may_read =
-            found.made || reclaims.is_some() || operand.may_open(cx, true, false).is_ok();
-        let (Ok(attr), Ok(pin), true) = (operand.getattr(cx), operand.pin(cx), may_read) else {
+        let (Ok(attr), Ok(pin)) = (operand.getattr(cx), operand.pin(cx)) else {
             return Given::Not(RESOURCE);
         };
-        let wanted = match wants_write {
+        let wanted = match wish.write {
             true => Caching::ALL,
             false => Caching::READ_HANDLE,
         };
         // A break is dealt with after the states are free, so it finds the delegation.
         let mut states = client.states.write();
         if let Some(had) = states.delegation_of(file) {
-            return Given::Not(match wants_write && !had.write {
+            return Given::Not(match wish.write && !had.write {
                 true => NOT_SUPP_UPGRADE,
                 false => NOT_WANTED,
             });
@@ -196,14 +266,71 @@ impl Run<'_> {
         }
         let claims = &self.s.vfs.claims;
         let given = claims.grant(file, &client.own, Kind::Delegation, wanted);
-        if given.is_none() {
+        let write = given.has(Caching::WRITE);
+        if given.is_none() || (wish.write && !write && !wish.or_less) {
+            let none = claims.acknowledge(file, &client.own, Caching::NONE);
+            assert!(none, "a holder that keeps nothing keeps too much");
+            drop(states);
             release(client);
             return Given::Not(CONTENTION);
         }
-        let write = given.has(Caching::WRITE);
-        let granted = (attr.change, attr.size);
-        let id = states.add_delegation(file, client.own.clone(), write, granted, pin);
-        Given::Delegation { id, write }
+        let (own, times) = (client.own.clone(), wish.times);
+        let id = states.add_delegation(file, own, write, &attr, times, pin);
+        Given::Delegation { id, write, times }
+    }
+
+    /// WANT_DELEGATION (§18.49). What cannot be given now is not offered later either.
+    pub(super) fn want_delegation(&mut self, want: u32, claim: &Claim<'_>) -> Outcome {
+        let Fh::File(file) = self.here()? else {
+            return Ok(self.put_wanted(&Given::Not(IS_DIR)));
+        };
+        // Which access is shared does not count (§18.49.3).
+        if want & !(3 | WISHES) != 0 {
+            return Err(Status::Inval.into());
+        }
+        let wish = match (claim, want & WANTED) {
+            (Claim::Previous(kind), _) => Some(Wish::before(*kind).ok_or(Status::Inval)?),
+            (Claim::Fh, WANT_CANCEL) => return Ok(self.put_wanted(&Given::Not(CANCELLED))),
+            (Claim::Fh, WANT_READ) => Some(Wish::new(false, want, self.c.minor)),
+            (Claim::Fh, WANT_WRITE) => Some(Wish::new(true, want, self.c.minor)),
+            (Claim::Fh, WANT_ANY) => None,
+            (Claim::Fh, _) => return Err(Status::Inval.into()),
+            _ => return Err(Status::NotSupp.into()),
+        };
+        let client = self.client();
+        let reclaims = wish.is_some_and(|wish| wish.reclaims);
+        self.may_claim(&client, reclaims)?;
+        let (operand, _) = self.enter(file, Access::Client(&client.own), Changes)?;
+        match operand.getattr(&mut self.c.cx)?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Ok(self.put_wanted(&Given::Not(IS_DIR))),
+            _ => return Ok(self.put_wanted(&Given::Not(NOT_SUPP_FTYPE))),
+        }
+        let wish = match wish {
+            Some(wish) => wish,
+            // The most that the caller may.
+            None => match operand.may_open(&mut self.c.cx, true, true) {
+                Ok(_) => Wish {
+                    or_less: true,
+                    ..Wish::new(true, want, self.c.minor)
+                },
+                Err(Unfinished::Failed(_)) => Wish::new(false, want, self.c.minor),
+                Err(why) => return Err(why.into()),
+            },
+        };
+        if !reclaims {
+            operand.may_open(&mut self.c.cx, true, wish.write)?;
+        }
+        let given = self.give(&client, &operand, file, wish);
+        Ok(self.put_wanted(&given))
+    }
+
+    fn put_wanted(&mut self, given: &Given) -> Status {
+        given.put(WANTED, &mut self.c.out);
+        if let Given::Delegation { id, .. } = given {
+            self.c.state = *id;
+        }
+        Status::Ok
     }
 
     /// DELEGRETURN (§18.6).

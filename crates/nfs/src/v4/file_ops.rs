@@ -12,6 +12,7 @@ use crate::idmap::Names;
 use crate::reply::Payload;
 use crate::xdr::Put;
 use std::sync::Arc;
+use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_vfs::acl::Acl;
 use weir_vfs::claims::Actor;
@@ -39,6 +40,9 @@ mod bits {
 /// Bytes of the results of a READ or READ_PLUS besides data.
 const READ_RESULT: usize = 64;
 
+/// Times of the last access and the last modification.
+type Times = (Option<Time>, Option<Time>);
+
 /// The state under which a file is read or written.
 pub(super) enum Stated {
     /// Under a special stateid.
@@ -62,6 +66,15 @@ impl Stated {
                 }
             }
         }
+    }
+
+    /// What counts of the times that a delegation's holder sends (RFC 9754 §5); BAD_STATEID under anything else.
+    fn vetted(&self, sent: (Option<Time>, Option<Time>), now: Time) -> Result<Times, Status> {
+        let vetted = match self {
+            Stated::State(State::Delegation(delegation)) => delegation.vetted(sent, now),
+            _ => None,
+        };
+        vetted.ok_or(Status::BadStateId)
     }
 
     /// OPENMODE for a state that nothing may be written under.
@@ -159,21 +172,26 @@ impl<'a> Run<'a> {
     }
 
     /// The attributes of a file that another client may have written under a delegation: that client is asked, and what it has
-    /// changed counts from now on (§10.4.3).
+    /// changed counts from now on (§10.4.3). If it keeps the file's times, they are as it says (RFC 9754 §5).
     #[cold]
     fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Fail> {
         let client = self.client();
         let actor = Actor::Client { owner: &client.own };
-        let held = match operand.getattr_held(&mut self.c.cx, actor)? {
-            (_, Some(held)) if held.change > 0 => held,
-            _ => return Ok(attr),
+        let (_, Some(held)) = operand.getattr_held(&mut self.c.cx, actor)? else {
+            return Ok(attr);
         };
-        let done = operand.note_held_change(&mut self.c.cx)?;
-        self.c.depends_on(done.lsn);
-        Ok(Attr {
-            size: held.size,
-            ..done.value.after
-        })
+        let mut attr = attr;
+        if held.change > 0 {
+            let done = operand.note_held_change(&mut self.c.cx)?;
+            self.c.depends_on(done.lsn);
+            attr = Attr {
+                size: held.size,
+                ..done.value.after
+            };
+        }
+        attr.atime = held.accessed.unwrap_or(attr.atime);
+        attr.mtime = held.modified.unwrap_or(attr.mtime);
+        Ok(attr)
     }
 
     /// Does something with the current object's attributes.
@@ -482,31 +500,56 @@ impl<'a> Run<'a> {
         let Fh::File(file) = here else {
             return Err(Status::RoFs.into());
         };
-        // A stateid counts only for the size (§18.30.3).
-        let stated = match new.set.size {
-            Some(_) => self.stated(id, file)?,
-            None => Stated::Special(self.client()),
+        // A stateid counts only for the size (§18.30.3) and for the times of a delegation.
+        let stated = match new.set.size.is_some() || new.is_of_holder() {
+            true => self.stated(id, file)?,
+            false => Stated::Special(self.client()),
         };
-        if new.set.size.is_some() {
+        if new.set.size.is_some() || new.held.1.is_some() {
             stated.may_write()?;
         }
+        let times = match new.is_of_holder() {
+            true => Some(stated.vetted(new.held, self.c.time())?),
+            false => None,
+        };
         let names = Names::of(self.s.idmap.get());
         let list = new.list(a, &names);
         if let Some(acl) = list.map_err(|status| lacking(&names, status))? {
-            if new.sets_more() {
-                // Carried out is what the second of two changes has carried out.
+            if new.sets_more() || times.is_some() {
+                // Carried out is what the last of several changes has carried out.
                 self.c.cx.set_call(None);
             }
             let (operand, charged) = self.enter(file, stated.access(), Changes)?;
             let done = operand.set_acl(&mut self.c.cx, charged, &acl)?;
             self.c.wait_for(done.lsn);
-            if !new.sets_more() {
+            if !new.sets_more() && times.is_none() {
                 new.mask.put(&mut self.c.out);
                 return Ok(Status::Ok);
             }
             self.renew_context();
             self.leave_key();
         }
+        if let Some((accessed, modified)) = times {
+            if new.sets_more() {
+                self.c.cx.set_call(None);
+                self.set_more(file, &new, &stated)?;
+                self.renew_context();
+                self.leave_key();
+            }
+            // After what moves the times to now.
+            let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+            let cx = &mut self.c.cx;
+            let lsn = operand.set_held_times(cx, charged, accessed, modified)?;
+            self.c.wait_for(lsn);
+        } else {
+            self.set_more(file, &new, &stated)?;
+        }
+        new.mask.put(&mut self.c.out);
+        Ok(Status::Ok)
+    }
+
+    /// Sets what is neither a list nor the times of a delegation.
+    fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Fail> {
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let mode = match new.needs_mode() {
             true => operand.getattr(&mut self.c.cx)?.mode,
@@ -517,8 +560,7 @@ impl<'a> Run<'a> {
         match operand.setattr(&mut self.c.cx, charged, &set, None) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
-                new.mask.put(&mut self.c.out);
-                Ok(Status::Ok)
+                Ok(())
             }
             Err(why) if set.size.is_some() => Err(self.io_failed(why, &operand, None)),
             Err(why) => Err(why.into()),

@@ -24,7 +24,7 @@ use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
 
 /// Bits of `share_access` that are wishes for delegations.
-const WISHES: u32 = 0x003f_ff00;
+pub(super) const WISHES: u32 = 0x003f_ff00;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
 pub(super) const RESULT: u32 = 0x04 | 0x08;
 /// OPEN4_RESULT_NO_OPEN_STATEID (RFC 9754 §4), OPEN4_RESULT_MAY_NOTIFY_LOCK.

@@ -20,9 +20,10 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use weir_base::Time;
 use weir_vfs::FileId;
 use weir_vfs::claims::{Modes, Owner, Who};
-use weir_vfs::volume::Pin;
+use weir_vfs::volume::{Attr, Pin};
 
 /// Under which a client holds its delegations: opens and I/O of its own do not break them.
 pub static DELEGATIONS: Who = Who::key(0);
@@ -124,6 +125,8 @@ pub struct Delegation {
     pub write: bool,
     /// Change and size at the time of the grant, as the client was sent them.
     pub granted: (u64, u64),
+    /// Times of access and of modification at the grant, if the client keeps them from then on (RFC 9754 §5).
+    times: Option<(Time, Time)>,
     /// The stateid.
     pub id: StateId,
     number: u32,
@@ -135,6 +138,23 @@ pub struct Delegation {
 }
 
 impl Delegation {
+    /// Whether its holder keeps the file's times.
+    pub fn has_times(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// What counts of the times that its holder sends at `now`: none from before the grant, and none in the future, which
+    /// are now (RFC 9754 §5). `None` if the holder does not keep the times.
+    pub fn vetted(
+        &self,
+        (accessed, modified): (Option<Time>, Option<Time>),
+        now: Time,
+    ) -> Option<(Option<Time>, Option<Time>)> {
+        let (atime, mtime) = self.times?;
+        let vet = |sent: Option<Time>, granted| sent.filter(|t| *t > granted).map(|t| t.min(now));
+        Some((vet(accessed, atime), vet(modified, mtime)))
+    }
+
     /// Whether it was returned or revoked.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
@@ -466,7 +486,8 @@ impl States {
         file: FileId,
         own: Owner,
         write: bool,
-        granted: (u64, u64),
+        granted: &Attr,
+        times: bool,
         pin: Option<Pin>,
     ) -> StateId {
         let (start, client) = (self.start, self.client);
@@ -475,7 +496,8 @@ impl States {
                 file,
                 own,
                 write,
-                granted,
+                granted: (granted.change, granted.size),
+                times: times.then_some((granted.atime, granted.mtime)),
                 id: stateid(start, client, number, 1),
                 number,
                 seqid: AtomicU32::new(1),

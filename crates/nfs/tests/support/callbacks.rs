@@ -110,6 +110,9 @@ pub enum Given {
     None,
     Read(Vec<u8>),
     Write(Vec<u8>),
+    /// The same, with the file's times.
+    ReadTimes(Vec<u8>),
+    WriteTimes(Vec<u8>),
     /// `why_no_delegation4`.
     Not(u32),
 }
@@ -117,7 +120,7 @@ pub enum Given {
 impl Given {
     pub fn id(self) -> Vec<u8> {
         match self {
-            Given::Read(id) | Given::Write(id) => id,
+            Given::Read(id) | Given::Write(id) | Given::ReadTimes(id) | Given::WriteTimes(id) => id,
             other => panic!("{other:?}"),
         }
     }
@@ -131,18 +134,25 @@ pub fn opened(results: &mut Results) -> (Vec<u8>, Given) {
     let _flags = r.u();
     let words = r.u() as usize;
     r.raw(4 * words);
-    let given = match r.u() {
+    (state, given(r))
+}
+
+/// A delegation, of an OPEN or a WANT_DELEGATION.
+pub fn given(r: &mut R) -> Given {
+    match r.u() {
         0 => Given::None,
-        kind @ (1 | 2) => {
+        kind @ (1 | 2 | 4 | 5) => {
             let id = r.raw(16);
             assert_eq!(r.u(), 0, "recalled");
-            if kind == 2 {
+            if matches!(kind, 2 | 5) {
                 assert_eq!((r.u(), r.h()), (1, 0), "the limit");
             }
             assert_eq!((r.u(), r.u(), r.u(), r.o()), (0, 0, 0, Vec::new()));
             match kind {
                 1 => Given::Read(id),
-                _ => Given::Write(id),
+                2 => Given::Write(id),
+                4 => Given::ReadTimes(id),
+                _ => Given::WriteTimes(id),
             }
         }
         3 => {
@@ -153,8 +163,7 @@ pub fn opened(results: &mut Results) -> (Vec<u8>, Given) {
             Given::Not(why)
         }
         kind => panic!("delegation {kind}"),
-    };
-    (state, given)
+    }
 }
 
 /// DELEGRETURN.

@@ -400,7 +400,11 @@ mod tests {
         let sink = Notices::attached(&t);
         let (a, b) = (smb(1, 1), smb(2, 1));
         let f = file(1);
-        let answer = HolderAttr { size: 7, change: 9 };
+        let answer = HolderAttr {
+            size: 7,
+            change: 9,
+            ..HolderAttr::default()
+        };
         let ask = |who: &Owner| {
             let actor = Actor::Mandatory {
                 owner: who,

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::{Arc, OnceLock};
-use weir_base::Ino;
+use weir_base::{Ino, Time};
 
 /// Which service a client belongs to, and so where its notices go (see [`super::Claims::attach`]). The table attaches no
 /// other meaning to the number.
@@ -462,12 +462,16 @@ impl PartialEq for Ticket {
 impl Eq for Ticket {}
 
 /// What a holder of a write cache says of its file (CB_GETATTR, RFC 8881 §20.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HolderAttr {
     /// Size in bytes with what it has not sent yet.
     pub size: u64,
     /// The change counter, as the protocol counts changes at the holder.
     pub change: u64,
+    /// When the file was last read at the holder, if it keeps that time.
+    pub accessed: Option<Time>,
+    /// When it was last written there, likewise.
+    pub modified: Option<Time>,
 }
 
 /// A question to a holder that is under way, or answered.

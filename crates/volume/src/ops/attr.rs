@@ -150,6 +150,20 @@ impl Volume {
         })
     }
 
+    /// Takes note of when the content was last read where this volume did not see it. Kept in memory alone, as the
+    /// access times of reads are.
+    ///
+    /// # Errors
+    /// `Stale`, `ReadOnly`, `Io`.
+    pub fn note_access(&self, cx: &mut EngineContext, ino: Ino, at: Time) -> Result<Attr, Stop> {
+        self.writable()?;
+        let inode = self.inode(cx, ino)?;
+        let mut st = inode.state.write();
+        alive(&st)?;
+        st.rec.atime = at;
+        Ok(self.attr_of(ino, &st))
+    }
+
     /// The last block of a file cut to `size`, zeroed behind it, if that is
     /// needed: bytes behind the end must read as zeros should the file grow.
     pub(crate) fn cut_tail(

@@ -519,6 +519,7 @@ fn run(seed: u64) {
                     let answer = HolderAttr {
                         size: rng.below(100),
                         change: step,
+                        ..HolderAttr::default()
                     };
                     let asked = model.reply(g.file, &g.owner);
                     assert_eq!(t.reply(file(g.file), &g.owner, answer), asked, "{at}");
