@@ -36,7 +36,7 @@ pub const AUTH_KRB5P: u32 = 390_005;
 const AUTH_SYS_COMPLETED: u32 = 390_002;
 const ESTABLISHED: RangeInclusive<u32> = AUTH_SYS_COMPLETED..=AUTH_KRB5P;
 /// Longest body of a credential that was established: the user's groups are in it.
-const MAX_ESTABLISHED: usize = 20 + 4 * MAX_ESTABLISHED_GIDS as usize;
+const MAX_ESTABLISHED: usize = 28 + 4 * MAX_ESTABLISHED_GIDS as usize;
 /// Most groups of a user that count; beyond are none that a name service returned.
 const MAX_ESTABLISHED_GIDS: u32 = 4096;
 /// Most supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
@@ -94,8 +94,9 @@ pub enum Credential {
     None,
     /// AUTH_SYS: what the client's kernel says the caller is.
     Sys(Identity),
-    /// What a security mechanism has established, in this way.
-    Established(Flavour, Identity),
+    /// What a security mechanism has established, in this way; and a hash of the name that the mechanism knows it by, 0 if
+    /// it has none.
+    Established(Flavour, Identity, u64),
 }
 
 impl Credential {
@@ -103,7 +104,7 @@ impl Credential {
     pub fn identity(&self) -> Option<&Identity> {
         match self {
             Credential::None => None,
-            Credential::Sys(identity) | Credential::Established(_, identity) => Some(identity),
+            Credential::Sys(identity) | Credential::Established(_, identity, _) => Some(identity),
         }
     }
 
@@ -112,7 +113,15 @@ impl Credential {
         match self {
             Credential::None => Flavour::None,
             Credential::Sys(_) => Flavour::Sys,
-            Credential::Established(flavour, _) => *flavour,
+            Credential::Established(flavour, ..) => *flavour,
+        }
+    }
+
+    /// A hash of the name that the caller's mechanism knows it by; 0 if there is none.
+    pub fn name(&self) -> u64 {
+        match self {
+            Credential::None | Credential::Sys(_) => 0,
+            Credential::Established(.., name) => *name,
         }
     }
 }
@@ -234,7 +243,10 @@ impl Call<'_> {
                     _ => Flavour::Krb5Privacy,
                 };
                 auth_unix(self.cred, MAX_ESTABLISHED_GIDS)
-                    .map(|identity| Credential::Established(flavour, identity))
+                    .map(|(identity, machine)| {
+                        let name = machine.try_into().map_or(0, u64::from_be_bytes);
+                        Credential::Established(flavour, identity, name)
+                    })
                     .ok_or(Refusal::Auth(AuthStat::BadCred))
             }
             _ => Err(Refusal::Auth(AuthStat::BadCred)),
@@ -257,12 +269,17 @@ impl Call<'_> {
 }
 
 fn auth_sys(body: &[u8]) -> Option<Identity> {
-    auth_unix(body, MAX_GIDS)
+    auth_unix(body, MAX_GIDS).map(|(identity, _)| identity)
 }
 
 /// The record of a call with a caller that was established, to be served as one with any other credential. It has the
-/// form of AUTH_SYS's.
-pub fn established(call: &Call<'_>, flavour: Flavour, who: &Identity, args: &[u8]) -> Vec<u8> {
+/// form of AUTH_SYS's, with `name`, a hash of what the mechanism calls the caller, in the machine name's place.
+pub fn established(
+    call: &Call<'_>,
+    flavour: Flavour,
+    (who, name): (&Identity, u64),
+    args: &[u8],
+) -> Vec<u8> {
     let flavour = match flavour {
         Flavour::Sys => AUTH_SYS_COMPLETED,
         Flavour::Krb5 => AUTH_KRB5,
@@ -286,9 +303,13 @@ pub fn established(call: &Call<'_>, flavour: Flavour, who: &Identity, args: &[u8
     ] {
         out.put_u32(v);
     }
-    let words = 5 + groups.len() as u32;
-    // The length, then no stamp and no machine name.
-    for v in [4 * words, 0, 0, who.unix.uid, who.unix.gid, words - 5] {
+    let words = 7 + groups.len() as u32;
+    // The length, then no stamp.
+    for v in [4 * words, 0] {
+        out.put_u32(v);
+    }
+    out.put_opaque(&name.to_be_bytes());
+    for v in [who.unix.uid, who.unix.gid, words - 7] {
         out.put_u32(v);
     }
     groups.iter().for_each(|gid| out.put_u32(*gid));
@@ -298,10 +319,10 @@ pub fn established(call: &Call<'_>, flavour: Flavour, who: &Identity, args: &[u8
     out
 }
 
-fn auth_unix(body: &[u8], most: u32) -> Option<Identity> {
+fn auth_unix(body: &[u8], most: u32) -> Option<(Identity, &[u8])> {
     let mut r = Reader::new(body);
     let _stamp = r.u32().ok()?;
-    let _machine = r.opaque(MAX_MACHINE_NAME).ok()?;
+    let machine = r.opaque(MAX_MACHINE_NAME).ok()?;
     let uid = r.u32().ok()?;
     let gid = r.u32().ok()?;
     let count = r.u32().ok()?;
@@ -309,7 +330,7 @@ fn auth_unix(body: &[u8], most: u32) -> Option<Identity> {
         return None;
     }
     let groups: Option<Groups> = (0..count).map(|_| r.u32().ok()).collect();
-    Some(Identity::unix(uid, gid, groups?))
+    Some((Identity::unix(uid, gid, groups?), machine))
 }
 
 /// Appends the head of a successful reply (RFC 5531 §9, `accepted_reply` with

@@ -419,7 +419,7 @@ impl Service {
         match (more, call.credential()) {
             (Some(gids), Ok(Credential::Sys(mut who))) => {
                 who.unix.gids = gids;
-                let inner = rpc::established(call, Flavour::Sys, &who, call.args);
+                let inner = rpc::established(call, Flavour::Sys, (&who, 0), call.args);
                 self.handle_established(conn, &inner, now)
             }
             _ => self.serve(conn, call, record, now),

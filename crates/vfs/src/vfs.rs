@@ -186,13 +186,28 @@ impl Vfs {
     ) -> Outcome<Admitted<'t, A>> {
         let id = self.key.decode(handle);
         let id = id.map_err(|BadHandle| Error::BadHandle)?;
+        let mut session = *session;
+        session.transport = Transport::MutualTls;
+        self.admit_any_flavour(table, id, &session)
+    }
+
+    /// As [`Vfs::admit_file`], for what a caller does on behalf of others, whose flavour the rule is for: any of the rule's
+    /// will do, and changes count as allowed if any may make them.
+    ///
+    /// # Errors
+    /// `Stale`, `Denied`, `Unprotected`; suspended likewise.
+    pub fn admit_any_flavour<'t, A: Copy>(
+        &'t self,
+        table: &'t ExportTable,
+        id: FileId,
+        session: &Session<'t, A>,
+    ) -> Outcome<Admitted<'t, A>> {
         let (_, rule) = self.rule(table, id.volume, session)?;
         let by = match rule.writers {
             Flavours::NONE => rule.flavours,
             writers => writers,
         };
         let mut session = *session;
-        session.transport = Transport::MutualTls;
         if !by.contains(session.flavour) {
             session.flavour = by.first().unwrap_or(session.flavour);
         }

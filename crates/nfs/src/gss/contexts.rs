@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use weir_base::{Budget, Clock, Reservation, Rng};
+use weir_base::{Budget, Clock, Reservation, Rng, SipKey};
 
 /// Bytes of a handle. One without the keys of its context serves for nothing but to ask whether it exists;
 /// random ones are not found by trying.
@@ -19,6 +19,8 @@ const BYTES_A_COPY: usize = 2048;
 /// One context.
 pub(super) struct Context {
     pub(super) peer: Peer,
+    /// A hash of the principal's name, never 0.
+    pub(super) name: u64,
     protections: Box<[Mutex<Box<dyn Protection>>]>,
     window: Mutex<Window>,
     /// On the monotonic clock.
@@ -53,11 +55,18 @@ pub(super) struct Contexts {
     budget: Arc<Budget>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
+    /// Under which principals' names are hashed.
+    names: SipKey,
 }
 
 impl Contexts {
     pub(super) fn new(budget: Arc<Budget>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Contexts {
+        let mut secret = [0; 16];
+        for half in secret.chunks_mut(8) {
+            half.copy_from_slice(&rng.next_u64().to_be_bytes());
+        }
         Contexts {
+            names: SipKey::new(secret),
             table: RwLock::default(),
             budget,
             clock,
@@ -82,6 +91,7 @@ impl Contexts {
         }
         let now = self.now();
         let context = Arc::new(Context {
+            name: self.names.hash(made.peer.principal.as_bytes()).max(1),
             peer: made.peer,
             protections: made.protections.into_iter().map(Mutex::new).collect(),
             window: Mutex::default(),

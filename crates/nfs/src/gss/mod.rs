@@ -267,8 +267,8 @@ impl Gss {
             Protect::Integrity => Flavour::Krb5Integrity,
             Protect::Privacy => Flavour::Krb5Privacy,
         };
-        let identity = &seal.context.peer.identity;
-        let inner = rpc::established(call, flavour, identity, &args);
+        let who = (&seal.context.peer.identity, seal.context.name);
+        let inner = rpc::established(call, flavour, who, &args);
         seal.handled(service.handle_established(conn, &inner, now))
     }
 }

@@ -3,6 +3,7 @@
 //! Operations are decoded one at a time, when the cursor comes to them: one that cannot be decoded is answered BADXDR
 //! after those before it have been carried out (RFC 8881 §16.2.3). Everything borrows from the call; nothing is allocated.
 
+use super::protect::{MachineOps, Protect};
 use super::types::{self, Bitmap, MAX_HANDLE, MAX_OPAQUE, SessionId, StateId};
 use crate::xdr::{self, Reader, XdrError};
 use weir_vfs::volume::Stability;
@@ -188,8 +189,8 @@ pub struct ExchangeId<'a> {
     pub owner: &'a [u8],
     /// `eia_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
-    /// `state_protect_how4`: SP4_NONE, SP4_MACH_CRED, SP4_SSV.
-    pub protect: u32,
+    /// How the client's state is to be protected.
+    pub protect: Protect,
 }
 
 /// `callback_sec_parms4`, of those that a client takes callbacks with the one that is used.
@@ -443,6 +444,16 @@ pub enum Args<'a> {
     Illegal,
 }
 
+/// Operation numbers of what decides on clients and sessions.
+pub const BIND_CONN_TO_SESSION: u32 = 41;
+/// See [`BIND_CONN_TO_SESSION`].
+pub const EXCHANGE_ID: u32 = 42;
+/// See [`BIND_CONN_TO_SESSION`].
+pub const CREATE_SESSION: u32 = 43;
+/// See [`BIND_CONN_TO_SESSION`].
+pub const DESTROY_SESSION: u32 = 44;
+/// See [`BIND_CONN_TO_SESSION`].
+pub const DESTROY_CLIENTID: u32 = 57;
 /// Operation number of SEQUENCE, which begins a COMPOUND.
 pub const SEQUENCE: u32 = 53;
 /// Operation number of PUTFH.
@@ -546,13 +557,13 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             })
         }
         40 => Args::BackChannelCtl(r.u32()?, security(r)?),
-        41 => {
+        BIND_CONN_TO_SESSION => {
             let (session, direction) = (r.fixed()?, r.u32()?);
             r.bool()?;
             Args::BindConn { session, direction }
         }
-        42 => Args::ExchangeId(exchange_id(r)?),
-        43 => Args::CreateSession(CreateSession {
+        EXCHANGE_ID => Args::ExchangeId(exchange_id(r)?),
+        CREATE_SESSION => Args::CreateSession(CreateSession {
             client: r.u64()?,
             sequence: r.u32()?,
             flags: r.u32()?,
@@ -561,7 +572,7 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             program: r.u32()?,
             security: security(r)?,
         }),
-        44 => Args::DestroySession(r.fixed()?),
+        DESTROY_SESSION => Args::DestroySession(r.fixed()?),
         45 => Args::FreeStateId(StateId::decode(r)?),
         52 => Args::SecInfoNoName(r.u32()?),
         SEQUENCE => Args::Sequence(Sequence {
@@ -582,7 +593,7 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             };
             Args::WantDelegation(want, claim)
         }
-        57 => Args::DestroyClientId(r.u64()?),
+        DESTROY_CLIENTID => Args::DestroyClientId(r.u64()?),
         58 => Args::ReclaimComplete(r.bool()?),
         59 => Args::Allocate(bytes(r)?),
         60 => Args::Copy(copy(r)?),
@@ -794,13 +805,12 @@ fn exchange_id<'a>(r: &mut Reader<'a>) -> xdr::Result<ExchangeId<'a>> {
     let verifier = r.fixed()?;
     let owner = r.opaque(MAX_OPAQUE)?;
     let flags = r.u32()?;
-    let protect = r.u32()?;
-    match protect {
-        0 => {}
-        1 => {
-            Bitmap::decode(r)?;
-            Bitmap::decode(r)?;
-        }
+    let protect = match r.u32()? {
+        0 => Protect::None,
+        1 => Protect::Machine(MachineOps {
+            must: Bitmap::decode(r)?,
+            may: Bitmap::decode(r)?,
+        }),
         2 => {
             Bitmap::decode(r)?;
             Bitmap::decode(r)?;
@@ -815,9 +825,10 @@ fn exchange_id<'a>(r: &mut Reader<'a>) -> xdr::Result<ExchangeId<'a>> {
             }
             r.u32()?;
             r.u32()?;
+            Protect::Ssv
         }
         _ => return Err(XdrError::BadValue),
-    }
+    };
     match r.u32()? {
         0 => {}
         1 => {

@@ -14,14 +14,18 @@
 //! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
 
-use super::args::{CreateSession, ExchangeId};
+use super::args::{
+    CREATE_SESSION, CreateSession, DESTROY_CLIENTID, DESTROY_SESSION, EXCHANGE_ID, ExchangeId,
+};
 use super::offload::Offload;
 use super::persistent;
+use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
 use super::session::Session;
 use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;
 use super::types::SessionId;
 use crate::connection::ConnInfo;
+use crate::rpc::Credential;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,7 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Budget, Lsn, Reservation, Rng};
-use weir_vfs::Flavour;
 use weir_vfs::claims::{self, Owner, ServiceId};
 use weir_vfs::grace::{Claimant, LEASE, RecordId};
 
@@ -54,9 +57,6 @@ mod flag {
     pub const FENCE_OPS: u32 = 0x0000_0004;
 }
 
-/// The principal under which a client introduced itself: the flavour, and the user id if there is one.
-pub type Principal = (Flavour, Option<u32>);
-
 /// How far CREATE_SESSION has come with a client (§18.36.4).
 #[derive(Default)]
 struct Creation {
@@ -75,6 +75,8 @@ pub struct Client {
     /// Which run of the client.
     verifier: [u8; 8],
     principal: Principal,
+    /// What its machine alone may ask for, and may ask for in place of users (SP4_MACH_CRED), if it wanted that.
+    pub machine: Option<MachineOps>,
     /// Where it introduced itself: its memory and its limits are counted there, over all its addresses.
     pub address: IpAddr,
     /// What the table of claims knows it as.
@@ -124,7 +126,8 @@ impl Client {
             id,
             owner,
             verifier: [0; 8],
-            principal: (Flavour::None, None),
+            principal: Principal::NONE,
+            machine: None,
             address,
             claims,
             own,
@@ -142,6 +145,21 @@ impl Client {
             offloads: Mutex::default(),
             memory: Mutex::new(memory),
         }
+    }
+
+    /// WRONG_CRED for an operation that only its machine may ask for, by another principal or unprotected (§2.10.8.3).
+    pub fn may_ask(&self, operation: u32, credential: &Credential) -> Result<(), Status> {
+        match &self.machine {
+            Some(ops) if ops.must.has(operation) && !self.is_machine(credential) => {
+                Err(Status::WrongCred)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a credential is that of the client's machine.
+    pub fn is_machine(&self, credential: &Credential) -> bool {
+        is_protected(credential) && self.principal == Principal::of(credential)
     }
 
     /// The lease begins anew.
@@ -194,6 +212,8 @@ pub struct Introduced {
     pub sequence: u32,
     /// `eir_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
+    /// Which operations SP4_MACH_CRED holds for, if it was granted.
+    pub machine: Option<MachineOps>,
     /// The client that had the owner's name, and nothing in use under it.
     pub replaced: Option<Arc<Client>>,
 }
@@ -354,12 +374,12 @@ impl Registry {
     /// EXCHANGE_ID (§18.35.4).
     ///
     /// # Errors
-    /// INVAL, NOENT, NOT_SAME, PERM, CLID_INUSE, DELAY.
+    /// INVAL, NOENT, NOT_SAME, PERM, CLID_INUSE, WRONG_CRED, DELAY.
     pub fn exchange_id(
         &self,
         minor: u32,
         args: &ExchangeId<'_>,
-        principal: Principal,
+        credential: &Credential,
         address: IpAddr,
         now: Duration,
     ) -> Result<Introduced, Status> {
@@ -370,9 +390,17 @@ impl Registry {
         if args.flags & !asked != 0 {
             return Err(Status::Inval);
         }
-        if args.protect == 2 {
-            return Err(Status::EncrAlgUnsupp);
-        }
+        let machine = match args.protect {
+            Protect::None => None,
+            // What can be changed on the way could be given other operations.
+            Protect::Machine(_) if !is_protected(credential) => return Err(Status::Inval),
+            Protect::Machine(asked) => Some(MachineOps {
+                must: asked.must.and(&MACHINE_MUST),
+                may: asked.may.and(&MACHINE_MAY),
+            }),
+            Protect::Ssv => return Err(Status::EncrAlgUnsupp),
+        };
+        let principal = Principal::of(credential);
         let mut table = self.table.lock();
         let known = table.confirmed(args.owner);
         let update = args.flags & flag::UPDATE != 0;
@@ -394,6 +422,7 @@ impl Registry {
             && c.verifier == args.verifier
             && c.principal == principal
         {
+            c.may_ask(EXCHANGE_ID, credential)?;
             // What was begun and not confirmed is given up (§18.35.4, case 2).
             if let Some(other) = table.unconfirmed.get(args.owner).copied() {
                 table.remove(other);
@@ -402,6 +431,7 @@ impl Registry {
                 client: c.id,
                 sequence: c.creation.lock().sequence.wrapping_add(1),
                 flags: flag::NON_PNFS | flag::CONFIRMED,
+                machine: c.machine,
                 replaced: None,
             });
         }
@@ -423,6 +453,7 @@ impl Registry {
         let client = Client {
             verifier: args.verifier,
             principal,
+            machine,
             renewed: AtomicU64::new(now.as_secs()),
             recorded: (self.recorded)(args.owner).into(),
             ..Client::new(id, Arc::clone(&owner), address, memory)
@@ -433,6 +464,7 @@ impl Registry {
             client: id,
             sequence: 1,
             flags: flag::NON_PNFS,
+            machine,
             replaced,
         })
     }
@@ -447,16 +479,17 @@ impl Registry {
     /// CREATE_SESSION (§18.36.4).
     ///
     /// # Errors
-    /// STALE_CLIENTID, SEQ_MISORDERED, CLID_INUSE, TOOSMALL, DELAY.
+    /// STALE_CLIENTID, WRONG_CRED, SEQ_MISORDERED, CLID_INUSE, TOOSMALL, DELAY.
     pub fn create_session(
         &self,
         args: &CreateSession<'_>,
-        principal: Principal,
+        credential: &Credential,
         minor: u32,
         now: Duration,
         encode: impl FnOnce(&Session) -> Vec<u8>,
     ) -> Result<Created, Status> {
         let client = self.client(args.client).ok_or(Status::StaleClientId)?;
+        client.may_ask(CREATE_SESSION, credential)?;
         let mut creation = client.creation.lock();
         if args.sequence == creation.sequence {
             let reply = creation.reply.clone().ok_or(Status::SeqMisordered)?;
@@ -469,7 +502,7 @@ impl Registry {
         if args.sequence != creation.sequence.wrapping_add(1) {
             return Err(Status::SeqMisordered);
         }
-        if client.principal != principal {
+        if client.principal != Principal::of(credential) {
             return Err(Status::ClidInUse);
         }
         if args.flags & !7 != 0 {
@@ -549,10 +582,16 @@ impl Registry {
     /// DESTROY_SESSION (§18.37). `slot`: in which the request itself came over that session.
     ///
     /// # Errors
-    /// BADSESSION; DELAY while requests are under way.
-    pub fn destroy_session(&self, id: &SessionId, slot: Option<u32>) -> Result<(), Status> {
+    /// BADSESSION, WRONG_CRED; DELAY while requests are under way.
+    pub fn destroy_session(
+        &self,
+        id: &SessionId,
+        slot: Option<u32>,
+        credential: &Credential,
+    ) -> Result<(), Status> {
         let mut sessions = self.sessions.write();
         let session = sessions.get(id).ok_or(Status::BadSession)?;
+        session.client.may_ask(DESTROY_SESSION, credential)?;
         if session.slots.busy_beside(slot) {
             return Err(Status::Delay);
         }
@@ -564,10 +603,11 @@ impl Registry {
     /// DESTROY_CLIENTID (§18.50).
     ///
     /// # Errors
-    /// STALE_CLIENTID, CLIENTID_BUSY.
-    pub fn destroy_client(&self, id: u64) -> Result<Arc<Client>, Status> {
+    /// STALE_CLIENTID, WRONG_CRED, CLIENTID_BUSY.
+    pub fn destroy_client(&self, id: u64, credential: &Credential) -> Result<Arc<Client>, Status> {
         let mut table = self.table.lock();
         let client = table.clients.get(&id).ok_or(Status::StaleClientId)?;
+        client.may_ask(DESTROY_CLIENTID, credential)?;
         if self.in_use(client) {
             return Err(Status::ClientIdBusy);
         }

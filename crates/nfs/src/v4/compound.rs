@@ -419,6 +419,8 @@ pub(super) struct Run<'a> {
 const ACCESS: u32 = 3;
 const GETATTR: u32 = 9;
 const GETFH: u32 = 10;
+const PUTFH: u32 = 22;
+const RESTOREFH: u32 = 31;
 const SETATTR: u32 = 34;
 
 impl<'a> Run<'a> {
@@ -781,7 +783,9 @@ impl<'a> Run<'a> {
     #[inline]
     pub(super) fn right_flavour(&self) -> Outcome {
         match self.flavours() {
-            Ok(Some(flavours)) if !flavours.contains(self.credential.flavour()) => {
+            Ok(Some(flavours))
+                if !flavours.contains(self.credential.flavour()) && !self.machine_acts() =>
+            {
                 Err(Status::WrongSec.into())
             }
             Err(Unfinished::Suspended(wait)) => Err(wait.into()),
@@ -808,7 +812,36 @@ impl<'a> Run<'a> {
     ) -> Result<Admitted<'a, Access<'o>>, Fail> {
         let session = self.caller(access);
         self.c.used = true;
-        Ok(self.s.vfs.admit_file(self.table, file, &session)?)
+        match self.s.vfs.admit_file(self.table, file, &session) {
+            Err(Unfinished::Failed(Error::WrongFlavour)) if self.machine_acts() => {
+                Ok(self.s.vfs.admit_any_flavour(self.table, file, &session)?)
+            }
+            admitted => Ok(admitted?),
+        }
+    }
+
+    /// Whether the caller is the client's machine, and asks in this request for something that SP4_MACH_CRED allows it in place
+    /// of a user, whatever flavour the user's requests have to have (§18.35.3).
+    #[cold]
+    fn machine_acts(&self) -> bool {
+        let hold = self.c.hold.as_ref();
+        let Some(ops) = hold.and_then(|hold| hold.session.client.machine.as_ref()) else {
+            return false;
+        };
+        // What such requests consist of besides; nothing that shows contents.
+        let at_hand = self.c.operation_at_hand;
+        if !ops.may.has(at_hand) && !matches!(at_hand, GETATTR | PUTFH | RESTOREFH) {
+            return false;
+        }
+        let mut r = Reader::new(self.args.get(self.c.at..).unwrap_or_default());
+        let mut operations = (self.c.index..self.c.count).map_while(|_| {
+            let operation = r.u32().ok()?;
+            match args::decode(self.c.minor, operation, &mut r) {
+                Ok(Args::Illegal) | Err(_) => None,
+                Ok(_) => Some(operation),
+            }
+        });
+        self.client_ref().is_machine(self.credential) && operations.any(|op| ops.may.has(op))
     }
 
     /// Admits the caller to a file's volume, and charges it.

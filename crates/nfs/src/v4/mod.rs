@@ -37,6 +37,7 @@ mod offload;
 mod open_ops;
 mod patience;
 pub(crate) mod persistent;
+mod protect;
 mod pseudo;
 mod serve;
 mod session;

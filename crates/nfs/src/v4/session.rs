@@ -6,6 +6,8 @@ use super::client::Client;
 use super::slot::Slots;
 use super::status::Status;
 use super::types::SessionId;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_base::Budget;
@@ -41,8 +43,14 @@ pub struct Session {
     pub minor: u32,
     /// Bits of `CREATE_SESSION4_FLAG_*`, as granted.
     pub flags: u32,
+    /// Connections that requests may come over, of a client with SP4_MACH_CRED: they have to be bound by the machine
+    /// (§2.10.3.1). Others take any connection.
+    bound: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
 }
+
+/// Connections at most that are known to be bound; of more the oldest have to be bound again.
+const MAX_BOUND: usize = 64;
 
 impl Session {
     /// A session as it is asked for, as far as it is granted.
@@ -92,6 +100,7 @@ impl Session {
             back,
             minor,
             flags,
+            bound: Mutex::default(),
             dead: AtomicBool::new(false),
         })
     }
@@ -99,6 +108,24 @@ impl Session {
     /// Whether its requests are carried out once over restarts of the server, too.
     pub fn is_persistent(&self) -> bool {
         self.flags & PERSIST != 0
+    }
+
+    /// Requests may come over this connection.
+    pub fn bind(&self, connection: u64) {
+        if self.client.machine.is_none() {
+            return;
+        }
+        let mut bound = self.bound.lock();
+        bound.retain(|c| *c != connection);
+        if bound.len() >= MAX_BOUND {
+            bound.pop_front();
+        }
+        bound.push_back(connection);
+    }
+
+    /// Whether that is so, of a client with SP4_MACH_CRED.
+    pub fn is_bound(&self, connection: u64) -> bool {
+        self.bound.lock().contains(&connection)
     }
 
     /// Whether it has been destroyed.

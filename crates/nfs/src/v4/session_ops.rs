@@ -1,8 +1,7 @@
 //! Operations on clients and sessions.
 
-use super::args::{CreateSession, ExchangeId, Security, Sequence, StateIds};
+use super::args::{BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds};
 use super::callback::flag;
-use super::client::Principal;
 use super::compound::{Fh, Hold, Outcome, Run};
 use super::persistent::Request;
 use super::session::Session;
@@ -33,11 +32,6 @@ mod direction {
 }
 
 impl Run<'_> {
-    fn principal(&self) -> Principal {
-        let uid = self.credential.identity().map(|i| i.unix.uid);
-        (self.credential.flavour(), uid)
-    }
-
     /// SEQUENCE (§18.46). For a retransmission the reply.
     pub(super) fn sequence(
         &mut self,
@@ -60,6 +54,9 @@ impl Run<'_> {
         };
         if session.client.is_expired() {
             return Err(Status::BadSession);
+        }
+        if session.client.machine.is_some() && !session.is_bound(self.conn.id) {
+            return Err(Status::ConnNotBound);
         }
         if a.slot >= session.slots.count() {
             return Err(Status::BadSlot);
@@ -134,7 +131,7 @@ impl Run<'_> {
         let now = self.s.monotonic();
         let registry = &self.s.registry;
         let minor = self.c.minor;
-        let made = registry.exchange_id(minor, a, self.principal(), address, now)?;
+        let made = registry.exchange_id(minor, a, self.credential, address, now)?;
         if let Some(old) = made.replaced {
             registry.remove(&old);
             self.s.end(&old);
@@ -143,8 +140,16 @@ impl Run<'_> {
         out.put_u64(made.client);
         out.put_u32(made.sequence);
         out.put_u32(made.flags);
-        // SP4_NONE.
-        out.put_u32(0);
+        match &made.machine {
+            // SP4_NONE.
+            None => out.put_u32(0),
+            // SP4_MACH_CRED.
+            Some(ops) => {
+                out.put_u32(1);
+                ops.must.put(out);
+                ops.may.put(out);
+            }
+        }
         // server_owner: minor id, major id; scope; no implementation id.
         out.put_u64(0);
         out.put_opaque(&self.s.identity);
@@ -177,11 +182,12 @@ impl Run<'_> {
             out
         };
         let now = self.s.monotonic();
-        let (principal, minor) = (self.principal(), self.c.minor);
+        let minor = self.c.minor;
         let registry = &self.s.registry;
-        let created = registry.create_session(a, principal, minor, now, encode)?;
+        let created = registry.create_session(a, self.credential, minor, now, encode)?;
         self.c.out.extend_from_slice(&created.reply);
         if let Some(session) = &created.session {
+            session.bind(self.conn.id);
             self.s.bind_back(session, self.conn);
         }
         if let Some(old) = created.replaced {
@@ -197,13 +203,14 @@ impl Run<'_> {
         if slot.is_some() && self.c.index + 1 != self.c.count {
             return Err(Status::NotOnlyOp.into());
         }
-        self.s.registry.destroy_session(session, slot)?;
+        let registry = &self.s.registry;
+        registry.destroy_session(session, slot, self.credential)?;
         Ok(Status::Ok)
     }
 
     /// DESTROY_CLIENTID (§18.50): forgets a client without state.
     pub(super) fn destroy_client(&mut self, client: u64) -> Outcome {
-        let client = self.s.registry.destroy_client(client)?;
+        let client = self.s.registry.destroy_client(client, self.credential)?;
         self.s.end(&client);
         Ok(Status::Ok)
     }
@@ -212,12 +219,17 @@ impl Run<'_> {
     pub(super) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> Outcome {
         let session = self.s.registry.session(self.conn, id);
         let session = session.ok_or(Status::BadSession)?;
+        let client = &session.client;
+        client.may_ask(BIND_CONN_TO_SESSION, self.credential)?;
         let bound = match asked {
             direction::FORE => direction::FORE,
             direction::BACK => direction::BACK,
             direction::FORE_OR_BOTH | direction::BACK_OR_BOTH => direction::BOTH,
             _ => return Err(Status::Inval.into()),
         };
+        if bound & direction::FORE != 0 {
+            session.bind(self.conn.id);
+        }
         if bound & direction::BACK != 0 {
             self.s.bind_back(&session, self.conn);
         }

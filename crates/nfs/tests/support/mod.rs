@@ -5,6 +5,7 @@
 
 pub mod callbacks;
 pub mod compound;
+pub mod gss;
 pub mod locker;
 
 use std::net::{IpAddr, SocketAddr};
@@ -121,6 +122,8 @@ pub struct Server {
     pub peer: std::cell::Cell<SocketAddr>,
     pub local: std::cell::Cell<SocketAddr>,
     pub uid: std::cell::Cell<(u32, u32)>,
+    /// The number of the connection that requests come over.
+    pub connection: std::cell::Cell<u64>,
     pub transport: std::cell::Cell<Transport>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
     /// What the last reply counts as.
@@ -174,6 +177,7 @@ impl Server {
             peer: std::cell::Cell::new(peer),
             local: std::cell::Cell::new("10.0.0.99:2049".parse().unwrap()),
             uid: (0, 0).into(),
+            connection: 1.into(),
             transport: Transport::Clear.into(),
             last_lsn: None.into(),
             last_done: None.into(),
@@ -229,7 +233,7 @@ impl Server {
     }
 
     pub fn conn(&self) -> ConnInfo {
-        let mut conn = ConnInfo::new(1, self.peer.get(), self.local.get());
+        let mut conn = ConnInfo::new(self.connection.get(), self.peer.get(), self.local.get());
         conn.transport = self.transport.get();
         conn
     }
