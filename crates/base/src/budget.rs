@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Budget {
     total: usize,
     used: AtomicUsize,
+    /// The budget that this is a part of: what is reserved here is reserved there.
+    whole: Option<Arc<Budget>>,
 }
 
 impl Budget {
@@ -21,6 +23,16 @@ impl Budget {
         Arc::new(Budget {
             total,
             used: AtomicUsize::new(0),
+            whole: None,
+        })
+    }
+
+    /// A part of `whole` for one of many who share it: at most `total` bytes of those that are left there.
+    pub fn part_of(whole: &Arc<Budget>, total: usize) -> Arc<Budget> {
+        Arc::new(Budget {
+            total,
+            used: AtomicUsize::new(0),
+            whole: Some(Arc::clone(whole)),
         })
     }
 
@@ -33,11 +45,16 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|sum| *sum <= self.total)
-            })
-            .is_ok()
+        let order = Ordering::Relaxed;
+        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.total);
+        if self.used.fetch_update(order, order, within).is_err() {
+            return false;
+        }
+        let taken = self.whole.as_ref().is_none_or(|whole| whole.take(bytes));
+        if !taken {
+            self.used.fetch_sub(bytes, order);
+        }
+        taken
     }
 
     fn give_back(&self, bytes: usize) {
@@ -46,6 +63,9 @@ impl Budget {
             used >= bytes,
             "{bytes} of {used} reserved bytes are released"
         );
+        if let Some(whole) = &self.whole {
+            whole.give_back(bytes);
+        }
     }
 
     /// Bytes that are reserved now, 0 ..= [`Budget::total`].
@@ -61,7 +81,9 @@ impl Budget {
     /// Bytes that could be reserved now.
     pub fn available(&self) -> usize {
         // Never more than there is: see `take`.
-        self.total - self.used()
+        let own = self.total - self.used();
+        let whole = self.whole.as_ref();
+        whole.map_or(own, |whole| own.min(whole.available()))
     }
 }
 
@@ -122,6 +144,24 @@ mod tests {
         assert_eq!(b.used(), 10);
         drop(r);
         assert_eq!(b.used(), 0);
+    }
+
+    #[test]
+    fn a_part_takes_no_more_than_its_own_and_what_is_left_of_the_whole() {
+        let whole = Budget::new(100);
+        let (a, b) = (Budget::part_of(&whole, 60), Budget::part_of(&whole, 60));
+        let mut of_a = a.try_reserve(50).unwrap();
+        assert!(!of_a.grow(11), "its own");
+        let of_b = b.try_reserve(40).unwrap();
+        assert!(b.try_reserve(11).is_none(), "the whole");
+        assert_eq!((a.used(), b.used(), whole.used()), (50, 40, 90));
+        assert_eq!(
+            (a.available(), b.available(), whole.available()),
+            (10, 10, 10)
+        );
+        of_a.shrink_to(20);
+        drop(of_b);
+        assert_eq!((a.used(), b.used(), whole.used()), (20, 0, 20));
     }
 
     #[test]

@@ -11,6 +11,10 @@
 //! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps its claims until one is in the way of a
 //! request, or until memory is short, and then loses all.
 //!
+//! **Bounds.** One address may have a part of the memory for claims, sessions and kept replies, and a part of the clients: what
+//! a host makes up keeps nobody else out. When there are too many clients, those go first whose lease has run out and that have
+//! nothing.
+//!
 //! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
 
@@ -28,6 +32,7 @@ use crate::connection::ConnInfo;
 use crate::rpc::Credential;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -40,6 +45,10 @@ use weir_vfs::grace::{Claimant, LEASE, RecordId};
 pub const SERVICE: ServiceId = ServiceId(1);
 /// Clients at most; another gets an error.
 const MAX_CLIENTS: usize = 16_384;
+/// Of them, clients at most that introduce themselves from one address.
+const MAX_AT_ADDRESS: usize = MAX_CLIENTS / 4;
+/// One address may have this part of the memory.
+const SHARE: usize = 4;
 /// Clients at most that have no session yet; of more the oldest are dropped.
 const MAX_UNCONFIRMED: usize = 1024;
 /// Time for which a client is known whose lease has run out.
@@ -225,6 +234,8 @@ struct Table {
     confirmed: HashMap<Arc<[u8]>, u64>,
     /// By owner: those that are not.
     unconfirmed: HashMap<Arc<[u8]>, u64>,
+    /// How many there are at each address.
+    at: HashMap<IpAddr, usize>,
     next: u32,
 }
 
@@ -235,12 +246,56 @@ impl Table {
 
     fn remove(&mut self, id: u64) -> Option<Arc<Client>> {
         let client = self.clients.remove(&id)?;
+        if let Entry::Occupied(mut count) = self.at.entry(client.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         for index in [&mut self.confirmed, &mut self.unconfirmed] {
             if index.get(&client.owner) == Some(&id) {
                 index.remove(&client.owner);
             }
         }
         Some(client)
+    }
+
+    fn insert(&mut self, client: Client) {
+        *self.at.entry(client.address).or_default() += 1;
+        self.clients.insert(client.id, Arc::new(client));
+    }
+
+    /// Whether there is no room for another client at an address.
+    fn is_full(&self, address: IpAddr) -> bool {
+        self.clients.len() >= MAX_CLIENTS || self.is_full_at(address)
+    }
+
+    fn is_full_at(&self, address: IpAddr) -> bool {
+        self.at
+            .get(&address)
+            .is_some_and(|count| *count >= MAX_AT_ADDRESS)
+    }
+
+    /// The unconfirmed client that has to go for one at an address: the oldest of that address, if there is one.
+    fn oldest_unconfirmed(&self, address: IpAddr) -> Option<u64> {
+        let there = |id: &&u64| self.clients.get(id).is_some_and(|c| c.address == address);
+        let ids = self.unconfirmed.values();
+        let oldest = ids.clone().filter(there).min();
+        oldest.or_else(|| ids.min()).copied()
+    }
+
+    /// Makes room for a client at an address by removing the one that has been silent for the longest time, of those whose
+    /// lease has run out and that have nothing.
+    fn make_room(&mut self, address: IpAddr, now: Duration) -> Option<Arc<Client>> {
+        let here = self.is_full_at(address);
+        let clients = self.clients.values();
+        let idle = clients.filter(|c| {
+            let reach = !here || c.address == address;
+            reach && c.idle(now) >= LEASE && c.states.read().is_empty()
+        });
+        let oldest = idle.min_by_key(|c| c.renewed.load(Ordering::Relaxed))?;
+        let id = oldest.id;
+        self.remove(id)
     }
 }
 
@@ -281,6 +336,8 @@ pub struct Registry {
     /// Makes the name that an owner keeps over restarts.
     recorded: Box<Recorded>,
     table: Mutex<Table>,
+    /// What each address may have, of those that have something.
+    shares: Mutex<HashMap<IpAddr, Weak<Budget>>>,
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
 }
 
@@ -307,8 +364,23 @@ impl Registry {
             rng,
             recorded: Box::new(recorded),
             table: Mutex::default(),
+            shares: Mutex::default(),
             sessions: RwLock::default(),
         }
+    }
+
+    /// What the clients at an address may have together.
+    fn share(&self, address: IpAddr) -> Arc<Budget> {
+        let mut shares = self.shares.lock();
+        if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
+            return share;
+        }
+        if shares.len() >= MAX_CLIENTS {
+            shares.retain(|_, share| share.strong_count() > 0);
+        }
+        let share = Budget::part_of(&self.budget, self.budget.total() / SHARE);
+        shares.insert(address, Arc::downgrade(&share));
+        share
     }
 
     /// Clients, sessions and slots at this moment.
@@ -404,7 +476,7 @@ impl Registry {
         let mut table = self.table.lock();
         let known = table.confirmed(args.owner);
         let update = args.flags & flag::UPDATE != 0;
-        let mut replaced = None;
+        let mut takes_over = None;
         match (&known, update) {
             (None, true) => return Err(Status::NoEnt),
             (Some(c), true) if c.verifier != args.verifier => return Err(Status::NotSame),
@@ -414,7 +486,7 @@ impl Registry {
                 if in_use {
                     return Err(Status::ClidInUse);
                 }
-                replaced = table.remove(c.id);
+                takes_over = Some(c.id);
             }
             _ => {}
         }
@@ -439,14 +511,21 @@ impl Registry {
             table.remove(other);
         }
         if table.unconfirmed.len() >= MAX_UNCONFIRMED {
-            let oldest = table.unconfirmed.values().min().copied();
+            let oldest = table.oldest_unconfirmed(address);
             oldest.and_then(|id| table.remove(id));
         }
-        if table.clients.len() >= MAX_CLIENTS {
-            return Err(Status::Delay);
-        }
-        let memory = self.budget.try_reserve(CLIENT_BYTES + args.owner.len());
+        let memory = self
+            .share(address)
+            .try_reserve(CLIENT_BYTES + args.owner.len());
         let memory = memory.ok_or(Status::Delay)?;
+        // Nothing fails behind this: what is taken out here is ended by the caller.
+        let replaced = match takes_over {
+            Some(id) => table.remove(id),
+            None if table.is_full(address) => {
+                Some(table.make_room(address, now).ok_or(Status::Delay)?)
+            }
+            None => None,
+        };
         table.next += 1;
         let id = u64::from(self.start) << 32 | u64::from(table.next);
         let owner: Arc<[u8]> = args.owner.into();
@@ -458,7 +537,7 @@ impl Registry {
             recorded: (self.recorded)(args.owner).into(),
             ..Client::new(id, Arc::clone(&owner), address, memory)
         };
-        table.clients.insert(id, Arc::new(client));
+        table.insert(client);
         table.unconfirmed.insert(owner, id);
         Ok(Introduced {
             client: id,
@@ -512,7 +591,8 @@ impl Registry {
         let (left, right) = id.split_at_mut(8);
         left.copy_from_slice(&client.id.to_be_bytes());
         right.copy_from_slice(&self.rng.next_u64().to_be_bytes());
-        let session = Arc::new(Session::new(id, &client, args, minor, &self.budget)?);
+        let share = self.share(client.address);
+        let session = Arc::new(Session::new(id, &client, args, minor, &share)?);
         let reply: Box<[u8]> = encode(&session).into();
         creation.sequence = args.sequence;
         creation.reply = Some(reply.clone());
@@ -555,18 +635,13 @@ impl Registry {
     /// # Errors
     /// DELAY if there is no memory.
     pub fn session_that_was(&self, id: SessionId, address: IpAddr) -> Result<Arc<Session>, Status> {
-        let memory = self.budget.try_reserve(CLIENT_BYTES);
+        let share = self.share(address);
+        let memory = share.try_reserve(CLIENT_BYTES);
         let memory = memory.ok_or(Status::Delay)?;
         let number = persistent::client_of(&id);
         let client = Arc::new(Client::new(number, Arc::default(), address, memory));
         let asked = persistent::as_asked(&client);
-        Ok(Arc::new(Session::new(
-            id,
-            &client,
-            &asked,
-            2,
-            &self.budget,
-        )?))
+        Ok(Arc::new(Session::new(id, &client, &asked, 2, &share)?))
     }
 
     fn end_sessions(&self, client: &Client) {

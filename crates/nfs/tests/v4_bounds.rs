@@ -1,0 +1,95 @@
+//! What one host makes up of clients and sessions keeps no other host out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
+
+mod support;
+
+use std::time::Duration;
+use support::compound::*;
+use support::{Server, X};
+
+const CROWD: &str = "10.0.0.1";
+const OTHER: &str = "10.0.0.2";
+
+/// EXCHANGE_ID under this name: the client id, or the error.
+fn introduce(s: &Server, from: &str, owner: &[u8]) -> Result<u64, u32> {
+    let ops = Ops::new().op(42, exchange(owner, 1, 0));
+    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
+    let mut r = send(s, from, &args);
+    match r.status {
+        OK => Ok(r.ok(42).h()),
+        status => Err(status),
+    }
+}
+
+/// CREATE_SESSION, the first or a later one of a client: its status.
+fn begin(s: &Server, from: &str, client: u64, sequence: u32, slots: u32) -> u32 {
+    let ops = Ops::new().op(43, creation(client, sequence, slots));
+    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
+    send(s, from, &args).status
+}
+
+/// Clients with a session each, until no more are taken: how many.
+fn crowd(s: &Server) -> u32 {
+    let mut made = 0;
+    loop {
+        match introduce(s, CROWD, &u32::to_be_bytes(made)) {
+            Ok(client) if begin(s, CROWD, client, 1, 1) == OK => made += 1,
+            Ok(_) | Err(DELAY) => return made,
+            Err(status) => panic!("{status}"),
+        }
+    }
+}
+
+#[test]
+fn clients_of_one_address_are_bounded() {
+    let s = Server::new();
+    let made = crowd(&s);
+    assert!((1000..=4096).contains(&made), "{made}");
+    // Another host does not notice.
+    let other = Client::new(&s, OTHER, b"other");
+    assert_eq!(other.status(&Ops::new().root()), OK);
+    let used = s.vfs.claims.budget().used();
+    assert!(used <= s.vfs.claims.budget().total() / 2, "{used}");
+}
+
+#[test]
+fn who_is_silent_and_has_nothing_makes_room() {
+    let s = Server::new();
+    let holder = Client::new(&s, CROWD, b"holder");
+    let (file, state) = holder.open(b"f", b"o", (3, 0));
+    let made = crowd(&s);
+    assert_eq!(introduce(&s, CROWD, b"late"), Err(DELAY), "all are alive");
+    s.clock.advance(Duration::from_secs(31));
+    s.service.tick();
+    let late = introduce(&s, CROWD, b"late").expect("room");
+    assert_eq!(begin(&s, CROWD, late, 1, 1), OK);
+    // The oldest of those without anything went, and not the one that has a file open.
+    assert_eq!(begin(&s, CROWD, late, 2, 1), OK);
+    let write = Ops::new().fh(&file).write(&state, 0, b"x");
+    assert_eq!(holder.status(&write), OK);
+    assert!(made > 0);
+}
+
+#[test]
+fn sessions_of_one_address_take_a_part_of_the_memory() {
+    let s = Server::new();
+    let budget = s.vfs.claims.budget();
+    let client = introduce(&s, CROWD, b"greedy").expect("a client");
+    let mut sequence = 0;
+    // Each with fewer slots as less is left.
+    while sequence < 1_000_000 {
+        sequence += 1;
+        if begin(&s, CROWD, client, sequence, 1024) != OK {
+            break;
+        }
+    }
+    let used = budget.used();
+    assert!(
+        used > budget.total() / 8,
+        "{used}: it was not stopped by that"
+    );
+    assert!(used <= budget.total() / 4, "{used}");
+    let other = Client::new(&s, OTHER, b"other");
+    assert_eq!(other.status(&Ops::new().root()), OK);
+}
