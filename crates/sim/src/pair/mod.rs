@@ -6,6 +6,7 @@
 //! that it is (data without stability included), and no less than what was acknowledged to it, or by the primary to
 //! clients. Now and then the link is drained: then both hold the same, by the hashes of their trees.
 
+mod commits;
 mod link;
 #[cfg(test)]
 mod tests;
@@ -199,7 +200,7 @@ impl<'a> Story<'a> {
             if self.crashed() {
                 break;
             }
-            match choices.weighted(&[30, 12, 4, 8, 4, 6, 6, 2, 2, 2, 1, 3, 1]) {
+            match choices.weighted(&[30, 12, 4, 8, 4, 6, 6, 2, 2, 2, 1, 3, 1, 2]) {
                 0 => {
                     let op = generator.next(&runner.model);
                     let id = runner.next_id();
@@ -231,7 +232,13 @@ impl<'a> Story<'a> {
                         self.volumes()?;
                     }
                 }
-                _ => self.lose_partner(runner)?,
+                12 => self.lose_partner(runner)?,
+                _ => {
+                    self.commits()?;
+                    if choices.chance(1, 3) {
+                        self.compare(runner)?;
+                    }
+                }
             }
             self.acknowledge(runner)?;
         }
