@@ -97,6 +97,8 @@ pub(crate) enum Step {
     ),
     /// LOCK waits for another's lock.
     Waits(Box<crate::waits::Waiting>),
+    /// CHANGE_NOTIFY waits for a change.
+    Watches(Box<crate::notify::Asked>),
     /// The last cursor of a longer search.
     Done,
     /// A copy within the server has come so far.
@@ -348,7 +350,7 @@ impl<'a> Run<'a> {
                 Ok(Status::SUCCESS)
             }
             command::QUERY_DIRECTORY => self.query_directory(),
-            command::CHANGE_NOTIFY => Err(Status::NOT_SUPPORTED.into()),
+            command::CHANGE_NOTIFY => self.change_notify(),
             command::QUERY_INFO => self.query_info(),
             command::SET_INFO => self.set_info(),
             command::OPLOCK_BREAK => self.oplock_break(),

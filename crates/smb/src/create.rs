@@ -11,6 +11,7 @@ use crate::ea::{self, Ea};
 use crate::info::attributes;
 use crate::leases::{self, Hold, level};
 use crate::names;
+use crate::notify::filter;
 use crate::pipe::Pipe;
 use crate::previous;
 use crate::security::{self, Wanted};
@@ -20,7 +21,7 @@ use crate::status::Status;
 use crate::wire::{Malformed, Reader, from_utf16, part};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
 use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
@@ -546,6 +547,8 @@ impl<'a> Run<'a> {
                 position: AtomicU64::new(0),
                 locks: Mutex::default(),
                 claimed,
+                watch: Mutex::default(),
+                unreported: AtomicU32::new(0),
                 pin,
             })),
             access: granted,
@@ -620,6 +623,8 @@ impl<'a> Run<'a> {
                     Disposition::Supersede => action::SUPERSEDED,
                     _ => action::OVERWRITTEN,
                 };
+                let all = filter::ATTRIBUTES | filter::SIZE | filter::LAST_WRITE;
+                self.modified(session, open, all);
                 let attr = self.whole(session, open, file, done.value.after)?;
                 self.opened(session, Arc::clone(open), &attr, action, request)
             }

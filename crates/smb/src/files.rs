@@ -6,6 +6,7 @@
 
 use crate::chain::{Fail, Outcome, Run, Step};
 use crate::negotiate::MAX_TRANSFER;
+use crate::notify::filter;
 use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
 use crate::shown::Shown;
 use crate::status::Status;
@@ -56,8 +57,18 @@ impl Run<'_> {
                 };
                 session.take(open.id);
                 open.end(&self.s.vfs, &self.s.leases);
-                let file = open.file().map(|file| file.id);
-                (file.and_then(|file| self.s.news.deletions.take(file)), attr)
+                let file = open.file();
+                let deletion = file.and_then(|file| self.s.news.deletions.take(file.id));
+                if let (Some(file), None) = (file, &deletion) {
+                    let bits = file.unreported.load(Ordering::Relaxed);
+                    if bits != 0 {
+                        self.modified(&session, &open, bits);
+                    }
+                    if file.directory && self.s.vfs.claims.delete_pending(file.id) {
+                        self.s.watches.goes(file.id);
+                    }
+                }
+                (deletion, attr)
             }
         };
         if let Some(deletion) = deletion {
@@ -284,6 +295,7 @@ impl Run<'_> {
                 };
                 self.c.wait_for(done.lsn);
                 self.s.leases.changes(&open.hold);
+                open.changed(filter::SIZE | filter::LAST_WRITE);
                 self.c.step = Step::Written(done.value.len);
                 done.value.len
             }

@@ -76,7 +76,7 @@ fn lease_in(answer: &Answer) -> (u32, u16) {
 }
 
 /// A request that waits for a break: it, and the async id that the interim response gave it.
-fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64) {
+pub(crate) fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64) {
     let record = c.chain(false, &[request]);
     let Handled::Parked(mut later, _, Some(interim)) = c.world.handle(c.connection, &record) else {
         panic!("it does not wait")
@@ -88,7 +88,7 @@ fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64) {
     (later, interim.header.async_id())
 }
 
-fn poll(later: &mut Later) -> Option<Answer> {
+pub(crate) fn poll(later: &mut Later) -> Option<Answer> {
     let mut cx = Context::from_waker(Waker::noop());
     match later.as_mut().poll(&mut cx) {
         Poll::Ready(done) => Some(answers(&done.unwrap().0.to_vec()).remove(0)),

@@ -36,6 +36,9 @@ mod leases;
 pub mod legacy;
 pub mod names;
 pub mod negotiate;
+mod notify;
+#[cfg(test)]
+mod notify_tests;
 pub mod ntlm;
 mod penalties;
 mod pending;

@@ -7,7 +7,7 @@
 
 use crate::chain::Chain;
 use crate::connection::Connection;
-use crate::header::{Header, flag};
+use crate::header::{Header, command, flag};
 use crate::keys::Signer;
 use crate::reply::{self, Part, Reply};
 use crate::status::Status;
@@ -28,6 +28,8 @@ pub struct Pending {
     message: u64,
     /// The session that it is of.
     session: u64,
+    /// What it comes to when that ends.
+    over: Status,
     cancelled: Arc<Signal<Status>>,
 }
 
@@ -53,6 +55,10 @@ impl Place {
             id,
             message: header.message,
             session: header.session,
+            over: match header.command {
+                command::CHANGE_NOTIFY => Status::NOTIFY_CLEANUP,
+                _ => Status::CANCELLED,
+            },
             cancelled: Arc::clone(&cancelled),
         });
         Place {
@@ -98,9 +104,10 @@ impl Connection {
     pub(crate) fn cancel_all_of(&self, session: u64) {
         let state = self.state.lock();
         let of = state.pending.iter().filter(|p| p.session == session);
-        let all: Vec<_> = of.map(|p| Arc::clone(&p.cancelled)).collect();
+        let all: Vec<_> = of.map(|p| (Arc::clone(&p.cancelled), p.over)).collect();
         drop(state);
-        all.iter().for_each(|c| c.set(Status::CANCELLED));
+        all.iter()
+            .for_each(|(cancelled, over)| cancelled.set(*over));
     }
 }
 

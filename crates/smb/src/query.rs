@@ -7,6 +7,7 @@ use crate::files::is_regular;
 use crate::info::{self, attributes, class};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
+use crate::notify::filter;
 use crate::security::{self, Wanted};
 use crate::session::{Access, Base, File, Named, Open, Session, mask};
 use crate::status::Status;
@@ -260,7 +261,10 @@ impl Run<'_> {
                 let position = r.u64().map_err(short)?;
                 file.position.store(position, Ordering::Relaxed);
             }
-            class::FULL_EA => self.set_eas(&session, &open, file, data)?,
+            class::FULL_EA => {
+                self.set_eas(&session, &open, file, data)?;
+                self.modified(&session, &open, filter::EA);
+            }
             // It is the client's own business.
             class::MODE => {}
             _ => return Err(Status::NOT_SUPPORTED.into()),
@@ -316,10 +320,22 @@ impl Run<'_> {
             dos: (dos != 0).then_some((dos & attributes::SETTABLE | sparse) as u16),
             ..SetAttr::default()
         };
-        match set == SetAttr::default() {
-            true => Ok(()),
-            false => self.set(session, open, file.main().id, &set),
+        if set == SetAttr::default() {
+            return Ok(());
         }
+        self.set(session, open, file.main().id, &set)?;
+        let kept = |time| time == SetTime::Keep;
+        let mut bits = 0;
+        for (changed, bit) in [
+            (set.dos.is_some(), filter::ATTRIBUTES),
+            (!kept(set.mtime), filter::LAST_WRITE),
+            (!kept(set.atime), filter::LAST_ACCESS),
+            (set.btime.is_some(), filter::CREATION),
+        ] {
+            bits |= if changed { bit } else { 0 };
+        }
+        self.modified(session, open, bits);
+        Ok(())
     }
 
     /// What of a security descriptor is said. To set the same again changes nothing more.
@@ -342,7 +358,9 @@ impl Run<'_> {
             return Err(Status::ACCESS_DENIED.into());
         }
         let wanted = Wanted::decode(data, parts)?;
-        self.put_security(session, file.main(), &open.owner, &wanted)
+        self.put_security(session, file.main(), &open.owner, &wanted)?;
+        self.modified(session, open, filter::SECURITY);
+        Ok(())
     }
 
     /// Gives a file the owner, the group and the list that are wanted.
@@ -396,6 +414,7 @@ impl Run<'_> {
         };
         self.set(session, open, file.id, &set)?;
         self.s.leases.changes(&open.hold);
+        self.modified(session, open, filter::SIZE | filter::LAST_WRITE);
         Ok(())
     }
 
@@ -466,7 +485,12 @@ impl Run<'_> {
             .claims
             .mark(file.id, &open.owner, When::Now, &removal)
         {
-            Marked::Yes => Ok(()),
+            Marked::Yes => {
+                if file.directory {
+                    self.s.watches.goes(file.id);
+                }
+                Ok(())
+            }
             Marked::NotOpen | Marked::Full => {
                 self.s.news.deletions.unmark(file.id);
                 Err(Status::INSUFFICIENT_RESOURCES.into())
@@ -646,6 +670,10 @@ impl Run<'_> {
         let done = operand.rename(&mut self.c.cx, charged, &named.name, &target, to_name)?;
         self.c.wait_for(done.lsn);
         self.c.step = Step::Done;
+        if !file.directory {
+            // Windows has it so: it sets the bit of what is to be archived.
+            open.changed(filter::ATTRIBUTES | filter::CREATION);
+        }
         *file.named.lock() = Named {
             dir: Some(at.ino),
             name: to_name.into(),

@@ -11,6 +11,7 @@ use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::leases::{Leases, Mail};
 use crate::legacy::Key;
 use crate::negotiate::{Dialect, Server};
+use crate::notify::Watches;
 use crate::penalties::Penalties;
 use crate::pending::{self, Parked, Place};
 use crate::reply::Reply;
@@ -150,6 +151,7 @@ pub struct Service {
     pub(crate) guid: [u8; 16],
     pub(crate) news: Arc<News>,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) watches: Arc<Watches>,
     pub(crate) penalties: Penalties,
     /// Taken by the event loop of a connection alone, so nobody waits.
     connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
@@ -164,6 +166,7 @@ impl Service {
         let mut guid = [0; 16];
         config.rng.fill(&mut guid);
         let leases = Leases::new(&config.vfs);
+        let watches = Watches::new(&config.vfs);
         let news = Arc::new(News {
             deletions: Deletions::new(&config.vfs),
             leases: Arc::clone(&leases),
@@ -180,6 +183,7 @@ impl Service {
             guid,
             news,
             leases,
+            watches,
             penalties: Penalties::default(),
             connections: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sessions: Mutex::default(),

@@ -6,6 +6,7 @@ use crate::channel::Channels;
 use crate::connection::{Connection, Negotiated};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
+use crate::notify::Watching;
 use crate::pipe::Pipe;
 use crate::sealing::Sealing;
 use crate::service::SERVICE;
@@ -338,6 +339,10 @@ pub struct File {
     pub locks: Mutex<Vec<Range>>,
     /// It has a claim in the table.
     pub claimed: bool,
+    /// What it watches, of a directory.
+    pub watch: Mutex<Watching>,
+    /// What was changed and is reported with its CLOSE, bits of [`crate::notify::filter`].
+    pub unreported: AtomicU32,
     /// Keeps the inode when it loses its name.
     pub pin: Option<Pin>,
 }
@@ -365,6 +370,15 @@ impl Open {
         }
     }
 
+    /// Something was changed that is reported with CLOSE.
+    pub fn changed(&self, bits: u32) {
+        if let Some(file) = self.file()
+            && file.unreported.load(Ordering::Relaxed) & bits != bits
+        {
+            file.unreported.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+
     /// Whether all bits of `wanted` were granted.
     pub fn may(&self, wanted: u32) -> bool {
         self.access & wanted == wanted
@@ -377,6 +391,10 @@ impl Open {
             return;
         };
         leases.waits.end(self.id);
+        let watch = std::mem::replace(&mut *file.watch.lock(), Watching::Over);
+        if let Watching::By(watch) = watch {
+            watch.end();
+        }
         for range in std::mem::take(&mut *file.locks.lock()) {
             vfs.claims.unlock_exact(file.id, &self.owner, range);
         }

@@ -7,7 +7,7 @@
 //! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
 //! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may) with `acl` and `guard`, `exports` (which clients are
 //! admitted) with `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it),
-//! `grace` (which of them outlive a restart).
+//! `grace` (which of them outlive a restart), `watch` (reports of changed names).
 
 pub mod access;
 pub mod acl;
@@ -31,6 +31,7 @@ mod snapdir;
 pub mod stats;
 pub mod throttle;
 mod vfs;
+pub mod watch;
 
 pub use admission::Admissions;
 pub use clients::Clients;

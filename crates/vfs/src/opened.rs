@@ -98,6 +98,7 @@ impl<A: AccessModel> Operand<'_, A> {
             client: self.client,
             claims: self.claims,
             grace: self.grace,
+            watchers: self.watchers,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads
 use crate::session::{AccessModel, ClientKey};
 use crate::snapdir::{FileRef, Reading};
 use crate::vfs::Vfs;
+use crate::watch::Event as Report;
 use crate::{EngineContext, Volume};
 use std::borrow::Cow;
 use weir_base::Time;
@@ -327,8 +328,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Something was made in this directory.
-    fn made(&self, heard: Heard, done: Done<Created>) -> Done<Created> {
+    fn made(&self, heard: Heard, name: &[u8], done: Done<Created>) -> Done<Created> {
         self.names_changed(heard, [(Some(self.file.ino), Event::Entries)]);
+        self.report_of(self.file.ino, name, &done.value.attr, Report::Added);
         done
     }
 
@@ -343,7 +345,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| {
             let (attrs, heard) = self.making(cx, name, FileKind::Directory, attrs)?;
             let done = self.volume().mkdir(cx, self.file.ino, name, &attrs)?;
-            Ok(self.made(heard, done))
+            Ok(self.made(heard, name, done))
         })
     }
 
@@ -366,7 +368,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             }
             let dir = self.file.ino;
             let done = self.volume().symlink(cx, dir, name, target, &attrs)?;
-            Ok(self.made(heard, done))
+            Ok(self.made(heard, name, done))
         })
     }
 
@@ -387,7 +389,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             }
             let dir = self.file.ino;
             let done = self.volume().mknod(cx, dir, name, kind, rdev, &attrs)?;
-            Ok(self.made(heard, done))
+            Ok(self.made(heard, name, done))
         })
     }
 
@@ -413,10 +415,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// A name was removed from this directory.
-    fn removed(&self, heard: Heard, done: Done<Removed>) -> Done<Removed> {
-        let (dir, child) = (self.file.ino, done.value.child.ino);
-        let changed = [(Some(dir), Event::Entries), (Some(child), Event::Name)];
+    fn removed(&self, heard: Heard, name: &[u8], done: Done<Removed>) -> Done<Removed> {
+        let (dir, child) = (self.file.ino, &done.value.child);
+        let changed = [(Some(dir), Event::Entries), (Some(child.ino), Event::Name)];
         self.names_changed(heard, changed);
+        self.report_of(dir, name, child, Report::Removed);
         done
     }
 
@@ -430,7 +433,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let done = self.volume().remove(cx, self.file.ino, name)?;
-            Ok(self.removed(heard, done))
+            Ok(self.removed(heard, name, done))
         })
     }
 
@@ -444,7 +447,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let done = self.volume().rmdir(cx, self.file.ino, name)?;
-            Ok(self.removed(heard, done))
+            Ok(self.removed(heard, name, done))
         })
     }
 
@@ -491,6 +494,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 (done.value.replaced, Event::Name),
             ];
             self.names_changed(heard, changed);
+            let (moved, replaced) = (done.value.moved, done.value.replaced);
+            self.report_rename((from_dir, from), (to_dir, to), (moved, replaced));
             Ok(done)
         })
     }
@@ -553,6 +558,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             let done = self.volume().link(cx, file, dir, name)?;
             let changed = [(Some(dir), Event::Entries), (Some(file), Event::Attributes)];
             self.names_changed(heard, changed);
+            self.report_of(dir, name, &done.value.attr, Report::Added);
             Ok(done)
         })
     }
@@ -851,7 +857,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 },
             )?;
             Ok(match made {
-                Some(heard) => self.made(heard, done),
+                Some(heard) => self.made(heard, name, done),
                 None => done,
             })
         })
@@ -876,6 +882,7 @@ impl Vfs {
             client: ClientKey::OTHERS,
             claims: &self.claims,
             grace: &self.grace,
+            watchers: &self.watchers,
         };
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             if name == ".." {

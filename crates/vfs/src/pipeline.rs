@@ -55,6 +55,7 @@ use crate::identity::Identity;
 use crate::session::ClientKey;
 use crate::snapdir::FileRef;
 use crate::throttle::{Charge, Request, Throttle};
+use crate::watch::Watchers;
 use std::borrow::Cow;
 use std::task::Poll;
 use weir_base::{Time, VolumeId};
@@ -273,6 +274,8 @@ pub struct Operand<'t, A> {
     pub(crate) claims: &'t Claims,
     /// What others may claim again.
     pub(crate) grace: &'t Grace,
+    /// Where changes of names are reported.
+    pub(crate) watchers: &'t Watchers,
 }
 
 impl<A> Operand<'_, A> {

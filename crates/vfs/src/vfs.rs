@@ -11,6 +11,7 @@ use crate::pipeline::{Admitted, Operand};
 use crate::session::Session;
 use crate::snapdir::FileRef;
 use crate::throttle::{CreditLimits, Throttle};
+use crate::watch::Watchers;
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Vfs {
     pub claims: Claims,
     /// The clients that may claim again what they had before the start.
     pub grace: Grace,
+    /// Where changes of names are reported.
+    pub watchers: Watchers,
     /// Names of clients, for export rules.
     pub names: Names,
     /// Limits on throughput, of all pools.
@@ -50,6 +53,7 @@ impl Vfs {
             key,
             claims: Claims::new(claims),
             grace: Grace::default(),
+            watchers: Watchers::default(),
             names: Names::default(),
             throttle,
         })
@@ -247,6 +251,7 @@ impl Vfs {
             client: session.client,
             claims: &self.claims,
             grace: &self.grace,
+            watchers: &self.watchers,
         }))
     }
 }

@@ -1,0 +1,553 @@
+//! CHANGE_NOTIFY (MS-SMB2 §3.3.5.19, MS-FSA §2.1.5.11): clients that watch directories.
+//!
+//! A watch is of an open, begins with its first CHANGE_NOTIFY, which says what is watched for ever, and ends with the open.
+//! What the waist reports ([`weir_vfs::watch`]), over whatever protocol it was done, is compared with the watches of the
+//! directory, and with those of whole trees on the way up to the volume's root. A watch hands what it gets to the request
+//! that has waited longest, at once; if none waits, it keeps it for the next.
+//!
+//! **Bounds.** A watch keeps as many bytes as the response to its first request could take, and [`MOST`] at most; all watches together
+//! what leaves half of the budget of the claims free. What does not fit is dropped with all that was kept, and the client is asked
+//! to list the directory (STATUS_NOTIFY_ENUM_DIR), as it is if the path of a change in a tree cannot be found at once.
+//!
+//! **What is reported when.** Names at once. Sizes, times and attributes that are set at once; what is written, with CLOSE, as
+//! Windows does. Of NFS only names are reported: by what name a file handle was found nobody knows.
+
+use crate::chain::{Fail, Outcome, Run, Step};
+use crate::names;
+use crate::negotiate::MAX_TRANSFER;
+use crate::session::{Access, File, Open, Session, mask};
+use crate::status::Status;
+use crate::wire::{Put, Reader};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use weir_base::{Budget, Ino, Reservation, VolumeId};
+use weir_vfs::signal::Signal;
+use weir_vfs::watch::{Event, Report, Watcher, Way};
+use weir_vfs::{Exempt, FileId, Looks, Namespace, Vfs};
+
+/// Bits of CompletionFilter (§2.2.35).
+pub(crate) mod filter {
+    pub const FILE_NAME: u32 = 0x1;
+    pub const DIR_NAME: u32 = 0x2;
+    pub const ATTRIBUTES: u32 = 0x4;
+    pub const SIZE: u32 = 0x8;
+    pub const LAST_WRITE: u32 = 0x10;
+    pub const LAST_ACCESS: u32 = 0x20;
+    pub const CREATION: u32 = 0x40;
+    pub const EA: u32 = 0x80;
+    pub const SECURITY: u32 = 0x100;
+}
+
+/// Action (MS-FSCC §2.7.1).
+mod action {
+    pub const ADDED: u32 = 1;
+    pub const REMOVED: u32 = 2;
+    pub const MODIFIED: u32 = 3;
+    pub const RENAMED_OLD_NAME: u32 = 4;
+    pub const RENAMED_NEW_NAME: u32 = 5;
+}
+
+/// SMB2_WATCH_TREE (§2.2.35).
+const TREE: u16 = 1;
+/// Bytes that a watch keeps at most.
+const MOST: usize = 64 << 10;
+/// What a watch takes up besides what it keeps, in bytes.
+const FIXED: usize = 512;
+/// Directories whose names are remembered.
+const NAMES: usize = 4096;
+/// Directories above a change that are gone through at most.
+const DEPTH: usize = 1024;
+
+/// What a request comes to: records, or a status without any.
+type Got = Result<Vec<u8>, Status>;
+
+#[derive(Default)]
+struct Table {
+    by_dir: HashMap<FileId, Vec<Arc<Watch>>>,
+    /// Watches of trees, by volume.
+    trees: HashMap<VolumeId, usize>,
+    /// The names that directories had when they were last looked for.
+    names: HashMap<FileId, Box<[u8]>>,
+}
+
+/// All watches.
+pub struct Watches {
+    vfs: Weak<Vfs>,
+    budget: Arc<Budget>,
+    table: Mutex<Table>,
+}
+
+/// Whether an open watches something.
+#[derive(Default)]
+pub enum Watching {
+    /// Not yet.
+    #[default]
+    Nothing,
+    /// By this.
+    By(Arc<Watch>),
+    /// Not any more: it was closed.
+    Over,
+}
+
+/// What an open watches.
+pub struct Watch {
+    all: Weak<Watches>,
+    dir: FileId,
+    filter: u32,
+    tree: bool,
+    /// Bytes that it keeps at most.
+    room: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Kept, encoded: a chain of FILE_NOTIFY_INFORMATION.
+    kept: Vec<u8>,
+    /// Where its last record begins.
+    last: Option<usize>,
+    charged: Reservation,
+    /// Something was dropped.
+    dropped: bool,
+    over: bool,
+    waiting: VecDeque<Arc<Waiter>>,
+}
+
+/// A request that waits.
+struct Waiter {
+    /// Bytes that its response takes.
+    most: usize,
+    came: Arc<Signal<()>>,
+    got: Mutex<Option<Got>>,
+}
+
+/// A request that waits, of its chain. What it got and did not take goes back when it is dropped.
+pub(crate) struct Asked {
+    watch: Arc<Watch>,
+    waiter: Arc<Waiter>,
+}
+
+impl Watches {
+    /// None yet, of what `vfs` reports.
+    pub fn new(vfs: &Arc<Vfs>) -> Arc<Watches> {
+        let watches = Arc::new(Watches {
+            vfs: Arc::downgrade(vfs),
+            budget: Arc::clone(vfs.claims.budget()),
+            table: Mutex::default(),
+        });
+        let watcher: Weak<Watches> = Arc::downgrade(&watches);
+        vfs.watchers.attach(watcher);
+        watches
+    }
+
+    /// A watch that keeps what a response of `len` bytes takes; `None` if there is no memory for it.
+    fn begin(
+        self: &Arc<Self>,
+        dir: FileId,
+        (filter, tree): (u32, bool),
+        len: usize,
+    ) -> Option<Arc<Watch>> {
+        let charged = self.budget.try_reserve(FIXED)?;
+        let watch = Arc::new(Watch {
+            all: Arc::downgrade(self),
+            dir,
+            filter,
+            tree,
+            room: len.min(MOST),
+            state: Mutex::new(State {
+                kept: Vec::new(),
+                last: None,
+                charged,
+                dropped: false,
+                over: false,
+                waiting: VecDeque::new(),
+            }),
+        });
+        let mut table = self.table.lock();
+        let here = table.by_dir.entry(dir).or_default();
+        here.push(Arc::clone(&watch));
+        if tree {
+            *table.trees.entry(dir.volume).or_default() += 1;
+        }
+        self.tell(&table);
+        Some(watch)
+    }
+
+    fn forget(&self, watch: &Watch) {
+        let mut table = self.table.lock();
+        let Some(here) = table.by_dir.get_mut(&watch.dir) else {
+            return;
+        };
+        let before = here.len();
+        here.retain(|other| !std::ptr::eq(&**other, watch));
+        let (was, empty) = (here.len() < before, here.is_empty());
+        if empty {
+            table.by_dir.remove(&watch.dir);
+        }
+        if was && watch.tree {
+            let trees = table.trees.get_mut(&watch.dir.volume);
+            if let Some(trees) = trees {
+                *trees -= 1;
+                if *trees == 0 {
+                    table.trees.remove(&watch.dir.volume);
+                }
+            }
+        }
+        if table.by_dir.is_empty() {
+            table.names = HashMap::new();
+        }
+        self.tell(&table);
+    }
+
+    fn tell(&self, table: &Table) {
+        if let Some(vfs) = self.vfs.upgrade() {
+            vfs.watchers.set_active(!table.by_dir.is_empty());
+        }
+    }
+
+    /// A directory goes, or is to go with its last close: who waits for changes of it waits no more.
+    pub fn goes(&self, dir: FileId) {
+        let here = self.table.lock().by_dir.get(&dir).cloned();
+        for watch in here.into_iter().flatten() {
+            watch.state.lock().all_get(Status::DELETE_PENDING);
+        }
+    }
+
+    /// Watches of a directory, those of trees alone unless it is the change's own; and whether the volume has any of trees.
+    fn at(&self, dir: FileId, own: bool) -> (Vec<Arc<Watch>>, bool) {
+        let table = self.table.lock();
+        let here = table.by_dir.get(&dir).into_iter().flatten();
+        let here = here.filter(|watch| own || watch.tree);
+        (
+            here.cloned().collect(),
+            table.trees.contains_key(&dir.volume),
+        )
+    }
+
+    /// The name of a directory in the one that it is in.
+    fn name(&self, way: &mut Way<'_>, parent: Ino, dir: FileId) -> Option<Box<[u8]>> {
+        let known = self.table.lock().names.get(&dir).cloned();
+        let name = way.name(parent, dir.ino, known.as_deref())?;
+        if known.as_deref() != Some(&*name) {
+            let mut table = self.table.lock();
+            if table.names.len() >= NAMES {
+                table.names.clear();
+            }
+            table.names.insert(dir, name.clone());
+        }
+        Some(name)
+    }
+
+    /// Gives changes of entries of `dir` to the watches.
+    fn deliver(&self, way: &mut Way<'_>, dir: FileId, bits: u32, changes: &[(u32, &[u8])]) {
+        let mut reached: Vec<Arc<Watch>> = Vec::new();
+        let (mut at, mut prefix) = (dir, String::new());
+        for _ in 0..DEPTH {
+            let (here, trees) = self.at(at, at == dir);
+            for watch in here.iter().filter(|watch| watch.filter & bits != 0) {
+                watch.push(&prefix, changes);
+            }
+            reached.extend(here);
+            if !trees {
+                return;
+            }
+            let parent = match way.parent(at.ino) {
+                Ok(Some(parent)) => parent,
+                // The root: all were reached.
+                Ok(None) => return,
+                Err(_) => break,
+            };
+            let Some(name) = self.name(way, parent, at) else {
+                break;
+            };
+            prefix.insert(0, '\\');
+            prefix.insert_str(0, &names::shown(&name));
+            at = FileId { ino: parent, ..at };
+        }
+        // Where it is, is not known: it may be in any tree.
+        let table = self.table.lock();
+        let all: Vec<_> = table.by_dir.values().flatten().cloned().collect();
+        drop(table);
+        for watch in all {
+            let concerned = watch.tree && watch.dir.volume == dir.volume;
+            let known = reached.iter().any(|r| Arc::ptr_eq(r, &watch));
+            if concerned && !known && watch.filter & bits != 0 {
+                let mut state = watch.state.lock();
+                state.drop_all();
+                state.hand_over();
+            }
+        }
+    }
+}
+
+impl Watcher for Watches {
+    fn changed(&self, report: &Report<'_>, way: &mut Way<'_>) {
+        let live = |ino| FileId {
+            volume: report.volume,
+            ino,
+            namespace: Namespace::Live,
+        };
+        let (dir, name) = (live(report.dir), report.name);
+        let bits = match report.directory {
+            true => filter::DIR_NAME,
+            false => filter::FILE_NAME,
+        };
+        match report.event {
+            Event::Added => self.deliver(way, dir, bits, &[(action::ADDED, name)]),
+            Event::Removed => {
+                self.deliver(way, dir, bits, &[(action::REMOVED, name)]);
+                if report.directory {
+                    self.goes(live(report.ino));
+                }
+            }
+            Event::Renamed(to, new) if to == report.dir => {
+                let both = [
+                    (action::RENAMED_OLD_NAME, name),
+                    (action::RENAMED_NEW_NAME, new),
+                ];
+                self.deliver(way, dir, bits, &both);
+            }
+            Event::Renamed(to, new) => {
+                self.deliver(way, dir, bits, &[(action::REMOVED, name)]);
+                self.deliver(way, live(to), bits, &[(action::ADDED, new)]);
+            }
+            Event::Modified(bits) => self.deliver(way, dir, bits, &[(action::MODIFIED, name)]),
+        }
+    }
+}
+
+impl State {
+    fn drop_all(&mut self) {
+        (self.kept, self.last, self.dropped) = (Vec::new(), None, true);
+        self.charged.shrink_to(FIXED);
+    }
+
+    /// Adds a record, if there is room for it and memory is `free`.
+    fn add(&mut self, (room, free): (usize, bool), action: u32, path: &str) {
+        if self.dropped {
+            return;
+        }
+        let mut record = Vec::with_capacity(12 + 2 * path.len());
+        record.put_u32(0);
+        record.put_u32(action);
+        record.put_u32(0);
+        record.put_utf16(path);
+        let len = (record.len() - 12) as u32;
+        record.set_u32(8, len);
+        if let Some(last) = self.last {
+            // What is said is not said again.
+            if action == action::MODIFIED && self.kept[last + 4..] == record[4..] {
+                return;
+            }
+        }
+        let aligned = self.kept.len().next_multiple_of(4);
+        let fits = aligned + record.len() <= room && free;
+        if !fits || !self.charged.grow(record.len() + 3) {
+            return self.drop_all();
+        }
+        self.kept.align(0, 4);
+        let at = self.kept.len();
+        if let Some(last) = self.last.replace(at) {
+            self.kept.set_u32(last, (at - last) as u32);
+        }
+        self.kept.put(&record);
+    }
+
+    /// What a response of `most` bytes gets of what is kept; nothing if nothing is.
+    fn take(&mut self, most: usize) -> Option<Got> {
+        if !self.dropped && self.kept.is_empty() {
+            return None;
+        }
+        let kept = std::mem::take(&mut self.kept);
+        let dropped = std::mem::take(&mut self.dropped) || kept.len() > most;
+        self.last = None;
+        self.charged.shrink_to(FIXED);
+        Some(match dropped {
+            true => Err(Status::NOTIFY_ENUM_DIR),
+            false => Ok(kept),
+        })
+    }
+
+    /// Gives what is kept to the request that has waited longest.
+    fn hand_over(&mut self) {
+        let Some(most) = self.waiting.front().map(|waiter| waiter.most) else {
+            return;
+        };
+        if let Some(got) = self.take(most)
+            && let Some(waiter) = self.waiting.pop_front()
+        {
+            waiter.get(got);
+        }
+    }
+
+    fn all_get(&mut self, status: Status) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            waiter.get(Err(status));
+        }
+    }
+}
+
+impl Waiter {
+    fn get(&self, got: Got) {
+        *self.got.lock() = Some(got);
+        self.came.set(());
+    }
+}
+
+impl Watch {
+    fn push(&self, prefix: &str, changes: &[(u32, &[u8])]) {
+        let mut state = self.state.lock();
+        if state.over {
+            return;
+        }
+        let budget = self.all.upgrade().map(|all| Arc::clone(&all.budget));
+        let free = budget.is_some_and(|budget| budget.used() < budget.total() / 2);
+        for (action, name) in changes {
+            let path = format!("{prefix}{}", names::shown(name));
+            state.add((self.room, free), *action, &path);
+        }
+        state.hand_over();
+    }
+
+    /// What is kept, or a place among those that wait.
+    fn ask(self: &Arc<Self>, most: usize) -> Result<Got, Asked> {
+        let mut state = self.state.lock();
+        if state.over {
+            return Ok(Err(Status::NOTIFY_CLEANUP));
+        }
+        if let Some(got) = state.take(most) {
+            return Ok(got);
+        }
+        let waiter = Arc::new(Waiter {
+            most,
+            came: Arc::default(),
+            got: Mutex::default(),
+        });
+        state.waiting.push_back(Arc::clone(&waiter));
+        Err(Asked {
+            watch: Arc::clone(self),
+            waiter,
+        })
+    }
+
+    /// Its open is closed.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.over = true;
+        state.drop_all();
+        state.all_get(Status::NOTIFY_CLEANUP);
+        drop(state);
+        if let Some(all) = self.all.upgrade() {
+            all.forget(self);
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut state = self.watch.state.lock();
+        let waiting = &mut state.waiting;
+        waiting.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+        // It was cancelled as it got something: that is the next one's, who may get more than there was.
+        if let Some(Ok(_) | Err(Status::NOTIFY_ENUM_DIR)) = self.waiter.got.lock().take()
+            && !state.over
+        {
+            state.drop_all();
+            state.hand_over();
+        }
+    }
+}
+
+impl Run<'_> {
+    /// CHANGE_NOTIFY.
+    pub(crate) fn change_notify(&mut self) -> Outcome {
+        let mut r = Reader::new(self.body());
+        if r.u16()? != 32 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        let (flags, len) = (r.u16()?, r.u32()?);
+        let halves = (r.u64()?, r.u64()?);
+        let bits = r.u32()?;
+        let asked = match std::mem::take(&mut self.c.step) {
+            Step::Watches(asked) => *asked,
+            _ => {
+                if len > MAX_TRANSFER {
+                    return Err(Status::INVALID_PARAMETER.into());
+                }
+                self.charged(len as usize)?;
+                let (session, open) = (self.session()?, self.open(halves)?);
+                let file = open.file().filter(|file| file.directory);
+                let file = file.ok_or(Status::INVALID_PARAMETER)?;
+                if !open.may(mask::READ_DATA) {
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                // It costs nothing, but it is of a directory that the session may use.
+                let _ = self.enter(&session, file.id, Access::Open(&open), Exempt)?;
+                let what = (bits, flags & TREE != 0);
+                let asked = match self.watch(file, what, len as usize)?.ask(len as usize) {
+                    Ok(got) => return self.put_changes(got),
+                    Err(asked) => asked,
+                };
+                if self.s.vfs.claims.delete_pending(file.id) {
+                    return Err(Status::DELETE_PENDING.into());
+                }
+                asked
+            }
+        };
+        let got = asked.waiter.got.lock().take();
+        match got {
+            Some(got) => self.put_changes(got),
+            None => {
+                let came = Arc::clone(&asked.waiter.came);
+                self.c.step = Step::Watches(Box::new(asked));
+                Err(Fail::Park(Box::pin(async move {
+                    came.settled().await;
+                })))
+            }
+        }
+    }
+
+    /// The watch of an open directory, which begins now if it has none.
+    fn watch(&self, file: &File, what: (u32, bool), len: usize) -> Result<Arc<Watch>, Status> {
+        let mut watching = file.watch.lock();
+        match &*watching {
+            Watching::By(watch) => return Ok(Arc::clone(watch)),
+            Watching::Over => return Err(Status::FILE_CLOSED),
+            Watching::Nothing => {}
+        }
+        let new = self.s.watches.begin(file.id, what, len);
+        let new = new.ok_or(Status::INSUFFICIENT_RESOURCES)?;
+        *watching = Watching::By(Arc::clone(&new));
+        Ok(new)
+    }
+
+    fn put_changes(&mut self, got: Got) -> Outcome {
+        let (data, status) = match got {
+            Ok(data) => (data, Status::SUCCESS),
+            Err(Status::NOTIFY_ENUM_DIR) => (Vec::new(), Status::NOTIFY_ENUM_DIR),
+            Err(status) => return Err(status.into()),
+        };
+        let out = &mut self.c.out;
+        out.put_u16(9);
+        out.put_u16((crate::header::HEADER + 8) as u16);
+        out.put_u32(data.len() as u32);
+        out.put(&data);
+        Ok(status)
+    }
+
+    /// Reports that something of an open file was changed, by the name that it was opened by.
+    pub(crate) fn modified(&mut self, session: &Session, open: &Open, bits: u32) {
+        let Some(file) = open.file().filter(|_| self.s.vfs.watchers.is_active()) else {
+            return;
+        };
+        let named = file.named.lock().clone();
+        let (Some(dir), None) = (named.dir, file.base) else {
+            return;
+        };
+        let entered = self.enter(session, file.id, Access::Open(open), Looks);
+        if let Ok((operand, _)) = entered {
+            let what = (file.id.ino, file.directory);
+            operand.report(dir, &named.name, what, Event::Modified(bits));
+        }
+    }
+}
