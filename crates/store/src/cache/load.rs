@@ -177,8 +177,14 @@ impl Cache {
         }
     }
 
+    /// Frames for one device read, in the order of their addresses: what is neighbours there is one segment of the
+    /// request.
     pub(super) fn frames(&self, count: usize, class: Class) -> Option<Vec<FrameMut>> {
-        (0..count).map(|_| self.alloc(class)).collect()
+        let mut frames: Vec<FrameMut> = (0..count)
+            .map(|_| self.alloc(class))
+            .collect::<Option<_>>()?;
+        frames.sort_unstable_by_key(|frame| frame.as_ptr());
+        Some(frames)
     }
 
     /// The pages that `ptrs` name, in that order, from memory or the device.

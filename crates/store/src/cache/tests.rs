@@ -582,3 +582,16 @@ fn threads_see_only_what_they_ask_for() {
     });
     assert_eq!(cache.pool().free() + cache.stats().pages, 128);
 }
+
+/// The free list returns them last in, first out: without an order of their own the second read would have as many segments as
+/// blocks.
+#[test]
+fn a_run_is_read_into_neighbouring_frames() {
+    let pool = FramePool::new(64).unwrap();
+    let cache = Cache::new(pool, Slow::new(64));
+    for _ in 0..3 {
+        let frames = cache.frames(48, Class::Foreground).unwrap();
+        let at: Vec<usize> = frames.iter().map(|f| f.as_ptr() as usize).collect();
+        assert!(at.windows(2).all(|two| two[0] + BLOCK_SIZE == two[1]));
+    }
+}
