@@ -57,10 +57,8 @@ pub enum Instances {
 #[derive(Debug, Args)]
 pub struct InstanceRevert {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The snapshot
     #[arg(long, value_name = "SNAPSHOT")]
@@ -98,10 +96,8 @@ pub struct OfInstance {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotNamed {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub of: OfInstance,
 }
 
@@ -109,10 +105,8 @@ pub struct InstanceSnapshotNamed {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: InstanceSnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// A description
     #[arg(long, value_name = "TEXT")]
@@ -126,16 +120,12 @@ pub struct InstanceSnapshotCreate {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotList {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub of: OfInstance,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub at: At,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -143,16 +133,13 @@ pub struct InstanceSnapshotList {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: InstanceSnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// A description
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
 }
 
@@ -160,10 +147,8 @@ pub struct InstanceSnapshotUpdate {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotDelete {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: InstanceSnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
 }
 
@@ -171,10 +156,8 @@ pub struct InstanceSnapshotDelete {
 #[derive(Debug, Args)]
 pub struct InstanceCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// basic-hdd, basic-ssd, high-scale-ssd, zonal, regional, enterprise, or a tier of the server's own
     #[arg(long, value_name = "TIER", default_value = "basic-hdd", value_parser = values::enumerator)]
@@ -204,10 +187,8 @@ pub struct InstanceCreate {
 #[command(group = ArgGroup::new("share").args(["clear_nfs_export_options"]).requires("file_share"))]
 pub struct InstanceUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
     #[arg(long, value_name = "SHARE", value_parser = file_share)]
@@ -222,7 +203,6 @@ pub struct InstanceUpdate {
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
 }
 
@@ -230,10 +210,8 @@ pub struct InstanceUpdate {
 #[derive(Debug, Args)]
 pub struct InstanceDelete {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// Delete its snapshots as well
     #[arg(long)]

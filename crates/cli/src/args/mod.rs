@@ -1,5 +1,9 @@
 //! What can be said on the command line: gcloud's words and flags.
 
+// Flags that commands share are flattened into them and have no help besides their own. That every flag has some, the test
+// below checks of what users get.
+#![allow(missing_docs)]
+
 mod filestore;
 mod netapp;
 mod ontap;
@@ -196,10 +200,8 @@ pub struct Named {
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub at: At,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -207,13 +209,10 @@ pub struct Named {
 #[derive(Debug, Clone, Args)]
 pub struct Listed {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub at: At,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -264,5 +263,32 @@ impl Command {
             Self::Config { command } => format!("config.{}", command.verb()),
             Self::Completion { .. } => "completion".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn without_help(command: &clap::Command, out: &mut Vec<String>) {
+        let name = command.get_name();
+        let bare = |arg: &&clap::Arg| arg.get_help().is_none();
+        let arguments = command.get_arguments().filter(bare);
+        out.extend(arguments.map(|arg| format!("{name} {}", arg.get_id())));
+        for below in command.get_subcommands() {
+            if below.get_about().is_none() {
+                out.push(below.get_name().to_owned());
+            }
+            without_help(below, out);
+        }
+    }
+
+    #[test]
+    fn every_command_and_flag_has_help() {
+        let whole = Command::augment_subcommands(clap::Command::new("weir"));
+        let mut out = Vec::new();
+        without_help(&whole, &mut out);
+        assert!(whole.get_subcommands().count() > 5);
+        assert_eq!(out, Vec::<String>::new());
     }
 }

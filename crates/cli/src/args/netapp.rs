@@ -30,7 +30,6 @@ pub enum StoragePools {
 #[derive(Debug, Args)]
 pub struct PoolExecute {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     /// The line, such as 'snapmirror show'
     #[arg(value_name = "COMMAND")]
@@ -41,10 +40,8 @@ pub struct PoolExecute {
 #[derive(Debug, Args)]
 pub struct DeleteOne {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
 }
 
@@ -52,10 +49,8 @@ pub struct DeleteOne {
 #[derive(Debug, Args)]
 pub struct PoolCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
     #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
@@ -96,10 +91,8 @@ fn network(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct PoolUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
     #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
@@ -111,7 +104,6 @@ pub struct PoolUpdate {
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
     /// Throughput of the pool, in MiB/s or with a unit (custom performance)
     #[arg(long, value_name = "THROUGHPUT", value_parser = values::mibps)]
@@ -175,7 +167,6 @@ pub struct VolumeFields {
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub snapshot_directory: Option<bool>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub schedules: Schedules,
     /// Per cent of the capacity that live data may not use
     #[arg(long, value_name = "PERCENT")]
@@ -268,10 +259,8 @@ fn weekly(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct VolumeCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
     #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
@@ -286,7 +275,6 @@ pub struct VolumeCreate {
     #[arg(long, value_name = "SHARE_NAME")]
     pub share_name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub fields: VolumeFields,
     /// Labels, KEY=VALUE,…
     #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
@@ -306,10 +294,8 @@ pub struct VolumeCreate {
 #[derive(Debug, Args)]
 pub struct VolumeUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
     #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
@@ -324,13 +310,11 @@ pub struct VolumeUpdate {
     #[arg(long, value_name = "SHARE_NAME")]
     pub share_name: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub fields: VolumeFields,
     /// Take no snapshots by schedules any more, but those given here; what they took stays
     #[arg(long)]
     pub clear_snapshot_schedules: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
 }
 
@@ -338,10 +322,8 @@ pub struct VolumeUpdate {
 #[derive(Debug, Args)]
 pub struct VolumeDelete {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// Delete its snapshots as well
     #[arg(long)]
@@ -352,10 +334,8 @@ pub struct VolumeDelete {
 #[derive(Debug, Args)]
 pub struct VolumeRevert {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The snapshot
     #[arg(long, value_name = "SNAPSHOT")]
@@ -366,10 +346,8 @@ pub struct VolumeRevert {
 #[derive(Debug, Args)]
 pub struct VolumeClone {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// The volume to copy
     #[arg(long, value_name = "VOLUME")]
@@ -401,10 +379,8 @@ pub struct VolumeClone {
 #[derive(Debug, Args)]
 pub struct VolumeSplit {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
 }
 
@@ -429,7 +405,6 @@ pub enum Snapshots {
 #[derive(Debug, Args)]
 pub struct SnapshotNamed {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     /// The volume
     #[arg(long, value_name = "VOLUME")]
@@ -443,13 +418,10 @@ pub struct SnapshotList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub at: At,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -457,10 +429,8 @@ pub struct SnapshotList {
 #[derive(Debug, Args)]
 pub struct SnapshotCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// A description
     #[arg(long, value_name = "TEXT")]
@@ -474,16 +444,13 @@ pub struct SnapshotCreate {
 #[derive(Debug, Args)]
 pub struct SnapshotUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// A description
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
 }
 
@@ -491,10 +458,8 @@ pub struct SnapshotUpdate {
 #[derive(Debug, Args)]
 pub struct SnapshotRename {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
     /// Its new name
     #[arg(long, value_name = "NAME")]
@@ -505,10 +470,8 @@ pub struct SnapshotRename {
 #[derive(Debug, Args)]
 pub struct SnapshotDelete {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
 }
 
@@ -540,10 +503,8 @@ pub enum Locations {
 #[derive(Debug, Args)]
 pub struct LocationList {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -554,7 +515,6 @@ pub struct LocationNamed {
     #[arg(value_name = "LOCATION")]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 

@@ -8,7 +8,6 @@ use super::Common;
 #[derive(Debug, Args)]
 pub struct Ontap {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
     /// A command, such as 'snapmirror show -fields throttle', or '?'; without one, lines are read from a prompt or a pipe
     #[arg(
@@ -23,7 +22,6 @@ pub struct Ontap {
 #[derive(Debug, Args)]
 pub struct Snapmirror {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
     /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', '?', …; with --wait, what starts a
     /// transfer shows its progress and ends with it
@@ -62,7 +60,6 @@ pub struct PeerCreate {
     #[arg(long, value_name = "SHA256")]
     pub fingerprint: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -70,7 +67,6 @@ pub struct PeerCreate {
 #[derive(Debug, Args)]
 pub struct PeerList {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -81,7 +77,6 @@ pub struct PeerShow {
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -92,7 +87,6 @@ pub struct PeerNamed {
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 

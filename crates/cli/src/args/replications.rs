@@ -34,7 +34,6 @@ pub enum Replications {
 #[derive(Debug, Args)]
 pub struct ReplicationNamed {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub named: Named,
     /// The volume
     #[arg(long, value_name = "VOLUME")]
@@ -45,10 +44,8 @@ pub struct ReplicationNamed {
 #[derive(Debug, Args)]
 pub struct ReplicationDo {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub replication: ReplicationNamed,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub wait: Async,
 }
 
@@ -56,7 +53,6 @@ pub struct ReplicationDo {
 #[derive(Debug, Args)]
 pub struct ReplicationStop {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub one: ReplicationDo,
     /// End a transfer that is under way
     #[arg(long)]
@@ -70,13 +66,10 @@ pub struct ReplicationList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub at: At,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -84,7 +77,6 @@ pub struct ReplicationList {
 #[derive(Debug, Args)]
 pub struct ReplicationCreate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub one: ReplicationDo,
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
@@ -111,7 +103,6 @@ fn destination(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct ReplicationUpdate {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub one: ReplicationDo,
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
@@ -120,7 +111,6 @@ pub struct ReplicationUpdate {
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub labels: LabelChanges,
 }
 

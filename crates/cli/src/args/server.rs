@@ -37,7 +37,6 @@ pub struct TokenCreate {
     #[arg(long, value_enum)]
     pub role: Role,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -45,10 +44,8 @@ pub struct TokenCreate {
 #[derive(Debug, Args)]
 pub struct TokenList {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -59,7 +56,6 @@ pub struct TokenRevoke {
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -67,10 +63,8 @@ pub struct TokenRevoke {
 #[derive(Debug, Args)]
 pub struct Audit {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub listing: Listing,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
