@@ -113,7 +113,7 @@ class NetApp(Replicated):
                          (R.ReplicationRole.DESTINATION, "e", R.ReplicationSchedule.DAILY))
         self.assertEqual((turned.source_volume, turned.destination_volume), (copy.name, source))
         self.reached(name, "MIRRORED")
-        with self.assertRaisesRegex(exceptions.BadRequest, "weir peers create"):
+        with self.assertRaisesRegex(exceptions.BadRequest, "copies p1:dst"):
             self.client.establish_peering(n.EstablishPeeringRequest(
                 name=name, peer_cluster_name="c", peer_svm_name="s", peer_volume_name="v"))
 
@@ -124,6 +124,16 @@ class NetApp(Replicated):
         # Nothing of it is left that would keep the volumes.
         for volume in (source, copy.name):
             self.client.delete_volume(request={"name": volume, "force": True}).result(timeout=30)
+
+    def test_a_copy_of_another_nodes_volume_leaves_nothing_where_that_cannot_be_paired(self):
+        peer = n.HybridReplicationParameters(
+            replication="r", peer_cluster_name="far", peer_svm_name="weir", peer_volume_name="data")
+        volume = n.Volume(storage_pool="near", share_name="hybrid", capacity_gib=100, protocols=["NFSV3"],
+                          hybrid_replication_parameters=peer)
+        with self.assertRaisesRegex(exceptions.BadRequest, "--replication ADDR:PORT"):
+            self.client.create_volume(parent=PLACE, volume_id="hybrid", volume=volume).result(timeout=30)
+        with self.assertRaises(exceptions.NotFound):
+            self.client.get_volume(name=f"{PLACE}/volumes/hybrid")
 
     def test_what_is_replicated_stays(self):
         source = self.volume("kept")

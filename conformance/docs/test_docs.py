@@ -29,6 +29,8 @@ NOT_RUN = {
     ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
     ("README.md", "make test"): "this test is a part of it",
     ("docs/api.md", 'provider "google" {'): TERRAFORM,
+    ("docs/replication.md", "weir peers join near.example.com:8051"):
+        "takes another node; crates/weir/tests/replication.rs has two",
     ("docs/cli.md", "gcloud netapp storage-pools create mq --location=l --capacity=40960 --service-level=premium "
                     "--qos-type=manual --network=name=default"):
         "makes the pool that the line below it makes; conformance/api/test_gcloud.py runs it",
@@ -67,6 +69,9 @@ REPLACED = [
     ("*", r"http://127\.0\.0\.1:8049", "{url}"),
 ]
 
+# Nodes that pair listen for peers.
+ALWAYS = {"docs/replication.md": ("--replication", "127.0.0.1:0")}
+
 # Exit codes that are no failure besides 0.
 EXITS = {"weir doctor": (0, 1)}
 
@@ -84,6 +89,8 @@ class Place:
         os.symlink(WEIR, os.path.join(bin, "weir"))
         self.env = {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": self.folder, "LANG": "C.UTF-8"}
         self.server, self.plain = None, False
+        # What every server of the document is started with.
+        self.always = ALWAYS.get(document, ())
         self.data = os.path.join(self.folder, "weir-data")
         case.addCleanup(self.stop)
         self.serve()
@@ -92,7 +99,7 @@ class Place:
         """Starts a server, or another one in place of the one that runs."""
         self.stop()
         self.plain = not arguments and data in (None, self.data)
-        self.server = Server(*arguments, data=data or self.data)
+        self.server = Server(*arguments, *self.always, data=data or self.data)
         said = self.server.output()
         self.nfs = re.search(r"listening on (\S+)", said)[1]
         self.env["WEIR_SERVER"] = self.server.url

@@ -105,11 +105,14 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         }
         Action::DeleteReplication => a.of_volume()?.delete(a.part(3)).await,
         Action::Replication(verb) => {
-            let body = match a.body.is_empty() {
-                true => Object::new(),
-                false => a.decode(&na::STOP_REPLICATION_REQUEST)?,
+            let body = match (a.body.is_empty(), verb) {
+                (true, _) => Object::new(),
+                (_, replications::Verb::EstablishPeering) => {
+                    a.decode(&na::ESTABLISH_PEERING_REQUEST)?
+                }
+                _ => a.decode(&na::STOP_REPLICATION_REQUEST)?,
             };
-            a.of_volume()?.act(a.part(3), verb, &body).await
+            a.of_volume()?.act(a.part(3), verb, body).await
         }
         Action::Ontap => a.ontap().await,
         Action::EmptyList(_) => {
@@ -245,7 +248,11 @@ impl Asked<'_> {
             }
             _ => check_id(parameter, id)?,
         };
-        let body = self.decode(kind.message())?;
+        let mut body = self.decode(kind.message())?;
+        if let (Kind::Volume, Some(peer)) = (kind, netapp::take_hybrid(&mut body)) {
+            let copy = self.replications_of(place.volume(&id));
+            return copy.create_of_peer(peer, body).await;
+        }
         let mutation = match kind {
             Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(body)?),
             Kind::Volume => {

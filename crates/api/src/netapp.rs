@@ -25,6 +25,14 @@ const NOT_HERE: &[&str] = &[
     "blockDevices",
 ];
 
+/// `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy of a peer's.
+pub fn take_hybrid(body: &mut Object) -> Option<Object> {
+    match body.remove("hybridReplicationParameters") {
+        Some(Value::Object(said)) if !said.is_empty() => Some(said),
+        _ => None,
+    }
+}
+
 /// Refuses fields of a pool that this server would store without effect. What is left without a meaning here describes
 /// where a pool is (`network`, `psaRange`, `zone`).
 fn check_pool(f: &Fields) -> ApiResult<()> {

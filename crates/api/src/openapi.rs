@@ -237,6 +237,10 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
                 Asked::Resume => ("Makes a stopped replication's copy a copy again", None),
                 Asked::Reverse => ("Turns a stopped replication round", None),
                 Asked::Sync => ("Copies what has changed, now", None),
+                Asked::EstablishPeering => (
+                    "Offers pairing to the node of the source",
+                    Some(message(&netapp::ESTABLISH_PEERING_REQUEST, schemas)),
+                ),
             };
             (what.to_owned(), body, lro)
         }

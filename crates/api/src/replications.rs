@@ -4,14 +4,16 @@
 //! labelled is kept in the relationship's row, so that there is one record of it and not two that could disagree.
 //! A relationship that was made in ONTAP's words has none of this and is shown under its destination's name.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_control::{
-    Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, ReplicationVerb,
-    Status, View, VolumeName,
+    Actor, Labels, Mutation, Name, Operation, Outcome, Place, QosType, ReplicationName,
+    ReplicationVerb, Role, Status, View, VolumeName,
 };
+use weir_ontap::cluster::Offer;
 use weir_ontap::{Change, Cluster, Failure, Reason};
 use weir_replica::manager;
 use weir_replica::model::{
@@ -34,6 +36,9 @@ const MAKING: Duration = Duration::from_secs(60);
 
 /// The policy of the copy: all snapshots of the source and its newest state, as this API defines a replication.
 const POLICY: &str = "MirrorAllSnapshots";
+
+/// The kind of a copy of a peer's volume: it goes on, until it is stopped.
+const TYPE: &str = "CONTINUOUS_REPLICATION";
 
 /// What a copy takes over from its source, besides its data.
 const INHERITED: &[&str] = &[
@@ -65,6 +70,48 @@ pub enum Verb {
     Reverse,
     /// A transfer begins at once.
     Sync,
+    /// The node of the source is offered pairing.
+    EstablishPeering,
+}
+
+/// What a replication lacks to begin its first transfer.
+enum Peering {
+    /// Nothing.
+    Done,
+    /// Its source's node is not paired with this one. What that node joins with, if it is offered and the user may see it.
+    Cluster(Option<Offer>),
+    /// It is, and the transfer could not begin.
+    Svm,
+}
+
+fn peering(cluster: &dyn Cluster, r: &Relationship) -> Peering {
+    let name = &r.source.cluster;
+    let begun = r.state != MirrorState::Uninitialized || r.transfer.is_some();
+    match !name.is_empty() && cluster.peers().iter().all(|peer| peer.name != *name) {
+        true => Peering::Cluster(cluster.offers().into_iter().find(|o| o.name == *name)),
+        false if name.is_empty() || begun || r.unhealthy_reason.is_none() => Peering::Done,
+        false if r.status == Doing::Quiesced => Peering::Done,
+        false => Peering::Svm,
+    }
+}
+
+/// What the node that is to join has to be given.
+fn peering_details(r: &Relationship, offer: Option<&Offer>, listens: Option<String>) -> Object {
+    let mut out = Object::new();
+    for (name, value) in [
+        ("peerVolumeName", &r.source.volume),
+        ("peerClusterName", &r.source.cluster),
+        ("peerSvmName", &r.source.vserver),
+    ] {
+        out.insert(name.to_owned(), json!(value));
+    }
+    if let (Some(offer), Some(listens)) = (offer, listens) {
+        let command = format!("weir peers join {listens}");
+        out.insert("command".to_owned(), json!(command));
+        out.insert("commandExpiryTime".to_owned(), rfc3339(offer.expires));
+        out.insert("passphrase".to_owned(), json!(offer.passphrase));
+    }
+    out
 }
 
 /// What is shown of a relationship that was made in ONTAP's words.
@@ -176,8 +223,9 @@ fn mirror_state(r: &Relationship) -> &'static str {
     }
 }
 
-fn object(s: &Seen, place: &VolumeName, now: i64) -> Object {
+fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Object {
     let r = &s.relationship;
+    let peering = peering(cluster, r);
     let mut out = Object::new();
     let mut set = |name: &str, value: Value| {
         if !value.is_null() {
@@ -186,9 +234,11 @@ fn object(s: &Seen, place: &VolumeName, now: i64) -> Object {
     };
     let own = place.to_string();
     set("name", json!(format!("{own}/replications/{}", s.note.id)));
-    let state = match r.status {
-        Doing::Breaking | Doing::Aborting => "UPDATING",
-        _ => "READY",
+    let state = match (&peering, r.status) {
+        (_, Doing::Breaking | Doing::Aborting) => "UPDATING",
+        (Peering::Cluster(_), _) => "PENDING_CLUSTER_PEERING",
+        (Peering::Svm, _) => "PENDING_SVM_PEERING",
+        (Peering::Done, _) => "READY",
     };
     set("state", json!(state));
     set("stateDetails", json!(r.unhealthy_reason));
@@ -203,7 +253,24 @@ fn object(s: &Seen, place: &VolumeName, now: i64) -> Object {
         "replicationSchedule",
         json!(schedule.map(|(word, _)| *word)),
     );
-    set("mirrorState", json!(mirror_state(r)));
+    let pending = !matches!(peering, Peering::Done);
+    let mirror = if pending {
+        "PENDING_PEERING"
+    } else {
+        mirror_state(r)
+    };
+    set("mirrorState", json!(mirror));
+    if pending {
+        let offer = match &peering {
+            Peering::Cluster(offer) => offer.as_ref(),
+            _ => None,
+        };
+        let details = peering_details(r, offer, listens(cluster, at));
+        set("hybridPeeringDetails", Value::Object(details));
+    }
+    if !r.source.cluster.is_empty() {
+        set("hybridReplicationType", json!(TYPE));
+    }
     set("healthy", json!(r.healthy));
     if s.note.created > 0 {
         set("createTime", rfc3339(s.note.created));
@@ -231,13 +298,22 @@ fn object(s: &Seen, place: &VolumeName, now: i64) -> Object {
             stats.insert("lastTransferError".to_owned(), json!(error));
         }
     }
-    if let Some(lag) = r.lag(now) {
+    if let Some(lag) = r.lag(cluster.now()) {
         stats.insert("lagDuration".to_owned(), json!(format!("{lag}s")));
     }
     if !stats.is_empty() {
         set("transferStats", Value::Object(stats));
     }
     out
+}
+
+/// Where another node reaches this one: if it listens on all addresses, at that by which the client has reached it.
+fn listens(cluster: &dyn Cluster, at: Mounts) -> Option<String> {
+    let address = cluster.peer_address()?;
+    Some(match address.parse::<SocketAddr>() {
+        Ok(all) if all.ip().is_unspecified() => SocketAddr::new(at.ip(), all.port()).to_string(),
+        _ => address,
+    })
 }
 
 fn rfc3339(seconds: i64) -> Value {
@@ -270,10 +346,11 @@ impl Asked<'_> {
             return Ok(Vec::new());
         };
         let (view, volume) = (self.app.control().view(), self.volume.clone());
+        let at = self.at;
         waiting(move || {
-            let now = cluster.now();
             let all = seen_from(&*cluster, &view, &volume);
-            all.iter().map(|s| object(s, &volume, now)).collect()
+            let shown = |s| object(s, &volume, &*cluster, at);
+            all.iter().map(shown).collect()
         })
         .await
     }
@@ -301,7 +378,8 @@ impl Asked<'_> {
     /// NOT_FOUND: the volume has no replication of that id.
     pub async fn get(&self, id: &str) -> ApiResult<Object> {
         let seen = self.find(id).await?;
-        Ok(object(&seen, &self.volume, self.cluster()?.now()))
+        let cluster = self.cluster()?;
+        Ok(object(&seen, &self.volume, &*cluster, self.at))
     }
 
     /// An operation that has ended: the cluster has done, or queued, what was asked.
@@ -323,7 +401,13 @@ impl Asked<'_> {
     }
 
     async fn done(&self, verb: ReplicationVerb, id: &str) -> ApiResult<Value> {
-        let response = Value::Object(self.get(id).await?).to_string();
+        let mut object = self.get(id).await?;
+        // An operation is read by others, and for longer, than the secret that the replication shows.
+        let details = object.get_mut("hybridPeeringDetails");
+        if let Some(details) = details.and_then(Value::as_object_mut) {
+            details.remove("passphrase");
+        }
+        let response = Value::Object(object).to_string();
         let operation = self.recorded(verb, id, Outcome::Done, Some(response));
         Ok(Value::Object(operation.await?))
     }
@@ -376,23 +460,48 @@ impl Asked<'_> {
         made.protection = true;
         self.make(Mutation::CreateVolume(destination.clone(), made))
             .await?;
+        let source = path_of(&self.volume);
+        self.begin(source, &destination, (schedule, note), None)
+            .await?;
+        self.done(ReplicationVerb::Create, &id).await
+    }
+
+    /// Has a volume that was made for this become the copy of another. A peer that is not paired yet is invited, from an
+    /// address if one is given.
+    async fn begin(
+        &self,
+        source: Path,
+        to: &VolumeName,
+        (schedule, note): (String, Note),
+        invited: Option<Option<String>>,
+    ) -> ApiResult<()> {
+        let (peer, destination) = (source.cluster.clone(), path_of(to));
         let create = manager::Verb::Create {
-            source: path_of(&self.volume),
-            destination: path_of(&destination),
+            source,
+            destination: destination.clone(),
             policy: Some(POLICY.to_owned()),
             schedule: Some(schedule),
             throttle: None,
             tries: None,
             note: Some(note),
-            initialize: Some(manager::First::default()),
+            initialize: Some(manager::First {
+                once_paired: invited.is_some(),
+                ..manager::First::default()
+            }),
         };
-        if let Err(refusal) = self.change(create).await {
-            let (name, force) = (destination, true);
-            // Made for this alone; if it cannot be deleted it is an empty volume that shows in lists.
-            drop(self.make(Mutation::DeleteVolume { name, force }).await);
-            return Err(refusal);
+        let mut begun = self.change(create).await;
+        if let (Ok(()), Some(address)) = (&begun, invited) {
+            begun = self.invite(&peer, address).await;
+            if begun.is_err() {
+                drop(self.change(manager::Verb::End(destination)).await);
+            }
         }
-        self.done(ReplicationVerb::Create, &id).await
+        if begun.is_err() {
+            let (name, force) = (to.clone(), true);
+            // If it cannot be deleted it is an empty volume that shows in lists.
+            drop(self.make(Mutation::DeleteVolume { name, force }).await);
+        }
+        begun
     }
 
     /// The volume to copy into: its name and its fields.
@@ -450,8 +559,69 @@ impl Asked<'_> {
         Ok((destination, new))
     }
 
+    async fn invite(&self, peer: &str, address: Option<String>) -> ApiResult<()> {
+        let (cluster, peer) = (self.cluster()?, peer.to_owned());
+        let invited = waiting(move || cluster.invite(&peer, address, true));
+        invited.await?.map(|_| ()).map_err(refused)
+    }
+
+    /// Makes a volume that is to be a copy of a peer's, and the replication. A node that is no peer yet is offered pairing,
+    /// and the first transfer begins when it has joined.
+    ///
+    /// # Errors
+    /// What the volume's or the replication's making is refused with; then neither is there.
+    pub async fn create_of_peer(&self, parameters: Object, volume: Object) -> ApiResult<Value> {
+        const IN: &str = "hybridReplicationParameters";
+        let mut f = Fields::new(parameters);
+        let id = check_id(
+            &format!("{IN}.replication"),
+            f.text("replication").value().as_deref(),
+        )?;
+        let (source, address) = peer_of(&mut f)?;
+        f.without("clusterLocation")?;
+        f.refuse(
+            "hybridReplicationType",
+            |v| v != TYPE,
+            "a replication goes on until it is stopped, and is turned round with :reverseDirection",
+        )?;
+        f.refuse(
+            "largeVolumeConstituentCount",
+            |_| true,
+            "a volume has no constituents; leave it out",
+        )?;
+        let schedule = f.text("replicationSchedule").value();
+        let schedule = ontap_schedule(schedule.as_deref().unwrap_or("HOURLY"))?;
+        let cluster = self.cluster()?;
+        let note = Note {
+            id,
+            description: f
+                .text("description")
+                .value()
+                .filter(|text| !text.is_empty()),
+            labels: f.labels()?.value().unwrap_or_default(),
+            created: cluster.now(),
+        };
+        let paired = cluster.peers().iter().any(|p| p.name == source.cluster);
+        if !paired && self.actor.role != Role::Admin {
+            let message = "Pairing takes an administrator's token";
+            return Err(ApiError::new(
+                Status::PermissionDenied,
+                "ROLE_INSUFFICIENT",
+                message,
+            ));
+        }
+        let mut new = netapp::new_volume(&self.volume.place, volume)?;
+        new.protection = true;
+        let made = Mutation::CreateVolume(self.volume.clone(), new);
+        let made = self.make(made).await?;
+        let invited = (!paired).then_some(address);
+        self.begin(source, &self.volume, (schedule, note), invited)
+            .await?;
+        Ok(Value::Object(lro::operation(&made, self.enums, self.at)))
+    }
+
     /// Has the control plane make something, and waits for it.
-    async fn make(&self, mutation: Mutation) -> ApiResult<()> {
+    async fn make(&self, mutation: Mutation) -> ApiResult<Arc<Operation>> {
         let control = self.app.control();
         let operation = control.submit(mutation, &self.actor).await;
         let operation = operation.map_err(ApiError::refused)?;
@@ -465,7 +635,7 @@ impl Asked<'_> {
         };
         match &ended.outcome {
             Some(Outcome::Failed(refusal)) => Err(ApiError::refused(refusal.clone())),
-            Some(_) => Ok(()),
+            Some(_) => Ok(ended),
             None => Err(ApiError::new(
                 Status::DeadlineExceeded,
                 "SLOW_VOLUME",
@@ -480,7 +650,7 @@ impl Asked<'_> {
     /// NOT_FOUND; INVALID_ARGUMENT naming the field.
     pub async fn update(&self, id: &str, mask: Option<&str>, body: Object) -> ApiResult<Value> {
         let seen = self.find(id).await?;
-        let current = object(&seen, &self.volume, 0);
+        let current = object(&seen, &self.volume, &*self.cluster()?, self.at);
         let mask = Mask::parse(&REPLICATION, mask, &body)?;
         let mut f = Fields::new(mask.apply(&current, &body));
         let mut note = seen.note;
@@ -524,11 +694,11 @@ impl Asked<'_> {
         Ok(Value::Object(operation))
     }
 
-    /// Stops, resumes, turns it round, or updates now.
+    /// Stops, resumes, turns it round, updates now, or offers pairing to its source's node.
     ///
     /// # Errors
     /// NOT_FOUND; FAILED_PRECONDITION where its state does not allow it.
-    pub async fn act(&self, id: &str, verb: Verb, body: &Object) -> ApiResult<Value> {
+    pub async fn act(&self, id: &str, verb: Verb, body: Object) -> ApiResult<Value> {
         let seen = self.find(id).await?;
         let r = &seen.relationship;
         let destination = r.destination.clone();
@@ -576,6 +746,30 @@ impl Asked<'_> {
                 self.reverse(&seen).await?;
                 ReplicationVerb::Reverse
             }
+            Verb::EstablishPeering => {
+                let (peer, address) = peer_of(&mut Fields::new(body))?;
+                if peer != r.source {
+                    let message = format!("The replication copies {}, not {peer}", r.source);
+                    return Err(ApiError::field("peerVolumeName", message));
+                }
+                let cluster = self.cluster()?;
+                match peering(&*cluster, r) {
+                    Peering::Cluster(_) => self.invite(&peer.cluster, address).await?,
+                    Peering::Svm => {
+                        let again = manager::Verb::Initialize {
+                            destination,
+                            source_snapshot: None,
+                            throttle: None,
+                        };
+                        self.change(again).await?;
+                    }
+                    Peering::Done => {
+                        let message = format!("'{}' is paired already", peer.cluster);
+                        return Err(state(message));
+                    }
+                }
+                ReplicationVerb::EstablishPeering
+            }
         };
         self.done(word, id).await
     }
@@ -604,8 +798,38 @@ impl Asked<'_> {
 }
 
 fn stopped_only(what: &str) -> Box<ApiError> {
-    let message = format!("Only a stopped replication can be {what}: stop it first");
+    state(format!(
+        "Only a stopped replication can be {what}: stop it first"
+    ))
+}
+
+fn state(message: String) -> Box<ApiError> {
     ApiError::new(Status::FailedPrecondition, "REPLICATION_STATE", message)
+}
+
+/// The volume of another cluster that a request names, and where that cluster listens: without an address, the one from
+/// which it joins.
+fn peer_of(f: &mut Fields) -> ApiResult<(Path, Option<String>)> {
+    let mut name = |field: &str| required(f.text(field).value(), field);
+    let path = Path {
+        cluster: name("peerClusterName")?,
+        vserver: name("peerSvmName")?,
+        volume: name("peerVolumeName")?,
+    };
+    let addresses = f.take("peerIpAddresses").value();
+    match addresses
+        .as_ref()
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+    {
+        None | Some([]) => Ok((path, None)),
+        Some([Value::String(one)]) => Ok((path, Some(one.clone()))),
+        Some(_) => {
+            let message =
+                "'peerIpAddresses' is one HOST:PORT: a node listens for peers in one place";
+            Err(ApiError::field("peerIpAddresses", message))
+        }
+    }
 }
 
 fn path_of(name: &VolumeName) -> Path {

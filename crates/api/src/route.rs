@@ -254,7 +254,7 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*:startSplit" => Action::StartSplit;
     Get Netapp "projects/*/locations/*/volumes/*:getSplitStatus" => Action::SplitStatus;
     Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups", "Copy them out of a snapshot (.snapshot), or use `:revert`");
-    Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("Peering of clusters", "Pair Weir's nodes with `weir peers create`");
+    Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("A cache of another cluster's volume", "Replicate the volume (hybridReplicationParameters)");
 
     Get Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::List(Kind::VolumeSnapshot);
     Post Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::Create(Kind::VolumeSnapshot);
@@ -271,7 +271,7 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:resume" => Action::Replication(replications::Verb::Resume);
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:reverseDirection" => Action::Replication(replications::Verb::Reverse);
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(replications::Verb::Sync);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Unimplemented("Peering with clusters that are not Weir's", "Pair Weir's nodes with `weir peers create`");
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Replication(replications::Verb::EstablishPeering);
 
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
     Get Netapp "projects/*/locations/*/activeDirectories" => Action::EmptyList("activeDirectories");

@@ -440,6 +440,25 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
+    /// A line that the user types, or that is piped in.
+    ///
+    /// # Errors
+    /// The streams cannot be written or read.
+    pub fn ask(&mut self, question: &str) -> Result<String, Error> {
+        let mut line = String::new();
+        match self.io.answer.as_mut() {
+            Some(answer) => {
+                self.io.err.write_all(question.as_bytes())?;
+                self.io.err.flush()?;
+                line = answer().unwrap_or_default();
+            }
+            None => {
+                std::io::stdin().read_line(&mut line)?;
+            }
+        }
+        Ok(line)
+    }
+
     /// The labels of a resource after changes; none where there are no changes.
     pub fn labels(resource: &Value, changes: &LabelChanges) -> Option<Value> {
         let none = changes.update_labels.is_none()

@@ -98,6 +98,8 @@ pub enum ReplicationVerb {
     Reverse,
     /// Copy now, whatever the schedule.
     Sync,
+    /// Offer pairing to the source's node.
+    EstablishPeering,
 }
 
 impl ReplicationVerb {
@@ -111,6 +113,7 @@ impl ReplicationVerb {
             ReplicationVerb::Resume => "resume",
             ReplicationVerb::Reverse => "reverseDirection",
             ReplicationVerb::Sync => "sync",
+            ReplicationVerb::EstablishPeering => "establishPeering",
         }
     }
 }

@@ -273,7 +273,7 @@ impl Mutation {
     pub fn role(&self) -> Role {
         match self {
             Mutation::Replicate {
-                verb: Verb::PeerCreate { .. } | Verb::PeerDelete(_),
+                verb: Verb::PeerCreate { .. } | Verb::PeerInvite { .. } | Verb::PeerDelete(_),
                 ..
             } => Role::Admin,
             _ => Role::Editor,

@@ -229,6 +229,19 @@ pub struct Peer {
     pub reason: Option<String>,
 }
 
+/// Pairing that this node offers to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What the peer is to be called here.
+    pub name: String,
+    /// `host:port`; `None`: where it connects from.
+    pub address: Option<String>,
+    /// What the other node joins with: a secret, since any node that has it becomes a peer.
+    pub passphrase: String,
+    /// When it ends, seconds since 1970, UTC.
+    pub expires: i64,
+}
+
 /// A volume as a share of SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -402,6 +415,28 @@ pub trait Cluster: Send + Sync {
     fn fingerprint(&self) -> String;
     /// Where this node listens for peers, `host:port`; `None` where it does not.
     fn peer_address(&self) -> Option<String>;
+    /// Offers pairing to another node, once and for a while. `for_relationships`: as long as there are some that wait for it.
+    ///
+    /// # Errors
+    /// This node has no peers, or has such a one already; the user is no administrator.
+    fn invite(
+        &self,
+        name: &str,
+        address: Option<String>,
+        for_relationships: bool,
+    ) -> Result<Offer, Failure>;
+    /// Offers that have not expired; none, for users who are no administrators.
+    fn offers(&self) -> Vec<Offer>;
+    /// Pairs with the node at `address`, which offers it; returns what it is called here.
+    ///
+    /// # Errors
+    /// It offers nothing, or not for this passphrase.
+    fn join(
+        &self,
+        name: Option<String>,
+        address: &str,
+        passphrase: &str,
+    ) -> Result<String, Failure>;
     /// Shares of SMB, by machine and name.
     fn shares(&self) -> Vec<Share>;
     /// Sessions over SMB, by number.

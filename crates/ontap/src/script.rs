@@ -633,6 +633,19 @@ impl Cluster for Script {
         all.collect()
     }
 
+    /// Offers nothing.
+    fn invite(&self, _: &str, _: Option<String>, _: bool) -> Result<own::Offer, Failure> {
+        Err(Failure::new(Reason::Unsupported, "It has no peers."))
+    }
+
+    fn offers(&self) -> Vec<own::Offer> {
+        Vec::new()
+    }
+
+    fn join(&self, _: Option<String>, _: &str, _: &str) -> Result<String, Failure> {
+        Err(Failure::new(Reason::Unsupported, "It has no peers."))
+    }
+
     fn fingerprint(&self) -> String {
         "00".repeat(32)
     }

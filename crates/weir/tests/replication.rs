@@ -265,3 +265,110 @@ fn killed_again_and_again() {
             .contains("weir_snapmirror_mirrored{source=\"far://weir/a\",destination=\"weir:b\"} 1")
     );
 }
+
+/// The replication `r` of a volume, once it is in one of these states.
+fn in_state(node: &Node, volume: &str, field: &str, wanted: &str) -> serde_json::Value {
+    let path = format!("{}/replications/r", Api::volume(volume));
+    let mut waited = 0;
+    loop {
+        let (status, now) = node.api().get(&path);
+        if now[field] == wanted {
+            return now;
+        }
+        assert!(
+            waited < 3_000,
+            "{status} {now}, not {wanted}: {}",
+            node.server.log()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+        waited += 1;
+    }
+}
+
+/// Two nodes that know nothing of each other, and the NetApp Volumes API: a volume is made as the copy of another node's,
+/// whose administrator gets a passphrase.
+#[test]
+fn peering_is_established_by_the_passphrase_that_a_replication_shows() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (near, far) = (
+        Node::start(one.path(), port()),
+        Node::start(two.path(), port()),
+    );
+    for node in [&near, &far] {
+        node.api().pool("p");
+    }
+    far.does("volume create -vserver weir -volume a -size 100GB -aggregate p");
+    let history: Vec<Versions> = vec![vec![1; FILES as usize]];
+    write(&mut far.mount("/a"), &history[0]);
+    let of = |source: &str| json!({"peerClusterName": "far", "peerSvmName": "weir", "peerVolumeName": source});
+    for (volume, source) in [("b", "a"), ("c", "later")] {
+        let mut body = Api::volume_body("p", volume);
+        let mut parameters = of(source);
+        parameters["replication"] = json!("r");
+        parameters["replicationSchedule"] = json!("DAILY");
+        body["hybridReplicationParameters"] = parameters;
+        let path = Api::volume(volume).replace(
+            &format!("volumes/{volume}"),
+            &format!("volumes?volumeId={volume}"),
+        );
+        near.api().must("POST", &path, &body);
+    }
+    let establish = |volume: &str, source: &str| {
+        let path = format!("{}/replications/r:establishPeering", Api::volume(volume));
+        near.api().change("POST", &path, &of(source)).unwrap()
+    };
+    let wrong = establish("b", "other").unwrap_err();
+    assert!(wrong.to_string().contains("far://weir/a"), "{wrong}");
+    let passphrase = || {
+        let pending = in_state(&near, "b", "state", "PENDING_CLUSTER_PEERING");
+        assert_eq!(pending["mirrorState"], "PENDING_PEERING", "{pending}");
+        assert_eq!(pending["hybridReplicationType"], "CONTINUOUS_REPLICATION");
+        let details = pending["hybridPeeringDetails"].clone();
+        let command = format!("weir peers join {}", near.address);
+        assert_eq!(details["command"], command, "{details}");
+        assert!(details["commandExpiryTime"].is_string(), "{details}");
+        details["passphrase"].as_str().unwrap().to_owned()
+    };
+    let first = passphrase();
+    establish("b", "a").unwrap();
+    let second = passphrase();
+    assert_ne!(first, second);
+    let (_, operations) = near
+        .api()
+        .get("/v1/projects/weir/locations/local/operations");
+    let said = operations.to_string();
+    assert!(said.contains("establishPeering"), "{said}");
+    for secret in [&first, &second] {
+        assert!(!said.contains(secret.as_str()), "{said}");
+    }
+    let join = |passphrase: &str| {
+        let body = json!({"name": "near", "authentication": {"passphrase": passphrase},
+                          "remote": {"ip_addresses": [near.address]}});
+        far.api().send("POST", "/api/cluster/peers", &body).unwrap()
+    };
+    let (status, refused) = join(&first);
+    assert_eq!(status, 409, "{refused}");
+    let (status, joined) = join(&second);
+    assert_eq!(status, 202, "{joined}");
+    let mirrored = in_state(&near, "b", "mirrorState", "MIRRORED");
+    assert_eq!(
+        (&mirrored["state"], &mirrored["healthy"]),
+        (&json!("READY"), &json!(true))
+    );
+    assert_eq!(mirrored["sourceVolume"], "far://weir/a");
+    assert_eq!(mirrored.get("hybridPeeringDetails"), None);
+    assert_eq!(seen(&mut near.mount("/b"), &history), Some(0));
+    let again = establish("b", "a").unwrap_err();
+    assert!(again.to_string().contains("is paired already"), "{again}");
+    // The node is paired and has no such volume yet.
+    let pending = in_state(&near, "c", "state", "PENDING_SVM_PEERING");
+    assert!(
+        pending["stateDetails"]
+            .as_str()
+            .is_some_and(|why| !why.is_empty()),
+        "{pending}"
+    );
+    far.does("volume create -vserver weir -volume later -size 100GB -aggregate p");
+    establish("c", "later").unwrap();
+    in_state(&near, "c", "mirrorState", "MIRRORED");
+}

@@ -301,15 +301,17 @@ pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     }
 }
 
-/// POST of a peer.
+/// POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the reply has; or joining it with
+/// that.
 pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
+    let generates = fields.flag("authentication.generate_passphrase")? == Some(true);
+    let passphrase = fields.text("authentication.passphrase")?;
     let name = match fields.text("name")? {
         None => fields.text("remote.name")?,
         name => name,
     };
-    let name = name.ok_or_else(|| Refusal::required("name"))?;
     let address = match fields.take("remote.ip_addresses") {
         None | Some(Value::Null) => None,
         Some(Value::String(one)) => Some(one),
@@ -323,6 +325,29 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
             }
         },
     };
+    if let Some(passphrase) = passphrase {
+        let address = address.ok_or_else(|| Refusal::required("remote.ip_addresses"))?;
+        fields.done()?;
+        let joined = a.cluster.join(name, &address, &passphrase);
+        return peer_made(a, &joined.map_err(Refusal::of)?);
+    }
+    let name = name.ok_or_else(|| Refusal::required("name"))?;
+    if generates {
+        fields.done()?;
+        let offer = a.cluster.invite(&name, address, false);
+        let offer = offer.map_err(Refusal::of)?;
+        let authentication = json!({
+            "passphrase": offer.passphrase,
+            "expiry_time": time(offer.expires),
+        });
+        let mut reply = a.done(None)?;
+        if let Some(body) = reply.body.as_object_mut() {
+            let record = json!({"name": name, "authentication": authentication});
+            body.insert("num_records".to_owned(), json!(1));
+            body.insert("records".to_owned(), json!([record]));
+        }
+        return Ok(reply);
+    }
     let text = fields.text("fingerprint")?;
     let text = text.ok_or_else(|| Refusal::required("fingerprint"))?;
     let print = fingerprint(&text);
@@ -335,6 +360,10 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
         fingerprint: print,
     };
     a.cluster.change(change.into()).map_err(Refusal::of)?;
+    peer_made(a, &name)
+}
+
+fn peer_made(a: &Asked<'_>, name: &str) -> Answered<Reply> {
     let made = a.cluster.peers().into_iter().find(|p| p.name == name);
     a.done(made.map(|p| (peer_link(&p.name), peer(&p))))
 }

@@ -748,6 +748,18 @@ pub static DESTINATION_VOLUME_PARAMETERS: Message = Message {
     ],
 };
 
+/// `google.cloud.netapp.v1.EstablishPeeringRequest`.
+pub static ESTABLISH_PEERING_REQUEST: Message = Message {
+    name: "google.cloud.netapp.v1.EstablishPeeringRequest",
+    fields: &[
+        field("name", Kind::String),
+        field("peerClusterName", Kind::String),
+        field("peerSvmName", Kind::String),
+        field("peerIpAddresses", Kind::String).repeated(),
+        field("peerVolumeName", Kind::String),
+    ],
+};
+
 /// `google.cloud.netapp.v1.StopReplicationRequest`; the other verbs' requests have its name alone.
 pub static STOP_REPLICATION_REQUEST: Message = Message {
     name: "google.cloud.netapp.v1.StopReplicationRequest",

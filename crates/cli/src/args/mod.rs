@@ -19,7 +19,9 @@ pub use netapp::{
     Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,
     Volumes,
 };
-pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, PeerShow, Peers, Snapmirror};
+pub use ontap::{
+    Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,
+};
 pub use replications::{ReplicationCreate, ReplicationNamed, Replications};
 pub use server::{Audit, Config, Tokens};
 

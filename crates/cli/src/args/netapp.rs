@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::{Async, At, Common, LabelChanges, Listed, Listing, Named, Replications};
 use crate::values::{self, Dict, Gib, List, Mibps};
@@ -288,6 +289,42 @@ pub struct VolumeCreate {
     /// Several addresses to mount it from (large volumes)
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub multiple_endpoints: Option<bool>,
+    /// Make it a copy of another node's volume: replication=ID,peer-cluster-name=NAME,
+    /// peer-svm-name=SVM,peer-volume-name=VOLUME[,peer-ip-addresses=HOST:PORT]
+    /// [,replication-schedule=SCHEDULE][,description=TEXT]
+    #[arg(long, value_name = "PARAMETERS", value_parser = hybrid)]
+    pub hybrid_replication_parameters: Option<Dict>,
+}
+
+const HYBRID: &[(&str, &str)] = &[
+    ("replication", "replication"),
+    ("peer-cluster-name", "peerClusterName"),
+    ("peer-svm-name", "peerSvmName"),
+    ("peer-volume-name", "peerVolumeName"),
+    ("replication-schedule", "replicationSchedule"),
+    ("description", "description"),
+    ("peer-ip-addresses", "peerIpAddresses"),
+];
+
+/// As the API's message.
+fn hybrid(text: &str) -> Result<Dict, String> {
+    let keys: Vec<&str> = HYBRID.iter().map(|(key, _)| *key).collect();
+    let given = values::dict(text)?.only(&keys)?;
+    let mut message = serde_json::Map::new();
+    for (key, field) in HYBRID {
+        let text = match *key {
+            "description" | "replication-schedule" | "peer-ip-addresses" => given.text(key),
+            _ => Some(given.required(key)?),
+        };
+        let Some(text) = text else { continue };
+        let value = match *key {
+            "replication-schedule" => json!(values::enumerator(&text)?),
+            "peer-ip-addresses" => json!([text]),
+            _ => json!(text),
+        };
+        message.insert((*field).to_owned(), value);
+    }
+    Ok(Dict(message))
 }
 
 /// `weir volumes update`

@@ -39,6 +39,10 @@ pub struct Snapmirror {
 pub enum Peers {
     /// Pair with another node: both ends name each other and each other's certificate
     Create(PeerCreate),
+    /// Offer pairing to another node: prints the passphrase with which it joins, once and within an hour
+    Invite(PeerInvite),
+    /// Join a node that offers pairing
+    Join(PeerJoin),
     /// List the nodes that this one is paired with
     List(PeerList),
     /// Show one of them; without a name, what a peer needs to know of this node: its address and fingerprint
@@ -59,6 +63,35 @@ pub struct PeerCreate {
     /// SHA-256 of its certificate, as its 'weir peers show' prints it
     #[arg(long, value_name = "SHA256")]
     pub fingerprint: String,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir peers invite`
+#[derive(Debug, Args)]
+pub struct PeerInvite {
+    /// What to call it
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Where it listens for peers [default: where it connects from, with its own port]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir peers join`
+#[derive(Debug, Args)]
+pub struct PeerJoin {
+    /// Where the other node listens for peers
+    #[arg(value_name = "HOST:PORT")]
+    pub address: String,
+    /// What to call it [default: as it calls itself]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A file with the passphrase [default: asked for, or a line of standard input]
+    #[arg(long, value_name = "FILE")]
+    pub passphrase_file: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub common: Common,
 }
@@ -95,6 +128,8 @@ impl Peers {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
+            Self::Invite(_) => "invite",
+            Self::Join(_) => "join",
             Self::List(_) => "list",
             Self::Show(_) => "show",
             Self::Delete(_) => "delete",

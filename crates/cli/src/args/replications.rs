@@ -26,6 +26,8 @@ pub enum Replications {
     Reverse(ReplicationDo),
     /// Copy what has changed, now
     Sync(ReplicationDo),
+    /// Offer pairing to the node of a replication's source, once more
+    EstablishPeering(Box<EstablishPeering>),
     /// End a replication; both volumes stay
     Delete(ReplicationDo),
 }
@@ -114,6 +116,25 @@ pub struct ReplicationUpdate {
     pub labels: LabelChanges,
 }
 
+/// `weir volumes replications establish-peering`
+#[derive(Debug, Args)]
+pub struct EstablishPeering {
+    #[command(flatten)]
+    pub one: ReplicationDo,
+    /// What the other node is called here
+    #[arg(long, value_name = "NAME")]
+    pub peer_cluster_name: String,
+    /// The project of the source, there
+    #[arg(long, value_name = "SVM")]
+    pub peer_svm_name: String,
+    /// The source, there
+    #[arg(long, value_name = "VOLUME")]
+    pub peer_volume_name: String,
+    /// Where the other node listens for peers [default: where it connects from, with its own port]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub peer_ip_addresses: Option<String>,
+}
+
 impl Replications {
     /// The command's last words.
     pub fn verb(&self) -> &'static str {
@@ -126,6 +147,7 @@ impl Replications {
             Self::Resume(_) => "replications.resume",
             Self::Reverse(_) => "replications.reverse",
             Self::Sync(_) => "replications.sync",
+            Self::EstablishPeering(_) => "replications.establish-peering",
             Self::Delete(_) => "replications.delete",
         }
     }

@@ -264,6 +264,11 @@ fn create_volume(args: &VolumeCreate, s: &mut Session<'_, '_>) -> Result<(), Err
         args.source_snapshot.as_ref().map(source),
     );
     body.set("largeCapacity", args.large_capacity);
+    let peer = args.hybrid_replication_parameters.as_ref();
+    body.set(
+        "hybridReplicationParameters",
+        peer.map(|peer| Value::Object(peer.0.clone())),
+    );
     body.set("multipleEndpoints", args.multiple_endpoints);
     create(s, &name, "volumeId", body, args.wait.no_wait, "volume")
 }

@@ -18,6 +18,8 @@ const TABLE: &str =
 pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let common: &Common = match command {
         Peers::Create(args) => &args.common,
+        Peers::Invite(args) => &args.common,
+        Peers::Join(args) => &args.common,
         Peers::List(args) => &args.common,
         Peers::Show(args) => &args.common,
         Peers::Delete(args) => &args.common,
@@ -33,6 +35,42 @@ pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Resul
             });
             s.ontap(Method::Post, PATH, &[], Some(&body))?;
             s.say(&format!("Created peer [{}].", args.name))
+        }
+        Peers::Invite(args) => {
+            let addresses: Vec<&String> = args.address.iter().collect();
+            let body = json!({
+                "name": args.name,
+                "authentication": {"generate_passphrase": true},
+                "remote": {"ip_addresses": addresses},
+            });
+            let made = s.ontap(Method::Post, PATH, &[], Some(&body))?;
+            let query = [("fields", "peering".to_owned())];
+            let own = s.ontap(Method::Get, "cluster", &query, None)?;
+            let of = |name: &str| made.pointer(&format!("/records/0/authentication/{name}"));
+            let shown = json!({
+                "address": own.pointer("/peering/address"),
+                "passphrase": of("passphrase"),
+                "expires": of("expiry_time"),
+            });
+            s.print(&shown, &Format::plain(Kind::Yaml))
+        }
+        Peers::Join(args) => {
+            let passphrase = match &args.passphrase_file {
+                Some(file) => std::fs::read_to_string(file)
+                    .map_err(|error| Error::Other(format!("{}: {error}", file.display())))?,
+                None => s.ask("Passphrase: ")?,
+            };
+            let mut body = json!({
+                "authentication": {"passphrase": passphrase.trim()},
+                "remote": {"ip_addresses": [args.address]},
+            });
+            if let (Some(name), Some(body)) = (&args.name, body.as_object_mut()) {
+                body.insert("name".to_owned(), json!(name));
+            }
+            let query = [("return_records", "true".to_owned())];
+            let made = s.ontap(Method::Post, PATH, &query, Some(&body))?;
+            let name = made.pointer("/records/0/name").and_then(Value::as_str);
+            s.say(&format!("Created peer [{}].", name.unwrap_or_default()))
         }
         Peers::List(_) => {
             let found = s.ontap(Method::Get, PATH, &[], None)?;

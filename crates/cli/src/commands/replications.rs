@@ -30,6 +30,10 @@ pub fn run(
         Replications::Resume(args) => (&args.replication, "resume replication of"),
         Replications::Reverse(args) => (&args.replication, "reverse replication of"),
         Replications::Sync(args) => (&args.replication, "sync replication of"),
+        Replications::EstablishPeering(args) => (
+            &args.one.replication,
+            "establish peering for replication of",
+        ),
         Replications::Delete(args) => (&args.replication, "delete replication of"),
     };
     let mut s = open_named(&one.named, environment, io)?;
@@ -62,6 +66,19 @@ pub fn run(
         Replications::Sync(args) => {
             let done = format!("Began to sync replication [{}].", last(&name));
             act(&mut s, &name, "sync", json!({}), args.wait.no_wait, done)
+        }
+        Replications::EstablishPeering(args) => {
+            let addresses: Vec<&String> = args.peer_ip_addresses.iter().collect();
+            let body = json!({
+                "peerClusterName": args.peer_cluster_name,
+                "peerSvmName": args.peer_svm_name,
+                "peerVolumeName": args.peer_volume_name,
+                "peerIpAddresses": addresses,
+            });
+            let done = format!("Established peering for replication [{}].", last(&name));
+            let no_wait = args.one.wait.no_wait;
+            act(&mut s, &name, "establishPeering", body, no_wait, done)?;
+            s.describe(&name)
         }
         Replications::Delete(args) => {
             s.confirm(&format!("You are about to delete a Replication {name}."))?;

@@ -167,9 +167,11 @@ pub const COMMANDS: &[Command] = &[
         &["cluster", "peer", "create"],
         "Pair with another node",
         &[
-            must("cluster", "text"),
+            may("cluster", "text"),
             may("peer-addrs", "host:port"),
-            must("fingerprint", "SHA-256"),
+            may("fingerprint", "SHA-256"),
+            switch("generate-passphrase"),
+            may("passphrase", "text"),
         ],
     ),
     command(

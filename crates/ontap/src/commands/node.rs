@@ -7,6 +7,7 @@ use super::{argument, failed, invalid, none};
 use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
+use crate::value;
 use weir_replica::manager::Verb;
 
 /// `job schedule show`: ours and the user's.
@@ -147,8 +148,27 @@ fn availability(peer: &Peer) -> &'static str {
     }
 }
 
-/// `cluster peer create`: pairs with another node.
+/// `cluster peer create`: pairs with another node, whose certificate is known; or offers it pairing; or joins it.
 pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    if let Some(passphrase) = parsed.get("passphrase") {
+        let name = parsed.get("cluster").map(str::to_owned);
+        let address = argument(parsed, "peer-addrs")?;
+        let joined = cluster.join(name, address, passphrase).map_err(failed)?;
+        return Ok(format!("Peer \"{joined}\" was created.\n").into());
+    }
+    if parsed.get("generate-passphrase").is_some() {
+        let address = parsed.get("peer-addrs").map(str::to_owned);
+        let offer = cluster.invite(argument(parsed, "cluster")?, address, false);
+        let offer = offer.map_err(failed)?;
+        return Ok(format!(
+            "Notice:\n         Passphrase: {}\n         Expiration Time: {}\n         Intercluster LIF IP: {}\n         Peer Cluster Name: {}\n",
+            offer.passphrase,
+            value::event_time(offer.expires),
+            or_dash(cluster.peer_address()),
+            offer.name,
+        )
+        .into());
+    }
     let fingerprint = argument(parsed, "fingerprint")?;
     let change = Verb::PeerCreate {
         name: argument(parsed, "cluster")?.to_owned(),

@@ -129,6 +129,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 initialize: Some(First {
                     source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
                     throttle: throttle(parsed)?,
+                    once_paired: false,
                 }),
             };
             cluster.change(change.into()).map_err(failed)?;

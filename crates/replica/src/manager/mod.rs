@@ -252,6 +252,13 @@ pub enum Verb {
         /// SHA-256 of its certificate, hexadecimal, with colons or without.
         fingerprint: String,
     },
+    /// Offer pairing to another node, which proves that it knows a passphrase: the offer is not a row.
+    PeerInvite {
+        /// What to call it.
+        name: String,
+        /// `host:port`; `None`: where it connects from, with the port that it gives.
+        address: Option<String>,
+    },
     /// End the pairing with the peer of this name.
     PeerDelete(String),
     /// Set the global throttle of one direction.
@@ -270,6 +277,8 @@ pub struct First {
     pub source_snapshot: Option<String>,
     /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
     pub throttle: Option<Option<u64>>,
+    /// It waits until the source's node is paired with this one: what the source is, the transfer itself finds out.
+    pub once_paired: bool,
 }
 
 impl Verb {
@@ -304,6 +313,9 @@ impl Verb {
             Verb::ScheduleCreate { name, .. } => return ("job schedule create", name.clone()),
             Verb::ScheduleDelete(name) => return ("job schedule delete", name.clone()),
             Verb::PeerCreate { name, .. } => return ("cluster peer create", name.clone()),
+            Verb::PeerInvite { name, .. } => {
+                return ("cluster peer create -generate-passphrase", name.clone());
+            }
             Verb::PeerDelete(name) => return ("cluster peer delete", name.clone()),
             Verb::GlobalThrottle { incoming, max } => {
                 let direction = if *incoming { "incoming" } else { "outgoing" };

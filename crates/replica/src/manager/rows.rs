@@ -615,6 +615,11 @@ impl Relations {
         Some((Use::Source, destination.clone()))
     }
 
+    /// Whether its source is on a node that is not paired with this one yet: no transfer can begin.
+    pub fn awaits_peer(&self, entry: &Entry) -> bool {
+        !entry.source.cluster.is_empty() && self.peer(&entry.source.cluster).is_none()
+    }
+
     /// Whether some relationship copies from this peer.
     pub fn uses_peer(&self, name: &str) -> bool {
         self.entries.values().any(|e| e.source.cluster == name)

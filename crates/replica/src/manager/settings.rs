@@ -148,6 +148,11 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             let peer = new_peer(&next.rows, name, address, &fingerprint, preconditions)?;
             next.make(Edit::Peer(Arc::new(peer)));
         }
+        Verb::PeerInvite { name, address } => {
+            // Its certificate is not known yet: any that is not this node's.
+            let unknown = "0".repeat(64);
+            new_peer(&next.rows, name, address, &unknown, preconditions)?;
+        }
         Verb::PeerDelete(name) => {
             if next.rows.uses_peer(&name) {
                 return refuse(

@@ -275,7 +275,7 @@ impl Manager {
         }
         let mut waiting: Vec<(i64, u64, &Entry)> = Vec::new();
         for (entry, pending) in rows.busy() {
-            let rests = entry.quiesced && pending.work != Work::Break;
+            let rests = pending.work != Work::Break && (entry.quiesced || rows.awaits_peer(entry));
             let failed = self.failed.get(&entry.uuid);
             let later = pending.failures > 0
                 && failed.is_some_and(|at| at + backoff(pending.failures) > now.ms);

@@ -59,17 +59,28 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             entry.schedule = known_schedule(&next.rows, schedule)?;
             entry.throttle = in_range(throttle)?;
             let to = destination_side(&entry.destination, preconditions)?;
-            let from = source_side(&entry, preconditions)?;
-            stays_straight(&next.rows, None, &mut entry, from, to)?;
+            let later = initialize.as_ref().is_some_and(|first| first.once_paired);
+            let from = match later && !entry.source.cluster.is_empty() {
+                true => None,
+                false => Some(source_side(&entry, preconditions)?),
+            };
+            if let Some(from) = from {
+                stays_straight(&next.rows, None, &mut entry, from, to)?;
+            }
             protected(&entry.destination, to)?;
-            large_enough(from, to)?;
+            if let Some(from) = from {
+                large_enough(from, to)?;
+            }
             if let Some(First {
                 source_snapshot: snapshot,
                 throttle,
+                ..
             }) = initialize
             {
                 let wanted = Wanted { snapshot, throttle };
-                has_snapshot(&entry, &wanted, from)?;
+                if let Some(from) = from {
+                    has_snapshot(&entry, &wanted, from)?;
+                }
                 begin(&mut entry, TransferKind::Initialize, wanted, now)?;
             }
             next.put(entry);

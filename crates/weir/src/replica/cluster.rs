@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use weir_control::rules::replication::hold;
 use weir_control::{
-    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Pooled, Presentation, Protocol,
-    Refusal, SnapshotChange, Status as GrpcStatus, Surface, Within,
+    Actor, Control, Mutation, Name, NewSnapshot, NewVolume, Outcome, Pooled, Presentation,
+    Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Peer, Performance, Reason, Share,
-    SmbSession, Snapshot, Volume,
+    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Offer, Peer, Performance, Reason,
+    Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{NO_ENTRIES, Preconditions, Refused, Verb};
 use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
 use weir_replica::schedule;
 
-use super::{Replication, uuid};
+use super::{Replication, pairing, uuid};
 
 /// The label by which replication policies choose snapshots.
 const LABEL: &str = "snapmirror-label";
@@ -64,6 +64,33 @@ fn missing() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }
 
+/// Has the control plane carry out a change, and waits until it has.
+pub(super) async fn carried_out(
+    control: Arc<Control>,
+    mutation: Mutation,
+    actor: Actor,
+) -> Answer<()> {
+    let done = async {
+        let operation = control.submit(mutation, &actor).await?;
+        match operation.done() {
+            true => Ok(operation),
+            false => control.wait(&operation.name, LONGEST).await,
+        }
+    };
+    let operation = done.await.map_err(|why| refusal(&why))?;
+    match &operation.outcome {
+        Some(Outcome::Failed(why)) => Err(refusal(why)),
+        Some(_) => Ok(()),
+        None => Err(Failure::new(
+            Reason::Busy,
+            format!(
+                "It takes longer: operation {} goes on.",
+                operation.full_name()
+            ),
+        )),
+    }
+}
+
 impl AsUser {
     pub(super) fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
         match path.cluster.is_empty() {
@@ -80,27 +107,9 @@ impl AsUser {
 
     /// Has the control plane carry out a change, and waits until it has.
     pub(super) fn submit(&self, mutation: Mutation) -> Answer<()> {
-        let control = Arc::clone(&self.service.control);
-        let actor = self.actor.clone();
-        let operation = self.service.runtime.block_on(async move {
-            let operation = control.submit(mutation, &actor).await?;
-            match operation.done() {
-                true => Ok(operation),
-                false => control.wait(&operation.name, LONGEST).await,
-            }
-        });
-        let operation = operation.map_err(|why| refusal(&why))?;
-        match &operation.outcome {
-            Some(Outcome::Failed(why)) => Err(refusal(why)),
-            Some(_) => Ok(()),
-            None => Err(Failure::new(
-                Reason::Busy,
-                format!(
-                    "It takes longer: operation {} goes on.",
-                    operation.full_name()
-                ),
-            )),
-        }
+        let (control, actor) = (Arc::clone(&self.service.control), self.actor.clone());
+        let done = carried_out(control, mutation, actor);
+        self.service.runtime.block_on(done)
     }
 
     /// Where the source of a relationship is found.
@@ -343,6 +352,7 @@ impl AsUser {
     /// What has to do with relationships themselves.
     fn relate(&self, verb: Verb) -> Answer<()> {
         let preconditions = self.preconditions(&verb)?;
+        let forgets = matches!(verb, Verb::End(_) | Verb::Delete(_));
         let ends = match &verb {
             Verb::End(_) => true,
             // With what it has left the row of a restore goes.
@@ -365,6 +375,10 @@ impl AsUser {
         if unpairs {
             self.service.peers.deleted();
         }
+        if forgets {
+            let rows = self.service.rows();
+            self.service.offers.retain(|name| rows.uses_peer(name));
+        }
         breaks.map_or(Ok(()), |destination| self.stopped(&destination, ends))
     }
 
@@ -373,6 +387,17 @@ impl AsUser {
         let service = &self.service;
         let resolved = |shown: &Path| service.resolve(shown).map_err(refused);
         let (source, destination) = match verb {
+            Verb::Create {
+                source,
+                destination,
+                initialize: Some(first),
+                ..
+            } if first.once_paired => {
+                return Ok(Preconditions {
+                    found: Some(source.clone()),
+                    ..service.preconditions(None, destination)
+                });
+            }
             Verb::Create {
                 source,
                 destination,
@@ -410,7 +435,7 @@ impl AsUser {
                     ..Preconditions::none()
                 });
             }
-            Verb::PeerCreate { .. } => {
+            Verb::PeerCreate { .. } | Verb::PeerInvite { .. } => {
                 let fingerprint = service.peers.fingerprint.clone();
                 return Ok(Preconditions {
                     fingerprint,
@@ -625,6 +650,41 @@ impl Cluster for AsUser {
 
     fn peer_address(&self) -> Option<String> {
         self.service.listening.map(|address| address.to_string())
+    }
+
+    fn invite(
+        &self,
+        name: &str,
+        address: Option<String>,
+        for_relationships: bool,
+    ) -> Answer<Offer> {
+        let service = &self.service;
+        if service.listening.is_none() {
+            let why = "This node does not listen for peers: start it with --replication ADDR:PORT.";
+            return Err(Failure::new(Reason::State, why));
+        }
+        self.relate(Verb::PeerInvite {
+            name: name.to_owned(),
+            address: address.clone(),
+        })?;
+        let made_for = (&self.actor, for_relationships);
+        let (offers, now) = (&service.offers, service.now());
+        offers.add((name, address), made_for, now, &*service.rng)
+    }
+
+    fn offers(&self) -> Vec<Offer> {
+        match self.actor.role {
+            Role::Admin => self.service.offers.all(self.service.now()),
+            _ => Vec::new(),
+        }
+    }
+
+    fn join(&self, name: Option<String>, address: &str, passphrase: &str) -> Answer<String> {
+        if self.actor.role != Role::Admin {
+            let why = "Pairing takes an administrator's token.";
+            return Err(Failure::new(Reason::Denied, why));
+        }
+        pairing::join(&self.service, &self.actor, name, address, passphrase)
     }
 
     fn change(&self, change: Change) -> Result<(), Failure> {

@@ -120,30 +120,38 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
 /// Asks a peer for its description of a volume.
 pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refused> {
     let failed = |why: String| Refused::new(Reason::Failed, why);
-    let asked = std::thread::scope(|scope| {
-        // A thread of its own, since the caller's may belong to a runtime already.
+    let asked = apart(async {
+        let mut link = dial(service, path).await.map_err(said)?;
+        match link.ask(&Ask::Volume(of(path))).await {
+            Ok(Told::Volume(volume)) => Ok(Ok(*volume)),
+            Ok(_) => Err("the peer gave another answer".to_owned()),
+            Err(LinkError::Refused(why)) => Ok(Err(why)),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    asked
+        .and_then(|asked| asked)
+        .map_err(failed)?
+        .map_err(|why| Refused::new(Reason::NotFound, why))
+}
+
+/// Waits for `work` on a thread of its own, since the caller's may belong to a runtime already.
+///
+/// # Errors
+/// There is no such thread.
+pub(super) fn apart<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .map_err(|e| e.to_string())?;
-            runtime.block_on(async {
-                let mut link = dial(service, path).await.map_err(said)?;
-                match link.ask(&Ask::Volume(of(path))).await {
-                    Ok(Told::Volume(volume)) => Ok(Ok(*volume)),
-                    Ok(_) => Err("the peer gave another answer".to_owned()),
-                    Err(LinkError::Refused(why)) => Ok(Err(why)),
-                    Err(error) => Err(error.to_string()),
-                }
-            })
+            Ok(runtime.block_on(work))
         });
         thread
             .join()
             .unwrap_or_else(|_| Err("it could not be asked".to_owned()))
-    });
-    asked
-        .map_err(failed)?
-        .map_err(|why| Refused::new(Reason::NotFound, why))
+    })
 }
 
 fn said(failure: Failure) -> String {

@@ -16,12 +16,13 @@ use weir_base::limits::replica::{
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::peers::{self, Peer};
-use super::{Replication, serve};
+use super::{Replication, pairing, serve};
 
 /// Connections without a known certificate so far, the oldest first.
 #[derive(Default)]
@@ -62,9 +63,19 @@ impl Strangers {
     }
 }
 
+/// TLS of peers, and of nodes that want to become peers.
+#[derive(Clone)]
+struct Configs {
+    paired: Arc<ServerConfig>,
+    joins: Arc<ServerConfig>,
+}
+
 /// Accepts for as long as the service runs.
 pub fn start(service: &Arc<Replication>, listener: TcpListener) -> Result<()> {
-    let config = service.peers.server().context("TLS for replication")?;
+    let config = Configs {
+        paired: service.peers.server().context("TLS for replication")?,
+        joins: service.peers.offering().context("TLS for pairing")?,
+    };
     listener.set_nonblocking(true)?;
     service.spawn("weir-peers", move |service| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -78,7 +89,7 @@ pub fn start(service: &Arc<Replication>, listener: TcpListener) -> Result<()> {
     Ok(())
 }
 
-async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Arc<ServerConfig>) {
+async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Configs) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -109,7 +120,7 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Arc<S
             continue;
         }
         let leave = strangers.enter(from.ip().to_canonical());
-        let (open, config) = (Arc::clone(&open), Arc::clone(&config));
+        let (open, config) = (Arc::clone(&open), config.clone());
         let known = Arc::clone(&strangers);
         let begun = service.spawn("weir-sender", move |service| {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -147,11 +158,11 @@ impl Drop for Open {
     }
 }
 
-/// The connection, once the peer has shown its certificate.
+/// The connection, once the peer has shown its certificate. One that wants to become a peer ends here.
 async fn welcome(
     service: &Arc<Replication>,
     stream: TcpStream,
-    config: Arc<ServerConfig>,
+    config: Configs,
     leave: &Notify,
 ) -> Option<(TlsStream<tokio::net::TcpStream>, Arc<Peer>)> {
     let from = stream.peer_addr();
@@ -162,20 +173,43 @@ async fn welcome(
         biased;
         _ = stop.wait_for(|stop| *stop) => return None,
         () = leave.notified() => return None,
-        greeted = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)) => greeted,
+        greeted = tokio::time::timeout(HANDSHAKE, greet(service, stream, config)) => greeted,
     };
-    let Ok(Ok(tls)) = greeted else {
+    let Ok(Ok(greeted)) = greeted else {
         tracing::info!(
             ?from,
             "a connection without a known certificate was refused"
         );
         return None;
     };
+    let tls = greeted?;
     let shown = tls.get_ref().1.peer_certificates();
     // It may have been deleted since its certificate was checked.
     let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
     service.peers.note(&peer.name, Ok(()));
     Some((tls, peer))
+}
+
+/// `None`: it was a node that joins, and how that went is in the log.
+async fn greet(
+    service: &Arc<Replication>,
+    stream: tokio::net::TcpStream,
+    config: Configs,
+) -> std::io::Result<Option<TlsStream<tokio::net::TcpStream>>> {
+    let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let wants = started.client_hello().alpn();
+    let joins = wants.is_some_and(|mut all| all.any(|name| name == pairing::PROTOCOL))
+        && !service.offers.all(service.now()).is_empty();
+    if !joins {
+        return started.into_stream(config.paired).await.map(Some);
+    }
+    let tls = started.into_stream(config.joins).await?;
+    let from = tls.get_ref().0.peer_addr();
+    match pairing::receive(service, tls).await {
+        Ok(joined) => tracing::info!(?from, "{joined}"),
+        Err(why) => tracing::warn!(?from, %why, "a node was not paired"),
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

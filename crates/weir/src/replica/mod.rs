@@ -16,6 +16,7 @@ mod limiter;
 mod link;
 mod listen;
 mod metrics;
+mod pairing;
 mod peers;
 mod serve;
 mod shares;
@@ -104,6 +105,8 @@ pub struct Replication {
     outgoing: Arc<Limiter>,
     jobs: Mutex<HashMap<u64, watch::Sender<bool>>>,
     peers: Peers,
+    /// Of pairing with this node.
+    offers: pairing::Offers,
     name: String,
     node: [u8; 16],
     listening: Option<SocketAddr>,
@@ -186,6 +189,7 @@ impl Replication {
             rng: parts.rng,
             jobs: Mutex::default(),
             peers,
+            offers: pairing::Offers::default(),
             name: parts.name,
             node,
             listening,

@@ -1,7 +1,8 @@
 //! Other nodes, and how this one and they know each other.
 //!
 //! There is no authority that would vouch for a node: each node has a certificate of its own, made at its first start
-//! and kept in the data folder, and pairing is giving each node the SHA-256 of the other's. TLS 1.3 in both directions;
+//! and kept in the data folder, and pairing is giving each node the SHA-256 of the other's, by hand or as [`pairing`] does
+//! it. TLS 1.3 in both directions;
 //! a client that shows a certificate whose sum is not among the peers', or does not have its key, does not get past the
 //! handshake. Names, validity and issuers in certificates mean nothing here, so none of them is checked.
 
@@ -30,6 +31,7 @@ use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 use weir_control::Control;
 pub use weir_replica::manager::Peer;
 
+use super::pairing;
 use crate::state;
 
 /// This node's certificate and key.
@@ -53,7 +55,7 @@ pub struct Peers {
 }
 
 /// SHA-256 of a certificate, in hexadecimal.
-fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     let sum = ::ring::digest::digest(&::ring::digest::SHA256, certificate);
     sum.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -141,15 +143,32 @@ impl Peers {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn server(&self) -> Result<Arc<ServerConfig>> {
-        let pinned = Arc::new(Pinned {
-            known: Known::Any(Arc::clone(&self.control)),
-            provider: Arc::clone(&self.provider),
-        });
+        self.serves(Known::Any(Arc::clone(&self.control)))
+            .map(Arc::new)
+    }
+
+    /// The same for nodes that join: their certificates are learned.
+    ///
+    /// # Errors
+    /// Certificate and key do not belong together.
+    pub fn offering(&self) -> Result<Arc<ServerConfig>> {
+        let mut config = self.serves(Known::Anyone)?;
+        config.alpn_protocols = vec![pairing::PROTOCOL.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn serves(&self, known: Known) -> Result<ServerConfig> {
+        let pinned = self.pinned(known);
         let config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(pinned)
             .with_single_cert(self.chain.clone(), self.key.clone_key())?;
-        Ok(Arc::new(config))
+        Ok(config)
+    }
+
+    fn pinned(&self, known: Known) -> Arc<Pinned> {
+        let provider = Arc::clone(&self.provider);
+        Arc::new(Pinned { known, provider })
     }
 
     /// For connecting to a peer.
@@ -157,16 +176,28 @@ impl Peers {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn client(&self, peer: &Peer) -> Result<Arc<ClientConfig>> {
-        let pinned = Arc::new(Pinned {
-            known: Known::One(peer.fingerprint.clone()),
-            provider: Arc::clone(&self.provider),
-        });
+        self.connects(Known::One(peer.fingerprint.clone()))
+            .map(Arc::new)
+    }
+
+    /// For joining a node whose certificate is not known yet.
+    ///
+    /// # Errors
+    /// Certificate and key do not belong together.
+    pub fn joining(&self) -> Result<Arc<ClientConfig>> {
+        let mut config = self.connects(Known::Anyone)?;
+        config.alpn_protocols = vec![pairing::PROTOCOL.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn connects(&self, known: Known) -> Result<ClientConfig> {
+        let pinned = self.pinned(known);
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(pinned)
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
-        Ok(Arc::new(config))
+        Ok(config)
     }
 }
 
@@ -212,6 +243,8 @@ struct Pinned {
 enum Known {
     One(String),
     Any(Arc<Control>),
+    /// Who it is, a passphrase says: [`pairing`].
+    Anyone,
 }
 
 impl std::fmt::Debug for Known {
@@ -219,6 +252,7 @@ impl std::fmt::Debug for Known {
         f.write_str(match self {
             Known::One(_) => "One",
             Known::Any(_) => "Any",
+            Known::Anyone => "Anyone",
         })
     }
 }
@@ -232,6 +266,7 @@ impl Pinned {
                 let view = control.view();
                 view.relations.peers().any(|p| p.fingerprint == print)
             }
+            Known::Anyone => true,
         };
         match known {
             true => Ok(()),

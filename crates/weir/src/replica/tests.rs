@@ -18,6 +18,7 @@ use crate::backend::Node;
 
 mod claims;
 mod files;
+mod pairing;
 mod proof;
 mod relationships;
 mod rules;

@@ -161,6 +161,7 @@ fn made_and_begun_in_one_step() {
             initialize: Some(First {
                 source_snapshot: Some(snapshot.to_owned()),
                 throttle: Some(Some(8192)),
+                once_paired: false,
             }),
         },
         verb => verb,
