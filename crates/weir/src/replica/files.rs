@@ -22,6 +22,7 @@ use weir_volume::{
     Sought, Stability, Stop, Volume,
 };
 
+use super::Replication;
 use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, of, passing};
 use super::limiter::Flow;
 use super::link::{Link, LinkError};
@@ -43,6 +44,11 @@ struct Tree<'v> {
 impl<'v> Tree<'v> {
     fn of_snapshot(volume: &'v Arc<Volume>) -> Tree<'v> {
         let now = Time::EPOCH;
+        Tree { volume, now }
+    }
+
+    fn of(service: &Replication, volume: &'v Arc<Volume>) -> Tree<'v> {
+        let now = service.clock.now();
         Tree { volume, now }
     }
 
@@ -202,6 +208,28 @@ pub async fn send(
     link.tell(&Told::FileEnd(hash.sum())).await
 }
 
+/// Under which name a relationship's file arrives, in the directory of its target.
+fn arriving(relationship: &str, n: usize) -> String {
+    format!("{ARRIVING}{relationship}-{n}")
+}
+
+/// Takes away what has come of a relationship's files.
+pub fn drop_arriving(service: &Replication, key: &str, relationship: &str, files: &[FileRestore]) {
+    let Ok(volume) = service.engine_volume(key) else {
+        return;
+    };
+    let tree = Tree::of(service, &volume);
+    for (n, wanted) in files.iter().enumerate() {
+        let name = arriving(relationship, n);
+        let gone = parent(tree, &wanted.destination)
+            .and_then(|(dir, _)| tree.run(|volume, cx| volume.remove(cx, dir, name.as_bytes())));
+        match gone {
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => tracing::warn!(%error, name, "part of a restored file stays"),
+        }
+    }
+}
+
 impl Transfer<'_> {
     /// Copies single files. Their names change over at the end, all at once.
     pub async fn files(&self) -> Outcome<Done> {
@@ -213,7 +241,7 @@ impl Transfer<'_> {
                 job.destination
             )));
         }
-        let tree = self.tree(&volume);
+        let tree = Tree::of(service, &volume);
         if !self.arrived.get() {
             self.fetch_all(tree).await?;
             service.engine.cp_now().map_err(passing)?;
@@ -223,7 +251,7 @@ impl Transfer<'_> {
         self.tell(Event::Finalizing);
         for (n, wanted) in job.files.iter().enumerate() {
             let renamed = parent(tree, &wanted.destination).and_then(|(dir, name)| {
-                let from = self.arriving(n);
+                let from = arriving(&job.relationship, n);
                 tree.run(|volume, cx| volume.rename(cx, dir, from.as_bytes(), dir, name))
             });
             match renamed {
@@ -239,41 +267,6 @@ impl Transfer<'_> {
             }
         }
         Ok(Done::default())
-    }
-
-    fn tree<'v>(&self, volume: &'v Arc<Volume>) -> Tree<'v> {
-        let now = self.service.clock.now();
-        Tree { volume, now }
-    }
-
-    /// Under which name a file arrives, in the directory of its target.
-    fn arriving(&self, n: usize) -> String {
-        format!("{ARRIVING}{}-{n}", self.job.relationship)
-    }
-
-    /// Takes away what has come of files, unless all have.
-    pub fn drop_files(&self) {
-        let Ok(volume) = self.service.engine_volume(&self.key) else {
-            return;
-        };
-        let tree = self.tree(&volume);
-        for (n, wanted) in self
-            .job
-            .files
-            .iter()
-            .enumerate()
-            .filter(|_| !self.arrived.get())
-        {
-            let gone = parent(tree, &wanted.destination).and_then(|(dir, _)| {
-                tree.run(|volume, cx| volume.remove(cx, dir, self.arriving(n).as_bytes()))
-            });
-            if let Err(error) = gone.map(drop).or_else(|error| match error {
-                FsError::NotFound => Ok(()),
-                error => Err(error),
-            }) {
-                tracing::warn!(%error, name = self.arriving(n), "part of a restored file stays");
-            }
-        }
     }
 
     async fn fetch_all(&self, tree: Tree<'_>) -> Outcome<()> {
@@ -339,7 +332,7 @@ impl Transfer<'_> {
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(at_destination(error)),
         }
-        let arriving = self.arriving(n);
+        let arriving = arriving(&job.relationship, n);
         // Of a try before.
         match tree.run(|volume, cx| volume.remove(cx, dir, arriving.as_bytes())) {
             Ok(_) | Err(FsError::NotFound) => {}

@@ -35,7 +35,7 @@ use weir_volume::{FsError, SnapshotIdentity};
 
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
-use super::{Moved, Replication, peers, serve};
+use super::{Moved, Replication, files, peers, serve};
 
 /// A handshake has to be over within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -292,8 +292,16 @@ impl Transfer<'_> {
             outcome = self.files(), if single => outcome,
             outcome = self.transfer(kind), if !single => outcome,
         };
-        if single && outcome.is_err() {
-            self.drop_files();
+        if let (true, Err(failure)) = (single, &outcome) {
+            let goes_on = match failure {
+                Failure::Retry(_) => true,
+                Failure::Aborted => self.service.stopping(),
+                Failure::Final(_) => false,
+            };
+            // What has come in full waits for the next try.
+            if !(goes_on && self.arrived.get()) {
+                files::drop_arriving(self.service, &self.key, &job.relationship, &job.files);
+            }
         }
         outcome
     }

@@ -526,9 +526,21 @@ impl Replication {
         steps
     }
 
-    /// Writes into the rows, before anyone is served, what a crash has kept from them.
+    /// Writes into the rows, before anyone is served, what a crash has kept from them, and takes away what it has left of
+    /// restored files.
     fn catch_up(&self) -> Result<()> {
         let rows = self.rows();
+        for entry in rows.entries(0).filter(|entry| !entry.files.is_empty()) {
+            // Those that have come in full are renamed yet.
+            let pending = entry.pending.as_ref();
+            if pending.is_some_and(|p| p.arrived && !p.aborting) {
+                continue;
+            }
+            let to = &entry.destination;
+            if let Ok(volume) = self.local(&to.vserver, &to.volume) {
+                files::drop_arriving(self, &volume.key, &entry.uuid, &entry.files);
+            }
+        }
         let all = rows.entries(0);
         let steps: Vec<Step> = all.flat_map(|entry| self.unsaid(&rows, entry)).collect();
         match steps.is_empty() {

@@ -198,3 +198,27 @@ fn files_that_had_come_are_not_copied_again() {
     assert_eq!(now(&a, "two").unwrap(), noise(99, 1_000));
     assert_eq!(names(&a), ["one", "three", "two"]);
 }
+
+/// A process that was killed has left part of a file, and the restore is aborted before it goes on.
+#[test]
+fn what_a_crash_has_left_of_a_restored_file_goes_with_the_next_start() {
+    let (mut near, _far) = copied();
+    near.does("options -option-name replication.throttle.incoming.max_kbs 8");
+    near.does(
+        "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a -file-list /one",
+    );
+    // No job begins again.
+    near.does("snapmirror quiesce -destination-path SVM:a");
+    let (engine, clock) = (
+        Arc::clone(&near.service.engine),
+        Arc::clone(&near.service.clock),
+    );
+    near.end();
+    let uuid = near.relationship("SVM:a").uuid;
+    near.put("a", &format!(".weir-restore-{uuid}-0"), &noise(5, 1_000));
+    let near = Station::over(near.stop(), engine, 40, clock);
+    near.does("snapmirror abort -destination-path SVM:a");
+    near.rests("SVM:a");
+    assert_eq!(names(&near.engine_volume("a")), ["one", "three", "two"]);
+    near.does("snapmirror break -destination-path SVM:a");
+}
