@@ -91,26 +91,29 @@ pub struct Running {
     pub pins: Mutex<Vec<Pin>>,
 }
 
+fn world_of(sizes: &Sizes) -> Arc<World> {
+    World::new(&[
+        DiskOptions {
+            length: CHUNK,
+            max: sizes.chunks * CHUNK,
+            durable: false,
+        },
+        DiskOptions {
+            length: sizes.log_blocks,
+            max: sizes.log_blocks,
+            durable: true,
+        },
+    ])
+}
+
 impl Machine {
     /// A machine with an empty volume, cleanly stopped.
     ///
     /// # Errors
     /// What failed.
     pub fn new(sizes: Sizes, choices: &Choices) -> Result<Machine, String> {
-        let world = World::new(&[
-            DiskOptions {
-                length: CHUNK,
-                max: sizes.chunks * CHUNK,
-                durable: false,
-            },
-            DiskOptions {
-                length: sizes.log_blocks,
-                max: sizes.log_blocks,
-                durable: true,
-            },
-        ]);
         let machine = Machine {
-            world,
+            world: world_of(&sizes),
             clock: Arc::new(ManualClock::default()),
             rng: Arc::new(SeededRng::new(choices.bits())),
             sizes,
@@ -145,6 +148,40 @@ impl Machine {
         };
         twin.watch()?;
         Ok(twin)
+    }
+
+    /// A machine with an empty aggregate that is going to be a copy of this one's, and the same clock.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn blank_copy(&self, sizes: Sizes, choices: &Choices) -> Result<Machine, String> {
+        let ours = Aggregate::inspect_on(self.world.device(DATA), &self.env()?.pool);
+        let id = ours.map_err(|e| format!("aggregate: {e}"))?.superblock.id;
+        let machine = Machine {
+            world: world_of(&sizes),
+            clock: Arc::clone(&self.clock),
+            rng: Arc::new(SeededRng::new(choices.bits())),
+            sizes,
+            standby: true,
+        };
+        let (device, log) = machine.devices();
+        let made = Aggregate::create_copy_on(device, log, machine.env()?, id);
+        let (aggregate, replay) = made.map_err(|e| format!("create a copy: {e}"))?;
+        machine.watch()?;
+        let engine = machine.engine(aggregate, replay)?;
+        engine.shutdown().map_err(|e| format!("shutdown: {e}"))?;
+        Ok(machine)
+    }
+
+    /// Starts the engine, whatever volumes it has: recovery, if the power had failed.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn start(&self) -> Result<Engine, String> {
+        let (device, log) = self.devices();
+        let opened = Aggregate::open_on(device, log, self.env()?);
+        let (aggregate, replay) = opened.map_err(|e| format!("aggregate: {e}"))?;
+        self.engine(aggregate, replay)
     }
 
     /// From the next start on the engine applies another machine's changes, or not any more.
@@ -185,10 +222,7 @@ impl Machine {
     /// # Errors
     /// What failed.
     pub fn boot(&self) -> Result<Running, String> {
-        let (device, log) = self.devices();
-        let (aggregate, replay) =
-            Aggregate::open_on(device, log, self.env()?).map_err(|e| format!("aggregate: {e}"))?;
-        let engine = self.engine(aggregate, replay)?;
+        let engine = self.start()?;
         let volume = engine.volume(VOLUME).ok_or("the volume is gone")?;
         Ok(Running {
             engine,

@@ -30,6 +30,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::pair::story,
     },
     Suite {
+        name: "pair-sync",
+        about: "a copy brought up from nothing or from a mark while its primary changes; power failures of either, takeovers",
+        run: crate::pair::sync::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

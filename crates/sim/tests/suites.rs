@@ -38,6 +38,11 @@ fn a_standby_holds_a_prefix_of_what_its_primary_did() {
 }
 
 #[test]
+fn a_copy_is_brought_up_while_its_primary_changes() {
+    run("pair-sync", 40);
+}
+
+#[test]
 fn the_nfs_surface_agrees_with_the_model() {
     run("nfs", 40);
 }

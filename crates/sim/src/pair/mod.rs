@@ -8,6 +8,7 @@
 
 mod commits;
 mod link;
+pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
 

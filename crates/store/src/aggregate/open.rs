@@ -103,6 +103,19 @@ impl Aggregate {
         env: Env,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
+        Self::create_copy_on(device, log_device, env, id)
+    }
+
+    /// As [`Aggregate::create_on`], with the identity of another one, whose copy it is going to be.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_copy_on(
+        device: Arc<dyn Device>,
+        log_device: Arc<dyn Device>,
+        env: Env,
+        id: AggregateId,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         Self::format(&device, &log_device, &env, id)?;
         Self::open_on(device, log_device, env)
     }

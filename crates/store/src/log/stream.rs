@@ -22,6 +22,11 @@
 //! **The end.** A stream that was [detached](Log::detach) holds nothing up any more: what the device has is durable. The
 //! caller sees to it that the partner can never be taken for an equal after that.
 //!
+//! **Following.** A partner that is still being brought up to date gets the same entries, but nothing waits for it: the stream
+//! [follows](Log::attach_following). If the window does not suffice until the partner is there, it is *overrun*:
+//! the entries are gone, nobody has been held up, and the partner needs another beginning. Once it is close enough it is
+//! [joined](Log::join).
+//!
 //! Without a stream all this costs an appending thread one check of an `Option` under the lock that it holds anyway.
 
 use std::collections::VecDeque;
@@ -93,7 +98,16 @@ struct Window {
     /// The number of the last entry.
     last: Sequence,
     acknowledged: Sequence,
+    /// The last record of the log up to the acknowledged entry.
+    acknowledged_lsn: Lsn,
     detached: bool,
+    /// Nothing waits for the partner.
+    following: bool,
+    /// Entries were dropped that the partner does not have. Only of one that follows.
+    overrun: bool,
+    /// Bytes that the entries take, and may take.
+    held: i64,
+    limit: i64,
 }
 
 /// The stream of a log's changes from when it was [attached](Log::attach) on.
@@ -134,12 +148,22 @@ impl ChangeStream {
         self.window.lock().acknowledged
     }
 
+    /// Whether it has lost entries that the partner does not have: it is of no use any more.
+    pub fn is_overrun(&self) -> bool {
+        self.window.lock().overrun
+    }
+
+    /// Bytes of entries that are not acknowledged.
+    pub fn held(&self) -> u64 {
+        self.window.lock().held.unsigned_abs()
+    }
+
     /// Whether nothing waits for this stream any more.
     pub fn is_detached(&self) -> bool {
         self.window.lock().detached
     }
 
-    /// Adds an entry; the caller holds the queue's lock. Returns its number and its weight.
+    /// Adds an entry; the caller holds the queue's lock. Returns its number and what it takes of the room for which operations wait.
     fn push(&self, summed: Summed, lsn: Lsn) -> (Sequence, i64) {
         let mut window = self.window.lock();
         let sequence = window.last.next();
@@ -153,8 +177,18 @@ impl ChangeStream {
             lsn,
         };
         let weight = entry.weight();
+        if window.following && window.held + weight > window.limit {
+            window.overrun = true;
+            window.entries.clear();
+            window.held = 0;
+        }
+        if window.overrun {
+            return (sequence, 0);
+        }
+        window.held += weight;
         window.entries.push_back(Arc::new(entry));
-        (sequence, weight)
+        let taken = if window.following { 0 } else { weight };
+        (sequence, taken)
     }
 }
 
@@ -191,6 +225,15 @@ impl Log {
     ///
     /// No other thread changes anything meanwhile, or it may be that half of what it does is in the stream.
     pub fn attach(&self, from: Sequence, window: u32) -> Option<Arc<ChangeStream>> {
+        self.attach_as(from, window, false)
+    }
+
+    /// As [`Log::attach`], but nothing waits for the partner until it is [joined](Log::join).
+    pub fn attach_following(&self, from: Sequence, window: u32) -> Option<Arc<ChangeStream>> {
+        self.attach_as(from, window, true)
+    }
+
+    fn attach_as(&self, from: Sequence, window: u32, following: bool) -> Option<Arc<ChangeStream>> {
         let s = &*self.shared;
         let mut q = s.queue.lock();
         if q.stream.is_some() {
@@ -200,14 +243,38 @@ impl Log {
             window: Mutex::new(Window {
                 last: from,
                 acknowledged: from,
+                acknowledged_lsn: q.last(),
+                following,
+                limit: i64::from(window),
                 ..Window::default()
             }),
         });
-        s.progress.mirror(Some(q.last()));
-        s.stream_room.store(i64::from(window), Ordering::Relaxed);
+        if !following {
+            s.progress.mirror(Some(q.last()));
+            s.stream_room.store(i64::from(window), Ordering::Relaxed);
+        }
         s.ships.store(true, Ordering::Relaxed);
         q.stream = Some(Arc::clone(&stream));
         Some(stream)
+    }
+
+    /// From now on nothing is durable without the partner's acknowledgement; what was before is. Returns whether it is so:
+    /// not of a stream that is detached or overrun.
+    pub fn join(&self, stream: &ChangeStream) -> bool {
+        let s = &*self.shared;
+        // Nothing is pushed meanwhile.
+        let _q = s.queue.lock();
+        let mut window = stream.window.lock();
+        if window.detached || window.overrun {
+            return false;
+        }
+        if window.following {
+            window.following = false;
+            let room = window.limit - window.held;
+            s.stream_room.store(room, Ordering::Relaxed);
+            s.progress.mirror(Some(window.acknowledged_lsn));
+        }
+        true
     }
 
     /// Ends the stream, if there is one: nothing waits for the partner any more. What waited and is written is
@@ -239,15 +306,21 @@ impl Log {
         if sequence > window.last {
             return Err(NotShipped);
         }
-        if window.detached || sequence <= window.acknowledged {
+        if window.detached || window.overrun || sequence <= window.acknowledged {
             return Ok(());
         }
         let count = (sequence.0 - window.acknowledged.0) as usize;
         window.acknowledged = sequence;
         let gone: Vec<Arc<Entry>> = window.entries.drain(..count).collect();
         let weight = gone.iter().map(|entry| entry.weight()).sum();
-        s.stream_room.fetch_add(weight, Ordering::Relaxed);
-        s.progress.mirror(gone.last().map(|entry| entry.lsn));
+        window.held -= weight;
+        if let Some(last) = gone.last() {
+            window.acknowledged_lsn = last.lsn;
+        }
+        if !window.following {
+            s.stream_room.fetch_add(weight, Ordering::Relaxed);
+            s.progress.mirror(Some(window.acknowledged_lsn));
+        }
         drop(window);
         // Their pages may be the last references.
         drop(gone);
@@ -296,10 +369,11 @@ impl Log {
         q.stream.as_ref().map(|stream| stream.last())
     }
 
-    /// The last entry that the partner has acknowledged, if there is a stream.
+    /// The last entry that the partner has acknowledged, if there is a stream whose partner is waited for.
     pub fn acknowledged(&self) -> Option<Sequence> {
         let q = self.shared.queue.lock();
-        q.stream.as_ref().map(|stream| stream.acknowledged())
+        let window = q.stream.as_ref()?.window.lock();
+        (!window.following).then_some(window.acknowledged)
     }
 
     /// Whether the window is full: nothing is to be changed before the partner has acknowledged more.

@@ -366,7 +366,15 @@ fn examine(
     };
     for (id, entry) in catalog.volumes {
         let data = verifier.as_ref();
-        examine_volume(cache, id, entry, &mut report, &mut total, data);
+        examine_volume(
+            cache,
+            id,
+            entry,
+            catalog.partial,
+            &mut report,
+            &mut total,
+            data,
+        );
     }
     compare(inspection, &total, &mut report)?;
     Ok((report, total))
@@ -376,6 +384,7 @@ fn examine_volume(
     cache: &Arc<Cache>,
     id: VolumeId,
     entry: VolumeEntry,
+    partial: bool,
     report: &mut Report,
     total: &mut Usage,
     data: Option<&Verifier>,
@@ -407,7 +416,7 @@ fn examine_volume(
             let mut of_root = Usage::new();
             let usage = [&mut of_root, &mut of_volume, &mut *total];
             let mut check = TreeCheck::new(id, cache, report, usage, data);
-            let used = check.walk_volume(&root, rec, snapshot.is_none());
+            let used = check.walk_volume(&root, rec, snapshot.is_none(), partial);
             let counted = snapshot.map_or(rec.used, |s| s.used);
             if used.is_some_and(|used| used != counted) {
                 fault(

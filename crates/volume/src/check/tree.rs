@@ -26,6 +26,8 @@ use crate::types::FileKind;
 #[derive(Default)]
 pub(super) struct Catalog {
     pub(super) volumes: Volumes,
+    /// The aggregate is a copy that is being brought up to a mark: live trees need not fit together.
+    pub(super) partial: bool,
 }
 
 /// Nodes, read as they are needed.
@@ -94,6 +96,7 @@ impl<'a> TreeCheck<'a> {
         root: &TreeRoot,
         rec: &VolumeRec,
         live: bool,
+        partial: bool,
     ) -> Option<u64> {
         let src = Reader(self.cache);
         self.origin_generation = rec.origin_generation();
@@ -109,7 +112,9 @@ impl<'a> TreeCheck<'a> {
             orphans: Vec::new(),
             // Half of a transfer fits together as little as what cannot be read, and before the first
             // there need be nothing at all.
-            blind: live && (rec.mirror).is_some_and(|m| m.transfer.is_some() || m.exported == 0),
+            blind: live
+                && (partial
+                    || (rec.mirror).is_some_and(|m| m.transfer.is_some() || m.exported == 0)),
             lost: false,
             used: 0,
         };
@@ -225,9 +230,11 @@ impl Visitor for CatalogVisitor<'_, '_> {
 
     fn record(&mut self, key: Key, value: &[u8]) {
         if key == AggregateRec::KEY {
-            if AggregateRec::decode(value).is_none() {
-                self.check
-                    .inode_fault(0, "malformed record of the aggregate");
+            match AggregateRec::decode(value) {
+                Some(rec) => self.out.partial = !rec.position.is_whole(),
+                None => self
+                    .check
+                    .inode_fault(0, "malformed record of the aggregate"),
             }
             return;
         }

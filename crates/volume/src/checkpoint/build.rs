@@ -186,6 +186,7 @@ pub(super) fn merge(
     catalog.rec.key = vol.key.get();
     catalog.rec.limit = vol.space.limit();
     catalog.rec.next_snapshot = changes.next;
+    catalog.rec.next_place = changes.next_place;
     for (id, name, label) in &changes.named {
         if let Some(number) = catalog.place_of(*id)
             && let Some(s) = catalog.snapshots.get_mut(&number)
@@ -309,7 +310,7 @@ impl Merging<'_> {
             return Ok(());
         }
         self.merge(|merge| merge.receive(&mut taken.batch))?;
-        if let (Some((incoming, content)), Some((id, name))) =
+        if let (Some((incoming, content)), Some((id, place, name))) =
             (&taken.batch.arriving, &taken.arrived)
         {
             let generation = self.cp.generation();
@@ -318,9 +319,10 @@ impl Merging<'_> {
                 name: name.clone(),
                 label: incoming.label.clone(),
                 created: incoming.created,
+                place: *place,
             };
             self.catalog.make_snapshot(made, generation);
-            if let Some(rec) = self.catalog.snapshots.get_mut(id) {
+            if let Some(rec) = self.catalog.snapshots.get_mut(place) {
                 rec.source = Some(incoming.target);
                 rec.content = Some(*content);
                 rec.next_ino = incoming.next_ino;
@@ -421,7 +423,7 @@ impl Catalog {
         }
         let snapshot = SnapshotRec {
             id: made.id,
-            number: made.id,
+            number: made.place,
             name: made.name,
             label: made.label,
             root: self.rec.root,
@@ -433,6 +435,6 @@ impl Catalog {
             source: None,
             content: None,
         };
-        self.snapshots.insert(made.id, snapshot);
+        self.snapshots.insert(snapshot.number, snapshot);
     }
 }

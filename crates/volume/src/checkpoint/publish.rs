@@ -73,7 +73,7 @@ pub(super) fn publish(
     let gone_views;
     {
         let mut snaps = live.snaps.lock();
-        if let Some((id, _)) = &received.arrived {
+        if let Some((id, ..)) = &received.arrived {
             snapshots
                 .iter()
                 .filter(|rec| rec.id == *id)

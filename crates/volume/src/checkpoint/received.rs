@@ -27,7 +27,7 @@ impl LiveVolume {
         let mut arrived = None;
         if let Some((incoming, _)) = &batch.arriving {
             arrived = self.live().snaps.lock().receive(&incoming.name);
-            if let Some((id, _)) = &arrived {
+            if let Some((id, ..)) = &arrived {
                 rec = Some(MirrorRec {
                     exported: *id,
                     transfer: None,

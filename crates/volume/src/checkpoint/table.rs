@@ -109,6 +109,7 @@ impl VolumeTable {
             limit: 0,
             used: 0,
             next_snapshot: 1,
+            next_place: 1,
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
             change_base: 0,

@@ -15,6 +15,7 @@ use crate::format::codec::{Put, Reader};
 use crate::format::content::ContentHash;
 use crate::format::hash::HashKey;
 use crate::format::identity::SnapshotIdentity;
+use crate::format::mark::MarkId;
 use crate::format::shared_runs::Counted;
 use crate::types::FsError;
 
@@ -68,7 +69,7 @@ const VERSION: u8 = 2;
 /// Of the aggregate's own record. Earlier ones were never released.
 const AGGREGATE_VERSION: u8 = 3;
 /// Of volumes and snapshots. Earlier ones were never released.
-pub(crate) const RECORD_VERSION: u8 = 5;
+pub(crate) const RECORD_VERSION: u8 = 6;
 
 /// Flags of a volume: it is the destination of a replication.
 const MIRROR: u8 = 1;
@@ -98,8 +99,10 @@ pub(crate) struct VolumeRec {
     pub(crate) limit: u64,
     /// Data blocks of all files.
     pub(crate) used: u64,
-    /// Identity and place that the next snapshot gets.
+    /// Identity that the next snapshot gets.
     pub(crate) next_snapshot: u32,
+    /// Place that the next one gets, or one to which the volume is reverted. Greater than all that there were.
+    pub(crate) next_place: u32,
     /// The tree of what only snapshots refer to.
     pub(crate) dead: TreeRoot,
     /// Number of blocks that `dead` lists.
@@ -142,6 +145,7 @@ impl VolumeRec {
         out.put_u64(self.limit);
         out.put_u64(self.used);
         out.put_u32(self.next_snapshot);
+        out.put_u32(self.next_place);
         out.put(&self.dead.encode());
         out.put_u64(self.dead_blocks);
         out.put_u64(self.change_base);
@@ -165,7 +169,7 @@ impl VolumeRec {
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let key = HashKey(r.u64()?, r.u64()?);
         let (next_ino, limit, used) = (r.u64()?, r.u64()?, r.u64()?);
-        let next_snapshot = r.u32()?;
+        let (next_snapshot, next_place) = (r.u32()?, r.u32()?);
         let dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let dead_blocks = r.u64()?;
         let (change_base, change_top) = (r.u64()?, r.u64()?);
@@ -182,6 +186,7 @@ impl VolumeRec {
             limit,
             used,
             next_snapshot,
+            next_place,
             dead,
             dead_blocks,
             change_base,
@@ -347,6 +352,54 @@ pub struct StreamPosition {
     pub sequence: u64,
 }
 
+/// Of a copy that is being brought up to a mark, in place of a term: the mark with this bit.
+const RECEIVING: u64 = 1 << 63;
+
+/// The digest of the plan is above the number of entries.
+const PLAN_SHIFT: u32 = 48;
+
+impl StreamPosition {
+    /// Of a copy that has so many entries of what brings it up to a mark, by a plan that has this digest. It is no state that
+    /// the primary had.
+    pub(crate) fn in_round(mark: MarkId, plan: u16, entries: u64) -> StreamPosition {
+        StreamPosition {
+            term: RECEIVING | mark.0,
+            sequence: u64::from(plan) << PLAN_SHIFT | entries,
+        }
+    }
+
+    /// The digest of the plan by which the copy is brought up to a mark.
+    pub(crate) fn plan(self) -> u16 {
+        (self.sequence >> PLAN_SHIFT) as u16
+    }
+
+    /// How many entries of what brings it up to a mark the copy has.
+    pub(crate) fn entries(self) -> u64 {
+        self.sequence & ((1 << PLAN_SHIFT) - 1)
+    }
+
+    /// Of a copy that is exactly what the mark is.
+    #[must_use]
+    pub fn at_mark(mark: MarkId) -> StreamPosition {
+        StreamPosition {
+            term: RECEIVING | mark.0,
+            sequence: u64::MAX,
+        }
+    }
+
+    /// The mark up to which the copy is being brought, or has been; `None`: it is at a place of a stream of changes.
+    #[must_use]
+    pub fn mark(self) -> Option<MarkId> {
+        (self.term & RECEIVING != 0).then_some(MarkId(self.term & !RECEIVING))
+    }
+
+    /// Whether the copy is a state that the primary had.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.mark().is_none() || self.sequence == u64::MAX
+    }
+}
+
 /// What is stored of the aggregate as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AggregateRec {
@@ -445,6 +498,7 @@ mod tests {
             limit: 4,
             used: 5,
             next_snapshot: 6,
+            next_place: 11,
             dead: TreeRoot::EMPTY,
             dead_blocks: 7,
             change_base: 8,

@@ -399,26 +399,39 @@ impl Edits {
 
     /// Pages given as (file block, page) in ascending order.
     pub(crate) fn pages<'p>(&mut self, ino: Ino, pages: impl Iterator<Item = (u64, &'p Frame)>) {
-        let mut open: Option<(usize, u64, u16)> = None; // position of the count, next block, count
-        for (block, page) in pages {
-            match &mut open {
-                Some((at, next, count)) if *next == block && *count < u16::MAX => {
-                    *count += 1;
-                    *next += 1;
-                    let bytes = count.to_le_bytes();
-                    if let Some(slot) = self.meta.get_mut(*at..*at + 2) {
-                        slot.copy_from_slice(&bytes);
-                    }
-                }
-                _ => {
-                    self.meta.put_u8(tag::PAGES);
-                    self.meta.put_u64(ino.0);
-                    self.meta.put_u64(block);
-                    open = Some((self.meta.len(), block + 1, 1));
-                    self.meta.put_u16(1);
+        let Edits { meta, pages: kept } = self;
+        let blocks = pages.map(|(block, page)| {
+            kept.push(page.clone());
+            block
+        });
+        page_places(meta, ino, blocks);
+    }
+
+    /// Of pages that are added otherwise, their file blocks, in ascending order.
+    pub(crate) fn page_places(&mut self, ino: Ino, blocks: impl Iterator<Item = u64>) {
+        page_places(&mut self.meta, ino, blocks);
+    }
+}
+
+fn page_places(meta: &mut Vec<u8>, ino: Ino, blocks: impl Iterator<Item = u64>) {
+    let mut open: Option<(usize, u64, u16)> = None; // position of the count, next block, count
+    for block in blocks {
+        match &mut open {
+            Some((at, next, count)) if *next == block && *count < u16::MAX => {
+                *count += 1;
+                *next += 1;
+                let bytes = count.to_le_bytes();
+                if let Some(slot) = meta.get_mut(*at..*at + 2) {
+                    slot.copy_from_slice(&bytes);
                 }
             }
-            self.pages.push(page.clone());
+            _ => {
+                meta.put_u8(tag::PAGES);
+                meta.put_u64(ino.0);
+                meta.put_u64(block);
+                open = Some((meta.len(), block + 1, 1));
+                meta.put_u16(1);
+            }
         }
     }
 }

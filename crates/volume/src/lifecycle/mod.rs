@@ -2,13 +2,16 @@
 
 pub(crate) mod clients;
 pub(crate) mod content;
+pub(crate) mod copy;
 pub(crate) mod difference;
 pub(crate) mod engine;
+pub(crate) mod marks;
 pub(crate) mod mirror;
 pub(crate) mod outgoing;
 pub(crate) mod receive;
 pub(crate) mod recovery;
 pub(crate) mod restore;
+pub(crate) mod round;
 pub(crate) mod scrub;
 pub(crate) mod snapshot;
 pub(crate) mod standby;

@@ -85,6 +85,11 @@ impl Source<'_> {
         self.0.core.agg.cache()
     }
 
+    /// The contents of blocks.
+    pub(crate) fn read(&self, ptrs: &[BlockPtr]) -> Result<Vec<Frame>, StoreError> {
+        self.fetch(ptrs)
+    }
+
     fn fetch(&self, ptrs: &[BlockPtr]) -> Result<Vec<Frame>, StoreError> {
         for _ in 0..MEMORY_WAITS {
             match crate::overlay::event::block_on(self.cache().fetch(ptrs)) {

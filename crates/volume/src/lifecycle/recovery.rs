@@ -18,7 +18,8 @@ use weir_store::{Class, Frame, StoreError};
 
 use crate::checkpoint::cp::Checkpointer;
 use crate::format::calls::DoneCall;
-use crate::format::edit::{self, Crcs, Edit};
+use crate::format::edit::{self, Crcs, Edit, SnapshotEdit};
+use crate::format::mark::MarkId;
 use crate::format::record::{InodeRec, Placed, blocks_of};
 use crate::ops::clone_range::Contents;
 use crate::overlay::context::EngineContext;
@@ -109,9 +110,17 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         };
         done.records += 1;
         done.edits += edits.len() as u64;
+        let exact = matches!(edits.last(), Some(Edit::Position(_)));
         let mut pages = record.pages.into_iter();
         for edit in edits {
             match edit {
+                // What was written without stability before it may be lost, and is not at the partner.
+                Edit::Snapshot(SnapshotEdit::Made { id, name, .. })
+                    if !exact && MarkId::of(name).is_some() =>
+                {
+                    vol.live().snaps.lock().skip(id);
+                    core.schedule.note_changed(vol.id);
+                }
                 Edit::VolumeMade { .. } | Edit::Position(_) => {}
                 Edit::Call { ino, key, secs } => core.log.calls().push(DoneCall {
                     key,

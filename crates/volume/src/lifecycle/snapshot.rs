@@ -129,6 +129,7 @@ impl Volume {
             name: name.to_owned(),
             label: label.to_owned(),
             created: now,
+            place: 0,
         };
         let mut edits = Edits::new(self.id, 600);
         edits.snapshot(SnapshotEdit::Made {
@@ -152,9 +153,9 @@ impl Volume {
     }
 
     /// Ends the segment with this snapshot. No operation holds the epoch lock.
-    fn seal(&self, live: &Live, made: Made) {
+    pub(crate) fn seal(&self, live: &Live, mut made: Made) {
         let next_ino = self.counters.next_ino();
-        live.snaps.lock().add(&made, next_ino);
+        live.snaps.lock().add(&mut made, next_ino);
         live.segments.seal(made, next_ino);
         self.core.schedule.note_changed(self.id);
     }
@@ -176,6 +177,7 @@ impl Volume {
                         created,
                         name: name.to_owned(),
                         label: label.to_owned(),
+                        place: 0,
                     };
                     self.seal(live, made);
                 }
@@ -314,7 +316,7 @@ impl Volume {
     /// Whether there are any.
     pub fn has_snapshots(&self) -> bool {
         self.as_live()
-            .is_some_and(|live| !live.snaps.lock().is_empty())
+            .is_some_and(|live| !live.snaps.lock().none_visible())
     }
 
     /// The snapshot of this name.

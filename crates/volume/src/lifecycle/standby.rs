@@ -24,6 +24,8 @@ use weir_store::{Class, Frame, StoreError};
 use crate::format::calls::DoneCall;
 use crate::format::catalog::{AGGREGATE_TREE, StreamPosition};
 use crate::format::edit::{self, Edit, Edits, SnapshotEdit};
+use crate::format::mark::MarkId;
+use crate::format::step::Step;
 use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::engine::Engine;
 use crate::lifecycle::recovery;
@@ -46,6 +48,8 @@ pub enum StandbyError {
     Malformed(String),
     /// It does not fit what is here: the copies are not equal.
     Diverged(String),
+    /// This copy does not have the mark that what is sent is the difference to.
+    NoMark(MarkId),
     /// This side cannot: no space, or it is poisoned.
     Engine(FsError),
 }
@@ -58,6 +62,7 @@ impl fmt::Display for StandbyError {
             }
             StandbyError::Malformed(what) => write!(f, "malformed entry: {what}"),
             StandbyError::Diverged(what) => write!(f, "the copies are not equal: {what}"),
+            StandbyError::NoMark(mark) => write!(f, "there is no mark {mark} here"),
             StandbyError::Engine(e) => write!(f, "the entry cannot be applied: {e}"),
         }
     }
@@ -73,12 +78,19 @@ impl From<FsError> for StandbyError {
 
 /// What an entry is.
 enum Parsed<'a> {
+    Step(Step<'a>),
     Change(VolumeId, VolumeChange<'a>),
     Record(VolumeId, Vec<Edit<'a>>),
 }
 
 fn parse(meta: &[u8], pages: usize) -> Result<Parsed<'_>, StandbyError> {
     let malformed = |what: &dyn fmt::Display| StandbyError::Malformed(what.to_string());
+    match Step::decode(meta) {
+        Some(Ok(_)) if pages > 0 => return Err(malformed(&"pages that nothing refers to")),
+        Some(Ok(step)) => return Ok(Parsed::Step(step)),
+        Some(Err(())) => return Err(malformed(&"a step towards a mark")),
+        None => {}
+    }
     match VolumeChange::decode(meta) {
         Some(Ok(_)) if pages > 0 => Err(malformed(&"pages that nothing refers to")),
         Some(Ok((volume, change))) => Ok(Parsed::Change(volume, change)),
@@ -171,7 +183,7 @@ impl Engine {
     }
 
     /// Work in the background has to go on before what is to be done can be.
-    fn go_on(&self, what: &str) -> Result<(), StandbyError> {
+    pub(crate) fn go_on(&self, what: &str) -> Result<(), StandbyError> {
         let pending = self.reclaiming();
         self.cp_now()?;
         match pending || self.reclaiming() {
@@ -224,13 +236,20 @@ impl Engine {
         pages: Vec<Frame>,
     ) -> Result<Lsn, StandbyError> {
         let before = self.core.log.position();
-        if (before.term, before.sequence + 1) != (at.term, at.sequence) {
+        let parsed = parse(meta, pages.len())?;
+        let begins = matches!(parsed, Parsed::Step(Step::Begin { .. }));
+        let next = before.sequence.checked_add(1);
+        let follows = before.term == at.term && next == Some(at.sequence);
+        if at.mark().is_some() && begins && at.entries() == 1 {
+            // From wherever the copy is.
+        } else if !follows || begins {
             return Err(StandbyError::Gap {
                 at: before,
                 got: at,
             });
         }
-        match parse(meta, pages.len())? {
+        match parsed {
+            Parsed::Step(step) => self.apply_step(at, step),
             Parsed::Change(id, change) => {
                 self.change_volume(id, change)?;
                 self.note_position(at).map_err(|stop| stop.refusal().into())
@@ -339,8 +358,7 @@ impl Engine {
                 let made = match self.cp.table().named(name) {
                     Some(clone) => clone.id,
                     None => {
-                        self.cp.table().begin_at(number.0);
-                        let clone = || self.clone_volume(vol.name(), snapshot, name);
+                        let clone = || self.clone_as(vol.name(), snapshot, name, Some(number));
                         self.patiently("a volume is cloned", clone)?.id()
                     }
                 };
@@ -359,7 +377,7 @@ impl Engine {
     }
 
     /// Tries for as long as work in the background, which the primary has behind it, is in the way.
-    fn patiently<T>(
+    pub(crate) fn patiently<T>(
         &self,
         what: &str,
         act: impl Fn() -> Result<T, FsError>,

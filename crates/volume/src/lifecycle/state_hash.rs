@@ -38,11 +38,19 @@ impl Volume {
         let mut diff = Diff::new(&TreeRoot::EMPTY, &root.root);
         let mut hash = ContentHash::default();
         let source = Source(self);
+        let mut inode = None;
         while let Some(found) = diff.advance(&source).map_err(|_| FsError::Io)? {
             let Some(mut value) = found.new.map(|value| value.to_vec()) else {
                 // Nothing is gone since the empty tree.
                 continue;
             };
+            if found.key.kind == kind::INODE {
+                inode = Some(found.key.ino);
+            }
+            if inode != Some(found.key.ino) {
+                // Of inodes that are removed each side deletes what is left in its own time; which have no name, they say themselves.
+                continue;
+            }
             if found.key.kind == kind::INODE {
                 let mut rec = InodeRec::decode(&value).ok_or(FsError::Io)?;
                 rec.atime = Time::EPOCH;

@@ -140,6 +140,17 @@ impl Engine {
         snapshot: &str,
         name: &str,
     ) -> Result<Arc<Volume>, FsError> {
+        self.clone_as(parent, snapshot, name, None)
+    }
+
+    /// As [`Engine::clone_volume`]; `number`: that of the copy of a clone that another aggregate has.
+    pub(crate) fn clone_as(
+        &self,
+        parent: &str,
+        snapshot: &str,
+        name: &str,
+        number: Option<VolumeId>,
+    ) -> Result<Arc<Volume>, FsError> {
         if name.is_empty() {
             return Err(FsError::Invalid);
         }
@@ -171,7 +182,12 @@ impl Engine {
             if table.named(name).is_some() {
                 return Err(FsError::Exists);
             }
-            let number = table.next_id()?;
+            let number = match number {
+                Some(number) => number,
+                None => table.next_id()?,
+            };
+            // Saturates: no volume gets the last number.
+            table.begin_at(number.0.saturating_add(1));
             let rec = VolumeRec {
                 name: name.to_owned(),
                 root,
@@ -181,6 +197,7 @@ impl Engine {
                 limit: origin.space.limit(),
                 used,
                 next_snapshot: 1,
+                next_place: 1,
                 dead: TreeRoot::EMPTY,
                 dead_blocks: 0,
                 // Clients know it by an identity of its own, so nothing of it has been shown.
@@ -225,6 +242,11 @@ impl Engine {
         let live = vol.live();
         let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
+        if matches!(*live.ancestry.lock(), Ancestry::Clone(_)) {
+            // Marks keep what it shares with its origin.
+            self.drop_marks_of(&vol, |_| true)?;
+            self.cp_now()?;
+        }
         let pass = self.core.epoch_lock().enter();
         let mut ancestry = live.ancestry.lock();
         if !matches!(*ancestry, Ancestry::Clone(_)) {

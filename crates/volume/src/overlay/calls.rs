@@ -17,10 +17,19 @@
 //! [`EngineContext::call`]: crate::EngineContext::call
 
 use parking_lot::Mutex;
+use weir_base::{Ino, VolumeId};
 use weir_store::node::Key;
 
 use crate::format::calls::{CallKey, DoneCall, PER_RECORD, PER_SHARD, RECORDS, SHARDS, encode};
 use crate::format::catalog::kind;
+
+/// In the place of one that is forgotten.
+const NONE: DoneCall = DoneCall {
+    key: CallKey([0; CallKey::LEN]),
+    volume: VolumeId(0),
+    ino: Ino(u64::MAX),
+    secs: i64::MIN,
+};
 
 /// The newest calls of one shard: number n is at place n modulo [`PER_SHARD`].
 #[derive(Clone, Default)]
@@ -81,6 +90,15 @@ impl Calls {
         self.shard(&call.key).lock().push(call);
     }
 
+    /// None was carried out. Their places stay taken, and are written anew.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.ring.fill(NONE);
+            shard.fresh = 0;
+        }
+    }
+
     /// Takes what has come since the last checkpoint. No call is pushed meanwhile.
     pub(crate) fn take_fresh(&self) -> FreshCalls {
         let mut fresh = Vec::new();
@@ -109,7 +127,8 @@ impl Calls {
     /// All that are kept, in no order.
     pub(crate) fn list(&self) -> Vec<DoneCall> {
         let shards = self.shards.iter();
-        shards.flat_map(|shard| shard.lock().ring.clone()).collect()
+        let all = shards.flat_map(|shard| shard.lock().ring.clone());
+        all.filter(|call| *call != NONE).collect()
     }
 }
 

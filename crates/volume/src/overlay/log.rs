@@ -151,6 +151,8 @@ impl LogFront {
     /// Notes a position, unless a later one is known; the caller has appended it.
     pub(crate) fn note_position(&self, at: StreamPosition) {
         let mut position = self.position.lock();
-        *position = at.max(*position);
+        // What a copy receives up to a mark is not ordered with the places of a stream: there is one caller then.
+        let other = at.mark().is_some() || position.mark().is_some();
+        *position = if other { at } else { at.max(*position) };
     }
 }

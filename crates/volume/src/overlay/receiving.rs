@@ -119,7 +119,7 @@ pub(crate) struct TakenBatch {
     /// What the volume is as of then.
     pub(crate) rec: Option<MirrorRec>,
     /// The snapshot that is to be made: identity and name.
-    pub(crate) arrived: Option<(u32, String)>,
+    pub(crate) arrived: Option<(u32, u32, String)>,
     /// It is no destination any more.
     pub(crate) ended: bool,
 }

@@ -14,6 +14,7 @@ use weir_store::tree::TreeRoot;
 use crate::format::catalog::{MAX_VOLUME_NAME, SnapshotRec};
 use crate::format::content::ContentHash;
 use crate::format::identity::SnapshotIdentity;
+use crate::format::mark::MarkId;
 use crate::overlay::inode::Inode;
 use crate::types::FsError;
 
@@ -53,6 +54,8 @@ pub(crate) struct Made {
     pub(crate) name: String,
     pub(crate) label: String,
     pub(crate) created: Time,
+    /// Its place in the chain.
+    pub(crate) place: u32,
 }
 
 /// A segment that a snapshot has ended.
@@ -103,8 +106,10 @@ impl From<&SnapshotRec> for Stored {
 
 /// The snapshots of a volume, as users see them.
 pub(crate) struct Snaps<V> {
-    /// Identity (and place) of the next one.
+    /// Identity of the next one.
     next: u32,
+    /// Place of the next one, or of one to which the volume is reverted.
+    next_place: u32,
     list: BTreeMap<u32, Info>,
     /// When the list was last changed, and how often it has been.
     changed: Time,
@@ -144,6 +149,7 @@ pub(crate) enum Shown {
 /// What a checkpoint is to do about snapshots, besides making them.
 pub(crate) struct Changes<V> {
     pub(crate) next: u32,
+    pub(crate) next_place: u32,
     /// Renamed snapshots: identity, new name, new label.
     pub(crate) named: Vec<(u32, String, String)>,
     pub(crate) hashed: Vec<(u32, ContentHash)>,
@@ -156,8 +162,9 @@ pub(crate) struct Changes<V> {
 }
 
 impl<V> Snaps<V> {
-    pub(crate) fn new(next: u32, home: (AggregateId, VolumeId)) -> Snaps<V> {
+    pub(crate) fn new(next: u32, next_place: u32, home: (AggregateId, VolumeId)) -> Snaps<V> {
         Snaps {
+            next_place,
             home,
             exported: None,
             empty: false,
@@ -255,9 +262,10 @@ impl<V> Snaps<V> {
 
     /// Place for a snapshot that was received, and the name that it gets: its own, if
     /// no other has it.
-    pub(crate) fn receive(&mut self, name: &str) -> Option<(u32, String)> {
+    pub(crate) fn receive(&mut self, name: &str) -> Option<(u32, u32, String)> {
         let id = self.next;
         self.next = self.next.checked_add(1)?;
+        let place = self.take_place()?;
         let mut found = name.to_owned();
         for n in 1.. {
             if self.find(&found).is_none() {
@@ -271,7 +279,13 @@ impl<V> Snaps<V> {
             }
             found = format!("{}{end}", name.get(..cut).unwrap_or_default());
         }
-        Some((id, found))
+        Some((id, place, found))
+    }
+
+    fn take_place(&mut self) -> Option<u32> {
+        let place = self.next_place;
+        self.next_place = place.checked_add(1)?;
+        Some(place)
     }
 
     /// Takes in a snapshot that the tree has: at the start, or one that a checkpoint has made of what was
@@ -288,7 +302,9 @@ impl<V> Snaps<V> {
             content: rec.content,
             holds: 0,
         };
-        self.note_change(rec.created);
+        if MarkId::of(&rec.name).is_none() {
+            self.note_change(rec.created);
+        }
         self.list.insert(rec.id, info);
     }
 
@@ -328,10 +344,30 @@ impl<V> Snaps<V> {
         self.list.is_empty()
     }
 
-    /// The snapshot of this name.
+    /// The snapshot of this name; not that of a mark.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
-        let found = self.list.iter().find(|(_, s)| s.name == name);
+        let named = |s: &Info| s.name == name && MarkId::of(&s.name).is_none();
+        let found = self.list.iter().find(|(_, s)| named(s));
         found.map(|(id, _)| *id)
+    }
+
+    /// The marks that the volume has, oldest first, with their snapshots.
+    pub(crate) fn marks(&self) -> Vec<(MarkId, u32)> {
+        let marks = self.list.iter();
+        marks
+            .filter_map(|(id, s)| Some((MarkId::of(&s.name)?, *id)))
+            .collect()
+    }
+
+    fn visible(&self) -> impl Iterator<Item = (&u32, &Info)> {
+        self.list
+            .iter()
+            .filter(|(_, s)| MarkId::of(&s.name).is_none())
+    }
+
+    /// Whether there are none but those of marks.
+    pub(crate) fn none_visible(&self) -> bool {
+        self.visible().next().is_none()
     }
 
     /// Requests that the volume become what it was at this snapshot.
@@ -350,10 +386,24 @@ impl<V> Snaps<V> {
         if later.any(|(_, s)| s.clones > 0 || s.holds > 0) {
             return Err(FsError::Busy);
         }
-        let place = self.next;
-        self.next = self.next.checked_add(1).ok_or(FsError::NoSpace)?;
+        let place = self.take_place().ok_or(FsError::NoSpace)?;
         self.revert = Some((id, place));
         Ok(())
+    }
+
+    /// As [`Snaps::begin_revert_to`], of a copy of another volume: what was made after the snapshot was not made there, and
+    /// later ones get the identities that they have there.
+    pub(crate) fn begin_return_to(&mut self, id: u32) -> Result<(), FsError> {
+        self.begin_revert_to(id)?;
+        // Saturates: no snapshot gets the last number.
+        self.next = id.saturating_add(1);
+        Ok(())
+    }
+
+    /// Of one that is not made: no other gets its identity.
+    pub(crate) fn skip(&mut self, id: u32) {
+        // Saturates: likewise.
+        self.next = self.next.max(id.saturating_add(1));
     }
 
     /// The same of a destination, back to what clients see: what was made after the snapshot that arrived last was made of
@@ -382,6 +432,7 @@ impl<V> Snaps<V> {
             empty: std::mem::take(&mut self.empty),
             views: std::mem::take(&mut self.gone_views),
             next: self.next,
+            next_place: self.next_place,
         }
     }
 
@@ -430,14 +481,26 @@ impl<V> Snaps<V> {
         if self.find(name).is_some() {
             return Err(FsError::Exists);
         }
-        if self.list.len() >= MAX_SNAPSHOTS || self.next == u32::MAX {
+        if self.visible().count() >= MAX_SNAPSHOTS {
             return Err(FsError::NoSpace);
         }
-        Ok(self.next)
+        self.next_id()
     }
 
-    /// One was made; inodes with lower numbers than `next_ino` were there.
-    pub(crate) fn add(&mut self, made: &Made, next_ino: u64) {
+    fn next_id(&self) -> Result<u32, FsError> {
+        match u32::MAX > self.next.max(self.next_place) {
+            true => Ok(self.next),
+            false => Err(FsError::NoSpace),
+        }
+    }
+
+    /// The identity for the snapshot of a mark.
+    pub(crate) fn place_for_mark(&self) -> Result<u32, FsError> {
+        self.next_id()
+    }
+
+    /// One was made; inodes with lower numbers than `next_ino` were there. It gets its place.
+    pub(crate) fn add(&mut self, made: &mut Made, next_ino: u64) {
         let info = Info {
             name: made.name.clone(),
             label: made.label.clone(),
@@ -449,8 +512,12 @@ impl<V> Snaps<V> {
             content: None,
             holds: 0,
         };
-        self.note_change(made.created);
-        // Saturates: a number from the log; no snapshot gets the last one.
+        if MarkId::of(&made.name).is_none() {
+            self.note_change(made.created);
+        }
+        made.place = self.next_place;
+        // Saturates: numbers from the log; no snapshot gets the last one.
+        self.next_place = made.place.saturating_add(1);
         self.next = self.next.max(made.id.saturating_add(1));
         self.list.insert(made.id, info);
     }
@@ -528,8 +595,8 @@ impl<V> Snaps<V> {
 
     /// All of them, oldest first.
     pub(crate) fn listing(&self) -> Vec<Snapshot> {
-        let all = self.list.iter().map(|(id, info)| self.listed(*id, info));
-        all.collect()
+        let all = self.visible();
+        all.map(|(id, info)| self.listed(*id, info)).collect()
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<Snapshot> {
@@ -539,7 +606,7 @@ impl<V> Snaps<V> {
     /// Calls `each` with identity and name of those from `from` on that had the directory `dir`, until it returns `false`.
     pub(crate) fn had(&self, dir: Ino, from: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
         // What exists and has a lower number existed then: numbers are given out in order.
-        let had = |info: &Info| dir.0 < info.next_ino;
+        let had = |info: &Info| dir.0 < info.next_ino && MarkId::of(&info.name).is_none();
         for (id, info) in self.list.range(from..).filter(|(_, info)| had(info)) {
             if !each(*id, &info.name) {
                 break;

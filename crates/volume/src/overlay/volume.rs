@@ -107,7 +107,7 @@ impl LiveVolume {
             Some(_) => Writers::Transfers,
             None => Writers::Clients,
         };
-        let mut snaps = Snaps::new(rec.next_snapshot, (core.agg.id(), id));
+        let mut snaps = Snaps::new(rec.next_snapshot, rec.next_place, (core.agg.id(), id));
         let exported = rec.mirror.map(|mirror| mirror.exported);
         snaps.export(exported.filter(|id| *id != 0));
         LiveVolume(Arc::new(Volume {
