@@ -17,6 +17,7 @@ use crate::session::{Access, Open, Session, Tree};
 use crate::status::Status;
 use crate::wire::{Malformed, Put};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weir_base::{Lsn, Time};
 use weir_vfs::signal::Signal;
 use weir_vfs::volume::ReadOut;
@@ -154,6 +155,8 @@ pub(crate) struct Chain {
     pub failed: Option<Status>,
     /// What the response to a CREATE says of its lease.
     pub lease: Option<Vec<u8>>,
+    /// The CREATE with a CreateGuid that is run.
+    pub creating: Option<crate::durable::Creating>,
     /// What signs the response to a SESSION_SETUP.
     pub signs: Option<Arc<Signer>>,
     /// The tree connect that the response names.
@@ -205,6 +208,7 @@ impl Chain {
             step: Step::Nothing,
             failed: None,
             lease: None,
+            creating: None,
             signs: None,
             connected: None,
             named_session: None,
@@ -281,7 +285,7 @@ impl<'a> Run<'a> {
         };
         let session = self.session()?;
         let open = session.open(id).ok_or(Status::FILE_CLOSED)?;
-        if open.tree != self.header.tree {
+        if open.tree.load(Ordering::Relaxed) != self.header.tree {
             return Err(Status::FILE_CLOSED);
         }
         let changes = [command::WRITE, command::SET_INFO, command::IOCTL];
@@ -428,6 +432,7 @@ impl Service {
                 Err(Fail::Close(why)) => return Err(Stopped::Close(why)),
             };
             chain.cx.settle(&self.vfs.throttle);
+            chain.creating = None;
             let mut header = begun.header;
             header.tree = chain.connected.take().unwrap_or(header.tree);
             header.session = chain.named_session.take().unwrap_or(header.session);

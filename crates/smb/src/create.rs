@@ -7,6 +7,7 @@
 
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
 use crate::deletions::What;
+use crate::durable::{self, Durable};
 use crate::ea::{self, Ea};
 use crate::info::attributes;
 use crate::leases::{self, Hold, level};
@@ -16,12 +17,12 @@ use crate::pipe::Pipe;
 use crate::previous;
 use crate::security::{self, Wanted};
 use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
-use crate::shown::{Shown, put_response};
+use crate::shown::{Said, Shown, put_response};
 use crate::status::Status;
 use crate::wire::{Malformed, Reader, from_utf16, part};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
 use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
@@ -87,10 +88,13 @@ pub(crate) struct Request {
     share: u32,
     pub disposition: Disposition,
     options: u32,
-    path: String,
+    pub path: String,
     /// The oplock level that is asked for, or that a lease is.
     oplock: u8,
-    lease: Option<leases::Wanted>,
+    pub lease: Option<leases::Wanted>,
+    /// A durable open is asked for, or one that was is to be taken over.
+    pub durable: Option<durable::Wanted>,
+    back: Option<durable::Back>,
     /// MxAc and QFid were asked for.
     maximal: bool,
     disk_id: bool,
@@ -135,6 +139,8 @@ impl Request {
             path: from_utf16(part(message, offset, len)?)?,
             oplock,
             lease: None,
+            durable: None,
+            back: None,
             maximal: false,
             disk_id: false,
             second: None,
@@ -147,6 +153,7 @@ impl Request {
 
     /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
     fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Status> {
+        let mut durable = Vec::new();
         for _ in 0..MOST_CONTEXTS {
             if rest.is_empty() {
                 break;
@@ -165,6 +172,10 @@ impl Request {
                 b"ExtA" => self.eas = ea::decode(data)?,
                 b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
                 b"MxAc" => self.maximal = true,
+                b"DHnQ" => durable.push(Ask::New(durable::Wanted::first(data)?)),
+                b"DH2Q" => durable.push(Ask::New(durable::Wanted::second(data)?)),
+                b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
+                b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
                 b"QFid" => self.disk_id = true,
                 _ => {}
             }
@@ -173,12 +184,31 @@ impl Request {
                 next => rest = rest.get(next..).ok_or(Malformed)?,
             }
         }
+        // They exclude each other, but for those of the first version, of which the one that takes over counts (§3.3.5.9.6).
+        use durable::Wanted::First;
+        match durable[..] {
+            [] => {}
+            [Ask::New(wanted)] => self.durable = Some(wanted),
+            [Ask::Back(back)] => self.back = Some(back),
+            [Ask::New(First), Ask::Back(back)] | [Ask::Back(back), Ask::New(First)]
+                if back.is_first() =>
+            {
+                self.back = Some(back);
+            }
+            _ => return Err(Status::INVALID_PARAMETER),
+        }
         Ok(())
     }
 
     pub fn asks(&self, option: u32) -> bool {
         self.options & option != 0
     }
+}
+
+/// A context of durable opens.
+enum Ask {
+    New(durable::Wanted),
+    Back(durable::Back),
 }
 
 /// What a CREATE has found or made.
@@ -213,6 +243,16 @@ impl<'a> Run<'a> {
             Target::Pipes => return self.open_pipe(&session, &tree, &request),
             Target::Volume(root) => root,
         };
+        if let Some(back) = request.back {
+            return self.come_back(&session.session, &tree, &request, back);
+        }
+        let wanted = self.durable(&request);
+        if let Some(durable::Wanted::Second(_, guid)) = wanted
+            && let Some(open) = self.replayed(&session.session, guid, &request)?
+        {
+            let action = open.action.load(Ordering::Relaxed);
+            return self.again(&session.session, open, &request, Some(action));
+        }
         if request.asks(option::OPEN_BY_FILE_ID) {
             return Err(Status::NOT_SUPPORTED.into());
         }
@@ -285,7 +325,7 @@ impl<'a> Run<'a> {
             true => action::CREATED,
             false => action::OPENED,
         };
-        self.opened(&session, open, &found.attr, action, &request)
+        self.opened(&session, open, &found.attr, (action, true), &request)
     }
 
     /// Walks a path in any case. What is on the way has to be a directory.
@@ -535,9 +575,10 @@ impl<'a> Run<'a> {
             }
             _ => Hold::Nothing,
         };
+        let wanted = self.durable(request);
         let open = Arc::new(Open {
             id,
-            tree: tree.id,
+            tree: AtomicU32::new(tree.id),
             kind: Kind::File(Box::new(File {
                 id: file,
                 directory,
@@ -554,7 +595,17 @@ impl<'a> Run<'a> {
             access: granted,
             owner,
             key,
+            durable: wanted
+                .filter(|_| !goes && hold.outlives())
+                .map(Durable::new),
+            create_guid: match wanted {
+                Some(durable::Wanted::Second(_, guid)) => {
+                    Some((session.negotiated.offer.guid, guid))
+                }
+                _ => None,
+            },
             hold,
+            action: AtomicU32::new(action::OPENED),
             sequence: AtomicU16::new(self.header.sequence),
             write_through: request.asks(option::WRITE_THROUGH),
         });
@@ -583,6 +634,7 @@ impl<'a> Run<'a> {
             open.end(vfs, &self.s.leases);
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
+        self.s.leases.durables.enter(&open);
         self.c.file = Some(id);
         Ok(open)
     }
@@ -626,7 +678,7 @@ impl<'a> Run<'a> {
                 let all = filter::ATTRIBUTES | filter::SIZE | filter::LAST_WRITE;
                 self.modified(session, open, all);
                 let attr = self.whole(session, open, file, done.value.after)?;
-                self.opened(session, Arc::clone(open), &attr, action, request)
+                self.opened(session, Arc::clone(open), &attr, (action, true), request)
             }
             Err(Unfinished::Failed(error)) => {
                 // The client learns of no open.
@@ -639,14 +691,17 @@ impl<'a> Run<'a> {
     }
 
     /// The response (§2.2.14).
-    fn opened(
+    pub(crate) fn opened(
         &mut self,
         session: &Session,
         open: Arc<Open>,
         attr: &Attr,
-        action: u32,
+        (action, is_new): (u32, bool),
         request: &Request,
     ) -> Outcome {
+        if is_new {
+            open.action.store(action, Ordering::Relaxed);
+        }
         let maximal = match (request.maximal, open.file()) {
             (true, Some(file)) => {
                 let access = Access::Permissions(&session.walker);
@@ -672,9 +727,12 @@ impl<'a> Run<'a> {
             &open,
             action,
             &Shown::of(attr),
-            maximal,
-            id.filter(|_| request.disk_id),
-            lease.as_deref(),
+            &Said {
+                maximal,
+                disk_id: id.filter(|_| request.disk_id),
+                lease: lease.as_deref(),
+                durable: open.durable.as_ref().filter(|_| is_new),
+            },
         );
         Ok(Status::SUCCESS)
     }
@@ -685,12 +743,15 @@ impl<'a> Run<'a> {
         let id = self.s.open_number();
         let open = Arc::new(Open {
             id,
-            tree: tree.id,
+            tree: AtomicU32::new(tree.id),
             kind: Kind::Pipe(Box::new(Mutex::new(pipe))),
             access: mask::ALL,
             owner: session.walker.clone(),
             key: session.walker.who.clone(),
             hold: Hold::Nothing,
+            durable: None,
+            create_guid: None,
+            action: AtomicU32::new(action::OPENED),
             sequence: AtomicU16::new(self.header.sequence),
             write_through: false,
         });
@@ -709,9 +770,7 @@ impl<'a> Run<'a> {
             &open,
             action::OPENED,
             &shown,
-            None,
-            None,
-            None,
+            &Said::default(),
         );
         Ok(Status::SUCCESS)
     }

@@ -95,7 +95,12 @@ impl Run<'_> {
     }
 
     /// The attributes of an open file, if it still has any.
-    fn attr(&mut self, session: &Session, open: &Open, file: &File) -> Result<Option<Attr>, Fail> {
+    pub(crate) fn attr(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+    ) -> Result<Option<Attr>, Fail> {
         let (operand, _) = match self.enter(session, file.id, Access::Open(open), Looks) {
             Err(Fail::Status(_)) => return Ok(None),
             entered => entered?,

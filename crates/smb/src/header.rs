@@ -19,6 +19,8 @@ pub mod flag {
     pub const RELATED: u32 = 4;
     /// It is signed.
     pub const SIGNED: u32 = 8;
+    /// The request was sent before, on a channel that is lost.
+    pub const REPLAY: u32 = 0x2000_0000;
 }
 
 /// Numbers of the commands (§2.2.1.2).

@@ -11,18 +11,18 @@ use std::task::{Context, Poll, Waker};
 use weir_vfs::claims::{Actor, Passage, Range};
 use weir_vfs::{FileId, Namespace};
 
-const BATCH: u8 = 9;
+pub(crate) const BATCH: u8 = 9;
 const II: u8 = 1;
-const LEASE: u8 = 0xff;
+pub(crate) const LEASE: u8 = 0xff;
 /// Bits of leases on the wire.
 const R: u32 = 1;
 const H: u32 = 2;
 const W: u32 = 4;
 
-type Sent = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+pub(crate) type Sent = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
 /// A world whose service sends its breaks into a list.
-fn with_mail() -> (World, Sent) {
+pub(crate) fn with_mail() -> (World, Sent) {
     let (world, sent) = (world(), Sent::default());
     let list = Arc::clone(&sent);
     world

@@ -8,8 +8,9 @@
 //! A break is sent on a connection of a session that has the file open, the newest that takes it; who has none any more gives up
 //! everything at once. Breaks are neither signed nor encrypted, and have no number.
 
+use crate::durable::Durables;
 use crate::header::{HEADER, PROTOCOL, command, flag};
-use crate::session::Session;
+use crate::session::{Open, Session};
 use crate::status::Status;
 use crate::waits::Waits;
 use crate::wire::{Malformed, Put, Reader};
@@ -157,7 +158,7 @@ pub struct Oplock {
     number: u64,
     owner: Owner,
     file: FileId,
-    session: Weak<Session>,
+    session: Mutex<Weak<Session>>,
     state: Mutex<OplockState>,
 }
 
@@ -189,6 +190,8 @@ pub struct Leases {
     by_number: [Mutex<HashMap<u64, Holder>>; SHARDS],
     /// Locks that wait.
     pub waits: Waits,
+    /// Opens without a session.
+    pub durables: Durables,
 }
 
 /// What an open caches by. It is given up with the open.
@@ -214,6 +217,11 @@ impl Attached {
         &self.lease.owner
     }
 
+    /// Whether `wanted` means this lease.
+    pub fn is_the_one(&self, wanted: &Wanted) -> bool {
+        self.lease.name.1 == wanted.key && self.lease.second.is_some() == wanted.is_second()
+    }
+
     fn leave(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
             self.table.leave(&self.lease);
@@ -224,6 +232,48 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+impl Hold {
+    /// The lease, if it is one.
+    pub fn lease(&self) -> Option<&Attached> {
+        match self {
+            Hold::Lease(attached) => Some(attached),
+            Hold::Nothing | Hold::Oplock(_) => None,
+        }
+    }
+
+    /// Whether an open of it outlives its connections: nobody can want the file without its client being asked.
+    pub fn outlives(&self) -> bool {
+        match self {
+            Hold::Nothing => false,
+            Hold::Oplock(oplock) => {
+                let state = oplock.state.lock();
+                state.level == level::BATCH && state.breaking.is_none() && !state.over
+            }
+            Hold::Lease(attached) => {
+                let state = attached.lease.state.lock();
+                let after = state.breaking.unwrap_or(state.granted);
+                after.any(Caching::HANDLE)
+            }
+        }
+    }
+
+    /// It is a session's from now on: breaks are sent to that.
+    pub fn belongs_to(&self, session: &Arc<Session>) {
+        let new = Arc::downgrade(session);
+        match self {
+            Hold::Nothing => {}
+            Hold::Oplock(oplock) => *oplock.session.lock() = new,
+            Hold::Lease(attached) => {
+                let mut state = attached.lease.state.lock();
+                state.sessions.retain(|s| s.strong_count() > 0);
+                if !state.sessions.iter().any(|s| s.ptr_eq(&new)) {
+                    state.sessions.push(new);
+                }
+            }
+        }
     }
 }
 
@@ -342,6 +392,14 @@ impl Leases {
                 state.epoch = state.epoch.wrapping_add(1);
             }
         }
+        drop(state);
+        self.shown(attached)
+    }
+
+    /// What a response says of a lease.
+    pub fn shown(&self, attached: &Attached) -> Vec<u8> {
+        let lease = &attached.lease;
+        let state = lease.state.lock();
         let mut out = Vec::with_capacity(52);
         out.put(&lease.name.1);
         out.put_u32(to_wire(state.granted));
@@ -381,7 +439,7 @@ impl Leases {
             number,
             owner: owner.clone(),
             file,
-            session: Arc::downgrade(session),
+            session: Mutex::new(Arc::downgrade(session)),
             state: Mutex::default(),
         });
         self.numbered(number)
@@ -461,7 +519,7 @@ impl Leases {
         let holder = self.numbered(number).lock().get(&number).cloned();
         match (holder, to) {
             (Some(Holder::Lease(lease)), Some((to, answer))) => {
-                self.break_lease(&lease, to, answer);
+                self.break_lease(lease, to, answer);
             }
             (Some(Holder::Oplock(oplock)), Some((to, answer))) => {
                 self.break_oplock(&oplock, to, answer);
@@ -469,16 +527,20 @@ impl Leases {
             (Some(Holder::Lease(lease)), None) => {
                 let mut state = lease.state.lock();
                 (state.granted, state.breaking) = (Caching::NONE, None);
+                drop(state);
+                self.purge(&Holder::Lease(lease));
             }
             (Some(Holder::Oplock(oplock)), None) => {
                 let mut state = oplock.state.lock();
                 (state.level, state.breaking) = (level::NONE, None);
+                drop(state);
+                self.purge(&Holder::Oplock(oplock));
             }
             (None, _) => {}
         }
     }
 
-    fn break_lease(&self, lease: &Lease, to: Caching, answer: bool) {
+    fn break_lease(&self, lease: Arc<Lease>, to: Caching, answer: bool) {
         let mut state = lease.state.lock();
         let from = state.granted;
         state.epoch = state.epoch.wrapping_add(1);
@@ -499,14 +561,30 @@ impl Leases {
         out.put_u32(to_wire(to));
         out.put_zeroes(12);
         let mut sessions = state.sessions.iter().filter_map(Weak::upgrade);
-        if !sessions.any(|session| self.send(&session, &out)) && answer {
-            state.breaking = None;
-            state.granted = Caching::NONE;
-            self.give_up(lease.file, &lease.owner, Caching::NONE);
+        if sessions.any(|session| self.send(&session, &out)) {
+            return;
+        }
+        (state.granted, state.breaking) = (Caching::NONE, None);
+        drop(state);
+        let (file, owner) = (lease.file, lease.owner.clone());
+        self.purge(&Holder::Lease(lease));
+        self.give_up(file, &owner, Caching::NONE);
+    }
+
+    /// Ends the opens without a session that cache by `holder`: their client is not there to be asked.
+    fn purge(&self, holder: &Holder) {
+        let by = |open: &Open| match (&open.hold, holder) {
+            (Hold::Lease(attached), Holder::Lease(lease)) => Arc::ptr_eq(&attached.lease, lease),
+            (Hold::Oplock(own), Holder::Oplock(oplock)) => Arc::ptr_eq(own, oplock),
+            _ => false,
+        };
+        let gone = self.durables.take_all(by);
+        if let Some(vfs) = self.vfs.upgrade() {
+            gone.iter().for_each(|open| open.end(&vfs, self));
         }
     }
 
-    fn break_oplock(&self, oplock: &Oplock, to: Caching, answer: bool) {
+    fn break_oplock(&self, oplock: &Arc<Oplock>, to: Caching, answer: bool) {
         let mut state = oplock.state.lock();
         let to = match to.any(Caching::READ) {
             true => level::II,
@@ -516,7 +594,7 @@ impl Leases {
             true => state.breaking = Some(to),
             false => state.level = to,
         }
-        let session = oplock.session.upgrade();
+        let session = oplock.session.lock().upgrade();
         let id = session.as_ref().map_or(0, |session| session.id);
         let mut out = head(id);
         out.put_u16(24);
@@ -524,10 +602,13 @@ impl Leases {
         out.put_zeroes(5);
         out.put_u64(oplock.number);
         out.put_u64(oplock.number);
-        if !session.is_some_and(|session| self.send(&session, &out)) && answer {
-            (state.level, state.breaking) = (level::NONE, None);
-            self.give_up(oplock.file, &oplock.owner, Caching::NONE);
+        if session.is_some_and(|session| self.send(&session, &out)) {
+            return;
         }
+        (state.level, state.breaking) = (level::NONE, None);
+        drop(state);
+        self.purge(&Holder::Oplock(Arc::clone(oplock)));
+        self.give_up(oplock.file, &oplock.owner, Caching::NONE);
     }
 
     /// Leaves a holder no more than `keeps`.

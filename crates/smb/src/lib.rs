@@ -23,6 +23,9 @@ mod create;
 pub mod credits;
 mod deletions;
 mod dir;
+mod durable;
+#[cfg(test)]
+mod durable_tests;
 mod ea;
 mod files;
 mod fsctl;

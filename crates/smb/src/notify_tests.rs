@@ -7,9 +7,7 @@ use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::{Put, from_utf16};
 use weir_vfs::volume::SetAttr;
-use weir_vfs::{
-    Admissions, Changes, ClientKey, FileId, Flavour, Identity, OpContext, Protocol, Transport,
-};
+use weir_vfs::{Admissions, Changes, ClientKey, Flavour, Identity, OpContext, Protocol, Transport};
 
 const DIRECTORY: u32 = 0x1;
 const DELETE_ON_CLOSE: u32 = 0x1000;

@@ -125,6 +125,15 @@ pub struct SessionInfo {
     pub shares: Vec<String>,
 }
 
+/// How a session ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Its client or the server wants no more of it.
+    Over,
+    /// Its connections are lost, or its client has begun another: what is durable stays.
+    Lost,
+}
+
 /// Where the news of the table of claims go.
 pub(crate) struct News {
     pub deletions: Deletions,
@@ -198,7 +207,11 @@ impl Service {
 
     /// Does what is due by time: to be called about once a second.
     pub fn tick(&self) {
-        self.penalties.tick(self.clock.monotonic());
+        let now = self.clock.monotonic();
+        self.penalties.tick(now);
+        for open in self.leases.durables.expired(now) {
+            open.end(&self.vfs, &self.leases);
+        }
     }
 
     /// Deletes for ever what sessions that ended without closing their opens were to delete.
@@ -228,15 +241,27 @@ impl Service {
         for channel in sessions.values() {
             let last = channel.channels.lock().remove(id);
             if last {
-                self.end(channel);
+                self.end(channel, How::Lost);
             }
         }
     }
 
     /// Ends a session on all its connections.
-    pub(crate) fn end(&self, session: &Session) {
+    pub(crate) fn end(&self, session: &Session, how: How) {
         self.sessions.lock().remove(&session.id);
-        for connection in session.end(&self.vfs, &self.leases) {
+        let (connections, opens) = session.end();
+        let (vfs, leases, now) = (&self.vfs, &self.leases, self.clock.monotonic());
+        for open in opens {
+            let kept = how == How::Lost && leases.durables.keep(&open, session, vfs, now);
+            if !kept {
+                open.end(vfs, leases);
+            } else if !open.hold.outlives() {
+                // It was broken as it was put there.
+                let gone = leases.durables.take_all(|other| other.id == open.id);
+                gone.iter().for_each(|open| open.end(vfs, leases));
+            }
+        }
+        for connection in connections {
             connection.state.lock().sessions.remove(&session.id);
             connection.cancel_all_of(session.id);
         }
@@ -256,7 +281,7 @@ impl Service {
             found.and_then(Weak::upgrade)
         };
         if let Some(old) = replaced.filter(|old| old.user == session.user) {
-            self.end(&old);
+            self.end(&old, How::Lost);
         }
     }
 

@@ -181,6 +181,8 @@ pub(crate) struct Client<'w> {
     pub user: &'static str,
     /// Its channel sequence.
     pub sequence: u16,
+    /// It says that it sends again.
+    pub replay: bool,
 }
 
 /// One response of a chain.
@@ -240,6 +242,7 @@ impl<'w> Client<'w> {
             flags: 0,
             user: "Alice",
             sequence: 0,
+            replay: false,
         }
     }
 
@@ -248,7 +251,11 @@ impl<'w> Client<'w> {
         let mut out = Vec::new();
         for (n, (command, body)) in requests.iter().enumerate() {
             let start = out.len();
-            let flags = if related && n > 0 { flag::RELATED } else { 0 };
+            let related = related && n > 0;
+            let mut flags = if related { flag::RELATED } else { 0 };
+            if self.replay {
+                flags |= flag::REPLAY;
+            }
             out.put(&PROTOCOL);
             out.put_u16(64);
             out.put_u16(1);
@@ -260,8 +267,8 @@ impl<'w> Client<'w> {
             out.put_u32(0);
             out.put_u64(self.message);
             out.put_u32(0);
-            out.put_u32(if flags == 0 { self.tree } else { u32::MAX });
-            out.put_u64(if flags == 0 { self.session } else { u64::MAX });
+            out.put_u32(if related { u32::MAX } else { self.tree });
+            out.put_u64(if related { u64::MAX } else { self.session });
             out.put_zeroes(16);
             out.put(body);
             self.message += 1;

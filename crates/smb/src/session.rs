@@ -1,9 +1,11 @@
 //! Sessions, tree connects and opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 //!
-//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted.
+//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted; but for durable ones
+//! of a session that was not logged off ([`crate::durable`]).
 
 use crate::channel::Channels;
 use crate::connection::{Connection, Negotiated};
+use crate::durable::{self, Durable};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
 use crate::notify::Watching;
@@ -182,7 +184,7 @@ impl Session {
         }
         let mut gone = Vec::new();
         self.opens.lock().retain(|_, open| {
-            let stays = open.tree != id;
+            let stays = open.tree.load(Ordering::Relaxed) != id;
             if !stays {
                 gone.push(Arc::clone(open));
             }
@@ -239,14 +241,13 @@ impl Session {
         (self.trees.lock().len(), self.opens.lock().len())
     }
 
-    /// Ends it with all that it has; the connections that it was on.
-    pub fn end(&self, vfs: &Vfs, leases: &Leases) -> Vec<Arc<Connection>> {
+    /// Ends it; the connections that it was on, and its opens, which are the caller's to end.
+    pub fn end(&self) -> (Vec<Arc<Connection>>, Vec<Arc<Open>>) {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
         let opens = std::mem::take(&mut *self.opens.lock());
-        opens.values().for_each(|open| open.end(vfs, leases));
         self.trees.lock().clear();
-        connections
+        (connections, opens.into_values().collect())
     }
 }
 
@@ -277,7 +278,7 @@ pub struct Open {
     /// Its number: both halves of the FileId.
     pub id: u64,
     /// The tree connect that it was made under.
-    pub tree: u32,
+    pub tree: AtomicU32,
     /// What is open.
     pub kind: Kind,
     /// The access that was granted, bits of [`mask`].
@@ -288,6 +289,12 @@ pub struct Open {
     pub key: Who,
     /// What it caches by.
     pub hold: Hold,
+    /// It outlives its session's connections.
+    pub durable: Option<Durable>,
+    /// The id that its client made up for it.
+    pub create_guid: Option<durable::Name>,
+    /// What its CREATE came to (CreateAction).
+    pub action: AtomicU32,
     /// The newest channel sequence that a request of it had.
     pub sequence: AtomicU16,
     /// Every WRITE is to be durable before it is answered.
@@ -386,6 +393,7 @@ impl Open {
 
     /// Takes back all that it claims.
     pub fn end(&self, vfs: &Vfs, leases: &Leases) {
+        leases.durables.forget(self);
         leases.end(&self.hold);
         let Some(file) = self.file() else {
             return;

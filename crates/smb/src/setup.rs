@@ -9,7 +9,7 @@ use crate::negotiate::{self, Dialect};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
 use crate::sealing::{Nonces, Sealing};
-use crate::service::{Handled, Service, User};
+use crate::service::{Handled, How, Service, User};
 use crate::session::{Keys, Session, Target, mask};
 use crate::shares;
 use crate::spnego::{self, State};
@@ -275,7 +275,7 @@ impl Run<'_> {
                 let claimed = refused.err().flatten();
                 if let Some(session) = renews {
                     // Who cannot say any more who they are has no session (§3.3.5.5.3).
-                    self.s.end(&session);
+                    self.s.end(&session, How::Over);
                 }
                 return Err(self.refuse(claimed.as_ref()));
             }
@@ -356,7 +356,7 @@ impl Run<'_> {
     /// LOGOFF (§3.3.5.6).
     pub(crate) fn logoff(&mut self) -> Outcome {
         let session = self.session()?;
-        self.s.end(&session);
+        self.s.end(&session, How::Over);
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);
         Ok(Status::SUCCESS)

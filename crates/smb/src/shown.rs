@@ -1,5 +1,6 @@
 //! What responses say of a file: its times, sizes and attributes, and the response of CREATE.
 
+use crate::durable::Durable;
 use crate::info;
 use crate::leases::{Hold, level};
 use crate::session::Open;
@@ -37,15 +38,24 @@ impl Shown {
     }
 }
 
+/// What the contexts of a response to CREATE say.
+#[derive(Default)]
+pub(crate) struct Said<'a> {
+    /// What the caller may do (MxAc).
+    pub maximal: Option<u32>,
+    /// The file's number, and its volume's (QFid).
+    pub disk_id: Option<(Ino, weir_base::VolumeId)>,
+    pub lease: Option<&'a [u8]>,
+    pub durable: Option<&'a Durable>,
+}
+
 /// Appends the response of a CREATE (MS-SMB2 §2.2.14) with the contexts that were asked for.
 pub(crate) fn put_response(
     out: &mut Vec<u8>,
     open: &Open,
     action: u32,
     shown: &Shown,
-    maximal: Option<u32>,
-    disk_id: Option<(Ino, weir_base::VolumeId)>,
-    lease: Option<&[u8]>,
+    said: &Said<'_>,
 ) {
     out.put_u16(89);
     out.put_u8(match &open.hold {
@@ -80,18 +90,22 @@ pub(crate) fn put_response(
         context.put(data);
         contexts.push(context);
     };
-    if let Some(access) = maximal {
+    if let Some(access) = said.maximal {
         let data = [0u32.to_le_bytes(), access.to_le_bytes()].concat();
         put(b"MxAc", &data);
     }
-    if let Some((ino, volume)) = disk_id {
+    if let Some((ino, volume)) = said.disk_id {
         let mut data = [0; 32];
         data[..8].copy_from_slice(&ino.0.to_le_bytes());
         data[8..16].copy_from_slice(&volume.0.to_le_bytes());
         put(b"QFid", &data);
     }
-    if let Some(lease) = lease {
+    if let Some(lease) = said.lease {
         put(b"RqLs", lease);
+    }
+    if let Some(durable) = said.durable {
+        let (name, data) = durable.context();
+        put(name, &data);
     }
     let contexts = contexts.concat();
     const FIXED: usize = 88;

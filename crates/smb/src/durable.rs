@@ -1,0 +1,371 @@
+//! Durable opens (MS-SMB2 §3.3.5.9.6, §3.3.5.9.7, §3.3.5.9.10, §3.3.5.9.12, §3.3.7.1): they outlive the connections of their session.
+//!
+//! An open is durable if its CREATE asks for it and nobody else can want the file without the client being asked first: under a batch
+//! oplock, or a lease with H. When the session loses its last connection, or is replaced by another of its client, such an open is
+//! kept with all its claims: denials, locks, what it caches. The client's next CREATE takes it over, on another session of the
+//! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer.
+//!
+//! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
+//! finds what the first one has opened.
+
+use crate::chain::{Fail, Outcome, Run, Step};
+use crate::create::Request;
+use crate::header::flag;
+use crate::leases::Leases;
+use crate::negotiate::Dialect;
+use crate::session::{Open, Session, Target, Tree};
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use weir_vfs::Vfs;
+
+/// How long an open of the first version is kept: as Windows does.
+const FIRST: Duration = Duration::from_secs(16 * 60);
+/// Likewise of the second version, if the client says nothing, and at most.
+const SECOND: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(300);
+/// Opens without a session that are kept, of all clients.
+const MOST_KEPT: usize = 65_536;
+
+/// By what a client's CREATE is found: its GUID, and the CreateGuid.
+pub type Name = ([u8; 16], [u8; 16]);
+
+/// What a CREATE asks for (§2.2.13.2.3, §2.2.13.2.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A durable open of the first version.
+    First,
+    /// Of the second: for how long in ms, 0 leaves it to the server; and the CreateGuid.
+    Second(u32, [u8; 16]),
+}
+
+/// The open that a CREATE takes over (§2.2.13.2.4, §2.2.13.2.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// Its number.
+    id: u64,
+    /// Of the second version.
+    guid: Option<[u8; 16]>,
+}
+
+impl Wanted {
+    /// From the data of DHnQ.
+    pub fn first(data: &[u8]) -> Result<Wanted, Malformed> {
+        Reader::new(data).bytes(16)?;
+        Ok(Wanted::First)
+    }
+
+    /// From the data of DH2Q.
+    pub fn second(data: &[u8]) -> Result<Wanted, Malformed> {
+        let mut r = Reader::new(data);
+        let timeout = r.u32()?;
+        r.bytes(12)?;
+        Ok(Wanted::Second(timeout, r.array()?))
+    }
+
+    /// How long the open is kept.
+    fn time(self) -> Duration {
+        match self {
+            Wanted::First => FIRST,
+            Wanted::Second(0, _) => SECOND,
+            Wanted::Second(ms, _) => Duration::from_millis(u64::from(ms)).min(LONGEST),
+        }
+    }
+}
+
+impl Back {
+    /// From the data of DHnC.
+    pub fn first(data: &[u8]) -> Result<Back, Malformed> {
+        let id = Reader::new(data).u64()?;
+        Ok(Back { id, guid: None })
+    }
+
+    /// From the data of DH2C.
+    pub fn second(data: &[u8]) -> Result<Back, Malformed> {
+        let mut r = Reader::new(data);
+        let id = r.u64()?;
+        r.u64()?;
+        let guid = Some(r.array()?);
+        Ok(Back { id, guid })
+    }
+
+    /// Whether it is of the first version.
+    pub fn is_first(&self) -> bool {
+        self.guid.is_none()
+    }
+}
+
+/// Of an open: that it is durable.
+#[derive(Clone, Copy, Debug)]
+pub struct Durable {
+    wanted: Wanted,
+}
+
+impl Durable {
+    /// As it was asked for.
+    pub fn new(wanted: Wanted) -> Durable {
+        Durable { wanted }
+    }
+
+    /// The context of the response that says so.
+    pub fn context(&self) -> (&'static [u8; 4], Vec<u8>) {
+        let mut out = Vec::new();
+        match self.wanted {
+            Wanted::First => {
+                out.put_u64(0);
+                (b"DHnQ", out)
+            }
+            Wanted::Second(..) => {
+                out.put_u32(self.wanted.time().as_millis() as u32);
+                out.put_u32(0);
+                (b"DH2Q", out)
+            }
+        }
+    }
+}
+
+/// An open without a session.
+struct Kept {
+    open: Arc<Open>,
+    user: String,
+    guid: [u8; 16],
+    /// On the monotonic clock.
+    until: Duration,
+}
+
+/// What a CreateGuid stands for.
+enum Made {
+    /// The CREATE is being run.
+    Pending,
+    Open(Weak<Open>),
+}
+
+/// All durable opens without a session, and all opens that have a CreateGuid.
+#[derive(Default)]
+pub struct Durables {
+    kept: Mutex<HashMap<u64, Kept>>,
+    made: Mutex<HashMap<Name, Made>>,
+}
+
+/// A CREATE with a CreateGuid, while it is run.
+pub(crate) struct Creating {
+    leases: Arc<Leases>,
+    name: Name,
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        let mut made = self.leases.durables.made.lock();
+        if let Some(Made::Pending) = made.get(&self.name) {
+            made.remove(&self.name);
+        }
+    }
+}
+
+impl Durables {
+    /// Keeps an open whose session has lost its connections, if it is durable still.
+    pub fn keep(&self, open: &Arc<Open>, session: &Session, vfs: &Vfs, now: Duration) -> bool {
+        let (Some(durable), Some(file)) = (open.durable, open.file()) else {
+            return false;
+        };
+        if !open.hold.outlives() || vfs.claims.delete_pending(file.id) {
+            return false;
+        }
+        let mut kept = self.kept.lock();
+        if kept.len() >= MOST_KEPT {
+            return false;
+        }
+        let new = Kept {
+            open: Arc::clone(open),
+            user: session.user.clone(),
+            guid: session.negotiated.offer.guid,
+            until: now + durable.wanted.time(),
+        };
+        kept.insert(open.id, new);
+        true
+    }
+
+    /// Takes out what is kept and no more wanted.
+    pub fn take_all(&self, goes: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
+        let mut kept = self.kept.lock();
+        if kept.is_empty() {
+            return Vec::new();
+        }
+        let all = kept.values().filter(|k| goes(&k.open)).map(|k| k.open.id);
+        let all: Vec<u64> = all.collect();
+        let out = all.iter().filter_map(|id| kept.remove(id));
+        out.map(|k| k.open).collect()
+    }
+
+    /// Takes out what was kept for its time.
+    pub fn expired(&self, now: Duration) -> Vec<Arc<Open>> {
+        let mut kept = self.kept.lock();
+        let due = kept.values().filter(|k| k.until <= now);
+        let due: Vec<u64> = due.map(|k| k.open.id).collect();
+        let out = due.iter().filter_map(|id| kept.remove(id));
+        out.map(|k| k.open).collect()
+    }
+
+    /// Takes out the open that a client comes back to.
+    fn take(&self, back: Back, session: &Session, request: &Request) -> Result<Arc<Open>, Status> {
+        let none = Status::OBJECT_NAME_NOT_FOUND;
+        let mut all = self.kept.lock();
+        let kept = all.get(&back.id).ok_or(none)?;
+        let open = &kept.open;
+        let same_client = kept.guid == session.negotiated.offer.guid;
+        let guid = open.create_guid.map(|(_, guid)| guid);
+        if back.guid != guid || (guid.is_some() && !same_client) {
+            return Err(none);
+        }
+        match (open.hold.lease(), &request.lease) {
+            (None, None) => {}
+            (Some(lease), Some(wanted)) if same_client && lease.is_the_one(wanted) => {
+                // The name is only compared where the client has to say it.
+                let named = open.file().map(|file| file.named.lock().path.clone());
+                let same = |path: String| path.eq_ignore_ascii_case(&request.path);
+                if !named.is_some_and(same) {
+                    return Err(Status::INVALID_PARAMETER);
+                }
+            }
+            _ => return Err(none),
+        }
+        if kept.user != session.user {
+            return Err(Status::ACCESS_DENIED);
+        }
+        let kept = all.remove(&back.id).ok_or(none)?;
+        Ok(kept.open)
+    }
+
+    /// Enters the CreateGuid of an open.
+    pub fn enter(&self, open: &Arc<Open>) {
+        if let Some(name) = open.create_guid {
+            let mut made = self.made.lock();
+            made.insert(name, Made::Open(Arc::downgrade(open)));
+        }
+    }
+
+    /// An open is over.
+    pub fn forget(&self, open: &Open) {
+        let Some(name) = open.create_guid else {
+            return;
+        };
+        let mut made = self.made.lock();
+        if let Some(Made::Open(of)) = made.get(&name)
+            && std::ptr::eq(of.as_ptr(), open)
+        {
+            made.remove(&name);
+        }
+    }
+}
+
+impl Run<'_> {
+    /// What a CREATE asks for of durable opens, as far as the dialect has it.
+    pub(crate) fn durable(&self, request: &Request) -> Option<Wanted> {
+        let second = self.conn.dialect() >= Some(Dialect::Smb300);
+        let has = |wanted: &Wanted| second || *wanted == Wanted::First;
+        request.durable.filter(has)
+    }
+
+    /// A CREATE that was sent before: what it has opened (§3.3.5.9.10). `None`: it was not, and is now under way.
+    pub(crate) fn replayed(
+        &mut self,
+        session: &Arc<Session>,
+        guid: [u8; 16],
+        request: &Request,
+    ) -> Result<Option<Arc<Open>>, Status> {
+        if self.c.creating.is_some() {
+            return Ok(None);
+        }
+        let name = (session.negotiated.offer.guid, guid);
+        let replay = self.header.has(flag::REPLAY);
+        let mut made = self.s.leases.durables.made.lock();
+        let found = match made.get(&name) {
+            None => None,
+            Some(Made::Pending) if replay => return Err(Status::FILE_NOT_AVAILABLE),
+            Some(Made::Pending) => return Err(Status::DUPLICATE_OBJECTID),
+            Some(Made::Open(open)) => open.upgrade(),
+        };
+        let Some(open) = found else {
+            made.insert(name, Made::Pending);
+            drop(made);
+            self.c.creating = Some(Creating {
+                leases: Arc::clone(&self.s.leases),
+                name,
+            });
+            return Ok(None);
+        };
+        drop(made);
+        // Only as it is, and to the session that has it.
+        if !replay || session.open(open.id).is_none() {
+            return Err(Status::DUPLICATE_OBJECTID);
+        }
+        match (open.hold.lease(), &request.lease) {
+            (Some(lease), Some(wanted)) if lease.is_the_one(wanted) => Ok(Some(open)),
+            (None, None) => Ok(Some(open)),
+            _ => Err(Status::ACCESS_DENIED),
+        }
+    }
+
+    /// A CREATE that takes over an open of a session that is no more (§3.3.5.9.7, §3.3.5.9.12).
+    pub(crate) fn come_back(
+        &mut self,
+        session: &Arc<Session>,
+        tree: &Tree,
+        request: &Request,
+        back: Back,
+    ) -> Outcome {
+        let open = match std::mem::take(&mut self.c.step) {
+            // Since then it has its session.
+            Step::Opened(open) => open,
+            _ => {
+                let durables = &self.s.leases.durables;
+                let open = durables.take(back, session, request)?;
+                let volume = match tree.target {
+                    Target::Volume(root) => Some(root.volume),
+                    Target::Pipes => None,
+                };
+                let there = open.file().map(|file| file.id.volume) == volume;
+                open.tree.store(tree.id, Ordering::Relaxed);
+                open.sequence.store(self.header.sequence, Ordering::Relaxed);
+                open.hold.belongs_to(session);
+                // It may have been broken as it was taken out.
+                if !there || !open.hold.outlives() || !session.add(Arc::clone(&open)) {
+                    open.end(&self.s.vfs, &self.s.leases);
+                    return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+                }
+                open
+            }
+        };
+        self.c.step = Step::Opened(Arc::clone(&open));
+        self.again(session, open, request, None)
+    }
+
+    /// The response to a CREATE of an open that was there, with the action that it had, or a new one.
+    pub(crate) fn again(
+        &mut self,
+        session: &Arc<Session>,
+        open: Arc<Open>,
+        request: &Request,
+        action: Option<u32>,
+    ) -> Outcome {
+        self.c.file = Some(open.id);
+        self.c.lease = open.hold.lease().map(|lease| self.s.leases.shown(lease));
+        let attr = match open.file() {
+            Some(file) => self.attr(session, &open, file)?,
+            None => None,
+        };
+        let attr = attr.ok_or(Fail::Status(Status::OBJECT_NAME_NOT_FOUND))?;
+        let durable = action.is_some();
+        self.opened(
+            session,
+            open,
+            &attr,
+            (action.unwrap_or(1), durable),
+            request,
+        )
+    }
+}

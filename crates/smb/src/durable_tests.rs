@@ -1,0 +1,219 @@
+//! Durable opens: kept, taken over, ended and replayed, with the client of [`crate::service_tests`].
+
+use crate::header::{HEADER, command};
+use crate::lease_tests::{BATCH, LEASE, with_mail};
+use crate::negotiate::Dialect;
+use crate::service_tests::*;
+use crate::status::Status;
+use crate::wire::{Put, utf16};
+use std::time::Duration;
+
+const R_H: u32 = 3;
+const R_H_W: u32 = 7;
+const GUID: [u8; 16] = [0xa5; 16];
+
+/// A CREATE of "f" with an oplock and these contexts.
+fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8>) {
+    let (command, mut body) = create("f", 0x3, SHARE, OPEN_IF, 0);
+    body[3] = oplock;
+    body.truncate(56);
+    body.put(&utf16("f"));
+    body.align(0, 8);
+    let start = body.len();
+    for (n, (name, data)) in contexts.iter().enumerate() {
+        let at = body.len();
+        body.put_u32(0);
+        body.put_u16(16);
+        body.put_u16(4);
+        body.put_u16(0);
+        body.put_u16(24);
+        body.put_u32(data.len() as u32);
+        body.put(*name);
+        body.put_u32(0);
+        body.put(data);
+        if n + 1 < contexts.len() {
+            body.align(0, 8);
+            let next = (body.len() - at) as u32;
+            body.set_u32(at, next);
+        }
+    }
+    let len = (body.len() - start) as u32;
+    body.set_u32(48, (HEADER + start) as u32);
+    body.set_u32(52, len);
+    (command, body)
+}
+
+fn first() -> (&'static [u8; 4], Vec<u8>) {
+    (b"DHnQ", vec![0; 16])
+}
+
+fn first_back(file: &[u8]) -> (&'static [u8; 4], Vec<u8>) {
+    (b"DHnC", file.to_vec())
+}
+
+fn second(timeout: u32) -> (&'static [u8; 4], Vec<u8>) {
+    let mut data = timeout.to_le_bytes().to_vec();
+    data.put_zeroes(12);
+    data.put(&GUID);
+    (b"DH2Q", data)
+}
+
+fn second_back(file: &[u8], guid: [u8; 16]) -> (&'static [u8; 4], Vec<u8>) {
+    let mut data = file.to_vec();
+    data.put(&guid);
+    data.put_u32(0);
+    (b"DH2C", data)
+}
+
+fn lease(key: u8, bits: u32) -> (&'static [u8; 4], Vec<u8>) {
+    let mut data = vec![key; 16];
+    data.put_u32(bits);
+    data.put_zeroes(32);
+    (b"RqLs", data)
+}
+
+fn has(answer: &Answer, name: &[u8; 4]) -> bool {
+    answer.body.windows(4).any(|w| w == name)
+}
+
+/// The client of connection 1, on another.
+fn again<'w>(world: &'w World, connection: u64, user: &'static str) -> Client<'w> {
+    let mut c = Client::new(world, connection);
+    (c.guid, c.user) = (1, user);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    assert_eq!(c.connect("VOL1"), Status::SUCCESS);
+    c
+}
+
+#[test]
+fn a_durable_open_is_taken_over_with_all_it_has() {
+    let (world, sent) = with_mail();
+    let mut a = Client::ready(&world, 1);
+    let opened = a.one(command::CREATE, asks(BATCH, &[first()]).1);
+    assert!(has(&opened, b"DHnQ"));
+    let file = opened.file();
+    let all = a.ask(
+        false,
+        &[write(&file, 0, b"hello"), lock(&file, 0, 5, 2 | 0x10)],
+    );
+    assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
+    // Nobody else's, and nobody's as long as it has its session.
+    let mut early = again(&world, 2, "Alice");
+    let back = asks(BATCH, &[first_back(&file)]);
+    let refused = early.ask(false, &[back.clone()]);
+    assert_eq!(statuses(&refused), [Status::OBJECT_NAME_NOT_FOUND]);
+    world.service.connection_ended(1);
+    let mut bob = again(&world, 3, "Bob");
+    assert_eq!(
+        statuses(&bob.ask(false, &[back.clone()])),
+        [Status::ACCESS_DENIED]
+    );
+
+    let answer = early.one(command::CREATE, back.1.clone());
+    assert_eq!((answer.file(), answer.body[2]), (file.clone(), BATCH));
+    let read = early.ask(false, &[read(&file, 0, 9)]);
+    assert_eq!(&read[0].body[16..], b"hello");
+    let twice = early.ask(false, &[back]);
+    assert_eq!(statuses(&twice), [Status::OBJECT_NAME_NOT_FOUND]);
+    assert!(sent.lock().is_empty());
+    // Breaks go where it is now.
+    let mut b = Client::ready(&world, 9);
+    let (_later, _) = crate::lease_tests::waits(&mut b, asks(BATCH, &[]));
+    assert_eq!(sent.lock()[0].0, 2);
+}
+
+#[test]
+fn who_wants_the_file_ends_what_nobody_is_there_for() {
+    for (oplock, contexts) in [
+        (BATCH, vec![first()]),
+        (LEASE, vec![first(), lease(7, R_H_W)]),
+    ] {
+        let (world, _) = with_mail();
+        let mut a = Client::ready(&world, 1);
+        let file = a.one(command::CREATE, asks(oplock, &contexts).1).file();
+        world.service.connection_ended(1);
+        let mut b = Client::ready(&world, 9);
+        let opened = b.one(command::CREATE, asks(BATCH, &[]).1);
+        assert_eq!((opened.status, opened.body[2]), (Status::SUCCESS, BATCH));
+        let mut c = again(&world, 2, "Alice");
+        let mut contexts = contexts;
+        contexts[0] = first_back(&file);
+        let gone = c.ask(false, &[asks(oplock, &contexts)]);
+        assert_eq!(statuses(&gone), [Status::OBJECT_NAME_NOT_FOUND]);
+    }
+}
+
+#[test]
+fn only_what_the_client_would_be_asked_about_is_durable() {
+    let (world, _) = with_mail();
+    let mut a = Client::ready(&world, 1);
+    for (oplock, contexts) in [
+        (0, vec![first()]),
+        (8, vec![first()]),
+        (LEASE, vec![first(), lease(7, 1)]),
+    ] {
+        let opened = a.one(command::CREATE, asks(oplock, &contexts).1);
+        assert!(!has(&opened, b"DHnQ"), "under {oplock}");
+        a.ask(false, &[close(&opened.file())]);
+    }
+    let opened = a.one(command::CREATE, asks(LEASE, &[first(), lease(7, R_H)]).1);
+    assert!(has(&opened, b"DHnQ"));
+    // It ends with a session that is logged off.
+    a.ask(false, &[(command::LOGOFF, vec![4, 0, 0, 0])]);
+    let mut c = again(&world, 2, "Alice");
+    let contexts = [first_back(&opened.file()), lease(7, R_H)];
+    let gone = c.ask(false, &[asks(LEASE, &contexts)]);
+    assert_eq!(statuses(&gone), [Status::OBJECT_NAME_NOT_FOUND]);
+    let both = c.ask(false, &[asks(BATCH, &[first(), second(0)])]);
+    assert_eq!(statuses(&both), [Status::INVALID_PARAMETER]);
+}
+
+#[test]
+fn the_second_version_has_an_id_and_a_time() {
+    let (world, _) = with_mail();
+    let open = |connection| {
+        let mut c = again(&world, connection, "Alice");
+        let opened = c.one(command::CREATE, asks(BATCH, &[second(20_000)]).1);
+        assert!(has(&opened, b"DH2Q"));
+        world.service.connection_ended(connection);
+        opened.file()
+    };
+    let file = open(1);
+    let pass = |seconds| {
+        world.clock.advance(Duration::from_secs(seconds));
+        world.service.tick();
+    };
+    pass(19);
+    let mut c = again(&world, 2, "Alice");
+    let wrong = c.ask(false, &[asks(BATCH, &[second_back(&file, [1; 16])])]);
+    assert_eq!(statuses(&wrong), [Status::OBJECT_NAME_NOT_FOUND]);
+    let back = c.one(command::CREATE, asks(BATCH, &[second_back(&file, GUID)]).1);
+    assert_eq!(back.file(), file);
+    c.ask(false, &[close(&file)]);
+    let file = open(3);
+    pass(20);
+    let late = c.ask(false, &[asks(BATCH, &[second_back(&file, GUID)])]);
+    assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
+}
+
+#[test]
+fn a_create_that_is_sent_again_opens_nothing_twice() {
+    let (world, _) = with_mail();
+    let mut a = Client::ready(&world, 1);
+    let request = asks(BATCH, &[second(0)]);
+    let opened = a.one(command::CREATE, request.1.clone());
+    assert_eq!(opened.u32(4), 2, "it was made");
+    let twice = a.ask(false, &[request.clone()]);
+    assert_eq!(statuses(&twice), [Status::DUPLICATE_OBJECTID]);
+    a.replay = true;
+    let replayed = a.one(command::CREATE, request.1.clone());
+    assert_eq!((replayed.file(), replayed.u32(4)), (opened.file(), 2));
+    assert!(has(&replayed, b"DH2Q"));
+    let other = a.ask(false, &[asks(LEASE, &[second(0), lease(7, R_H)])]);
+    assert_eq!(statuses(&other), [Status::ACCESS_DENIED]);
+    assert_eq!(world.service.counts().2, 1);
+    // When it is closed the id is free.
+    a.ask(false, &[close(&opened.file())]);
+    let anew = a.one(command::CREATE, request.1);
+    assert_ne!(anew.file(), opened.file());
+}
