@@ -8,8 +8,10 @@
 use crate::connection::Connection;
 use crate::keys::Signer;
 use crate::sealing::Nonces;
-use crate::session::Session;
+use crate::session::{Open, Session};
+use parking_lot::Mutex;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// Channels that a session may have: as many as Windows allows (§3.3.5.5.2).
@@ -23,6 +25,35 @@ pub struct Channel {
     pub signer: Arc<Signer>,
     /// The nonces of what is encrypted to the client.
     pub nonces: Nonces,
+    /// Opens that requests on this connection have named.
+    pub recent: Recent,
+}
+
+/// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock of the session's table,
+/// which channels on other cores take too. Only the event loop of the connection takes this one, so nobody waits. It
+/// keeps nothing open.
+#[derive(Default)]
+pub struct Recent(Mutex<[Option<(u64, Weak<Open>)>; RECENT]>);
+
+/// Opens that are remembered, each in the one place that its number gives it.
+const RECENT: usize = 16;
+
+impl Channel {
+    /// The open of this number.
+    pub fn open(&self, id: u64) -> Option<Arc<Open>> {
+        let mut recent = self.recent.0.lock();
+        let place = &mut recent[id as usize % RECENT];
+        if let Some((of, open)) = place
+            && *of == id
+            && let Some(open) = open.upgrade()
+            && open.session.load(Ordering::Acquire) == self.session.id
+        {
+            return Some(open);
+        }
+        let open = self.session.open(id);
+        *place = open.as_ref().map(|open| (id, Arc::downgrade(open)));
+        open
+    }
 }
 
 impl Deref for Channel {

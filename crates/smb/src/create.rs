@@ -578,6 +578,7 @@ impl<'a> Run<'a> {
         let wanted = self.durable(request);
         let open = Arc::new(Open {
             id,
+            session: AtomicU64::new(0),
             tree: AtomicU32::new(tree.id),
             kind: Kind::File(Box::new(File {
                 id: file,
@@ -743,6 +744,7 @@ impl<'a> Run<'a> {
         let id = self.s.open_number();
         let open = Arc::new(Open {
             id,
+            session: AtomicU64::new(0),
             tree: AtomicU32::new(tree.id),
             kind: Kind::Pipe(Box::new(Mutex::new(pipe))),
             access: mask::ALL,

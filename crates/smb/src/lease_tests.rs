@@ -7,6 +7,7 @@ use crate::status::Status;
 use crate::wire::{Put, utf16};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use weir_vfs::claims::{Actor, Passage, Range};
 use weir_vfs::{FileId, Namespace};
@@ -358,4 +359,41 @@ fn a_request_that_waits_is_cancelled() {
     world.service.connection_ended(1);
     let all = b.ask(false, &[caching("f", BATCH, None), caching("g", 0, None)]);
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
+}
+
+#[test]
+fn a_break_that_finds_no_room_is_sent_later_and_awaited() {
+    let (world, sent, full) = (world(), Sent::default(), Arc::new(AtomicBool::new(true)));
+    let (list, no_room) = (Arc::clone(&sent), Arc::clone(&full));
+    world
+        .service
+        .send_with(Arc::new(move |connection, message| {
+            let room = !no_room.load(Ordering::Relaxed);
+            if room {
+                list.lock().push((connection, message.into()));
+            }
+            room
+        }));
+    let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
+    for (name, oplock, lease) in [("f", BATCH, None), ("g", LEASE, Some((7, R | H | W, 0)))] {
+        full.store(true, Ordering::Relaxed);
+        let mine = a.one(command::CREATE, caching(name, oplock, lease).1);
+        // It waits: the client was not asked yet, and relies on what it caches.
+        let (mut later, _) = waits(&mut b, caching(name, BATCH, None));
+        world.service.tick();
+        assert!(poll(&mut later).is_none() && sent.lock().is_empty());
+        full.store(false, Ordering::Relaxed);
+        world.service.tick();
+        assert_eq!(only_break(&sent).0, 1);
+        world.service.tick();
+        assert!(sent.lock().is_empty(), "once");
+        let answer = match oplock {
+            BATCH => oplock_answer(II, &mine.file()),
+            _ => lease_answer(7, R),
+        };
+        let answered = a.ask(false, &[answer]);
+        assert_eq!(statuses(&answered), [Status::SUCCESS]);
+        assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
+        sent.lock().clear();
+    }
 }

@@ -6,8 +6,11 @@
 //! exclusive is RW, batch is RWH. A broken oplock is II or nothing, so the rest is given up with the answer.
 //!
 //! A break is sent on a connection of a session that has the file open, the newest that takes it; who has none any more gives up
-//! everything at once. Breaks are neither signed nor encrypted, and have no number.
+//! everything at once. If there are connections and none has room for it, it waits for that: a client that was not asked may
+//! rely on what it caches, and nobody goes ahead before it has answered or its time is over. Breaks are neither signed nor
+//! encrypted, and have no number.
 
+use crate::connection::Connection;
 use crate::durable::Durables;
 use crate::header::{HEADER, PROTOCOL, command, flag};
 use crate::session::{Open, Session};
@@ -180,6 +183,16 @@ enum Holder {
 /// Sends a message that was not asked for on a connection; false if it cannot be sent now.
 pub type Mail = Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>;
 
+/// What became of a break.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    /// It is sent when there is room.
+    Later,
+    /// Nobody is there.
+    No,
+}
+
 /// All leases and oplocks.
 #[derive(Default)]
 pub struct Leases {
@@ -188,6 +201,8 @@ pub struct Leases {
     hasher: RandomState,
     by_name: [Mutex<HashMap<Name, Arc<Lease>>>; SHARDS],
     by_number: [Mutex<HashMap<u64, Holder>>; SHARDS],
+    /// Breaks that wait for room, in order: as many as there are holders at most.
+    unsent: Mutex<Vec<(Weak<Session>, Vec<u8>)>>,
     /// Locks that wait.
     pub waits: Waits,
     /// Opens without a session.
@@ -560,8 +575,8 @@ impl Leases {
         out.put_u32(to_wire(from));
         out.put_u32(to_wire(to));
         out.put_zeroes(12);
-        let mut sessions = state.sessions.iter().filter_map(Weak::upgrade);
-        if sessions.any(|session| self.send(&session, &out)) {
+        let sessions = state.sessions.iter().filter_map(Weak::upgrade);
+        if self.send_or_queue(sessions, out) {
             return;
         }
         (state.granted, state.breaking) = (Caching::NONE, None);
@@ -602,7 +617,7 @@ impl Leases {
         out.put_zeroes(5);
         out.put_u64(oplock.number);
         out.put_u64(oplock.number);
-        if session.is_some_and(|session| self.send(&session, &out)) {
+        if self.send_or_queue(session.into_iter(), out) {
             return;
         }
         (state.level, state.breaking) = (level::NONE, None);
@@ -619,13 +634,48 @@ impl Leases {
     }
 
     /// Sends a message on the newest connection of a session that takes it.
-    fn send(&self, session: &Session, message: &[u8]) -> bool {
+    fn send(&self, session: &Session, message: &[u8]) -> Sent {
         let connections = session.channels.lock().newest_first();
-        let mail = self.mail.get();
-        let mut takes = connections
-            .iter()
-            .filter(|connection| mail.is_some_and(|mail| mail(connection.id, message.into())));
-        takes.next().is_some()
+        let Some(mail) = self.mail.get().filter(|_| !connections.is_empty()) else {
+            return Sent::No;
+        };
+        let takes = |on: &Arc<Connection>| mail(on.id, message.into());
+        match connections.iter().any(takes) {
+            true => Sent::Yes,
+            false => Sent::Later,
+        }
+    }
+
+    /// Sends a break to one of these sessions, or has it wait for room; false: nobody is there.
+    fn send_or_queue(
+        &self,
+        sessions: impl Iterator<Item = Arc<Session>>,
+        message: Vec<u8>,
+    ) -> bool {
+        let mut full = None;
+        for session in sessions {
+            match self.send(&session, &message) {
+                Sent::Yes => return true,
+                Sent::Later => full = full.or(Some(session)),
+                Sent::No => {}
+            }
+        }
+        let Some(session) = full else {
+            return false;
+        };
+        let mut unsent = self.unsent.lock();
+        unsent.push((Arc::downgrade(&session), message));
+        true
+    }
+
+    /// Sends what waits for room: to be called about once a second.
+    pub fn tick(&self) {
+        let mut unsent = self.unsent.lock();
+        unsent.retain(|(session, message)| {
+            let session = session.upgrade();
+            // What a session that has ended had, it has no more.
+            session.is_some_and(|session| self.send(&session, message) == Sent::Later)
+        });
     }
 
     /// The answer to the break of a lease (§3.3.5.22.2); what the lease is now.

@@ -209,6 +209,7 @@ impl Service {
     pub fn tick(&self) {
         let now = self.clock.monotonic();
         self.penalties.tick(now);
+        self.leases.tick();
         for open in self.leases.durables.expired(now) {
             open.end(&self.vfs, &self.leases);
         }

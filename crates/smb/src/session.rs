@@ -186,6 +186,7 @@ impl Session {
         self.opens.lock().retain(|_, open| {
             let stays = open.tree.load(Ordering::Relaxed) != id;
             if !stays {
+                open.session.store(0, Ordering::Release);
                 gone.push(Arc::clone(open));
             }
             stays
@@ -200,6 +201,7 @@ impl Session {
         if opens.len() >= MAX_OPENS || self.has_ended() {
             return false;
         }
+        open.session.store(self.id, Ordering::Release);
         opens.insert(open.id, open);
         true
     }
@@ -211,7 +213,8 @@ impl Session {
 
     /// Takes an open out; its claims are the caller's to end.
     pub fn take(&self, id: u64) -> Option<Arc<Open>> {
-        self.opens.lock().remove(&id)
+        let open = self.opens.lock().remove(&id);
+        open.inspect(|open| open.session.store(0, Ordering::Release))
     }
 
     /// Whether something below a directory of a volume is open, by the paths at which it was opened.
@@ -246,6 +249,8 @@ impl Session {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
         let opens = std::mem::take(&mut *self.opens.lock());
+        let gone = |open: &Arc<Open>| open.session.store(0, Ordering::Release);
+        opens.values().for_each(gone);
         self.trees.lock().clear();
         (connections, opens.into_values().collect())
     }
@@ -277,6 +282,8 @@ pub struct Listing {
 pub struct Open {
     /// Its number: both halves of the FileId.
     pub id: u64,
+    /// The session that has it, by its number; 0: none.
+    pub session: AtomicU64,
     /// The tree connect that it was made under.
     pub tree: AtomicU32,
     /// What is open.

@@ -1,7 +1,7 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
 
 use crate::chain::{Chain, Fail, Hash, Outcome, Run};
-use crate::channel::Channel;
+use crate::channel::{Channel, Recent};
 use crate::connection::{Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup};
 use crate::header::{Header, command, flag};
 use crate::keys::{Signer, Signing};
@@ -247,6 +247,7 @@ impl Run<'_> {
             session: Arc::clone(&session),
             signer,
             nonces: Nonces::new(number),
+            recent: Recent::default(),
         };
         state.sessions.insert(session.id, Arc::new(channel));
         tracing::debug!(peer = %self.conn.peer, user = user.name, number, "a channel was added over SMB");
@@ -330,6 +331,7 @@ impl Run<'_> {
             session: Arc::clone(&session),
             signer: Arc::clone(&session.signer),
             nonces: Nonces::new(number),
+            recent: Recent::default(),
         };
         self.c.signs = Some(Arc::clone(&session.signer));
         let channel = Arc::new(channel);
