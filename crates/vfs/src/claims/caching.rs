@@ -391,8 +391,35 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rules::Style;
     use super::super::tests::{NOTHING, Notices, file, smb, table};
+    use super::super::types::Passage;
     use super::*;
+
+    #[test]
+    fn a_parked_holder_is_not_asked_and_loses_its_cache() {
+        let t = table();
+        let sink = Notices::attached(&t);
+        let (a, f) = (smb(1, 1), file(1));
+        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        t.park(&a.client);
+        assert!(t.ask(f, Actor::Stateless).is_none());
+        assert_eq!(sink.take(), [Notice::Dropped { file: f, owner: a }]);
+        assert_eq!(t.totals().grants, 0);
+    }
+
+    #[test]
+    fn nothing_is_granted_beside_a_break_that_is_under_way() {
+        let t = table();
+        let (a, b, f) = (smb(1, 1), smb(2, 1), file(1));
+        let (lease, both) = (Kind::Lease, Caching::READ | Caching::HANDLE);
+        assert_eq!(t.grant(f, &a, lease, both), both);
+        let renamed = t.names(f, Actor::Stateless, Event::Name, Style::Unix);
+        assert!(matches!(renamed, Passage::Breaking(_)));
+        assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::NONE);
+        assert!(t.acknowledge(f, &a, Caching::READ));
+        assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::READ);
+    }
 
     #[test]
     fn the_holder_of_a_write_cache_is_asked_once_for_all() {

@@ -98,3 +98,26 @@ impl Hints {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::file;
+    use super::*;
+
+    #[test]
+    fn what_was_heard_holds_until_the_claims_change() {
+        let (hints, f) = (Hints::new(), file(1));
+        assert!(hints.heard(f).none() && hints.heard_in(f.volume).none());
+        let changes = [(false, true), (true, true), (true, true), (true, false)];
+        for (had, has) in changes {
+            let before = (hints.heard(f), hints.heard_in(f.volume));
+            hints.change(f, had, has);
+            let after = (hints.heard(f), hints.heard_in(f.volume));
+            assert!(after.0 != before.0 && after.1 != before.1, "{had} {has}");
+            assert_eq!((after.0.none(), after.1.none()), (!has, !has));
+        }
+        let before = hints.heard(f);
+        hints.change(f, false, false);
+        assert_eq!(hints.heard(f), before);
+    }
+}
