@@ -100,6 +100,8 @@ pub(crate) enum Step {
     Waits(Box<crate::waits::Waiting>),
     /// CHANGE_NOTIFY waits for a change.
     Watches(Box<crate::notify::Asked>),
+    /// CREATE has waited for the open that it takes over.
+    Awaited,
     /// The last cursor of a longer search.
     Done,
     /// A copy within the server has come so far.

@@ -116,25 +116,18 @@ impl Request {
         let impersonation = r.u32()?;
         r.bytes(16)?;
         let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
-        let disposition = Disposition::of(r.u32()?).ok_or(Status::INVALID_PARAMETER)?;
+        let disposition = Disposition::of(r.u32()?);
         let options = r.u32()?;
         let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
         let (contexts, contexts_len) = (r.u32()? as usize, r.u32()? as usize);
-        if impersonation > 3 {
-            return Err(Status::BAD_IMPERSONATION_LEVEL);
-        }
         if len > 2 * MAX_PATH {
-            return Err(Status::INVALID_PARAMETER);
-        }
-        let both = option::DIRECTORY | option::NON_DIRECTORY;
-        if options & both == both || share & !7 != 0 {
             return Err(Status::INVALID_PARAMETER);
         }
         let mut request = Request {
             wanted,
             attributes,
             share,
-            disposition,
+            disposition: disposition.unwrap_or(Disposition::Open),
             options,
             path: from_utf16(part(message, offset, len)?)?,
             oplock,
@@ -148,7 +141,20 @@ impl Request {
             security: None,
         };
         request.contexts(part(message, contexts, contexts_len)?)?;
-        Ok(request)
+        if request.back.is_some() {
+            // It is as it was opened, whatever else this says (§3.3.5.9.7).
+            return Ok(request);
+        }
+        request.lease = request.lease.filter(|_| oplock == level::LEASE);
+        if impersonation > 3 {
+            return Err(Status::BAD_IMPERSONATION_LEVEL);
+        }
+        let both = option::DIRECTORY | option::NON_DIRECTORY;
+        let contradicts = options & both == both || share & !7 != 0;
+        match contradicts || disposition.is_none() {
+            true => Err(Status::INVALID_PARAMETER),
+            false => Ok(request),
+        }
     }
 
     /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
@@ -165,9 +171,7 @@ impl Request {
             let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
             let data = part(rest, data_at, data_len)?;
             match part(rest, name_at, name_len)? {
-                b"RqLs" if self.oplock == level::LEASE => {
-                    self.lease = Some(leases::Wanted::decode(data)?);
-                }
+                b"RqLs" => self.lease = Some(leases::Wanted::decode(data)?),
                 b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
                 b"ExtA" => self.eas = ea::decode(data)?,
                 b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
@@ -596,9 +600,7 @@ impl<'a> Run<'a> {
             access: granted,
             owner,
             key,
-            durable: wanted
-                .filter(|_| !goes && hold.outlives())
-                .map(Durable::new),
+            durable: wanted.filter(|_| hold.outlives()).map(Durable::new),
             create_guid: match wanted {
                 Some(durable::Wanted::Second(_, guid)) => {
                     Some((session.negotiated.offer.guid, guid))

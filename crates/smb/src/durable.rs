@@ -13,6 +13,7 @@ use crate::create::Request;
 use crate::header::flag;
 use crate::leases::Leases;
 use crate::negotiate::Dialect;
+use crate::service::Service;
 use crate::session::{Open, Session, Target, Tree};
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
@@ -22,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_vfs::Vfs;
+use weir_vfs::signal::Signal;
 
 /// How long an open of the first version is kept: as Windows does.
 const FIRST: Duration = Duration::from_secs(16 * 60);
@@ -149,6 +151,8 @@ enum Made {
 pub struct Durables {
     kept: Mutex<HashMap<u64, Kept>>,
     made: Mutex<HashMap<Name, Made>>,
+    /// Who waits for an open to lose its session.
+    awaited: Mutex<Vec<Arc<Signal<()>>>>,
 }
 
 /// A CREATE with a CreateGuid, while it is run.
@@ -186,7 +190,15 @@ impl Durables {
             until: now + durable.wanted.time(),
         };
         kept.insert(open.id, new);
+        drop(kept);
+        self.arrived();
         true
+    }
+
+    /// Has those who wait look again: an open was put here, or they have waited long enough.
+    pub fn arrived(&self) {
+        let all = std::mem::take(&mut *self.awaited.lock());
+        all.iter().for_each(|signal| signal.set(()));
     }
 
     /// Takes out what is kept and no more wanted.
@@ -218,7 +230,7 @@ impl Durables {
         let open = &kept.open;
         let same_client = kept.guid == session.negotiated.offer.guid;
         let guid = open.create_guid.map(|(_, guid)| guid);
-        if back.guid != guid || (guid.is_some() && !same_client) {
+        if back.guid != guid {
             return Err(none);
         }
         match (open.hold.lease(), &request.lease) {
@@ -259,6 +271,15 @@ impl Durables {
         {
             made.remove(&name);
         }
+    }
+}
+
+impl Service {
+    /// Whether another session of the user has this open, and it is durable.
+    fn has(&self, session: &Session, open: u64) -> bool {
+        let others = self.all_sessions().into_iter();
+        let mut others = others.filter(|o| o.id != session.id && o.user == session.user);
+        others.any(|other| other.open(open).is_some_and(|o| o.durable.is_some()))
     }
 }
 
@@ -321,9 +342,22 @@ impl Run<'_> {
         let open = match std::mem::take(&mut self.c.step) {
             // Since then it has its session.
             Step::Opened(open) => open,
-            _ => {
+            step => {
                 let durables = &self.s.leases.durables;
-                let open = durables.take(back, session, request)?;
+                let (came, first) = (Arc::<Signal<()>>::default(), matches!(step, Step::Nothing));
+                if first {
+                    durables.awaited.lock().push(Arc::clone(&came));
+                }
+                let open = match durables.take(back, session, request) {
+                    // The client has noticed before the server that its connection is lost: for a second that may be.
+                    Err(Status::OBJECT_NAME_NOT_FOUND) if first && self.s.has(session, back.id) => {
+                        self.c.step = Step::Awaited;
+                        return Err(Fail::Park(Box::pin(async move {
+                            came.settled().await;
+                        })));
+                    }
+                    taken => taken?,
+                };
                 let volume = match tree.target {
                     Target::Volume(root) => Some(root.volume),
                     Target::Pipes => None,

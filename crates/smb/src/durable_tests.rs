@@ -158,8 +158,8 @@ fn only_what_the_client_would_be_asked_about_is_durable() {
     }
     let opened = a.one(command::CREATE, asks(LEASE, &[first(), lease(7, R_H)]).1);
     assert!(has(&opened, b"DHnQ"));
-    // It ends with a session that is logged off.
-    a.ask(false, &[(command::LOGOFF, vec![4, 0, 0, 0])]);
+    // It ends with its tree connect.
+    a.ask(false, &[(command::TREE_DISCONNECT, vec![4, 0, 0, 0])]);
     let mut c = again(&world, 2, "Alice");
     let contexts = [first_back(&opened.file()), lease(7, R_H)];
     let gone = c.ask(false, &[asks(LEASE, &contexts)]);

@@ -128,9 +128,9 @@ pub struct SessionInfo {
 /// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Its client or the server wants no more of it.
+    /// Its user is not who they were.
     Over,
-    /// Its connections are lost, or its client has begun another: what is durable stays.
+    /// Its connections are lost, its client has begun another, or has logged off: what is durable stays (§3.3.5.6, §3.3.7.1).
     Lost,
 }
 
@@ -210,6 +210,7 @@ impl Service {
         let now = self.clock.monotonic();
         self.penalties.tick(now);
         self.leases.tick();
+        self.leases.durables.arrived();
         for open in self.leases.durables.expired(now) {
             open.end(&self.vfs, &self.leases);
         }
@@ -291,6 +292,12 @@ impl Service {
         let sessions = self.sessions.lock();
         let mut alive = sessions.values().filter_map(Weak::upgrade);
         alive.any(|session| session.has_open_below(volume, path))
+    }
+
+    /// All sessions.
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.lock();
+        sessions.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Sessions, tree connects and opens at this moment.

@@ -1,7 +1,6 @@
 //! Sessions, tree connects and opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 //!
-//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted; but for durable ones
-//! of a session that was not logged off ([`crate::durable`]).
+//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted; but for durable ones ([`crate::durable`]).
 
 use crate::channel::Channels;
 use crate::connection::{Connection, Negotiated};

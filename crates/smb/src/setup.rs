@@ -358,7 +358,7 @@ impl Run<'_> {
     /// LOGOFF (§3.3.5.6).
     pub(crate) fn logoff(&mut self) -> Outcome {
         let session = self.session()?;
-        self.s.end(&session, How::Over);
+        self.s.end(&session, How::Lost);
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);
         Ok(Status::SUCCESS)
