@@ -33,7 +33,10 @@ pub struct Channel {
 /// which channels on other cores take too. Only the event loop of the connection takes this one, so nobody waits. It
 /// keeps nothing open.
 #[derive(Default)]
-pub struct Recent(Mutex<[Option<(u64, Weak<Open>)>; RECENT]>);
+pub struct Recent(Mutex<[Option<Named>; RECENT]>);
+
+/// An open and its number.
+type Named = (u64, Weak<Open>);
 
 /// Opens that are remembered, each in the one place that its number gives it.
 const RECENT: usize = 16;

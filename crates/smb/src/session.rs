@@ -400,7 +400,12 @@ impl Open {
     /// Takes back all that it claims.
     pub fn end(&self, vfs: &Vfs, leases: &Leases) {
         leases.durables.forget(self);
+        // Before what it cached: who waits for that goes on as soon as it is given up, and is not to find a denial.
+        self.unclaim(vfs, leases);
         leases.end(&self.hold);
+    }
+
+    fn unclaim(&self, vfs: &Vfs, leases: &Leases) {
         let Some(file) = self.file() else {
             return;
         };
