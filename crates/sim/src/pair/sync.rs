@@ -4,12 +4,13 @@
 //! come out is one thing: once the two are joined they hold the same, by the hashes of their trees, and so they do after everything
 //! that happens then. Both are checked when they are stopped.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::{Ino, SeededRng, Time};
 use weir_volume::{
     ChangeStream, CreateHow, Engine, EngineContext, FsError, MarkId, Round, Sequence, SetAttr,
-    SetIds, Stability, StandbyError, StreamPosition, Volume,
+    SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
 };
 
 use crate::histories::settle;
@@ -71,6 +72,8 @@ struct Story<'a> {
     stream: Option<Arc<ChangeStream>>,
     joined: bool,
     serial: u32,
+    /// What both held at some positions: a copy that says that it is there holds the same.
+    known: BTreeMap<StreamPosition, Vec<VolumeState>>,
     /// Times that the power may still fail.
     failures: u64,
     diary: &'a mut Vec<String>,
@@ -106,6 +109,7 @@ fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
         stream: None,
         joined: false,
         serial: 0,
+        known: BTreeMap::new(),
         failures: choices.below(6),
         diary,
     };
@@ -140,6 +144,9 @@ impl Story<'_> {
             self.bring_up()?;
             self.compare()?;
             self.in_sync()?;
+            if self.choices.chance(1, 2) {
+                self.compare()?;
+            }
             if life == 0 && self.choices.chance(1, 3) {
                 break;
             }
@@ -190,7 +197,18 @@ impl Story<'_> {
         self.copy.reboot(self.choices, true)?;
         let at = self.copy.engine()?.position();
         self.note(format!("the copy restarts at {at:?}"));
-        Ok(())
+        let Some(known) = self.known.get(&at) else {
+            return Ok(());
+        };
+        let copy = self.copy.engine()?;
+        settle(copy)?;
+        let now = copy.state_hash().map_err(|e| e.to_string())?;
+        match now == *known {
+            true => Ok(()),
+            false => Err(format!(
+                "the copy says that it is at {at:?}:\n{now:#?}\n{known:#?}"
+            )),
+        }
     }
 
     /// The power of one of them is going to fail.
@@ -339,7 +357,8 @@ impl Story<'_> {
             self.end_stream()?;
         }
         // Nothing has a number twice in one term.
-        let from = self.primary.engine()?.position();
+        let mut from = self.primary.engine()?.position();
+        from.sequence += 1;
         let follow = (choices.chance(2, 3)).then_some((from, WINDOW));
         let begun = loop {
             match self.primary.engine()?.begin_round(base, follow) {
@@ -474,6 +493,7 @@ impl Story<'_> {
             return Err("the clients differ".into());
         }
         let at = ours.position();
+        self.known.insert(at, a);
         self.note(format!("both hold the same at {at:?}"));
         Ok(())
     }
@@ -504,6 +524,9 @@ impl Story<'_> {
         }
         self.failures += choices.below(3);
         self.round = None;
+        if choices.chance(1, 3) {
+            return self.fail_at_a_mark();
+        }
         if choices.chance(1, 2) {
             self.note("the copy is lost".into());
             self.term += 1;
@@ -525,6 +548,8 @@ impl Story<'_> {
         if self.copy.crashed() {
             self.restart_copy()?;
         }
+        // Where a primary stood when its power failed says nothing of what it has.
+        self.known.clear();
         (self.stream, self.joined) = (None, false);
         self.term += 1;
         let at = StreamPosition {
@@ -535,6 +560,18 @@ impl Story<'_> {
         taken.map_err(|e| format!("takeover: {e}"))?;
         std::mem::swap(&mut self.primary, &mut self.copy);
         self.restart_copy()
+    }
+}
+
+impl Story<'_> {
+    /// The primary's power fails while it makes a mark, of which the copy has got everything. It comes back as the primary.
+    fn fail_at_a_mark(&mut self) -> Checked {
+        let world = Arc::clone(&self.primary.machine.world);
+        world.crash_at(world.counts().events + self.choices.between(1, 15));
+        let made = self.primary.engine()?.make_mark();
+        self.note(format!("a mark, and a power failure: {made:?}"));
+        self.drain()?;
+        self.restart_primary()
     }
 }
 

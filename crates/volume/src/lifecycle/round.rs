@@ -154,7 +154,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound` if there is no such mark here; `Busy` as for [`Engine::make_mark`], and if there is a stream already; `NotSupported` as for
-    /// [`Engine::begin_stream`]; `Invalid` for a position before the present one; `NoSpace`, `ReadOnly`, `Io`.
+    /// [`Engine::begin_stream`]; `Invalid` for a position not behind the present one; `NoSpace`, `ReadOnly`, `Io`.
     pub fn begin_round(
         &self,
         base: Option<MarkId>,
@@ -179,7 +179,9 @@ impl Engine {
             if volumes.iter().any(|vol| vol.protected()) {
                 return Err(FsError::NotSupported);
             }
-            if follow.is_some_and(|(at, _)| at < core.log.position()) {
+            // What was done since the present position has no number: it must not be taken for the one at which the
+            // stream begins.
+            if follow.is_some_and(|(at, _)| at <= core.log.position()) {
                 return Err(FsError::Invalid);
             }
             if core.log.ships() {
