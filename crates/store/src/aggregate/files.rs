@@ -58,6 +58,18 @@ impl Aggregate {
     /// refuses; [`StoreError::NoSpace`]; [`StoreError::Io`].
     pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
+        Self::create_as(location, env, id)
+    }
+
+    /// As [`Aggregate::create`], with the identity of another one, of which it is going to be a copy.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_as(
+        location: &Location,
+        env: Env,
+        id: AggregateId,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
         let data = FileOptions::data(location.max_blocks).create(location.device_blocks);
         let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;

@@ -25,13 +25,13 @@
 //! **Following.** A partner that is still being brought up to date gets the same entries, but nothing waits for it: the stream
 //! [follows](Log::attach_following). If the window does not suffice until the partner is there, it is *overrun*:
 //! the entries are gone, nobody has been held up, and the partner needs another beginning. Once it is close enough it is
-//! [joined](Log::join).
+//! [joined](Log::join). A partner that is lost and may come back is [followed](Log::follow) again.
 //!
 //! Without a stream all this costs an appending thread one check of an `Option` under the lock that it holds anyway.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -73,7 +73,8 @@ const ENTRY_BYTES: usize = 160;
 
 impl Entry {
     /// Bytes that it takes of the window.
-    fn weight(&self) -> i64 {
+    #[must_use]
+    pub fn weight(&self) -> i64 {
         (ENTRY_BYTES + self.meta.len() + self.pages.len() * BLOCK_SIZE) as i64
     }
 }
@@ -115,6 +116,9 @@ struct Window {
 /// Its lock is taken after that of the log's queue.
 pub struct ChangeStream {
     window: Mutex<Window>,
+    /// The sender has sent everything, and is to be woken.
+    idle: AtomicBool,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// An acknowledgement of what was never shipped.
@@ -158,6 +162,18 @@ impl ChangeStream {
         self.window.lock().held.unsigned_abs()
     }
 
+    /// How the one who sends the entries is woken. Only the first counts. Called with the log's queue locked: it wakes and does
+    /// nothing else.
+    pub fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // Only the first counts.
+        let _ = self.wake.set(wake);
+    }
+
+    /// The sender has sent all it has found. To be called before it looks for the last time; it is woken once.
+    pub fn rest(&self) {
+        self.idle.store(true, Ordering::SeqCst);
+    }
+
     /// Whether nothing waits for this stream any more.
     pub fn is_detached(&self) -> bool {
         self.window.lock().detached
@@ -188,6 +204,12 @@ impl ChangeStream {
         window.held += weight;
         window.entries.push_back(Arc::new(entry));
         let taken = if window.following { 0 } else { weight };
+        drop(window);
+        if self.idle.swap(false, Ordering::SeqCst)
+            && let Some(wake) = self.wake.get()
+        {
+            wake();
+        }
         (sequence, taken)
     }
 }
@@ -248,6 +270,8 @@ impl Log {
                 limit: i64::from(window),
                 ..Window::default()
             }),
+            idle: AtomicBool::new(false),
+            wake: OnceLock::new(),
         });
         if !following {
             s.progress.mirror(Some(q.last()));
@@ -275,6 +299,30 @@ impl Log {
             s.progress.mirror(Some(window.acknowledged_lsn));
         }
         true
+    }
+
+    /// Nothing waits for the partner any more until it is [joined](Log::join) again; entries stay for it while there is room. What
+    /// waited and is written is durable at once. The caller sees to it that the partner is not taken for an equal meanwhile.
+    pub fn follow(&self, stream: &ChangeStream) {
+        let s = &*self.shared;
+        // Nothing is pushed meanwhile.
+        let q = s.queue.lock();
+        let mut window = stream.window.lock();
+        if window.detached || window.following {
+            return;
+        }
+        window.following = true;
+        let mut gone = VecDeque::new();
+        if window.held > window.limit {
+            window.overrun = true;
+            window.held = 0;
+            gone = std::mem::take(&mut window.entries);
+        }
+        s.stream_room.store(NO_STREAM, Ordering::Relaxed);
+        s.progress.mirror(None);
+        drop(window);
+        drop(q);
+        drop(gone);
     }
 
     /// Ends the stream, if there is one: nothing waits for the partner any more. What waited and is written is

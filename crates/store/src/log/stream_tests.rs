@@ -209,6 +209,61 @@ fn the_window_is_full_until_the_partner_acknowledges() {
 }
 
 #[test]
+fn a_partner_that_is_followed_is_waited_for_by_nobody() {
+    let b = Bench::new();
+    let stream = b.attach();
+    let one = b.append("one");
+    b.log.wait_written(one).unwrap();
+    b.log.follow(&stream);
+    assert_eq!(b.log.durable(), one);
+    assert_eq!(b.log.acknowledged(), None, "nobody is waited for");
+    let two = b.append("two");
+    b.log.wait_blocking(two).unwrap();
+    assert_eq!(entries(&stream, Sequence(100)).len(), 2, "they are kept");
+    b.log.acknowledge(&stream, Sequence(101)).unwrap();
+    assert!(b.log.join(&stream));
+    let three = b.append("three");
+    b.log.wait_written(three).unwrap();
+    assert_eq!(b.log.durable(), two);
+    b.log.acknowledge(&stream, Sequence(103)).unwrap();
+    assert_eq!(b.log.durable(), three);
+    assert_eq!(b.log.acknowledged(), Some(Sequence(103)));
+
+    // What is full holds nothing up while nobody waits, and what was dropped is gone for good.
+    b.log.follow(&stream);
+    let mut count = 0;
+    while !stream.is_overrun() {
+        assert!(!b.log.stream_full());
+        b.log.ship(b.record("data", 4)).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, 4, "as many as do not fit into 64 KiB");
+    assert_eq!(b.pool.free(), 512, "nothing is kept");
+    assert_eq!(entries(&stream, Sequence(103)), []);
+    assert!(!b.log.join(&stream));
+    let four = b.append("four");
+    b.log.wait_blocking(four).unwrap();
+    assert_eq!(stream.held(), 0);
+}
+
+#[test]
+fn the_sender_is_woken_once_when_there_is_more() {
+    let b = Bench::new();
+    let stream = b.attach();
+    let rung = Arc::new(AtomicU64::new(0));
+    let rings = Arc::clone(&rung);
+    stream.wake_by(Box::new(move || {
+        rings.fetch_add(1, Ordering::SeqCst);
+    }));
+    b.append("one");
+    assert_eq!(rung.load(Ordering::SeqCst), 0, "it is at work");
+    stream.rest();
+    b.append("two");
+    b.append("three");
+    assert_eq!(rung.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_partner_that_is_left_holds_nothing_up() {
     let b = Bench::new();
     let stream = b.attach();

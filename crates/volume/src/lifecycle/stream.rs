@@ -71,6 +71,33 @@ impl Engine {
         Ok(())
     }
 
+    /// As [`Engine::go_alone`], but the stream stays for a partner that comes back while there is room for its entries
+    /// ([`Log::relax`](weir_store::log::Log::follow)).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn follow_partner(&self, stream: &ChangeStream, term: u64) -> Result<(), FsError> {
+        let core = &self.core;
+        let at = StreamPosition {
+            term,
+            sequence: stream.last().0,
+        };
+        if at < core.log.position() {
+            return Err(FsError::Invalid);
+        }
+        let noted = self.note_position(at).map_err(Stop::refusal)?;
+        let written = core.agg.log().wait_written(noted);
+        written.map_err(|_| FsError::Io)?;
+        core.agg.log().follow(stream);
+        core.schedule.notify();
+        Ok(())
+    }
+
+    /// Nothing is durable from now on without the partner, who has caught up. `false`: it cannot go on by this stream.
+    pub fn join_partner(&self, stream: &ChangeStream) -> bool {
+        self.core.agg.log().join(stream)
+    }
+
     /// Ends the stream: from now on what this side has is durable. For one that stops; [`Engine::go_alone`] for one that goes on.
     pub fn end_stream(&self) {
         let core = &self.core;
