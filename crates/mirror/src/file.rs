@@ -81,6 +81,15 @@ impl FileWitness {
         })
     }
 
+    /// Puts a register in place of whatever is there: for a user who has said that this is how it is.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn keep(&mut self, aggregate: [u8; 16], register: &Register) -> Result<(), Unreachable> {
+        self.write(aggregate, register)
+            .map_err(unreachable_as("write"))
+    }
+
     fn path(&self, aggregate: [u8; 16]) -> PathBuf {
         let name = u128::from_be_bytes(aggregate);
         self.folder.join(format!("{name:032x}"))

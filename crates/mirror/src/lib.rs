@@ -3,10 +3,12 @@
 //! - [`file`]: a witness that keeps registers in files;
 //! - [`register`]: what the witness keeps, one compare-and-swap register for each aggregate;
 //! - [`node`]: the rules by which a node replies, reads, acknowledges, goes on alone and takes over; pure.
-//! - [`wire`]: what travels between the nodes: entries of the stream of the store's log, which the engine of the standby applies.
+//! - [`wire`]: what travels between the nodes: entries of the stream of the store's log, which the engine of the standby applies;
+//! - [`ask`]: what nodes ask a witness, and what it replies.
 //!
 //! Nothing here opens a socket or reads a clock.
 
+pub mod ask;
 pub mod file;
 pub mod node;
 pub mod register;

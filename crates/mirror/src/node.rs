@@ -188,6 +188,22 @@ impl Node {
         }
     }
 
+    /// Until when replies to reads may be sent, by this side's clock.
+    #[must_use]
+    pub fn reads_until(&self) -> Duration {
+        match self.role {
+            Role::Alone => Duration::MAX,
+            Role::Primary | Role::Deciding => self.lease,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Which side it is.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
     /// Whether entries of this term are acknowledged that follow what this side has. One that is behind does so once it has
     /// got everything else from the primary of that term.
     #[must_use]
@@ -277,6 +293,38 @@ impl Node {
         }
     }
 
+    /// This side, a primary in sync, replies to nobody any more, and has told its partner so.
+    pub fn hand_over(&mut self, now: Duration) {
+        if self.role == Role::Primary {
+            self.role = Role::Behind;
+            self.lease = Duration::ZERO;
+            self.heard = now;
+        }
+    }
+
+    /// The primary of this term has handed over: it replies to nobody any more, reads included.
+    pub fn handed_over(&mut self, now: Duration, term: u64) -> Vec<Action> {
+        match self.role {
+            Role::Standby if term == self.register.term => {
+                self.free_from = now;
+                self.take_over(now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A user says that the other side is off, and that this one is to serve what it has, complete or not. The witness
+    /// still has the last word on who is primary.
+    pub fn force(&mut self, now: Duration) -> Vec<Action> {
+        match self.role {
+            Role::Standby | Role::Behind | Role::Asking | Role::Yielding(_) => {
+                self.free_from = self.free_from.max(self.heard + self.timing.promise);
+                self.take_over(now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The partner's beat has arrived.
     pub fn heard_beat(
         &mut self,
@@ -292,7 +340,7 @@ impl Node {
                 vec![Action::Answer { term, sent }]
             }
             // It serves; what this side is to it, the witness knows.
-            Role::Standby | Role::Primary | Role::Alone | Role::Deciding
+            Role::Standby | Role::Primary | Role::Alone | Role::Deciding | Role::Yielding(_)
                 if term > self.register.term =>
             {
                 self.role = Role::Asking;

@@ -52,6 +52,40 @@ impl Register {
         }
     }
 
+    /// Of a pair that is being made: the second side has nothing yet.
+    #[must_use]
+    pub fn first(primary: Side) -> Register {
+        Register {
+            mirrored: false,
+            ..Register::new(primary)
+        }
+    }
+
+    /// What is in it besides its numbers, as two bytes.
+    #[must_use]
+    pub fn sides(&self) -> [u8; 2] {
+        [u8::from(self.primary == Side::B), u8::from(self.mirrored)]
+    }
+
+    /// The register of these numbers and [`Register::sides`].
+    #[must_use]
+    pub fn of_sides(version: u64, term: u64, sides: [u8; 2]) -> Option<Register> {
+        Some(Register {
+            version,
+            term,
+            primary: match sides[0] {
+                0 => Side::A,
+                1 => Side::B,
+                _ => return None,
+            },
+            mirrored: match sides[1] {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+        })
+    }
+
     /// `side` answers from now on, by itself, in a term of its own.
     #[must_use]
     pub fn alone(self, side: Side) -> Register {

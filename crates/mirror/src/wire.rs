@@ -24,8 +24,10 @@ use std::time::Duration;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::MAX_RECORD_META;
 
+use crate::register::Register;
+
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const HEAD: usize = 32;
 const SUM_AT: usize = 28;
@@ -33,6 +35,10 @@ const SUM_AT: usize = 28;
 const MAX_PAGES: usize = 1024;
 /// Bytes of a refusal's text.
 const MAX_TEXT: usize = 1000;
+/// Bytes of a piece of a file, with its name.
+const MAX_PIECE: usize = 65_536 + 256;
+/// Bytes of a piece's contents at most.
+pub const PIECE: usize = 65_536;
 
 mod kind {
     pub(super) const HELLO: u8 = 1;
@@ -41,6 +47,21 @@ mod kind {
     pub(super) const BEAT: u8 = 4;
     pub(super) const ANSWER: u8 = 5;
     pub(super) const REFUSAL: u8 = 6;
+    pub(super) const JOIN: u8 = 7;
+    pub(super) const FILE: u8 = 8;
+    pub(super) const HAND_OVER: u8 = 9;
+    pub(super) const REGISTER: u8 = 10;
+}
+
+/// What a side's copy is when it connects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyState {
+    /// Empty: nothing was ever done to it.
+    Fresh,
+    /// Exactly what its position says: that of a standby, or of a primary that has ended in order.
+    Exact,
+    /// It may hold what no position says: that of a primary which did not end in order, or answers clients.
+    Open,
 }
 
 /// What one side says to the other.
@@ -56,7 +77,36 @@ pub enum Message {
         term: u64,
         /// Position: the last entry that is durable here.
         sequence: u64,
+        /// What this side's copy is.
+        copy: CopyState,
     },
+    /// The primary, to a standby's greeting: entries follow, and where the standby is has this position in their stream.
+    Join {
+        /// The primary's term.
+        term: u64,
+        /// The entry before the first that follows.
+        sequence: u64,
+    },
+    /// The primary: a piece of a file of the data folder that a node which takes over has to have.
+    File {
+        /// Its name.
+        name: String,
+        /// The next bytes of it.
+        bytes: Vec<u8>,
+        /// Whether a file begins with this piece.
+        first: bool,
+        /// Whether it ends with it.
+        last: bool,
+    },
+    /// The primary: it replies to nobody any more, and this was the last entry. The standby takes over.
+    HandOver {
+        /// The primary's term.
+        term: u64,
+        /// The last entry.
+        sequence: u64,
+    },
+    /// The side that keeps the register of a pair without a witness: what it is.
+    Register(Register),
     /// The primary: the next change.
     Entry {
         /// The primary's term.
@@ -161,10 +211,35 @@ impl Message {
                 version,
                 term,
                 sequence,
+                copy,
             } => {
                 let mut body = aggregate.to_vec();
                 body.extend(version.to_le_bytes());
+                body.push(match copy {
+                    CopyState::Fresh => 0,
+                    CopyState::Exact => 1,
+                    CopyState::Open => 2,
+                });
                 frame(kind::HELLO, *term, *sequence, &body, &[])
+            }
+            Message::Join { term, sequence } => frame(kind::JOIN, *term, *sequence, &[], &[]),
+            Message::File {
+                name,
+                bytes,
+                first,
+                last,
+            } => {
+                let mut body = vec![u8::from(*first) | u8::from(*last) << 1, name.len() as u8];
+                body.extend(name.as_bytes());
+                body.extend(bytes);
+                frame(kind::FILE, 0, 0, &body, &[])
+            }
+            Message::HandOver { term, sequence } => {
+                frame(kind::HAND_OVER, *term, *sequence, &[], &[])
+            }
+            Message::Register(register) => {
+                let (term, version) = (register.term, register.version);
+                frame(kind::REGISTER, term, version, &register.sides(), &[])
             }
             Message::Entry {
                 term,
@@ -224,9 +299,11 @@ impl Head {
     /// Whether a message of this kind can be so large.
     fn admissible(&self) -> bool {
         let (body, pages) = match self.kind {
-            kind::HELLO => (20, 0),
+            kind::HELLO => (21, 0),
+            kind::FILE => (MAX_PIECE, 0),
+            kind::REGISTER => (2, 0),
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
-            kind::ACK | kind::ANSWER => (0, 0),
+            kind::ACK | kind::ANSWER | kind::JOIN | kind::HAND_OVER => (0, 0),
             kind::BEAT => (8, 0),
             kind::REFUSAL => (MAX_TEXT, 0),
             _ => return false,
@@ -239,11 +316,16 @@ impl Head {
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
+    /// Where the next message begins.
+    at: usize,
 }
 
 impl Decoder {
     /// Takes what has come.
     pub fn push(&mut self, bytes: &[u8]) {
+        // What was taken is moved out of the way once for all that comes with one read.
+        self.bytes.drain(..self.at);
+        self.at = 0;
         self.bytes.extend(bytes);
     }
 
@@ -252,16 +334,17 @@ impl Decoder {
     /// # Errors
     /// [`Damaged`]; nothing more is to be taken from it.
     pub fn pop(&mut self) -> Result<Option<Message>, Damaged> {
-        let Some(head) = Head::read(&self.bytes) else {
+        let bytes = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(head) = Head::read(bytes) else {
             return Ok(None);
         };
         if !head.admissible() {
             return Err(Damaged("an unknown kind, or too long for it"));
         }
-        if self.bytes.len() < head.front() {
+        if bytes.len() < head.front() {
             return Ok(None);
         }
-        let (front, pages) = self.bytes.split_at(head.front());
+        let (front, pages) = bytes.split_at(head.front());
         if checksum(front) != head.sum
             || front.get(7) != Some(&0)
             || field(front, 24) != Some([0; 4])
@@ -281,8 +364,7 @@ impl Decoder {
             contents.push(page.into());
         }
         let message = message(&head, body, contents).ok_or(Damaged("a field"))?;
-        let whole = head.whole();
-        self.bytes.drain(..whole);
+        self.at += head.whole();
         Ok(Some(message))
     }
 }
@@ -295,7 +377,32 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
             version: u32::from_le_bytes(field(body, 16)?),
             term,
             sequence: number,
+            copy: match body.get(20)? {
+                0 => CopyState::Fresh,
+                1 => CopyState::Exact,
+                2 => CopyState::Open,
+                _ => return None,
+            },
         },
+        kind::JOIN => Message::Join {
+            term,
+            sequence: number,
+        },
+        kind::HAND_OVER => Message::HandOver {
+            term,
+            sequence: number,
+        },
+        kind::REGISTER => Message::Register(Register::of_sides(number, term, field(body, 0)?)?),
+        kind::FILE => {
+            let [flags, length] = field(body, 0)?;
+            let (name, bytes) = body.get(2..)?.split_at_checked(usize::from(length))?;
+            Message::File {
+                name: std::str::from_utf8(name).ok()?.to_owned(),
+                bytes: bytes.to_vec(),
+                first: flags & 1 != 0,
+                last: flags & 2 != 0,
+            }
+        }
         kind::ENTRY => Message::Entry {
             term,
             sequence: number,
@@ -334,7 +441,23 @@ mod tests {
                 version: VERSION,
                 term: 4,
                 sequence: 5,
+                copy: CopyState::Exact,
             },
+            Message::Join {
+                term: 4,
+                sequence: 5,
+            },
+            Message::File {
+                name: "handle-key".into(),
+                bytes: b"secret".to_vec(),
+                first: true,
+                last: false,
+            },
+            Message::HandOver {
+                term: 4,
+                sequence: 6,
+            },
+            Message::Register(Register::new(crate::Side::A).alone(crate::Side::B)),
             Message::Entry {
                 term: 4,
                 sequence: 6,
