@@ -15,6 +15,7 @@ mod exports;
 mod health;
 #[cfg(test)]
 mod held_back_tests;
+mod identity;
 mod krb5;
 mod logging;
 mod metrics;

@@ -36,8 +36,9 @@ use weir_ontap::cluster::{Failure, Offer, Reason};
 use weir_replica::manager::{Now, Preconditions, Verb};
 
 use super::cluster::{Answer, carried_out};
-use super::peers::{self, Peer, fingerprint};
+use super::peers::{self, Peer};
 use super::{Replication, job};
+use crate::identity::fingerprint;
 
 /// By this name (ALPN) a joining node says what it wants, before it shows a certificate that nobody knows.
 pub const PROTOCOL: &[u8] = b"weir-pair/1";
