@@ -139,7 +139,7 @@ impl Way<'_> {
 }
 
 impl<A> Operand<'_, A> {
-    /// Whether somebody wants reports: one relaxed load.
+    /// Whether anything is watched: one relaxed load.
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.watchers.is_active()

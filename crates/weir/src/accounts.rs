@@ -21,7 +21,7 @@ use crate::control::{self, Commands};
 use crate::{state, users};
 
 /// The file in the data folder.
-const FILE: &str = "smb-users";
+pub const FILE: &str = "smb-users";
 /// What a running server is asked to do.
 const RELOAD: &str = "users reload";
 /// Longest name of a user, in characters; as Windows has it.

@@ -38,6 +38,14 @@ pub enum Command {
         #[command(subcommand)]
         command: UsersCommand,
     },
+    /// A synchronous mirror: two nodes that keep one aggregate, so that either can serve all of it
+    Pair {
+        /// What to do
+        #[command(subcommand)]
+        command: PairCommand,
+    },
+    /// Keep for pairs of nodes who of them is primary, on a third machine
+    Witness(WitnessArgs),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
     /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
@@ -137,6 +145,144 @@ pub struct Serve {
     /// Drop peers that stall for this many seconds
     #[arg(long, value_name = "SECONDS", hide = true)]
     pub stall: Option<u64>,
+}
+
+/// `weir pair`
+#[derive(Debug, Subcommand)]
+pub enum PairCommand {
+    /// Make a new aggregate in an empty folder, to be one of two; this node is the first to serve
+    Create(Box<PairCreate>),
+    /// Make the second copy of an aggregate in an empty folder, with what `weir pair create` has printed
+    Join(Box<PairJoin>),
+    /// Let the partner connect: with what `weir pair join` has printed
+    Accept {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        /// SHA-256 of the partner's certificate
+        #[arg(value_name = "SHA256")]
+        certificate: String,
+    },
+    /// What a running node is: role, term, position, lag, whether it is in sync
+    Show {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+    /// Have the partner serve, and be its standby; on the node that serves
+    Switch {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+    /// Have this node serve although it may not have all that clients were told
+    Takeover {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        /// The other node is off for good
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make a folder that no server is using no pair's any more
+    Delete {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+}
+
+/// Where a new copy is made.
+#[derive(Debug, Args)]
+pub struct PairFolder {
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// Keep the intent log in this folder
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Let the aggregate's device grow to this size at most
+    #[arg(long, value_name = "SIZE", hide = true)]
+    pub size: Option<Size>,
+}
+
+/// Who decides when the nodes do not hear each other: the same on both.
+#[derive(Debug, Args)]
+pub struct PairDecider {
+    /// A `weir witness`
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        requires = "witness_certificate",
+        conflicts_with = "preferred"
+    )]
+    pub witness: Option<String>,
+    /// SHA-256 of the witness's certificate
+    #[arg(long, value_name = "SHA256", requires = "witness")]
+    pub witness_certificate: Option<String>,
+    /// Without a witness: this side goes on alone, and the other takes over only by hand
+    #[arg(long, value_name = "SIDE")]
+    pub preferred: Option<crate::pair::Name>,
+}
+
+/// `weir pair create`
+#[derive(Debug, Args)]
+pub struct PairCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub folder: PairFolder,
+    /// Where the partner connects to this node
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub decider: PairDecider,
+    /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
+    #[arg(long, value_name = "FILE")]
+    pub address_hook: Option<PathBuf>,
+}
+
+/// `weir pair join`
+#[derive(Debug, Args)]
+pub struct PairJoin {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub folder: PairFolder,
+    /// The aggregate's identity
+    #[arg(long, value_name = "UUID")]
+    pub aggregate: String,
+    /// Where the partner listens
+    #[arg(long, value_name = "HOST:PORT")]
+    pub partner: String,
+    /// SHA-256 of the partner's certificate
+    #[arg(long, value_name = "SHA256")]
+    pub partner_certificate: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub decider: PairDecider,
+    /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
+    #[arg(long, value_name = "FILE")]
+    pub address_hook: Option<PathBuf>,
+}
+
+/// `weir witness`
+#[derive(Debug, Args)]
+pub struct WitnessArgs {
+    /// The folder of the registers and of this machine's certificate
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where nodes ask
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// SHA-256 of the certificate of a node that may ask (repeat for each)
+    #[arg(long, value_name = "SHA256")]
+    pub node: Vec<String>,
+    /// Print the SHA-256 of this machine's certificate, and end
+    #[arg(long)]
+    pub show: bool,
+    /// Write the address to this file once questions are answered
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
 }
 
 /// `weir users`

@@ -21,6 +21,7 @@ mod logging;
 mod metrics;
 mod net;
 mod os;
+mod pair;
 mod plane;
 mod replica;
 mod resolve;
@@ -71,6 +72,14 @@ fn main() -> ExitCode {
             catalog::rebuild(args)
         }
         cli::Command::Scrub(args) => scrub::run(args),
+        cli::Command::Pair { command } => {
+            os::own_files_only();
+            pair::pair(command)
+        }
+        cli::Command::Witness(args) => {
+            os::own_files_only();
+            pair::witness(args)
+        }
         cli::Command::Users { command } => {
             os::own_files_only();
             accounts::run(command)

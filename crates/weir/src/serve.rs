@@ -25,7 +25,7 @@ use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
-use crate::{callbacks, os, storage};
+use crate::{callbacks, os, pair, storage};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -38,6 +38,9 @@ const MEMORY_FIXED: u64 = 24 << 20;
 
 /// The part of the memory that connections may hold: requests and answers under way.
 const NETWORK_SHARE: u64 = 8;
+
+/// Why a server stops whose partner is to serve.
+const SWITCH: &str = "the partner takes over";
 
 /// Serves until a signal ends it.
 pub fn run(args: &Serve) -> Result<()> {
@@ -71,16 +74,17 @@ pub fn run(args: &Serve) -> Result<()> {
     let wakeups = Wakeups::new(cores);
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
-    let mut storage = storage::Storage::open(
-        args,
-        Size(memory.0 - network),
-        Size(network),
-        &clock,
-        &wakeups,
-    )?;
+    let opened = storage::Opened::open(args, Size(memory.0 - network), &clock)?;
+    if let Some(pair) = &opened.pair {
+        // Clients that connect meanwhile wait in the listeners, which refuse nobody.
+        pair.settle();
+    }
+    let mut storage = storage::Storage::over(opened, args, Size(network), &clock, &wakeups)?;
+    let pair = storage.pair();
 
     let metrics = storage.metrics();
     let health = Arc::new(Health::new(storage.engine()));
+    let mirrored = pair.clone();
     let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
     let plane = Plane::start(
         &Parts {
@@ -94,7 +98,12 @@ pub fn run(args: &Serve) -> Result<()> {
             smb: storage.smb(),
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
-            metrics: Arc::new(move || metrics.render() + &ill.render()),
+            metrics: Arc::new(move || {
+                let pair = mirrored
+                    .as_ref()
+                    .map_or_else(String::new, |pair| pair.render());
+                metrics.render() + &ill.render() + &pair
+            }),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();
                 problems.map(|(about, why)| (about.as_str(), why)).collect()
@@ -185,10 +194,20 @@ pub fn run(args: &Serve) -> Result<()> {
             exports: &storage.node().exports(),
             locks: registration.has_locks(),
         };
+        if let Some(pair) = &pair {
+            pair.serves(plane.control());
+        }
         announce(&ready, args, mask)?;
+        let switch = async {
+            match &pair {
+                Some(pair) => pair.switch.notified().await,
+                None => std::future::pending().await,
+            }
+        };
         let signal = tokio::select! {
             _ = term.recv() => "SIGTERM",
             _ = int.recv() => "SIGINT",
+            () = switch => SWITCH,
         };
         accepting.abort();
         Ok(signal)
@@ -202,8 +221,14 @@ pub fn run(args: &Serve) -> Result<()> {
     // No more changes from outside; what was begun is in the catalog.
     drop(plane);
     event_loops.stop();
+    if let Some(pair) = &pair {
+        pair.leave();
+    }
     storage.close()?;
     tracing::info!("stopped; nothing is left in the log");
+    if matches!(stop, Ok(SWITCH)) {
+        pair::begin_anew("the partner serves from now on");
+    }
     stop.map(|_| ())
 }
 

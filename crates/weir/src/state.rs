@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use weir_base::Rng;
 
 /// The file with the secret that file handles are sealed with.
-const HANDLE_KEY: &str = "handle-key";
+pub const HANDLE_KEY: &str = "handle-key";
 /// Bytes of the secret.
 const KEY_BYTES: usize = 16;
 /// A file of versions before the first release.

@@ -29,13 +29,14 @@ use crate::control::Control;
 use crate::krb5::Kerberos;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
+use crate::pair::{self, LEASE, Pair, PairCommands};
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::smb::Smb;
 use crate::state;
 use crate::watch::Files;
-use crate::{exports, os, resolve, tls, users};
+use crate::{exports, os, plane, resolve, tls, users};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -53,6 +54,23 @@ const LOCK_SHARE: u64 = 32;
 /// log records, the allocator's own losses.
 const HEAP_SHARE: u64 = 8;
 
+/// The data folder with its engine, of which nothing is served yet.
+pub struct Opened {
+    /// Dropped first: a client that asks after that learns that no server answers.
+    control: Control,
+    commands: Arc<PairCommands>,
+    /// The node of a pair that this is.
+    pub pair: Option<Arc<Pair>>,
+    engine: Arc<Engine>,
+    room: Room,
+    rules: Vec<weir_vfs::Rule>,
+    tls: Option<Arc<ServerConfig>>,
+    rng: Arc<dyn Rng>,
+    drc: u64,
+    locks: u64,
+    pages: Populator,
+}
+
 /// The open data folder.
 pub struct Storage {
     /// Dropped first: a client that asks after that learns that no server answers.
@@ -63,20 +81,16 @@ pub struct Storage {
     metrics: Arc<Metrics>,
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
+    pair: Option<Arc<Pair>>,
     /// Makes page frames ready for as long as this exists.
     _pages: Populator,
 }
 
-impl Storage {
+impl Opened {
     /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
-    /// used. Requests that wait for limits are held in a part of `network`, the memory of connections.
-    pub fn open(
-        args: &Serve,
-        memory: Size,
-        network: Size,
-        clock: &Arc<dyn Clock>,
-        wakeups: &Wakeups,
-    ) -> Result<Storage> {
+    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]).
+    pub fn open(args: &Serve, memory: Size, clock: &Arc<dyn Clock>) -> Result<Opened> {
+        let config = pair::Config::read(&args.data)?;
         let rules = exports::rules(&args.export_options)?;
         if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
             tracing::warn!("{caution}");
@@ -108,14 +122,75 @@ impl Storage {
             .as_deref()
             .map_or(Ok(()), state::close_to_others)?;
         let room = Room::at_start(&args.data);
-        let log = Arc::clone(aggregate.log());
         let options = EngineOptions {
             inodes: usize::try_from(inodes)?,
+            standby: config.is_some(),
             ..EngineOptions::default()
         };
         let engine = Arc::new(
             Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
         );
+        let commands = Arc::new(PairCommands::default());
+        let control = Control::listen(&args.data, Arc::clone(&commands) as _)?;
+        let pair = match config {
+            Some(config) => {
+                let catalog = match &args.catalog {
+                    Some(url) => url.clone(),
+                    None => plane::in_folder(&args.data)?,
+                };
+                let pair = Pair::start(pair::Parts {
+                    folder: args.data.clone(),
+                    config,
+                    engine: Arc::clone(&engine),
+                    clock: Arc::clone(clock),
+                    catalog: weir_control::file_of(&catalog),
+                })?;
+                // The folder's lock keeps another process out.
+                let _ = commands.pair.set(Arc::clone(&pair));
+                Some(pair)
+            }
+            None => None,
+        };
+        Ok(Opened {
+            control,
+            commands,
+            pair,
+            engine,
+            room,
+            rules,
+            tls,
+            rng,
+            drc,
+            locks,
+            pages,
+        })
+    }
+}
+
+impl Storage {
+    /// What clients are served from, over an engine. Requests that wait for limits are held in a part of `network`, the memory of
+    /// connections.
+    pub fn over(
+        opened: Opened,
+        args: &Serve,
+        network: Size,
+        clock: &Arc<dyn Clock>,
+        wakeups: &Wakeups,
+    ) -> Result<Storage> {
+        let Opened {
+            control,
+            commands,
+            pair,
+            engine,
+            room,
+            rules,
+            tls,
+            rng,
+            drc,
+            locks,
+            pages,
+        } = opened;
+        let log = Arc::clone(engine.aggregate().log());
         let files = Files::of(Arc::clone(&engine)).context("the data folder")?;
         let throttle = Throttle::new(
             Arc::clone(clock),
@@ -210,9 +285,11 @@ impl Storage {
             accounts,
             next: scrubber,
         };
-        let control = Control::listen(&args.data, Arc::new(asked))?;
+        // Set once: a process serves once.
+        let _ = commands.next.set(Arc::new(asked));
         Ok(Storage {
             control,
+            pair,
             protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb)),
             engine,
             node,
@@ -220,6 +297,11 @@ impl Storage {
             watched: Some((files, room)),
             _pages: pages,
         })
+    }
+
+    /// The node of a pair that this is.
+    pub fn pair(&self) -> Option<Arc<Pair>> {
+        self.pair.clone()
     }
 
     /// What [`crate::watch::Watch`] polls; returned once.
@@ -415,6 +497,10 @@ impl net::Log for Engine {
 
     fn log_failed(&self) -> bool {
         self.aggregate().log().is_poisoned()
+    }
+
+    fn may_reply(&self) -> bool {
+        LEASE.holds()
     }
 }
 

@@ -115,6 +115,9 @@ pub const CONNECTIONS_PER_ADDRESS: usize = 12;
 /// Descriptors that are kept for the server's own files and for connections to others.
 pub const OWN_DESCRIPTORS: usize = 256;
 
+/// A node of a pair that may not reply for now checks so often whether it may again.
+pub const LEASE_PAUSE: Duration = Duration::from_millis(10);
+
 /// How far a peer may fall behind [`LEAST_RATE`] in taking replies, or in sending the rest of a request, before it is
 /// dropped. Linux clients retransmit after 60 s of silence (`timeo=600`).
 pub const STALL: Duration = Duration::from_secs(60);

@@ -290,6 +290,21 @@ impl Catalog {
         });
     }
 
+    /// Writes all of it as it is now into the new file `to`, for another machine; `false`: the catalog is no file, and other machines
+    /// reach it where it is.
+    ///
+    /// # Errors
+    /// The database's: there is such a file already, or no room.
+    pub async fn copy_to(&self, to: &str) -> Result<bool, CatalogError> {
+        if self.sqlite {
+            sqlx::query("VACUUM INTO $1")
+                .bind(to.to_owned())
+                .execute(&self.pool)
+                .await?;
+        }
+        Ok(self.sqlite)
+    }
+
     /// Marks the catalog as this server's: a server that had it before can write no more.
     pub(crate) async fn own(&self, owner: &str) -> Result<(), CatalogError> {
         sqlx::query(

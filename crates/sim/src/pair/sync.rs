@@ -439,7 +439,7 @@ impl Story<'_> {
         if !self.joined && left < 4 && !stream.is_overrun() {
             // Nothing that clients have replies for may be lost from now on.
             self.primary.machine.world.crash_at(u64::MAX);
-            self.joined = self.primary.engine()?.join_stream(&stream);
+            self.joined = self.primary.engine()?.join_partner(&stream);
             self.note(format!("joined: {}", self.joined));
         }
         Ok(self.joined && left == 0)

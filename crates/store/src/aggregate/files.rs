@@ -58,14 +58,14 @@ impl Aggregate {
     /// refuses; [`StoreError::NoSpace`]; [`StoreError::Io`].
     pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
-        Self::create_as(location, env, id)
+        Self::create_copy(location, env, id)
     }
 
     /// As [`Aggregate::create`], with the identity of another one, of which it is going to be a copy.
     ///
     /// # Errors
     /// As there.
-    pub fn create_as(
+    pub fn create_copy(
         location: &Location,
         env: Env,
         id: AggregateId,

@@ -59,7 +59,8 @@ impl Engine {
                 self.delete_where(&|vol| mark_of(vol, mark).is_none())?;
                 self.cp.table().begin_at(next_volume);
                 let marks = self.marks();
-                // This one and the one from which it was a difference; saturates: there may be fewer.
+                // This one and the one from which it was a difference.
+                // Saturates: there may be fewer.
                 let old = marks.get(..marks.len().saturating_sub(2));
                 self.drop_marks(|mark| old.is_some_and(|old| old.contains(&mark)))?;
                 after = whole;
@@ -88,6 +89,8 @@ impl Engine {
             let live = vol.live();
             let _admin = live.admin.lock();
             let Some(id) = base_of(&vol) else {
+                // Those without were deleted above.
+                weir_base::invariant!(false, "{} came up in a copy that returns", vol.id);
                 continue;
             };
             core.epoch_lock().exclusive(|| {

@@ -378,14 +378,6 @@ impl Engine {
             legs,
         })
     }
-
-    /// Replies wait for the partner from now on, which has nearly all of the stream that [`Engine::begin_round`] began. In sync it is once it
-    /// has acknowledged what there is now. False: the stream was overrun, and another round is needed.
-    pub fn join_stream(&self, stream: &ChangeStream) -> bool {
-        let joined = self.core.agg.log().join(stream);
-        self.core.schedule.notify();
-        joined
-    }
 }
 
 fn unreadable(vol: &Volume, error: &dyn std::fmt::Display) -> FsError {

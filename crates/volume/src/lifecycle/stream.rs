@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// As [`Engine::go_alone`], but the stream stays for a partner that comes back while there is room for its entries
-    /// ([`Log::relax`](weir_store::log::Log::follow)).
+    /// ([`Log::follow`](weir_store::log::Log::follow)).
     ///
     /// # Errors
     /// As there.
@@ -93,9 +93,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Nothing is durable from now on without the partner, who has caught up. `false`: it cannot go on by this stream.
+    /// Replies wait for the partner from now on, which has nearly all of a stream that was only followed
+    /// ([`Engine::begin_round`], [`Engine::follow_partner`]). It is in sync once it has acknowledged the newest entry of now.
+    /// `false`: the stream was overrun, and the partner needs another beginning.
     pub fn join_partner(&self, stream: &ChangeStream) -> bool {
-        self.core.agg.log().join(stream)
+        let joined = self.core.agg.log().join(stream);
+        self.core.schedule.notify();
+        joined
     }
 
     /// Ends the stream: from now on what this side has is durable. For one that stops; [`Engine::go_alone`] for one that goes on.

@@ -666,6 +666,10 @@ impl<B: Backend> Conn<B> {
                     self.core.wait_for_log(&self.watch, due);
                 }
             }
+            if !self.traffic.outbox.is_empty() && !self.core.log.may_reply() {
+                self.core.come_back(&self.watch, limits::LEASE_PAUSE);
+                return Ok(false);
+            }
             self.flush(cx)?;
             if self.core.draining.get() {
                 self.close();

@@ -366,6 +366,17 @@ impl<L: Log> Core<L> {
         }
     }
 
+    /// Wakes the connection after a pause.
+    pub(super) fn come_back(&self, who: &Rc<Watch>, pause: Duration) {
+        let who = Rc::downgrade(who);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(pause).await;
+            if let Some(who) = who.upgrade() {
+                who.wake();
+            }
+        });
+    }
+
     /// Wakes the connection when memory was freed. Read the ledger after this.
     pub(super) fn wait_for_memory(&self, who: &Rc<Watch>) {
         who.waiting_for_memory.set(true);

@@ -126,6 +126,11 @@ pub trait Log: Send + Sync + 'static {
 
     /// True when the log has failed: what is not durable now never will be.
     fn log_failed(&self) -> bool;
+
+    /// Whether replies may leave at all now: a node of a pair may have lost its role without knowing it yet.
+    fn may_reply(&self) -> bool {
+        true
+    }
 }
 
 /// What the event loops serve.

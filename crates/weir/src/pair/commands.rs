@@ -1,0 +1,59 @@
+//! What a running node does for `weir pair`, over the socket in its data folder.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, bail, ensure};
+
+use super::Pair;
+use crate::control::Commands;
+
+/// The commands of a node; those of a server come when it serves.
+#[derive(Default)]
+pub struct PairCommands {
+    /// If it is one of a pair.
+    pub pair: OnceLock<Arc<Pair>>,
+    /// The server's.
+    pub next: OnceLock<Arc<dyn Commands>>,
+}
+
+impl Commands for PairCommands {
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        let Some(request) = request.strip_prefix("pair ") else {
+            return match self.next.get() {
+                Some(next) => next.run(request, say),
+                None => bail!("this node serves no clients now: it is its pair's standby"),
+            };
+        };
+        let Some(pair) = self.pair.get() else {
+            bail!("this data folder is not one of a pair");
+        };
+        match request {
+            "show" => {
+                let shown = pair.show();
+                for (name, value) in &shown.lines {
+                    say(&format!("note {name:<16}{value}"))?;
+                }
+                Ok(String::new())
+            }
+            "switch" => {
+                let shown = pair.show();
+                ensure!(
+                    shown.serving,
+                    "this node does not serve: ask the one that does"
+                );
+                ensure!(
+                    shown.in_sync && shown.connected,
+                    "the partner is not in sync, so it cannot take over now"
+                );
+                pair.switch.notify_one();
+                Ok("the partner takes over".to_owned())
+            }
+            "takeover --force" => {
+                pair.force()?;
+                Ok("this node asks the witness to be primary; `weir pair show` says what becomes of it".to_owned())
+            }
+            other => bail!("'pair {other}' is not known"),
+        }
+    }
+}

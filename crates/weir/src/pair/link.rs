@@ -1,0 +1,589 @@
+//! The connection between the two nodes. Side B connects, whichever of the two is primary, over TLS between the certificates that they know each
+//! other by; a newer connection takes the place of an older one.
+//!
+//! Each side says first what its copy is, and how far it is. The primary then says from where it goes on ([`Message::Join`]), and
+//! sends entries as long as there are any, as many with one write as have come together meanwhile: so batches form by themselves.
+
+use std::io::{self, IoSlice};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use weir_mirror::wire::{self, CopyState, Decoder, Message};
+use weir_mirror::{Role, Side};
+use weir_volume::{ChangeStream, Entry, Sequence, Stop, StreamPosition};
+
+use super::Pair;
+use super::files::Incoming;
+use super::standby::Received;
+use crate::identity::Known;
+
+/// How long a partner may take to show its certificate and to greet.
+const GREETING: Duration = Duration::from_secs(3);
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Between two checks of what this node is.
+const KNOWN: Duration = Duration::from_millis(5);
+/// After a refusal.
+const REFUSED: Duration = Duration::from_secs(1);
+/// Bytes that are read at a time.
+const READ: usize = 256 << 10;
+/// Bytes of entries that are written at a time, and their number.
+const WRITE: i64 = 512 << 10;
+const ENTRIES: usize = 64;
+
+/// What is missing where a copy cannot go on.
+pub const SYNCHRONISATION: &str = "needs a synchronisation";
+
+/// What a side says of its copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello {
+    pub at: StreamPosition,
+    pub copy: CopyState,
+}
+
+/// The connection that there is now.
+pub struct Link {
+    pub number: u64,
+    /// The partner's.
+    pub hello: Hello,
+    /// A primary's: entries behind this one are sent.
+    pub joined: Option<u64>,
+    /// Of which.
+    pub stream: Option<Arc<ChangeStream>>,
+    /// A standby's: the term whose entries it takes.
+    receiving: Option<u64>,
+    /// What is to be sent before more entries are.
+    out: Vec<u8>,
+    /// Some of it is on its way.
+    sending: bool,
+    /// It ends when that is sent.
+    closing: bool,
+}
+
+impl Link {
+    /// Has this sent next.
+    pub fn say(&mut self, message: &Message) {
+        self.out.extend(message.encode());
+    }
+
+    /// Says why it does not go on, and ends.
+    pub fn refuse(&mut self, why: &str) {
+        self.say(&Message::Refusal(why.to_owned()));
+        self.closing = true;
+    }
+
+    /// Ends.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Whether everything is on its way.
+    pub fn said_all(&self) -> bool {
+        self.out.is_empty() && !self.sending
+    }
+
+    /// Bytes that are to be sent before more entries are.
+    pub fn queued(&self) -> usize {
+        self.out.len()
+    }
+}
+
+/// Connects, or has the partner connect, for as long as the process runs.
+pub async fn run(pair: &Arc<Pair>, listener: Option<TcpListener>) {
+    let outcome = match listener {
+        Some(listener) => accept(pair, listener).await,
+        None => dial(pair).await,
+    };
+    if let Err(error) = outcome {
+        tracing::error!("the partner cannot be reached any more: {error:#}");
+    }
+}
+
+fn known(pair: &Pair) -> String {
+    pair.config.partner.clone().unwrap_or_default()
+}
+
+async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
+    let config = pair.identity.server(Known::These(vec![known(pair)]))?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    // Strangers that say nothing hold one of few places, and no longer than a greeting.
+    let places = Arc::new(tokio::sync::Semaphore::new(16));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await?;
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "the partner could not be let in");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        let (pair, config) = (Arc::clone(pair), Arc::clone(&config));
+        tokio::spawn(async move {
+            let greeted = async {
+                stream.set_nodelay(true)?;
+                TlsAcceptor::from(config).accept(stream).await
+            };
+            match timeout(GREETING, greeted).await {
+                Ok(Ok(tls)) => {
+                    drop(place);
+                    converse(&pair, tls).await;
+                }
+                _ => {
+                    tracing::info!(%from, "a connection without the partner's certificate was refused")
+                }
+            }
+        });
+    }
+}
+
+async fn dial(pair: &Arc<Pair>) -> Result<()> {
+    let config = pair.identity.client(&known(pair))?;
+    let address = pair.config.partner_address.clone();
+    let address = address.context("side b of a pair has no address to connect to")?;
+    let name = ServerName::try_from("weir").map_err(|_| anyhow!("a name"))?;
+    loop {
+        match timeout(GREETING, TcpStream::connect(&address)).await {
+            Ok(Ok(stream)) => {
+                // Without this, it is slower.
+                let _ = stream.set_nodelay(true);
+                let greeted = TlsConnector::from(Arc::clone(&config)).connect(name.clone(), stream);
+                match timeout(GREETING, greeted).await {
+                    Ok(Ok(tls)) => converse(pair, tls).await,
+                    Ok(Err(error)) => pair.troubled(format!(
+                        "{address} does not show the partner's certificate, or does not accept this node's: {error}"
+                    )),
+                    Err(_) => pair.troubled(format!("{address} does not greet")),
+                }
+            }
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Its machine replies that no process listens.
+                pair.with(|node, now| node.partner_gone(now));
+            }
+            Ok(Err(error)) => pair.troubled(format!("{address}: {error}")),
+            Err(_) => pair.troubled(format!("{address} does not reply")),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// One connection, to its end.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut decoder = Decoder::default();
+    let greeting = async {
+        // Where this side is shows only once what it has received is applied.
+        let waits = Arc::clone(&pair.standby);
+        tokio::task::spawn_blocking(move || waits.drain()).await?;
+        writer.write_all(&pair.greets().encode()).await?;
+        writer.flush().await?;
+        loop {
+            if let Some(message) = decoder.pop()? {
+                return pair.greeted(message);
+            }
+            let mut some = [0; 256];
+            match reader.read(&mut some).await? {
+                0 => bail!("the partner has closed the connection"),
+                n => decoder.push(some.get(..n).unwrap_or_default()),
+            }
+        }
+    };
+    let number = match timeout(GREETING, greeting).await {
+        Ok(Ok(number)) => number,
+        Ok(Err(error)) => {
+            let why = format!("{error:#}");
+            let refusal = Message::Refusal(why.clone()).encode();
+            // The other side may be gone.
+            let _ = writer.write_all(&refusal).await;
+            let _ = writer.flush().await;
+            return pair.troubled(why);
+        }
+        Err(_) => return pair.troubled("the partner does not greet".to_owned()),
+    };
+    let ended = tokio::select! {
+        ended = read(pair, number, &mut reader, decoder) => ended,
+        ended = write(pair, number, &mut writer) => ended,
+    };
+    if let Err(error) = ended {
+        pair.troubled(format!("the connection to the partner is over: {error:#}"));
+    }
+    pair.unlinked(number);
+    // One that is refused will be refused again.
+    if pair.refused() {
+        tokio::time::sleep(REFUSED).await;
+    }
+}
+
+async fn read(
+    pair: &Arc<Pair>,
+    number: u64,
+    reader: &mut (impl AsyncRead + Unpin),
+    mut decoder: Decoder,
+) -> Result<()> {
+    let mut buffer = vec![0; READ];
+    let mut incoming = Incoming::default();
+    loop {
+        while let Some(message) = decoder.pop()? {
+            pair.hears(number, message, &mut incoming).await?;
+        }
+        match reader.read(&mut buffer).await? {
+            0 => bail!("the partner has closed it"),
+            n => decoder.push(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+}
+
+/// What is to be written next.
+struct Next {
+    small: Vec<u8>,
+    term: u64,
+    joined: Option<u64>,
+    stream: Option<Arc<ChangeStream>>,
+    closing: bool,
+}
+
+async fn write(
+    pair: &Arc<Pair>,
+    number: u64,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<()> {
+    let mut sent: Option<u64> = None;
+    let mut fronts: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let Some(next) = pair.next_words(number) else {
+            bail!("another connection has taken its place");
+        };
+        if let Some(why) = pair.standby.failure() {
+            // The primary does not wait for this side any more.
+            writer
+                .write_all(&Message::Refusal(why.clone()).encode())
+                .await?;
+            writer.flush().await?;
+            bail!("{why}");
+        }
+        let mut wrote = !next.small.is_empty();
+        if wrote {
+            writer.write_all(&next.small).await?;
+        }
+        if next.closing {
+            writer.flush().await?;
+            // The side that closes first loses what the other has not read.
+            let _ = timeout(GREETING, writer.shutdown()).await;
+            bail!("this side does not go on");
+        }
+        if let (Some(stream), Some(from)) = (&next.stream, next.joined) {
+            let mut at = *sent.get_or_insert(from);
+            let mut entries: Vec<Arc<Entry>> = Vec::new();
+            let mut bytes = 0;
+            while let Some(entry) = (entries.len() < ENTRIES && bytes < WRITE)
+                .then(|| stream.after(Sequence(at)))
+                .flatten()
+            {
+                at = entry.sequence.0;
+                bytes += entry.weight();
+                entries.push(entry);
+            }
+            if entries.is_empty() && (stream.is_overrun() || at < stream.acknowledged().0) {
+                bail!("what the partner lacks is not in memory any more");
+            }
+            if !entries.is_empty() {
+                write_entries(writer, next.term, &entries, &mut fronts).await?;
+                sent = Some(at);
+                wrote = true;
+            }
+        }
+        if wrote {
+            writer.flush().await?;
+            pair.sent(number);
+            continue;
+        }
+        // Before the last look: what comes behind it rings.
+        if let Some(stream) = &next.stream {
+            stream.rest();
+            if sent.is_some_and(|at| stream.after(Sequence(at)).is_some()) {
+                continue;
+            }
+        }
+        pair.send.notified().await;
+    }
+}
+
+async fn write_entries(
+    writer: &mut (impl AsyncWrite + Unpin),
+    term: u64,
+    entries: &[Arc<Entry>],
+    fronts: &mut Vec<Vec<u8>>,
+) -> io::Result<()> {
+    fronts.clear();
+    fronts.extend(
+        entries
+            .iter()
+            .map(|e| wire::entry_front(term, e.sequence.0, &e.meta, &e.sums)),
+    );
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    for (entry, front) in entries.iter().zip(&*fronts) {
+        slices.push(IoSlice::new(front));
+        slices.extend(entry.pages.iter().map(|page| IoSlice::new(&page[..])));
+    }
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match writer.write_vectored(rest).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => IoSlice::advance_slices(&mut rest, n),
+        }
+    }
+    Ok(())
+}
+
+impl Pair {
+    /// Something keeps the two from each other.
+    pub(super) fn troubled(&self, why: String) {
+        let mut inner = self.inner.lock();
+        if inner.trouble.as_ref() != Some(&why) {
+            tracing::warn!("{why}");
+        }
+        inner.trouble = Some(why);
+    }
+
+    /// Whether the two could not go on with each other last.
+    fn refused(&self) -> bool {
+        let inner = self.inner.lock();
+        inner
+            .trouble
+            .as_ref()
+            .is_some_and(|why| why.contains(SYNCHRONISATION))
+    }
+
+    fn greets(&self) -> Message {
+        let Hello { at, copy } = self.hello(&self.inner.lock());
+        Message::Hello {
+            aggregate: self.engine.aggregate().id().0,
+            version: wire::VERSION,
+            term: at.term,
+            sequence: at.sequence,
+            copy,
+        }
+    }
+
+    /// The partner's greeting; returns the number of the connection, which is the one from now on.
+    fn greeted(self: &Arc<Self>, message: Message) -> Result<u64> {
+        let Message::Hello {
+            aggregate,
+            version,
+            term,
+            sequence,
+            copy,
+        } = message
+        else {
+            match message {
+                Message::Refusal(why) => bail!("the partner refuses: {why}"),
+                _ => bail!("the partner does not greet first"),
+            }
+        };
+        if version != wire::VERSION {
+            bail!(
+                "the two nodes run different versions (of what travels between them: {version} there, {} here); give both the same one",
+                wire::VERSION
+            );
+        }
+        let own = self.engine.aggregate().id();
+        if aggregate != own.0 {
+            bail!(
+                "the two nodes hold different aggregates ({} there, {own} here): `weir pair delete` on the one that is wrong, and join again",
+                uuid::Uuid::from_bytes(aggregate)
+            );
+        }
+        let mut inner = self.inner.lock();
+        inner.links += 1;
+        let number = inner.links;
+        inner.link = Some(Link {
+            number,
+            hello: Hello {
+                at: StreamPosition { term, sequence },
+                copy,
+            },
+            joined: None,
+            stream: None,
+            receiving: None,
+            out: Vec::new(),
+            sending: false,
+            closing: false,
+        });
+        if let (Role::Alone, Some(stream)) = (inner.role, inner.stream.clone()) {
+            inner.catching = None;
+            self.engine.aggregate().log().follow(&stream);
+        }
+        tracing::info!("connected to the partner");
+        if self.keeps_register()
+            && let register = inner.node.register()
+            && let Some(link) = &mut inner.link
+        {
+            link.say(&Message::Register(register));
+        }
+        self.offer(&mut inner);
+        // The writer of an older one is to notice.
+        self.send.notify_one();
+        Ok(number)
+    }
+
+    fn next_words(&self, number: u64) -> Option<Next> {
+        let mut inner = self.inner.lock();
+        let term = inner.node.register().term;
+        let ack = self.standby.acknowledge(&self.engine);
+        let acknowledges =
+            |inner: &super::Inner, term| inner.node.acknowledges(term) && !inner.stopping;
+        let acknowledged = ack.filter(|(term, _)| acknowledges(&inner, *term));
+        let link = inner.link.as_mut().filter(|link| link.number == number)?;
+        if let Some((term, sequence)) =
+            acknowledged.filter(|(term, _)| link.receiving == Some(*term))
+        {
+            link.say(&Message::Ack { term, sequence });
+        }
+        link.sending = !link.out.is_empty();
+        Some(Next {
+            small: std::mem::take(&mut link.out),
+            term,
+            joined: link.joined,
+            stream: link.stream.clone(),
+            closing: link.closing,
+        })
+    }
+
+    fn sent(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+            link.sending = false;
+        }
+    }
+
+    async fn hears(
+        self: &Arc<Self>,
+        number: u64,
+        message: Message,
+        incoming: &mut Incoming,
+    ) -> Result<()> {
+        match message {
+            Message::Hello { .. } => bail!("a second greeting"),
+            Message::Entry {
+                term,
+                sequence,
+                meta,
+                pages,
+            } => {
+                {
+                    let inner = self.inner.lock();
+                    let link = inner.link.as_ref().filter(|link| link.number == number);
+                    let link = link.context("another connection has taken its place")?;
+                    if link.receiving != Some(term) {
+                        // Of a term that has ended; the primary closes the connection.
+                        return Ok(());
+                    }
+                    // A node that is about to serve acknowledges nothing, and keeps none of it.
+                    ensure!(
+                        inner.node.acknowledges(term),
+                        "this node is no standby of term {term}"
+                    );
+                }
+                let at = StreamPosition { term, sequence };
+                self.standby.take(Received { at, meta, pages }).await
+            }
+            Message::Ack { term, sequence } => self.acknowledged(number, term, sequence),
+            Message::Beat {
+                term,
+                version,
+                sent,
+            } => {
+                self.with(|node, now| node.heard_beat(now, term, version, sent));
+                Ok(())
+            }
+            Message::Answer { term, sent } => {
+                let mut inner = self.inner.lock();
+                inner.round_trip = Some(self.clock.monotonic().saturating_sub(sent));
+                self.happens(&mut inner, |node, now| {
+                    node.heard_answer(now, term, sent);
+                    Vec::new()
+                });
+                Ok(())
+            }
+            Message::Join { term, sequence } => {
+                self.joins(number, StreamPosition { term, sequence }).await
+            }
+            Message::File {
+                name,
+                bytes,
+                first,
+                last,
+            } => incoming.take(self, &name, &bytes, first, last),
+            Message::HandOver { term, sequence } => self.takes_over(term, sequence).await,
+            Message::Register(register) => {
+                self.inner.lock().told = Some(register);
+                Ok(())
+            }
+            Message::Refusal(why) => {
+                self.with(|node, now| match node.role() {
+                    Role::Primary => node.partner_gone(now),
+                    _ => Vec::new(),
+                });
+                bail!("the partner refuses: {why}")
+            }
+        }
+    }
+
+    /// The primary goes on from where this copy is, which is this position of its stream.
+    async fn joins(self: &Arc<Self>, number: u64, at: StreamPosition) -> Result<()> {
+        // A node that has just started may not know yet what it is.
+        let knows = async {
+            while !self.inner.lock().node.acknowledges(at.term) {
+                tokio::time::sleep(KNOWN).await;
+            }
+        };
+        timeout(GREETING, knows)
+            .await
+            .context("this node does not know yet that it is a standby")?;
+        let pair = Arc::clone(self);
+        tokio::task::spawn_blocking(move || -> Result<()> {
+            pair.standby.drain();
+            let now = pair.engine.position();
+            if at < now {
+                bail!("the partner goes on from {at:?}, and this copy is at {now:?}");
+            }
+            while at != pair.engine.position() {
+                match pair.engine.note_position(at) {
+                    Ok(lsn) => pair.engine.wait_durable(Some(lsn))?,
+                    Err(Stop::Wait(_)) => pair.engine.cp_now()?,
+                    Err(stop) => bail!("{stop:?}"),
+                }
+            }
+            Ok(())
+        })
+        .await??;
+        let mut inner = self.inner.lock();
+        if inner.serving || inner.node.side() == Side::A && inner.role == Role::Alone {
+            bail!("both sides are primary");
+        }
+        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+            link.receiving = Some(at.term);
+            inner.trouble = None;
+        }
+        Ok(())
+    }
+
+    /// The primary serves nobody any more; this was its last entry.
+    async fn takes_over(self: &Arc<Self>, term: u64, sequence: u64) -> Result<()> {
+        let waits = Arc::clone(&self.standby);
+        tokio::task::spawn_blocking(move || waits.drain()).await?;
+        let at = self.engine.position();
+        if at.sequence < sequence {
+            bail!("the partner has handed over at {sequence}, and this copy is at {at:?}");
+        }
+        self.with(|node, now| node.handed_over(now, term));
+        Ok(())
+    }
+}

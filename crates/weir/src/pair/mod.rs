@@ -1,0 +1,835 @@
+//! One of two nodes that keep an aggregate together: the threads, sockets and files around [`weir_mirror::node`].
+//!
+//! A node that starts opens its engine as a standby's and asks the witness what it is ([`Pair::settle`]). Only once it is the primary,
+//! alone, and that is durable, does the rest of the server start over the same engine; until then clients find a listener that
+//! accepts nobody. A primary that loses its role does not take the server apart: the process begins anew
+//! ([`begin_anew`]), which closes every client's connection, and comes up as what the witness says.
+//!
+//! One thread (`weir-pair`) runs the link to the partner ([`link`]), lets time pass for the rules, and asks the witness ([`witness`]); what
+//! waits for the disk is done on others. On a standby one more (`weir-standby`, [`standby`]) applies what comes.
+//!
+//! A primary keeps its stream of changes also while it is alone, as far as there is memory, and a copy that is exactly at a place of
+//! it goes on from there ([`config::Lineage`]). One that is not needs a synchronisation, which is refused by name.
+
+mod commands;
+mod config;
+mod files;
+mod lease;
+mod link;
+mod offline;
+mod standby;
+mod witness;
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, mpsc};
+use weir_base::{BLOCK_SIZE, Clock};
+use weir_control::Control;
+use weir_mirror::wire::{CopyState, Message};
+use weir_mirror::{Action, Node, Register, Role, Side, Swap, Timing};
+use weir_volume::{ChangeStream, Engine, Sequence, StreamPosition};
+
+use crate::identity::Identity;
+pub use commands::PairCommands;
+pub use config::{Config, Name};
+use config::{Lineage, State};
+pub use lease::LEASE;
+use link::{Hello, Link, SYNCHRONISATION};
+pub use offline::{pair, witness};
+use standby::Standby;
+
+/// Time passes for the rules so often.
+const TICK: Duration = Duration::from_millis(20);
+/// The part of the page frames that entries may keep which the partner has not acknowledged, and the most bytes.
+const WINDOW_SHARE: usize = 8;
+const WINDOW: usize = 256 << 20;
+/// Before the process begins anew at a user's word.
+const LAST_LINE: Duration = Duration::from_millis(200);
+/// How long a stop waits for the partner to acknowledge what was done.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// What a pair is started with.
+pub struct Parts {
+    /// The data folder.
+    pub folder: PathBuf,
+    /// What users have said of the pair.
+    pub config: Config,
+    /// The engine, open as a standby's.
+    pub engine: Arc<Engine>,
+    /// The clock of beats and leases.
+    pub clock: Arc<dyn Clock>,
+    /// The catalog's file, if it is one.
+    pub catalog: Option<PathBuf>,
+}
+
+/// See the module's head.
+pub struct Pair {
+    folder: PathBuf,
+    config: Config,
+    identity: Identity,
+    engine: Arc<Engine>,
+    clock: Arc<dyn Clock>,
+    catalog: Option<PathBuf>,
+    inner: Mutex<Inner>,
+    /// With `inner`: the role, or what a stop waits for, is another.
+    changed: Condvar,
+    /// There is something to send to the partner.
+    send: Arc<Notify>,
+    /// What the witness is to be asked.
+    ask: mpsc::UnboundedSender<Option<Register>>,
+    /// What is to be noted.
+    note: mpsc::UnboundedSender<Register>,
+    standby: Arc<Standby>,
+    /// A user asks for the other side to serve.
+    pub switch: Notify,
+    /// Of the node that serves.
+    control: OnceLock<Arc<Control>>,
+    runtime: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+struct Inner {
+    node: Node,
+    state: State,
+    role: Role,
+    stream: Option<Arc<ChangeStream>>,
+    lineage: Option<Lineage>,
+    link: Option<Link>,
+    /// Number of the last link.
+    links: u64,
+    /// The server runs, and serves clients.
+    serving: bool,
+    /// The other side may have what is behind this: replies wait for it, and it is caught up when it has acknowledged this.
+    catching: Option<Sequence>,
+    /// The files that the partner needs are on its side.
+    files: bool,
+    /// Why the partner could not go on, or the witness did not reply, last.
+    trouble: Option<String>,
+    /// As the other side of a pair without a witness has said.
+    told: Option<Register>,
+    /// Nothing more is begun.
+    stopping: bool,
+    /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
+    round_trip: Option<Duration>,
+}
+
+/// What is known of a pair now, for users.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// In the form `name: value`.
+    pub lines: Vec<(&'static str, String)>,
+    /// It is in sync.
+    pub in_sync: bool,
+    /// It serves clients.
+    pub serving: bool,
+    /// Bytes that the partner has not acknowledged.
+    pub lag: u64,
+    /// The present term.
+    pub term: u64,
+    /// The partner is connected.
+    pub connected: bool,
+}
+
+impl Pair {
+    /// Begins to be one of the two: connects, and asks who it is.
+    ///
+    /// # Errors
+    /// Files that cannot be read; an address that is not to be had; a configuration that cannot work.
+    pub fn start(parts: Parts) -> Result<Arc<Pair>> {
+        let Parts {
+            folder,
+            config,
+            engine,
+            clock,
+            catalog,
+        } = parts;
+        let side = Side::from(config.side);
+        ensure!(
+            config.partner.is_some(),
+            "the partner's certificate is not known yet: `weir pair accept --data {} FINGERPRINT` with what \
+             `weir pair join` has printed there, or `weir pair delete --data {}`",
+            folder.display(),
+            folder.display()
+        );
+        let identity = Identity::open(&folder)?;
+        let listener = match (side, config.listen) {
+            (Side::A, Some(at)) => {
+                let listener = std::net::TcpListener::bind(at);
+                let listener = listener
+                    .with_context(|| format!("cannot listen on {at} for the pair's partner"))?;
+                listener.set_nonblocking(true)?;
+                Some(listener)
+            }
+            (Side::A, None) => return Err(anyhow!("side a of a pair has no address to listen on")),
+            (Side::B, _) => None,
+        };
+        let state = State::read(&folder)?;
+        let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
+        LEASE.begin(&clock);
+        let (ask, asked) = mpsc::unbounded_channel();
+        let (note, notes) = mpsc::unbounded_channel();
+        let send = Arc::new(Notify::new());
+        let standby = Standby::start(&engine, &send)?;
+        let (rings, waits) = (Arc::clone(&send), Arc::clone(&standby));
+        let log = engine.aggregate().log();
+        log.on_advance(Arc::new(move || {
+            if waits.waits() {
+                rings.notify_one();
+            }
+        }));
+        let pair = Arc::new(Pair {
+            inner: Mutex::new(Inner {
+                role: node.role(),
+                node,
+                state,
+                stream: None,
+                lineage: None,
+                link: None,
+                links: 0,
+                serving: false,
+                catching: None,
+                files: false,
+                trouble: None,
+                told: None,
+                stopping: false,
+                round_trip: None,
+            }),
+            folder,
+            config,
+            identity,
+            engine,
+            clock,
+            catalog,
+            changed: Condvar::new(),
+            send,
+            ask,
+            note,
+            standby,
+            switch: Notify::new(),
+            control: OnceLock::new(),
+            runtime: Mutex::default(),
+        });
+        pair.hook("remove");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(4)
+            .build()
+            .context("starting the pair's thread")?;
+        let runs = Arc::clone(&pair);
+        let thread = std::thread::Builder::new()
+            .name("weir-pair".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    tokio::join!(
+                        runs.pass_time(),
+                        link::run(&runs, listener),
+                        witness::ask_all(&runs, asked),
+                        runs.note_all(notes),
+                        files::ship(&runs),
+                    );
+                });
+            })
+            .context("starting the pair's thread")?;
+        *pair.runtime.lock() = Some(thread);
+        Ok(pair)
+    }
+
+    /// Waits until this node is to serve clients.
+    pub fn settle(&self) {
+        let mut inner = self.inner.lock();
+        let mut said = None;
+        while inner.role != Role::Alone {
+            if said != Some(inner.role) {
+                said = Some(inner.role);
+                tracing::warn!(
+                    "no client is served from here: this node is {} of its pair. `weir pair show --data {}` says more; \
+                     `weir pair takeover --force` on this node has it serve what it has, once the other one is off for good",
+                    role_name(inner.role),
+                    self.folder.display()
+                );
+            }
+            self.changed.wait(&mut inner);
+        }
+    }
+
+    /// The server serves clients now, those volumes that `control` knows.
+    pub fn serves(&self, control: Arc<Control>) {
+        // A process begins to serve once.
+        let _ = self.control.set(control);
+        self.inner.lock().serving = true;
+        self.hook("add");
+    }
+
+    /// This node serves no more: what was done is acknowledged by the partner, if it is in sync, and it takes over.
+    ///
+    /// To be called when no client is served any more and before the engine ends.
+    pub fn leave(&self) {
+        self.hook("remove");
+        let deadline = self.clock.monotonic() + LAST_WORDS;
+        let mut inner = self.inner.lock();
+        inner.stopping = true;
+        let Some(stream) = inner.stream.clone() else {
+            return;
+        };
+        let in_sync = |inner: &Inner| inner.role == Role::Primary && inner.node.register().mirrored;
+        while in_sync(&inner) && stream.acknowledged() < stream.last() {
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                tracing::warn!(
+                    "the partner has not acknowledged everything; it does not take over by itself from here"
+                );
+                return;
+            }
+            drop(inner);
+            std::thread::sleep(Duration::from_millis(1).min(left));
+            inner = self.inner.lock();
+        }
+        let in_sync = in_sync(&inner);
+        let term = inner.node.register().term;
+        // In order: nothing is done any more that the position does not say.
+        self.engine.end_stream();
+        let at = self.engine.position();
+        // If something was done meanwhile all the same, the partner does not have it.
+        let handed = in_sync && stream.acknowledged().0 == at.sequence;
+        let noted = self
+            .engine
+            .note_position(at)
+            .is_ok_and(|lsn| self.engine.wait_durable(Some(lsn)).is_ok());
+        if !noted {
+            return;
+        }
+        let state = State::new(inner.node.register(), false);
+        if let Err(error) = state.write(&self.folder) {
+            tracing::error!("what this node was cannot be noted: {error:#}");
+            return;
+        }
+        inner.state = state;
+        if handed {
+            let now = self.clock.monotonic();
+            inner.node.hand_over(now);
+            if let Some(link) = &mut inner.link {
+                link.say(&Message::HandOver {
+                    term,
+                    sequence: at.sequence,
+                });
+            }
+            self.send.notify_one();
+            // Until it is on its way; if it is not, the partner finds out by itself.
+            while inner.link.as_ref().is_some_and(|link| !link.said_all())
+                && self.clock.monotonic() < deadline
+            {
+                drop(inner);
+                std::thread::sleep(Duration::from_millis(1));
+                inner = self.inner.lock();
+            }
+            tracing::info!(
+                "handed over to the partner at {} of term {term}",
+                at.sequence
+            );
+        }
+    }
+
+    fn hook(&self, word: &str) {
+        let Some(program) = &self.config.address_hook else {
+            return;
+        };
+        match Command::new(program).arg(word).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => tracing::error!("{} {word}: {status}", program.display()),
+            Err(error) => tracing::error!("{} {word}: {error}", program.display()),
+        }
+    }
+
+    async fn pass_time(self: &Arc<Self>) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.with(|node, now| node.tick(now));
+            if self.engine.poisoned().is_some() {
+                self.give_up();
+            }
+        }
+    }
+
+    /// This side's disk does not take changes any more: the partner is to serve.
+    fn give_up(&self) {
+        let mut inner = self.inner.lock();
+        if inner.role == Role::Primary && inner.node.register().mirrored && !inner.stopping {
+            inner.stopping = true;
+            let register = inner.node.register();
+            tracing::error!("nothing can be changed here any more: the partner takes over");
+            inner.node.hand_over(self.clock.monotonic());
+            LEASE.set(Duration::ZERO);
+            let sequence = inner.stream.as_ref().map_or(0, |s| s.acknowledged().0);
+            if let Some(link) = &mut inner.link {
+                link.say(&Message::HandOver {
+                    term: register.term,
+                    sequence,
+                });
+            }
+            self.send.notify_one();
+        }
+    }
+
+    /// Lets something happen to the rules, and does what they say.
+    fn with(self: &Arc<Self>, event: impl FnOnce(&mut Node, Duration) -> Vec<Action>) {
+        let mut inner = self.inner.lock();
+        self.happens(&mut inner, event);
+    }
+
+    fn happens(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        event: impl FnOnce(&mut Node, Duration) -> Vec<Action>,
+    ) {
+        if inner.stopping {
+            return;
+        }
+        let now = self.clock.monotonic();
+        let actions = event(&mut inner.node, now);
+        LEASE.set(match inner.serving || inner.node.role() == Role::Alone {
+            true => inner.node.reads_until(),
+            false => Duration::ZERO,
+        });
+        for action in actions {
+            self.act(inner, action);
+        }
+        let role = inner.node.role();
+        if role != inner.role {
+            self.turn(inner, role);
+        }
+    }
+
+    fn act(&self, inner: &mut Inner, action: Action) {
+        match action {
+            Action::Beat {
+                term,
+                version,
+                sent,
+            } => {
+                if let Some(link) = &mut inner.link {
+                    link.say(&Message::Beat {
+                        term,
+                        version,
+                        sent,
+                    });
+                    if self.keeps_register() {
+                        link.say(&Message::Register(inner.node.register()));
+                    }
+                    self.send.notify_one();
+                }
+            }
+            Action::Answer { term, sent } => {
+                if let Some(link) = &mut inner.link {
+                    link.say(&Message::Answer { term, sent });
+                    self.send.notify_one();
+                }
+            }
+            // The receivers live as long as the thread that gets here.
+            Action::Read => drop(self.ask.send(None)),
+            Action::Swap(to) => drop(self.ask.send(Some(to))),
+            Action::Note(register) => drop(self.note.send(register)),
+        }
+    }
+
+    /// There is no witness, and this side has the last word.
+    fn keeps_register(&self) -> bool {
+        self.config.witness.is_none() && self.config.preferred == Some(self.config.side)
+    }
+
+    /// The role has changed.
+    fn turn(self: &Arc<Self>, inner: &mut Inner, role: Role) {
+        let before = std::mem::replace(&mut inner.role, role);
+        let register = inner.node.register();
+        tracing::warn!(
+            "this node of the pair is {}, and was {} (term {}, version {})",
+            role_name(role),
+            role_name(before),
+            register.term,
+            register.version
+        );
+        self.changed.notify_all();
+        match role {
+            Role::Standby | Role::Behind | Role::Asking | Role::TakingOver if inner.serving => {
+                LEASE.set(Duration::ZERO);
+                self.hook("remove");
+                begin_anew("this node is not its pair's primary any more");
+            }
+            Role::Alone => {
+                inner.catching = None;
+                self.offer(inner);
+            }
+            _ => {}
+        }
+    }
+
+    /// Has the partner go on, if it is connected and can.
+    fn offer(self: &Arc<Self>, inner: &mut Inner) {
+        if !matches!(inner.role, Role::Alone | Role::Primary) {
+            return;
+        }
+        let (Some(stream), Some(lineage), Some(link)) =
+            (&inner.stream, &inner.lineage, &mut inner.link)
+        else {
+            return;
+        };
+        if link.joined.is_some() {
+            return;
+        }
+        let Hello { at, copy } = link.hello;
+        let lost = stream.is_overrun();
+        let (acknowledged, last) = (stream.acknowledged().0, stream.last().0);
+        match lineage.resume(at, copy, acknowledged, last) {
+            Some(from) if !lost => {
+                tracing::info!("the partner goes on behind {from} of {last}");
+                link.joined = Some(from);
+                link.stream = Some(Arc::clone(stream));
+                link.say(&Message::Join {
+                    term: inner.node.register().term,
+                    sequence: from,
+                });
+                inner.files = false;
+                inner.trouble = None;
+                self.send.notify_one();
+            }
+            _ => {
+                let why = format!(
+                    "the partner's copy ({}, at {} of term {}) lacks changes that are not in memory here any more: it {SYNCHRONISATION} \
+                     (`weir pair resync`), which this version does not have",
+                    match copy {
+                        CopyState::Fresh => "empty",
+                        CopyState::Exact => "whole",
+                        CopyState::Open => "of a primary that did not end in order",
+                    },
+                    at.sequence,
+                    at.term,
+                );
+                if inner.trouble.as_ref() != Some(&why) {
+                    tracing::error!("{why}");
+                }
+                link.refuse(&why);
+                inner.trouble = Some(why);
+                self.send.notify_one();
+            }
+        }
+    }
+
+    /// The partner has acknowledged.
+    fn acknowledged(self: &Arc<Self>, number: u64, term: u64, sequence: u64) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let (Some(stream), Some(link)) = (inner.stream.clone(), &inner.link) else {
+            return Ok(());
+        };
+        let counts = matches!(inner.role, Role::Alone | Role::Primary);
+        if link.number != number
+            || link.joined.is_none()
+            || !counts
+            || term != inner.node.register().term
+        {
+            return Ok(());
+        }
+        self.engine
+            .acknowledge(&stream, sequence)
+            .map_err(|error| anyhow!("{error}"))?;
+        if inner.role != Role::Alone || !inner.serving {
+            return Ok(());
+        }
+        match inner.catching {
+            Some(to) if stream.acknowledged() >= to => {
+                inner.catching = None;
+                self.happens(&mut inner, Node::caught_up);
+            }
+            Some(_) => {}
+            None => self.catch(&mut inner, &stream),
+        }
+        Ok(())
+    }
+
+    /// Has replies wait for the partner if it is nearly there.
+    fn catch(self: &Arc<Self>, inner: &mut Inner, stream: &Arc<ChangeStream>) {
+        const NEAR: u64 = 4 << 20;
+        if inner.role != Role::Alone || !inner.serving || !inner.files || inner.catching.is_some() {
+            return;
+        }
+        if stream.held() > NEAR || !self.engine.join_partner(stream) {
+            return;
+        }
+        let to = stream.last();
+        if stream.acknowledged() >= to {
+            self.happens(inner, Node::caught_up);
+        } else {
+            inner.catching = Some(to);
+        }
+    }
+
+    /// The link is over.
+    fn unlinked(self: &Arc<Self>, number: u64) {
+        let mut inner = self.inner.lock();
+        if inner.link.as_ref().is_none_or(|link| link.number != number) {
+            return;
+        }
+        inner.link = None;
+        inner.files = false;
+        if inner.role == Role::Alone
+            && let Some(stream) = inner.stream.clone()
+        {
+            inner.catching = None;
+            self.engine.aggregate().log().follow(&stream);
+        }
+    }
+
+    async fn note_all(self: &Arc<Self>, mut notes: mpsc::UnboundedReceiver<Register>) {
+        while let Some(register) = notes.recv().await {
+            let pair = Arc::clone(self);
+            let noted = tokio::task::spawn_blocking(move || pair.note(register)).await;
+            match noted {
+                Ok(Ok(())) => self.with(|node, now| node.noted(now, register)),
+                Ok(Err(error)) => tracing::error!("what this node is cannot be noted: {error:#}"),
+                // A panic has ended the process.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Makes it durable that this side answers in the register's term, alone. Nothing is answered in it before.
+    fn note(&self, register: Register) -> Result<()> {
+        let term = register.term;
+        let stream = self.inner.lock().stream.clone();
+        let lineage = match stream {
+            Some(stream) => {
+                self.engine.follow_partner(&stream, term)?;
+                None
+            }
+            None => {
+                // What was received is applied first.
+                self.standby.drain();
+                let was = self.inner.lock().state.open;
+                let before = self.engine.position();
+                let fresh = !was && self.is_fresh();
+                let at = StreamPosition { term, sequence: 0 };
+                self.engine.take_over(at)?;
+                let frames = self.engine.aggregate().cache().pool().total();
+                let window = (frames * BLOCK_SIZE / WINDOW_SHARE).min(WINDOW);
+                let stream = self.engine.begin_stream(at, window as u32)?;
+                self.engine.aggregate().log().follow(&stream);
+                let wake = Arc::clone(&self.send);
+                stream.wake_by(Box::new(move || wake.notify_one()));
+                let lineage = Lineage {
+                    fresh,
+                    before: (!was).then_some(before),
+                    terms: vec![],
+                };
+                Some((stream, lineage))
+            }
+        };
+        let state = State::new(register, true);
+        state.write(&self.folder)?;
+        let mut inner = self.inner.lock();
+        inner.state = state;
+        if let Some((stream, lineage)) = lineage {
+            inner.stream = Some(stream);
+            inner.lineage = Some(lineage);
+        }
+        if let Some(lineage) = &mut inner.lineage {
+            lineage.terms.push(term);
+        }
+        if let Some(link) = &mut inner.link {
+            // What is on its way is of another term.
+            link.close();
+        }
+        self.send.notify_one();
+        Ok(())
+    }
+
+    /// Nothing was ever done to the aggregate.
+    fn is_fresh(&self) -> bool {
+        self.engine.volumes().is_empty() && self.engine.position() == StreamPosition::default()
+    }
+
+    /// What this side's copy is, and where.
+    fn hello(&self, inner: &Inner) -> Hello {
+        let copy = match () {
+            () if inner.state.open || inner.serving => CopyState::Open,
+            () if self.is_fresh() => CopyState::Fresh,
+            () => CopyState::Exact,
+        };
+        Hello {
+            at: self.engine.position(),
+            copy,
+        }
+    }
+
+    /// A user has the last word.
+    ///
+    /// # Errors
+    /// This side serves already.
+    fn force(self: &Arc<Self>) -> Result<()> {
+        let mut inner = self.inner.lock();
+        ensure!(!inner.serving, "this node serves already");
+        if self.config.witness.is_none() && !self.keeps_register() {
+            // Nobody can be asked: from now on this side has the last word.
+            let config = Config {
+                preferred: Some(self.config.side),
+                ..self.config.clone()
+            };
+            let known = inner.told.unwrap_or(inner.node.register());
+            let id = self.engine.aggregate().id().0;
+            witness::take(&self.folder, id, known.alone(self.config.side.into()))?;
+            config.write(&self.folder)?;
+            inner.stopping = true;
+            // The reply to the user is on its way first.
+            std::thread::spawn(|| {
+                std::thread::sleep(LAST_LINE);
+                begin_anew("a user has this side serve, without a witness")
+            });
+            return Ok(());
+        }
+        let before = inner.role;
+        self.happens(&mut inner, Node::force);
+        ensure!(
+            inner.role != before,
+            "this node is {} and cannot take over",
+            role_name(before)
+        );
+        Ok(())
+    }
+
+    /// As the witness has replied.
+    fn replied(self: &Arc<Self>, reply: std::result::Result<Swap, String>) {
+        let mut inner = self.inner.lock();
+        match reply {
+            Ok(reply) => self.happens(&mut inner, |node, now| node.witness(now, reply)),
+            Err(why) => {
+                if inner.trouble.as_ref() != Some(&why) {
+                    tracing::warn!("{why}");
+                }
+                inner.trouble = Some(why);
+            }
+        }
+    }
+
+    /// What is to be shown of it.
+    pub fn show(&self) -> Shown {
+        let inner = self.inner.lock();
+        let register = inner.node.register();
+        let in_sync = match inner.role {
+            Role::Primary => register.mirrored,
+            Role::Standby => true,
+            _ => false,
+        };
+        let at = self.engine.position();
+        let stream = inner.stream.as_ref();
+        let lag = stream.map_or(0, |s| s.held());
+        let connected = inner.link.is_some();
+        let mut lines = vec![
+            ("side", format!("{:?}", self.config.side).to_lowercase()),
+            ("aggregate", self.engine.aggregate().id().to_string()),
+            ("role", role_name(inner.role).to_owned()),
+            ("serves clients", yes(inner.serving)),
+            ("in sync", yes(in_sync)),
+            (
+                "partner",
+                match (&inner.link, connected) {
+                    (Some(_), _) => "connected".to_owned(),
+                    (None, _) => "not connected".to_owned(),
+                },
+            ),
+            ("term", register.term.to_string()),
+            ("position", format!("{} of term {}", at.sequence, at.term)),
+        ];
+        if let Some(stream) = stream {
+            lines.push(("acknowledged", stream.acknowledged().0.to_string()));
+            lines.push((
+                "lag",
+                format!(
+                    "{lag} bytes, {} changes",
+                    stream.last().0 - stream.acknowledged().0
+                ),
+            ));
+            if stream.is_overrun() {
+                lines.push((
+                    "window",
+                    "lost: the partner needs a synchronisation".to_owned(),
+                ));
+            }
+        }
+        if let Some(time) = inner.round_trip {
+            lines.push(("round trip", format!("{} us", time.as_micros())));
+        }
+        lines.push((
+            "witness",
+            match (&self.config.witness, self.config.preferred) {
+                (Some(at), _) => at.address.clone(),
+                (None, Some(side)) => format!(
+                    "none; side {} is preferred",
+                    format!("{side:?}").to_lowercase()
+                ),
+                (None, None) => "none".to_owned(),
+            },
+        ));
+        if let Some(trouble) = &inner.trouble {
+            lines.push(("trouble", trouble.clone()));
+        }
+        Shown {
+            lines,
+            in_sync,
+            serving: inner.serving,
+            lag,
+            term: register.term,
+            connected,
+        }
+    }
+
+    /// Metrics in Prometheus' text form.
+    pub fn render(&self) -> String {
+        let shown = self.show();
+        let gauge = |name: &str, help: &str, value: u64| {
+            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
+        };
+        [
+            gauge("weir_pair_in_sync", "Whether replies wait for the partner of a synchronous mirror, which may take over.", shown.in_sync.into()),
+            gauge("weir_pair_partner_connected", "Whether the partner of the synchronous mirror is connected.", shown.connected.into()),
+            gauge("weir_pair_term", "Counts who of the pair answers since when.", shown.term),
+            gauge("weir_pair_lag_bytes", "Changes that the partner has not acknowledged.", shown.lag),
+        ]
+        .concat()
+    }
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Asking => "asking the witness who is primary",
+        Role::Yielding(_) => "leaving its partner the time to take over",
+        Role::Primary => "primary",
+        Role::Deciding => "deciding with the witness whether to go on alone",
+        Role::Noting => "noting that it is primary",
+        Role::Alone => "primary, alone",
+        Role::Standby => "standby",
+        Role::TakingOver => "taking over",
+        Role::Behind => "standby, behind",
+    }
+}
+
+/// The process begins anew, with its arguments: what it was serving it serves no more from that moment on.
+pub fn begin_anew(why: &str) -> ! {
+    tracing::warn!("{why}: starting again");
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    // What runs now, also if its file has been replaced meanwhile.
+    let error = Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(arguments)
+        .exec();
+    tracing::error!("starting again failed: {error}");
+    std::process::exit(1)
+}

@@ -1,0 +1,268 @@
+//! `weir pair` and `weir witness`: what is done on the command line.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+use weir_mirror::{FileWitness, ask};
+use weir_store::Aggregate;
+use weir_store::superblock::AggregateId;
+
+use super::Name;
+use super::config::{Config, WitnessAt};
+use crate::cli::{PairCommand, PairDecider, PairFolder, WitnessArgs};
+use crate::identity::{Identity, Known};
+use crate::{check, control, state, storage};
+
+/// How long one question to a witness may take, the certificates included.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// `weir pair …`
+pub fn pair(command: &PairCommand) -> Result<()> {
+    match command {
+        PairCommand::Create(args) => {
+            decided(&args.decider)?;
+            let id = make(&args.folder, None)?;
+            let config = Config {
+                side: Name::A,
+                listen: Some(args.listen),
+                partner_address: None,
+                partner: None,
+                witness: witness_of(&args.decider),
+                preferred: args.decider.preferred,
+                address_hook: args.address_hook.clone(),
+            };
+            config.write(&args.folder.data)?;
+            let own = Identity::open(&args.folder.data)?.fingerprint;
+            println!(
+                "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}\nand then here what that prints.",
+                args.folder.data.display(),
+                args.listen,
+                same_decider(&args.decider),
+            );
+            Ok(())
+        }
+        PairCommand::Join(args) => {
+            decided(&args.decider)?;
+            let id = uuid::Uuid::parse_str(&args.aggregate).context("--aggregate is no UUID")?;
+            make(&args.folder, Some(AggregateId(*id.as_bytes())))?;
+            let config = Config {
+                side: Name::B,
+                listen: None,
+                partner_address: Some(args.partner.clone()),
+                partner: Some(fingerprint(&args.partner_certificate)?),
+                witness: witness_of(&args.decider),
+                preferred: args.decider.preferred,
+                address_hook: args.address_hook.clone(),
+            };
+            config.write(&args.folder.data)?;
+            let own = Identity::open(&args.folder.data)?.fingerprint;
+            println!(
+                "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  weir pair accept --data DIR {own}\nThen start `weir serve` on both.",
+                args.folder.data.display()
+            );
+            Ok(())
+        }
+        PairCommand::Accept { data, certificate } => {
+            let mut config = configured(data)?;
+            ensure!(
+                config.side == Name::A,
+                "this is side b, which knows its partner already"
+            );
+            ensure!(
+                config.partner.is_none(),
+                "this pair has a partner already, and a pair has two nodes: `weir pair delete --data {}` ends it",
+                data.display()
+            );
+            config.partner = Some(fingerprint(certificate)?);
+            config.write(data)
+        }
+        PairCommand::Show { data } => {
+            configured(data)?;
+            control::ask(data, "pair show").map(drop)
+        }
+        PairCommand::Switch { data } => {
+            configured(data)?;
+            println!("{}", control::ask(data, "pair switch")?);
+            Ok(())
+        }
+        PairCommand::Takeover { data, force } => {
+            configured(data)?;
+            ensure!(
+                force,
+                "a standby takes over by itself when its primary is gone. --force has this node serve what it has, even if that \
+                 is not all that clients were told; the other node has to be off for good"
+            );
+            println!("{}", control::ask(data, "pair takeover --force")?);
+            Ok(())
+        }
+        PairCommand::Delete { data } => {
+            configured(data)?;
+            ensure!(
+                control::ask(data, "pair show").is_err(),
+                "a server runs on {}: stop it first",
+                data.display()
+            );
+            Config::delete(data)?;
+            println!(
+                "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
+                 their clients could not tell them apart",
+                data.display()
+            );
+            Ok(())
+        }
+    }
+}
+
+fn configured(data: &Path) -> Result<Config> {
+    Config::read(data)?.with_context(|| format!("{} is not one of a pair", data.display()))
+}
+
+fn decided(decider: &PairDecider) -> Result<()> {
+    ensure!(
+        decider.witness.is_some() || decider.preferred.is_some(),
+        "who decides when the nodes do not hear each other? --witness HOST:PORT --witness-certificate SHA256 (`weir witness`), or, \
+         without one, --preferred a or b: that side goes on alone, and the other takes over only by hand"
+    );
+    if let Some(print) = &decider.witness_certificate {
+        fingerprint(print)?;
+    }
+    Ok(())
+}
+
+fn witness_of(decider: &PairDecider) -> Option<WitnessAt> {
+    let fingerprint = decider.witness_certificate.clone()?;
+    let address = decider.witness.clone()?;
+    Some(WitnessAt {
+        address,
+        fingerprint,
+    })
+}
+
+fn same_decider(decider: &PairDecider) -> String {
+    match (witness_of(decider), decider.preferred) {
+        (Some(at), _) => format!(
+            " \\\n    --witness {} --witness-certificate {}",
+            at.address, at.fingerprint
+        ),
+        (None, Some(side)) => format!(" --preferred {}", format!("{side:?}").to_lowercase()),
+        (None, None) => String::new(),
+    }
+}
+
+fn fingerprint(text: &str) -> Result<String> {
+    let plain = text.to_ascii_lowercase().replace(':', "");
+    let hex = plain.len() == 64 && plain.bytes().all(|b| b.is_ascii_hexdigit());
+    ensure!(
+        hex,
+        "'{text}' is no SHA-256 of a certificate: 64 hexadecimal digits"
+    );
+    Ok(plain)
+}
+
+/// Makes an empty aggregate, in a folder that has none.
+fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
+    let data = &folder.data;
+    if Config::read(data)?.is_some() {
+        bail!(
+            "{} is one of a pair already; `weir pair delete` ends it",
+            data.display()
+        );
+    }
+    if data.exists() && fs::read_dir(data)?.next().is_some() {
+        bail!(
+            "{} holds data already, and this version pairs only new aggregates: bringing a partner up to what is there needs the first \
+             synchronisation, which it does not have. Take an empty folder",
+            data.display()
+        );
+    }
+    let mut location = storage::location(data, folder.log_dir.as_deref());
+    if let Some(size) = folder.size {
+        location.max_blocks = size.0 / weir_base::BLOCK_SIZE as u64;
+        location.device_blocks = location.device_blocks.min(location.max_blocks);
+    }
+    let env = check::environment()?;
+    let (aggregate, _) = match id {
+        Some(id) => Aggregate::create_copy(&location, env, id),
+        None => Aggregate::create(&location, env),
+    }?;
+    state::close_to_others(data)?;
+    Ok(aggregate.id().to_string())
+}
+
+/// `weir witness`: keeps registers for pairs until it is ended.
+pub fn witness(args: &WitnessArgs) -> Result<()> {
+    fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
+    state::close_to_others(&args.data)?;
+    let identity = Identity::open(&args.data)?;
+    if args.show {
+        println!("{}", identity.fingerprint);
+        return Ok(());
+    }
+    let listen = args.listen.context("--listen ADDR:PORT is needed")?;
+    ensure!(
+        !args.node.is_empty(),
+        "whom to serve? --node SHA256 of each node's certificate (`weir pair create` and `join` print them)"
+    );
+    let nodes = args
+        .node
+        .iter()
+        .map(|n| fingerprint(n))
+        .collect::<Result<Vec<_>>>()?;
+    let registers = args.data.join("registers");
+    fs::create_dir_all(&registers)?;
+    let keeper = Arc::new(Mutex::new(FileWitness::open(&registers)?));
+    let config = identity.server(Known::These(nodes))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::bind(listen).await;
+        let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+        let at = listener.local_addr()?;
+        println!("witness on {at}\ncertificate {}", identity.fingerprint);
+        if let Some(path) = &args.ready_file {
+            fs::write(path, format!("{at}\n"))?;
+        }
+        let places = Arc::new(tokio::sync::Semaphore::new(64));
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await?;
+            let Ok((stream, from)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let (config, keeper) = (Arc::clone(&config), Arc::clone(&keeper));
+            tokio::spawn(async move {
+                let replied = tokio::time::timeout(QUESTION, reply(config, stream, &keeper)).await;
+                match replied {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%from, "no reply: {error:#}"),
+                    Err(_) => tracing::warn!(%from, "a node was too slow"),
+                }
+                drop(place);
+            });
+        }
+    })
+}
+
+async fn reply(
+    config: Arc<tokio_rustls::rustls::ServerConfig>,
+    stream: tokio::net::TcpStream,
+    keeper: &Mutex<FileWitness>,
+) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut tls = TlsAcceptor::from(config).accept(stream).await?;
+    let mut question = [0; ask::LENGTH];
+    tls.read_exact(&mut question).await?;
+    let said = ask::answer(&question, &mut *keeper.lock()).context("what came is no question")?;
+    tls.write_all(&said).await?;
+    tls.flush().await?;
+    // The node may have closed it.
+    let _ = tls.shutdown().await;
+    Ok(())
+}

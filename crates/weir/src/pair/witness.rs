@@ -1,0 +1,111 @@
+//! Asking the witness: over a connection of its own each time, which is rare; or, without one, the side that has the last word.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use weir_mirror::ask::{self, LENGTH, Question, Reply};
+use weir_mirror::{FileWitness, Register, Swap, Witness};
+
+use super::Pair;
+use super::config::WitnessAt;
+
+/// How long a witness may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The register of the side that has the last word, in a folder of the data folder.
+const FOLDER: &str = "pair-register";
+
+/// Asks what is to be asked, one question after the other; of several that wait only the last.
+pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
+    while let Some(mut to) = asked.recv().await {
+        while let Ok(later) = asked.try_recv() {
+            to = later;
+        }
+        let reply = match &pair.config.witness {
+            Some(at) => match timeout(PATIENCE, remote(pair, at, to)).await {
+                Ok(reply) => reply.map_err(|e| format!("the witness at {}: {e:#}", at.address)),
+                Err(_) => Err(format!("the witness at {} does not reply", at.address)),
+            },
+            None => local(pair, to).map_err(|e| format!("{e:#}")),
+        };
+        pair.replied(reply);
+    }
+}
+
+/// Side A makes the register of a new pair.
+fn first(pair: &Pair) -> Result<Register> {
+    let known = pair.inner.lock().state;
+    let first = Register::first(weir_mirror::Side::A);
+    match pair.config.side == super::Name::A && known.register() == first && !known.open {
+        true => Ok(first),
+        false => bail!("it knows no such pair, and did"),
+    }
+}
+
+async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
+    let question = to.map_or(Question::Read, Question::Swap);
+    match put(pair, at, question).await? {
+        Reply::Is(swap) => Ok(swap),
+        Reply::Refused => bail!("it refuses"),
+        Reply::None => match put(pair, at, Question::Swap(first(pair)?)).await? {
+            Reply::Is(swap) => Ok(swap),
+            _ => bail!("it refuses a new pair"),
+        },
+    }
+}
+
+async fn put(pair: &Arc<Pair>, at: &WitnessAt, question: Question) -> Result<Reply> {
+    let stream = TcpStream::connect(&at.address).await?;
+    stream.set_nodelay(true)?;
+    let config = pair.identity.client(&at.fingerprint)?;
+    let name = ServerName::try_from("weir").map_err(|_| anyhow!("a name"))?;
+    let mut tls = TlsConnector::from(config).connect(name, stream).await?;
+    let id = pair.engine.aggregate().id().0;
+    tls.write_all(&ask::question(question, id)).await?;
+    tls.flush().await?;
+    let mut said = [0; LENGTH];
+    tls.read_exact(&mut said).await?;
+    ask::reply(&said).context("what it says is no reply")
+}
+
+fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
+    if !pair.keeps_register() {
+        return match (to, pair.inner.lock().told) {
+            (None, Some(register)) => Ok(Swap::Done(register)),
+            (None, None) => bail!(
+                "there is no witness, and the other side, which is preferred, has not said who is primary"
+            ),
+            // It has become primary again meanwhile.
+            (Some(to), Some(register)) if register.version >= to.version => {
+                Ok(Swap::Lost(register))
+            }
+            (Some(_), _) => bail!(
+                "there is no witness, and the other side is preferred: `weir pair takeover --force` once it is off for good"
+            ),
+        };
+    }
+    let id = pair.engine.aggregate().id().0;
+    let folder = pair.folder.join(FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    let mut witness = FileWitness::open(&folder)?;
+    Ok(match (to, witness.read(id)?) {
+        (Some(to), Some(_)) => witness.swap(id, to)?,
+        (None, Some(register)) => Swap::Done(register),
+        (_, None) => witness.swap(id, first(pair)?)?,
+    })
+}
+
+/// This side has the last word from now on, and the register is this.
+pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
+    let folder = folder.join(FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    FileWitness::open(&folder)?.keep(id, &register)?;
+    Ok(())
+}
