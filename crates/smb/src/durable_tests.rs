@@ -100,12 +100,12 @@ fn a_durable_open_is_taken_over_with_all_it_has() {
     // Nobody else's, and nobody's as long as it has its session.
     let mut early = again(&world, 2, "Alice");
     let back = asks(BATCH, &[first_back(&file)]);
-    let refused = early.ask(false, &[back.clone()]);
+    let refused = early.ask(false, std::slice::from_ref(&back));
     assert_eq!(statuses(&refused), [Status::OBJECT_NAME_NOT_FOUND]);
     world.service.connection_ended(1);
     let mut bob = again(&world, 3, "Bob");
     assert_eq!(
-        statuses(&bob.ask(false, &[back.clone()])),
+        statuses(&bob.ask(false, std::slice::from_ref(&back))),
         [Status::ACCESS_DENIED]
     );
 
@@ -203,7 +203,7 @@ fn a_create_that_is_sent_again_opens_nothing_twice() {
     let request = asks(BATCH, &[second(0)]);
     let opened = a.one(command::CREATE, request.1.clone());
     assert_eq!(opened.u32(4), 2, "it was made");
-    let twice = a.ask(false, &[request.clone()]);
+    let twice = a.ask(false, std::slice::from_ref(&request));
     assert_eq!(statuses(&twice), [Status::DUPLICATE_OBJECTID]);
     a.replay = true;
     let replayed = a.one(command::CREATE, request.1.clone());
