@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p weir-store --bench io -- [FOLDER] [NAME...]`: FOLDER (default:
 //! the system's temporary folder) decides which disk is measured; the names are
-//! `frame`, `cache`, `log` and `device`, all without any.
+//! `frame`, `cache`, `log`, `device` and `staging`, all without any.
 
 #![allow(clippy::unwrap_used, missing_docs)] // A measurement that fails may stop.
 
@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use weir_base::{BlockAddr, Clock, Generation, Lsn, Rng, SeededRng, SystemClock};
 use weir_store::log::{Log, LogId, Record};
-use weir_store::{BlockPtr, Cache, Class, Device, FileDevice, FileOptions, Frame, FramePool};
+use weir_store::{
+    BlockPtr, Cache, Class, Device, FileDevice, FileOptions, Frame, FrameMut, FramePool,
+};
 
 const RUN: Duration = Duration::from_secs(2);
 
@@ -24,7 +26,7 @@ fn main() {
         .skip(1)
         .filter(|a| !a.starts_with("--"))
         .collect();
-    let is_name = |a: &String| ["frame", "cache", "log", "device"].contains(&a.as_str());
+    let is_name = |a: &String| ["frame", "cache", "log", "device", "staging"].contains(&a.as_str());
     let folder = args
         .iter()
         .find(|a| !is_name(a))
@@ -43,6 +45,9 @@ fn main() {
     }
     if want("device") {
         device(&clock, folder.path());
+    }
+    if want("staging") {
+        staging(&clock, folder.path());
     }
 }
 
@@ -287,6 +292,94 @@ fn device(clock: &SystemClock, folder: &Path) {
                 blocks * 4,
                 rate * blocks as f64 * 4096.0 / 1e6,
                 (cpu() - busy).as_nanos() as f64 / 1e3 / done as f64,
+            );
+        }
+    }
+}
+
+/// Operations on frames that are no neighbours: what buffers save on a disk that pays for each segment
+/// (`device/staging.rs`). On other disks both columns measure the same.
+fn staging(clock: &SystemClock, folder: &Path) {
+    const BLOCKS: u64 = 1 << 18;
+    let path = folder.join("staging");
+    let data = FileOptions::data(BLOCKS).create(BLOCKS);
+    let log = FileOptions {
+        max_len: BLOCKS,
+        ..FileOptions::log()
+    };
+    let pool = FramePool::new(1 << 16).unwrap();
+    drop(std::iter::from_fn(|| pool.zeroed(Class::Cp)).collect::<Vec<_>>());
+    let write = FileDevice::open(&path, data).unwrap();
+    for n in 0..BLOCKS / 256 {
+        let done = write.write(BlockAddr(n * 256), vec![Frame::zero(); 256]);
+        done.wait().unwrap();
+    }
+    drop(write);
+    let rng = SeededRng::new(6);
+    let mut free: Vec<_> = (0..1 << 14)
+        .map(|_| pool.alloc(Class::Cp).unwrap())
+        .collect();
+    for (name, options, blocks, window) in [
+        ("read", data, 128, 4),
+        ("read", data, 16, 4),
+        ("write", data, 64, 8),
+        ("durable write", log, 256, 1),
+        ("durable write", log, 64, 1),
+        ("durable write", log, 16, 1),
+        ("durable write", log, 4, 1),
+    ] {
+        let mut turn = |staged: bool| {
+            // Buffers come from a pool of their own, whose frames are in order.
+            let buffers = FramePool::new(1 << 16).unwrap();
+            let device = match staged {
+                true => FileDevice::open_staged(&path, options, &buffers).unwrap(),
+                false => FileDevice::open(&path, options).unwrap(),
+            };
+            let (mut reads, mut writes) = (VecDeque::new(), VecDeque::new());
+            let (mut next, mut done) = (0, 0u64);
+            let (start, busy) = (clock.monotonic(), cpu());
+            while clock.monotonic() - start < RUN / 2 {
+                let mut frames: Vec<_> = (0..blocks)
+                    .map(|_| free.swap_remove(rng.below(free.len() as u64) as usize))
+                    .collect();
+                let addr = BlockAddr(next);
+                if name == "read" {
+                    reads.push_back(device.read(addr, frames));
+                } else {
+                    let shared: Vec<_> = frames.drain(..).map(FrameMut::freeze).collect();
+                    writes.push_back((device.write(addr, shared.clone()), shared));
+                }
+                if reads.len() == window {
+                    free.extend(reads.pop_front().unwrap().wait().unwrap());
+                }
+                if writes.len() == window {
+                    let (write, shared) = writes.pop_front().unwrap();
+                    write.wait().unwrap();
+                    free.extend(shared.into_iter().map(|f| f.try_into_mut().unwrap()));
+                }
+                next = (next + blocks) % BLOCKS;
+                done += 1;
+            }
+            let rate = done as f64 / (clock.monotonic() - start).as_secs_f64();
+            let busy = (cpu() - busy).as_nanos() as f64 / 1e3 / done as f64;
+            for read in reads {
+                free.extend(read.wait().unwrap());
+            }
+            for (write, shared) in writes {
+                write.wait().unwrap();
+                free.extend(shared.into_iter().map(|f| f.try_into_mut().unwrap()));
+            }
+            (rate, busy)
+        };
+        for _ in 0..3 {
+            let (one, two) = (turn(false), turn(true));
+            println!(
+                "staging: {name:>13} of {:>4} KiB, {window} in flight: {:>7.0} /s {:>6.1} us CPU; staged {:>7.0} /s {:>6.1} us CPU",
+                blocks * 4,
+                one.0,
+                one.1,
+                two.0,
+                two.1,
             );
         }
     }

@@ -4,6 +4,7 @@ mod completion;
 mod file;
 mod mem;
 mod op;
+mod staging;
 mod sync;
 #[cfg(target_os = "linux")]
 mod uring;

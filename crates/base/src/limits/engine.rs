@@ -210,6 +210,18 @@ pub const AHEAD_MOST: usize = 2048;
 /// the oldest makes some.
 pub const AHEAD_LEAST: usize = 32;
 
+/// Blocks of a buffer that scattered operations of a device go through: 512 KiB, the longest read ahead.
+pub const STAGING_BLOCKS: usize = AHEAD_READ;
+
+/// Such buffers of an aggregate's device: 8 MiB, enough in flight for any disk.
+pub const STAGING_BUFFERS: usize = 16;
+
+/// Such buffers of a log: 2 MiB, its one batch and the longest record that still joined it.
+pub const LOG_STAGING_BUFFERS: usize = 4;
+
+/// But for each of the two no more than one frame in this many of the pool.
+pub const STAGING_SHARE: usize = 32;
+
 /// Most blocks in one device read of the cache: 1 MiB.
 pub const CACHE_READ: usize = 256;
 

@@ -75,7 +75,7 @@ impl Aggregate {
         let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
         let blocks = room.min(location.log_most).max(location.log_blocks);
         let log = FileOptions::log().create(blocks);
-        let (device, log_device) = devices(&folder, data, log)?;
+        let (device, log_device) = devices(&folder, data, log, &env.pool)?;
         Self::format(&device, &log_device, &env, id)?;
         folder.complete()?;
         Self::open_in(device, log_device, env, Some(id), Some(folder))
@@ -94,6 +94,7 @@ impl Aggregate {
             &folder,
             FileOptions::data(location.max_blocks),
             FileOptions::log(),
+            &env.pool,
         )?;
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
@@ -128,6 +129,7 @@ impl Aggregate {
             &folder,
             FileOptions::data(MAX_BLOCKS).read_only(),
             FileOptions::log().read_only(),
+            pool,
         )?;
         let inspection = Self::inspect_as(device, pool, Some(folder.id()))?;
         Ok((inspection, folder, log_device))
@@ -136,15 +138,21 @@ impl Aggregate {
 
 type Devices = (Arc<dyn Device>, Arc<dyn Device>);
 
-fn devices(folder: &Folder, data: FileOptions, log: FileOptions) -> Result<Devices, StoreError> {
+fn devices(
+    folder: &Folder,
+    data: FileOptions,
+    log: FileOptions,
+    pool: &Arc<FramePool>,
+) -> Result<Devices, StoreError> {
+    let (data_path, log_path) = (folder.device_path(), folder.log_path());
     Ok((
-        device(&folder.device_path(), data)?,
-        device(&folder.log_path(), log)?,
+        device(&data_path, FileDevice::open_staged(&data_path, data, pool))?,
+        device(&log_path, FileDevice::open_staged(&log_path, log, pool))?,
     ))
 }
 
-fn device(path: &Path, options: FileOptions) -> Result<Arc<dyn Device>, StoreError> {
-    match FileDevice::open(path, options) {
+fn device(path: &Path, opened: io::Result<FileDevice>) -> Result<Arc<dyn Device>, StoreError> {
+    match opened {
         Ok(device) => Ok(Arc::new(device)),
         Err(e) if e.kind() == io::ErrorKind::StorageFull => Err(StoreError::NoSpace),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Format(

@@ -94,6 +94,57 @@ fn reads_what_was_written_with_many_in_flight() {
     }
 }
 
+/// More operations are in flight than there are buffers, of every length; each arrives whole, and the frames of buffers go
+/// back to the pool with the device.
+#[test]
+fn scattered_operations_go_through_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, options) in modes() {
+        let pool = FramePool::new(1 << 16).unwrap();
+        let staging = |_| Staging::new(&pool, 4);
+        let device = FileDevice::open_with(&folder.path().join(name), options, staging).unwrap();
+        let lent = if options.direct { 4 * 128 } else { 0 };
+        assert_eq!(pool.free(), (1 << 16) - lent);
+        let scattered = |count| {
+            let mut frames = frames(&pool, count);
+            frames.sort_by_key(|f| std::cmp::Reverse(f.as_ptr() as usize));
+            frames
+        };
+        let rng = SeededRng::new(2);
+        for version in 0..20 {
+            let mut writes = vec![];
+            let mut at = 0;
+            while at < 1024 {
+                let count = (1 + rng.below(300)).min(1024 - at);
+                let mut pages = scattered(count);
+                for (n, page) in (at..).zip(&mut pages) {
+                    page[..8].copy_from_slice(&n.to_le_bytes());
+                    page[4088..].copy_from_slice(&(n + version).to_le_bytes());
+                }
+                let pages = pages.into_iter().map(FrameMut::freeze).collect();
+                writes.push(device.write(BlockAddr(at), pages));
+                at += count;
+            }
+            writes.into_iter().for_each(|w| w.wait().unwrap());
+            let reads: Vec<_> = (0..32)
+                .map(|_| {
+                    let count = 1 + rng.below(300);
+                    let first = rng.below(1024 - count);
+                    (first, device.read(BlockAddr(first), scattered(count)))
+                })
+                .collect();
+            for (first, read) in reads {
+                for (n, frame) in (first..).zip(read.wait().unwrap()) {
+                    let got = (number(&frame[..8]), number(&frame[4088..]));
+                    assert_eq!(got, (n, n + version), "{name}");
+                }
+            }
+        }
+        drop(device);
+        assert_eq!(pool.free(), 1 << 16, "{name}");
+    }
+}
+
 #[test]
 fn has_bounds_and_grows() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,10 +32,12 @@ pub(super) struct Op {
     offset: u64,
     idle: u32,
     payload: Payload,
+    /// What is transferred in place of the frames in `payload`.
+    staged: Option<Vec<FrameMut>>,
 }
 
-// SAFETY: the pointers in `pieces` lead into the frames in `payload`, which move
-// with it and may be sent.
+// SAFETY: the pointers in `pieces` lead into the frames in `payload` or `staged`,
+// which move with it and may be sent.
 unsafe impl Send for Op {}
 
 /// Whether an operation is through.
@@ -146,7 +148,45 @@ impl Op {
             offset,
             idle: 0,
             payload,
+            staged: None,
         }
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Transfers the first frames of `buffers`, before anything was transferred. What is to be written is copied there.
+    pub fn stage(&mut self, mut buffers: Vec<FrameMut>) {
+        let blocks = self.blocks();
+        invariant!(
+            self.done == 0 && self.staged.is_none() && blocks <= buffers.len(),
+            "{blocks} blocks are staged in {} after {} pieces",
+            buffers.len(),
+            self.done
+        );
+        if let Payload::Write(frames, _) = &self.payload {
+            for (staged, frame) in buffers.iter_mut().zip(frames) {
+                staged.copy_from_slice(&frame[..]);
+            }
+        }
+        self.pieces.clear();
+        for frame in buffers.iter_mut().take(blocks) {
+            add_piece(&mut self.pieces, frame.as_mut_ptr());
+        }
+        self.staged = Some(buffers);
+    }
+
+    /// Takes the buffers of a staged operation away, after its last transfer. What was read is copied to the read's own
+    /// frames, if all was transferred (`whole`).
+    pub fn unstage(&mut self, whole: bool) -> Option<Vec<FrameMut>> {
+        let buffers = self.staged.take()?;
+        if whole && let Payload::Read(frames, _) = &mut self.payload {
+            for (frame, staged) in frames.iter_mut().zip(&buffers) {
+                frame.copy_from_slice(&staged[..]);
+            }
+        }
+        Some(buffers)
     }
 
     pub fn kind(&self) -> IoKind {

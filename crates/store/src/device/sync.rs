@@ -14,6 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::op::{Op, Progress};
+use super::staging::Staging;
 use crate::error::IoKind;
 
 fn check(result: isize) -> io::Result<usize> {
@@ -21,13 +22,15 @@ fn check(result: isize) -> io::Result<usize> {
 }
 
 /// Carries `op` out and notifies its waiter.
-pub(super) fn run(file: &File, mut op: Op) {
+pub(super) fn run(file: &File, staging: &Staging, mut op: Op) {
+    staging.lend(&mut op);
     let result = loop {
         match op.advance(step(file, &op)) {
             Progress::Again => {}
             Progress::Done(result) => break result,
         }
     };
+    staging.take_back(&mut op, result.is_ok());
     op.complete(result);
 }
 
@@ -68,6 +71,7 @@ struct Jobs {
 
 struct Shared {
     file: Arc<File>,
+    staging: Arc<Staging>,
     jobs: Mutex<Jobs>,
     work: Condvar,
 }
@@ -79,9 +83,10 @@ pub(super) struct ThreadEngine {
 }
 
 impl ThreadEngine {
-    pub fn start(file: Arc<File>) -> io::Result<ThreadEngine> {
+    pub fn start(file: Arc<File>, staging: Arc<Staging>) -> io::Result<ThreadEngine> {
         let shared = Arc::new(Shared {
             file,
+            staging,
             jobs: Mutex::default(),
             work: Condvar::new(),
         });
@@ -118,7 +123,7 @@ fn work(shared: &Shared) {
             shared.work.wait(&mut jobs);
         };
         drop(jobs);
-        run(&shared.file, op);
+        run(&shared.file, &shared.staging, op);
     }
 }
 

@@ -25,6 +25,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
 
 use super::op::{Op, Progress};
+use super::staging::Staging;
 use super::sync;
 use weir_base::invariant;
 use weir_base::limits::engine::DEVICE_DEPTH as DEPTH;
@@ -36,6 +37,7 @@ const WAKE: u64 = u64::MAX;
 
 struct Shared {
     file: Arc<File>,
+    staging: Arc<Staging>,
     queue: Mutex<VecDeque<Op>>,
     asleep: AtomicBool,
     stop: AtomicBool,
@@ -58,10 +60,11 @@ pub(super) struct UringEngine {
 impl UringEngine {
     /// # Errors
     /// When the system has no io_uring or does not allow it.
-    pub fn start(file: Arc<File>) -> io::Result<UringEngine> {
+    pub fn start(file: Arc<File>, staging: Arc<Staging>) -> io::Result<UringEngine> {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let shared = Arc::new(Shared {
             file,
+            staging,
             queue: Mutex::default(),
             asleep: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -230,16 +233,17 @@ impl Worker {
     /// Moves operations from the queue to the ring, as many as may be in flight.
     fn take_queued(&mut self) {
         while let Some(slot) = self.flight.vacant.pop() {
-            let Some(op) = self.shared.queue.lock().pop_front() else {
+            let Some(mut op) = self.shared.queue.lock().pop_front() else {
                 self.flight.vacant.push(slot);
                 return;
             };
             if op.kind() == IoKind::Discard {
                 // Rare, and only on block devices.
                 self.flight.vacant.push(slot);
-                sync::run(&self.shared.file, op);
+                sync::run(&self.shared.file, &self.shared.staging, op);
                 continue;
             }
+            self.shared.staging.lend(&mut op);
             self.flight.count += 1;
             if let Some(place) = self.flight.ops.get_mut(slot) {
                 *place = Some(op);
@@ -300,9 +304,10 @@ impl Worker {
 
     fn finish(&mut self, slot: usize, result: io::Result<()>) {
         let op = self.flight.ops.get_mut(slot).and_then(Option::take);
-        if let Some(op) = op {
+        if let Some(mut op) = op {
             self.flight.count -= 1;
             self.flight.vacant.push(slot);
+            self.shared.staging.take_back(&mut op, result.is_ok());
             op.complete(result);
         }
     }
