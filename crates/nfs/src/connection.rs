@@ -24,6 +24,8 @@ pub struct ConnInfo {
     pub admitted: Admissions,
     /// The session of NFSv4 that its last request was of.
     pub(crate) session: Remembered,
+    /// What its last requests read and wrote under.
+    pub(crate) states: v4::Recent,
     /// The peer sends no more.
     ended: Arc<AtomicBool>,
 }
@@ -73,6 +75,7 @@ impl ConnInfo {
             transport: Transport::Clear,
             admitted: Admissions::default(),
             session: Remembered::default(),
+            states: v4::Recent::default(),
             ended: Arc::default(),
         }
     }

@@ -72,6 +72,22 @@ fn who_is_silent_and_has_nothing_makes_room() {
 }
 
 #[test]
+fn a_client_that_cannot_be_replaced_for_want_of_memory_is_still_known() {
+    let s = Server::new();
+    let a = Client::new(&s, CROWD, b"a");
+    a.open(b"f", b"o", (3, 3));
+    // Another principal takes over the name of a client whose lease has run out.
+    s.clock.advance(Duration::from_secs(31));
+    s.uid.set((77, 77));
+    let budget = s.vfs.claims.budget();
+    let memory = budget.try_reserve(budget.available()).expect("memory");
+    assert_eq!(introduce(&s, CROWD, b"a"), Err(DELAY));
+    drop(memory);
+    assert!(introduce(&s, CROWD, b"a").is_ok());
+    assert_eq!(s.vfs.claims.totals().held, 0, "what it had open");
+}
+
+#[test]
 fn sessions_of_one_address_take_a_part_of_the_memory() {
     let s = Server::new();
     let budget = s.vfs.claims.budget();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
 use support::{NFS, Server, X};
-use weir_nfs::{Handled, Later};
+use weir_nfs::Later;
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -19,44 +19,10 @@ const WANT_WRITE: u32 = 0x200;
 const DELEG_REVOKED: u32 = 10_087;
 const JUKEBOX: u32 = 10_008;
 
-/// Opens the file `name`, which is made: its handle, the open, the delegation.
-fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>, Given) {
-    let root = c.volume();
-    let ops = Ops::new().fh(&root).open(name, b"o", (access, 0), Some(0));
-    let mut r = c.run(&ops.getfh());
-    r.ok(22);
-    let (state, given) = opened(&mut r);
-    (r.handle(), state, given)
-}
-
-/// A request that has to wait for another client.
-fn parked(c: &Client<'_>, ops: &Ops) -> Later {
-    match c.begin(&c.next_args(ops, true)) {
-        Handled::Parked(mut waiting, _) => {
-            assert!(poll(&mut waiting).is_none());
-            waiting
-        }
-        _ => panic!("it does not wait"),
-    }
-}
-
 /// The client's connection is lost meanwhile: the request was never made.
 fn give_up(c: &Client<'_>, waiting: Later) {
     drop(waiting);
     c.slots.borrow_mut()[0] -= 1;
-}
-
-fn open(c: &Client<'_>, name: &[u8], access: u32) -> Ops {
-    let root = c.volume();
-    Ops::new().fh(&root).open(name, b"o", (access, 0), None)
-}
-
-/// What SEQUENCE says of the client.
-fn flags(c: &Client<'_>) -> u32 {
-    let mut r = c.send(&c.next_args(&Ops::new(), false));
-    let r = r.ok(53);
-    r.raw(32);
-    r.u()
 }
 
 #[test]
@@ -69,12 +35,12 @@ fn an_open_that_conflicts_waits_until_the_delegation_is_returned() {
         panic!("{given:?}");
     };
     // Reading is no conflict; there may be any number of them.
-    let mut r = b.run(&open(&b, b"f", 1 | WANT_READ));
+    let mut r = b.run(&open(&b, b"f", (1 | WANT_READ, 0)));
     r.ok(22);
     let (_, second) = opened(&mut r);
     assert_eq!(b.status(&give_back(&file, &second.id())), OK);
     assert!(calls.next().is_none());
-    let mut waiting = parked(&b, &open(&b, b"f", 2));
+    let mut waiting = parked(&b, &open(&b, b"f", (2, 0)));
     let mut call = calls.expect(RECALL);
     assert_eq!((call.connection, call.program), (1, 0x4000_0000));
     assert_eq!(call.credential.0, 0, "AUTH_NONE was asked for");
@@ -92,7 +58,7 @@ fn an_open_that_conflicts_waits_until_the_delegation_is_returned() {
     opened(&mut r);
     assert_eq!(a.status(&give_back(&file, &id)), BAD_STATEID);
     // It was recalled just now.
-    let mut r = a.run(&open(&a, b"f", 1 | WANT_READ));
+    let mut r = a.run(&open(&a, b"f", (1 | WANT_READ, 0)));
     r.ok(22);
     assert_eq!(opened(&mut r).1, Given::Not(1), "contention");
 }
@@ -129,7 +95,7 @@ fn what_the_holder_does_itself_recalls_nothing() {
     let a = Client::new(&s, HOST, b"a");
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let id = given.id();
-    let mut r = a.run(&open(&a, b"f", 2));
+    let mut r = a.run(&open(&a, b"f", (2, 0)));
     r.ok(22);
     let (writing, given) = opened(&mut r);
     assert_eq!(given, Given::None);
@@ -176,7 +142,7 @@ fn a_client_that_does_not_answer_loses_its_delegation() {
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let id = given.id();
-    let mut waiting = parked(&b, &open(&b, b"f", 2));
+    let mut waiting = parked(&b, &open(&b, b"f", (2, 0)));
     calls.expect(RECALL).reply(&s, OK, X::new());
     // After a tick the other client is to ask again.
     let tick = |seconds| {
@@ -185,7 +151,7 @@ fn a_client_that_does_not_answer_loses_its_delegation() {
     };
     tick(1);
     assert_eq!(poll(&mut waiting).expect("patience is lost").status, DELAY);
-    let again = open(&b, b"f", 2);
+    let again = open(&b, b"f", (2, 0));
     for _ in 0..3 {
         tick(9);
         assert_eq!(flags(&a), 0);
@@ -219,7 +185,7 @@ fn a_file_is_opened_under_its_delegation_while_that_is_recalled() {
     let (file, _, given) = delegated(&a, b"f", 3 | WANT_WRITE);
     let id = given.id();
     assert_eq!(a.status(&Ops::new().fh(&file).write(&id, 0, b"data")), OK);
-    let waiting = parked(&b, &open(&b, b"f", 1));
+    let waiting = parked(&b, &open(&b, b"f", (1, 0)));
     calls.expect(RECALL).reply(&s, OK, X::new());
     let x = X::new().u(0).u(3).u(0).h(0).o(b"own").u(0);
     let mut r = a.run(&Ops::new().fh(&file).op(18, x.clone().u(5).raw(&id)));
@@ -235,7 +201,7 @@ fn a_file_is_opened_under_its_delegation_while_that_is_recalled() {
     give_up(&b, waiting);
     let late = Ops::new().fh(&file).op(18, x.u(5).raw(&id));
     assert_eq!(a.status(&late), BAD_STATEID);
-    assert_eq!(b.status(&open(&b, b"f", 1)), OK);
+    assert_eq!(b.status(&open(&b, b"f", (1, 0))), OK);
 }
 
 #[test]
@@ -265,6 +231,20 @@ fn the_holder_of_a_write_delegation_is_asked_for_attributes() {
         assert_eq!(after.0 > before.0, modified, "change");
         assert_eq!(after.1, size);
     }
+    // Behind operations that have had the attributes it is asked as well.
+    let root = b.volume();
+    let looks = Ops::new().fh(&root).lookup(b"f").getattr(&[3, 4]);
+    let mut waiting = parked(&b, &looks);
+    let values = X::new().h(before.0).h(7);
+    calls
+        .expect(GETATTR)
+        .reply(&s, OK, X::new().u(1).u(0x18).o(&values.0));
+    let mut r = poll(&mut waiting).expect("attributes");
+    r.ok(22);
+    r.ok(15);
+    let mut r = r.attrs();
+    r.h();
+    assert_eq!(r.h(), 7);
     // ACCESS asks nothing, and version 3 shows what the server has.
     assert_eq!(b.status(&Ops::new().fh(&file).op(3, X::new().u(1))), OK);
     assert!(calls.next().is_none());
@@ -302,7 +282,7 @@ fn a_lost_connection_is_reported_and_calls_are_made_again() {
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
-    let waiting = parked(&b, &open(&b, b"f", 2));
+    let waiting = parked(&b, &open(&b, b"f", (2, 0)));
     let first = calls.expect(RECALL);
     assert_eq!(flags(&a), 0);
     s.service.connection_ended(&s.conn());
@@ -344,7 +324,7 @@ fn a_client_that_does_not_know_a_delegation_has_none() {
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
-    let mut waiting = Some(parked(&b, &open(&b, b"f", 2)));
+    let mut waiting = Some(parked(&b, &open(&b, b"f", (2, 0))));
     for n in 1..=5 {
         let call = calls.expect(RECALL);
         assert_eq!(call.sequence, n);
@@ -357,7 +337,7 @@ fn a_client_that_does_not_know_a_delegation_has_none() {
         s.service.tick();
     }
     assert!(calls.next().is_none());
-    assert_eq!(b.status(&open(&b, b"f", 2)), OK);
+    assert_eq!(b.status(&open(&b, b"f", (2, 0))), OK);
     assert_eq!(a.status(&give_back(&file, &given.id())), BAD_STATEID);
     assert_eq!(flags(&a), 0, "nothing was revoked");
 }
@@ -400,7 +380,7 @@ fn wishes_for_delegations_are_respected() {
     assert_eq!(given, Given::None, "it was made just now");
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     let again = |access| {
-        let mut r = a.run(&open(&a, b"f", access));
+        let mut r = a.run(&open(&a, b"f", (access, 0)));
         r.ok(22);
         opened(&mut r)
     };
@@ -418,7 +398,7 @@ fn wishes_for_delegations_are_respected() {
     let b = Client::new(&s, OTHER, b"b");
     let (_, _, given) = delegated(&b, b"g", 2);
     assert_eq!(given, Given::None);
-    let mut r = a.run(&open(&a, b"g", 1 | WANT_READ));
+    let mut r = a.run(&open(&a, b"g", (1 | WANT_READ, 0)));
     r.ok(22);
     assert_eq!(opened(&mut r).1, Given::Not(1));
     assert!(calls.next().is_none());
@@ -433,7 +413,7 @@ fn callbacks_are_sent_with_what_the_client_wants() {
     let control = X::new().u(0x4000_0001).u(1).u(1).raw(&cred.0);
     assert_eq!(a.status(&Ops::new().op(40, control)), OK);
     delegated(&a, b"f", 1 | WANT_READ);
-    let waiting = parked(&b, &open(&b, b"f", 2));
+    let waiting = parked(&b, &open(&b, b"f", (2, 0)));
     let call = calls.expect(RECALL);
     assert_eq!(call.program, 0x4000_0001);
     assert_eq!(call.credential, (1, cred.0));

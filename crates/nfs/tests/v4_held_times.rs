@@ -9,7 +9,6 @@ use support::callbacks::*;
 use support::compound::*;
 use support::{NFS, Server, X};
 use weir_base::Time;
-use weir_nfs::{Handled, Later};
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -21,26 +20,6 @@ const TIMES: u32 = 0x10_0000;
 const ACCESSED: u32 = 84;
 const MODIFIED: u32 = 85;
 const NOTSUPP: u32 = 10_004;
-
-/// OPEN with these shares and wishes of the file "f", which is made if it is not there: its handle, the open, the delegation.
-fn open(c: &Client<'_>, access: u32) -> (Vec<u8>, Vec<u8>, Given) {
-    let root = c.volume();
-    let ops = Ops::new().fh(&root).open(b"f", b"o", (access, 0), Some(0));
-    let mut r = c.run(&ops.getfh());
-    r.ok(22);
-    let (state, given) = opened(&mut r);
-    (r.handle(), state, given)
-}
-
-fn parked(c: &Client<'_>, ops: &Ops) -> Later {
-    match c.begin(&c.next_args(ops, true)) {
-        Handled::Parked(mut waiting, _) => {
-            assert!(poll(&mut waiting).is_none());
-            waiting
-        }
-        _ => panic!("it does not wait"),
-    }
-}
 
 fn time(x: X, t: Time) -> X {
     x.h(t.secs as u64).u(t.nanos)
@@ -82,7 +61,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     let s = Server::new();
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
-    let (file, state, given) = open(&a, 3 | WRITE | TIMES);
+    let (file, state, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
     let Given::WriteTimes(id) = given else {
         panic!("{given:?}");
     };
@@ -90,14 +69,14 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     let begun = shown(a.run(&look));
     s.clock.advance(Duration::from_secs(100));
     let now = s.now();
+    let said = (later(begun.1, 10), later(begun.2, 20));
+    let mut before = begun.0;
     // What it says, none from before the grant, and none that is still to come.
-    for (sent, want) in [
-        (
-            (later(begun.1, 10), later(begun.2, 20)),
-            (later(begun.1, 10), later(begun.2, 20)),
-        ),
-        ((later(begun.1, -9), later(begun.2, -9)), (begun.1, begun.2)),
-        ((later(now, 50), later(now, 60)), (now, now)),
+    for (sent, want, moves) in [
+        (said, said, true),
+        (said, said, false),
+        ((later(begun.1, -9), later(begun.2, -9)), said, false),
+        ((later(now, 50), later(now, 60)), (now, now), true),
     ] {
         let mut waiting = parked(&b, &look);
         let mut call = calls.expect(GETATTR);
@@ -110,7 +89,8 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
         call.reply(&s, OK, X::new().u(3).u(0x18).u(0).u(3 << 20).o(&values.0));
         let (change, accessed, modified) = shown(poll(&mut waiting).expect("attributes"));
         assert_eq!((accessed, modified), want);
-        assert_eq!(change, begun.0, "the content did not change");
+        assert_eq!(change > before, moves, "as the time of modification");
+        before = change;
     }
     // It is to say so under the delegation, and need not own the file.
     let sets = |state: &[u8], number, at| a.status(&set(&file, state, &[(number, at)]));
@@ -142,16 +122,54 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     assert!(calls.next().is_none());
 }
 
+/// RFC 9754 §5: it goes to the time of modification, not to now, and not along with the time of access.
+#[test]
+fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let (file, _, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
+    let id = given.id();
+    // Change, time of the last change, time of modification.
+    let look = Ops::new().fh(&file).getattr(&[3, 52, 53]);
+    let sets = |times: &[(u32, Time)]| {
+        assert_eq!(a.status(&set(&file, &id, times)), OK);
+        shown(a.run(&look))
+    };
+    let begun = shown(a.run(&look));
+    s.clock.advance(Duration::from_secs(100));
+    assert_eq!(sets(&[(ACCESSED, later(begun.1, 10))]), begun);
+    assert_eq!(sets(&[(MODIFIED, begun.2)]), begun, "it has that");
+    let modified = later(begun.2, 40);
+    let after = sets(&[(MODIFIED, modified)]);
+    assert_eq!((after.1, after.2), (modified, modified));
+    assert!(after.0 > begun.0);
+    // Back to what it was at the grant, which is not before that; the last change was later all the same.
+    let back = sets(&[(MODIFIED, begun.2)]);
+    assert_eq!(back.2, begun.2);
+    assert!(back.0 > after.0 && back.1 > modified && back.1 < later(modified, 1));
+    // So it is when it says so because it is asked; what another client has seen stays.
+    let asked = later(begun.2, 60);
+    let mut waiting = parked(&b, &look);
+    let values = time(time(X::new().h(begun.0).h(0), begun.1), asked);
+    let body = X::new().u(3).u(0x18).u(0).u(3 << 20).o(&values.0);
+    calls.expect(GETATTR).reply(&s, OK, body);
+    let seen = shown(poll(&mut waiting).expect("attributes"));
+    assert_eq!((seen.1, seen.2), (asked, asked));
+    assert!(seen.0 > back.0);
+    assert_eq!(shown(a.run(&look)), seen);
+}
+
 #[test]
 fn the_holder_of_a_read_delegation_says_when_it_read_and_disturbs_nobody() {
     let s = Server::new();
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
-    let (file, _, given) = open(&a, 1 | READ | TIMES);
+    let (file, _, given) = delegated(&a, b"f", 1 | READ | TIMES);
     let Given::ReadTimes(id) = given else {
         panic!("{given:?}");
     };
-    let (.., other) = open(&b, 1 | READ);
+    let (.., other) = delegated(&b, b"f", 1 | READ);
     let Given::Read(plain) = other else {
         panic!("{other:?}");
     };
@@ -174,7 +192,7 @@ fn times_that_holders_keep_are_set_and_not_asked_for() {
     let s = Server::new();
     let _calls = Callbacks::of(&s);
     let mut a = Client::new(&s, HOST, b"a");
-    let (file, state, given) = open(&a, 3 | WRITE | TIMES);
+    let (file, state, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
     let look = Ops::new().fh(&file).getattr(&[ACCESSED]);
     assert_eq!(a.status(&look), INVAL);
     // Not of what is made.
@@ -208,7 +226,7 @@ fn times_that_holders_keep_are_set_and_not_asked_for() {
 fn delegations_with_times_are_claimed_again() {
     let mut s = Server::new();
     let _calls = Callbacks::of(&s);
-    let file = open(&Client::new(&s, HOST, b"a"), 3 | WRITE | TIMES).0;
+    let file = delegated(&Client::new(&s, HOST, b"a"), b"f", 3 | WRITE | TIMES).0;
     s.vfs.claims.release_all(weir_vfs::claims::ServiceId(1));
     s.restart();
     let _calls = Callbacks::of(&s);
@@ -242,7 +260,7 @@ fn a_delegation_is_given_without_an_open() {
     let s = Server::new();
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
-    let (file, state, none) = open(&a, 3);
+    let (file, state, none) = delegated(&a, b"f", 3);
     assert_eq!(none, Given::None);
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     let current = || X::new().u(4);
@@ -292,7 +310,7 @@ fn who_may_not_open_a_file_gets_no_delegation_of_it() {
     let s = Server::new();
     let _calls = Callbacks::of(&s);
     let a = Client::new(&s, HOST, b"a");
-    let (file, state, _) = open(&a, 3);
+    let (file, state, _) = delegated(&a, b"f", 3);
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     let ask = |wishes| a.run(&want(&file, wishes, X::new().u(4)));
     // Its mode is 0644.

@@ -8,8 +8,8 @@ mod support;
 use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
-use support::{Server, X};
-use weir_nfs::{Handled, Later};
+use support::{R, Server, X};
+use weir_nfs::Handled;
 use weir_vfs::claims::ServiceId;
 
 const HOST: &str = "10.0.0.1";
@@ -17,41 +17,8 @@ const OTHER: &str = "10.0.0.2";
 const WANT_READ: u32 = 0x100;
 const REP_TOO_BIG_TO_CACHE: u32 = 10_067;
 
-fn parked(c: &Client<'_>, args: &X) -> Later {
-    match c.begin(args) {
-        Handled::Parked(mut waiting, _) => {
-            assert!(poll(&mut waiting).is_none());
-            waiting
-        }
-        _ => panic!("it does not wait"),
-    }
-}
-
-/// Opens the file `name`, which is made: its handle, the open, the delegation.
-fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>, Given) {
-    let root = c.volume();
-    let ops = Ops::new().fh(&root).open(name, b"o", (access, 0), Some(0));
-    let mut r = c.run(&ops.getfh());
-    r.ok(22);
-    let (state, given) = opened(&mut r);
-    (r.handle(), state, given)
-}
-
-fn open(c: &Client<'_>, name: &[u8], shares: (u32, u32)) -> Ops {
-    let root = c.volume();
-    Ops::new().fh(&root).open(name, b"o", shares, None)
-}
-
 fn mkdir(ops: Ops, name: &[u8]) -> Ops {
     ops.op(6, bitmap(X::new().u(2).o(name), &[]).o(b""))
-}
-
-/// What SEQUENCE says of the client.
-fn flags(c: &Client<'_>) -> u32 {
-    let mut r = c.send(&c.next_args(&Ops::new(), false));
-    let r = r.ok(53);
-    r.raw(32);
-    r.u()
 }
 
 #[test]
@@ -73,8 +40,7 @@ fn a_client_that_begins_anew_opens_nothing_by_what_still_waits() {
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, given) = delegated(&b, b"f", 1 | WANT_READ);
-    let args = a.next_args(&open(&a, b"f", (2, 0)), true);
-    let mut waiting = parked(&a, &args);
+    let mut waiting = parked(&a, &open(&a, b"f", (2, 0)));
     calls.expect(RECALL).reply(&s, OK, X::new());
     let _again = Client::again(&s, HOST, b"a", 2);
     let gives = give_back(&file, &given.id()).close(&state);
@@ -123,8 +89,7 @@ fn a_file_that_was_recalled_is_not_delegated_for_a_while() {
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, given) = delegated(&a, b"f", 1 | WANT_READ);
-    let args = b.next_args(&open(&b, b"f", (2, 0)), true);
-    let mut waiting = parked(&b, &args);
+    let mut waiting = parked(&b, &open(&b, b"f", (2, 0)));
     calls.expect(RECALL).reply(&s, OK, X::new());
     let gives = give_back(&file, &given.id()).close(&state);
     assert_eq!(a.status(&gives), OK);
@@ -199,7 +164,7 @@ fn what_a_request_had_done_is_not_done_again_when_its_connection_is_lost() {
     let root = b.volume();
     let ops = mkdir(Ops::new().fh(&root), b"d").fh(&root);
     let args = b.next_args(&ops.open(b"f", b"o", (2, 0), None), true);
-    drop(parked(&b, &args));
+    drop(waits(&b, &args));
     calls.expect(RECALL);
     let mut r = b.send(&args);
     assert_eq!((r.status, r.count), (DELAY, 5));
@@ -245,13 +210,80 @@ fn a_request_of_before_a_restart_makes_no_state() {
 }
 
 #[test]
+fn a_request_of_before_a_restart_does_not_end_reclaiming() {
+    let mut s = Server::new();
+    let args = {
+        let a = Client::reclaiming(&s, HOST, b"a", 1);
+        let ops = mkdir(Ops::new().fh(&a.volume()), b"d");
+        let args = a.next_args(&ops.op(58, X::new().u(0)), true);
+        assert_eq!(a.send(&args).status, OK);
+        args
+    };
+    s.restart();
+    let mut r = send(&s, HOST, &args);
+    assert_eq!((r.status, r.count), (GRACE, 4));
+    r.sequence();
+    r.ok(22);
+    r.ok(6);
+}
+
+#[test]
+fn a_connection_that_remembers_a_session_learns_of_its_end() {
+    let s = Server::new();
+    let conn = s.conn();
+    let a = Client::new(&s, HOST, b"a");
+    let over = |args: &X| match s.service.handle(&conn, &s.encode(NFS4, 1, args), s.now()) {
+        Handled::Reply(reply, _) => R(reply.message(), 24).u(),
+        _ => panic!("no reply"),
+    };
+    assert_eq!(over(&a.next_args(&Ops::new().root(), false)), OK);
+    let bind = X::new().raw(&a.session).u(1).u(0);
+    let bind = a.compound(&Ops::new().op(41, bind));
+    assert_eq!(over(&bind), OK);
+    let _again = Client::again(&s, HOST, b"a", 2);
+    assert_eq!(over(&bind), BADSESSION);
+}
+
+#[test]
+fn a_lock_that_was_kept_and_cannot_be_taken_is_free() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let (file, of_a) = a.open(b"f", b"o", (3, 0));
+    let mut r = b.run(&open(&b, b"f", (3, 0)));
+    r.ok(22);
+    let of_b = r.opened();
+    let lock = |c: &Client<'_>, open: &[u8], kind, range| {
+        let mut r = c.run(&Ops::new().fh(&file).lock(kind, range, open, b"process"));
+        r.ok(22);
+        let status = r.next(12);
+        (status, (status == OK).then(|| r.r.raw(16)))
+    };
+    let unlock = |c: &Client<'_>, state: Option<Vec<u8>>, range| {
+        let state = state.expect("a lock");
+        assert_eq!(c.status(&Ops::new().fh(&file).locku(range, &state)), OK);
+    };
+    // The owner has a stateid already, so that nothing is missing but memory for the lock.
+    unlock(&b, lock(&b, &of_b, 2, (20, 10)).1, (20, 10));
+    let held = lock(&a, &of_a, 2, (0, 10)).1;
+    assert_eq!(lock(&b, &of_b, 4, (0, 10)).0, DENIED);
+    unlock(&a, held, (0, 10));
+    calls.expect(NOTIFY_LOCK).reply(&s, OK, X::new());
+    assert_eq!(lock(&a, &of_a, 2, (0, 10)).0, DENIED, "it is kept");
+    let budget = s.vfs.claims.budget();
+    let memory = budget.try_reserve(budget.available()).expect("memory");
+    assert_eq!(lock(&b, &of_b, 4, (0, 10)).0, DELAY);
+    drop(memory);
+    assert_eq!(lock(&a, &of_a, 2, (0, 10)).0, OK);
+}
+
+#[test]
 fn a_client_that_is_busy_has_no_faulty_back_channel() {
     let s = Server::new();
     let calls = Callbacks::of(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     delegated(&a, b"f", 1 | WANT_READ);
-    let args = b.next_args(&open(&b, b"f", (2, 0)), true);
-    let _waiting = parked(&b, &args);
+    let _waiting = parked(&b, &open(&b, b"f", (2, 0)));
     calls.expect(RECALL).refuse(&s, DELAY);
     assert_eq!(flags(&a), 0);
     s.service.tick();

@@ -9,12 +9,13 @@ use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
+use std::time::Duration;
 use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    Attr, Change, DirEntry, Done, FileKind, Found, Pin, ReadDirLimit, ReadDirOut, Seek, SetAttr,
-    SetHow, SetTime, Snapshot, Sought, Stop, Stream,
+    Attr, Change, DirEntry, Done, FileKind, Found, FsError, Pin, ReadDirLimit, ReadDirOut, Seek,
+    SetAttr, SetHow, SetTime, Snapshot, Sought, Stop, Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -40,7 +41,8 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// The holder of a delegation says when the file was last read (`accessed`) and written (`modified`) under it. On behalf
     /// of the holder, so the caller needs no permission, and no cache is broken: who may have modified the file is the only
-    /// holder. A time of access changes nothing else, and is not kept where nothing can be changed, as everywhere.
+    /// holder. A time of access changes nothing else, and is not kept where nothing can be changed, as everywhere. Nor does a
+    /// time of modification that the file has.
     pub fn set_held_times(
         &self,
         cx: &mut OpContext,
@@ -49,21 +51,65 @@ impl<A: AccessModel> Operand<'_, A> {
         modified: Option<Time>,
     ) -> Outcome<Option<Lsn>> {
         self.run(cx, |cx| {
-            let (volume, ino) = (self.volume(), self.file.ino);
-            let Some(modified) = modified else {
+            let attr = self.attr(cx)?;
+            let Some(modified) = modified.filter(|t| *t != attr.mtime) else {
                 if let Some(at) = accessed.filter(|_| !self.read_only()) {
-                    volume.note_access(cx, ino, at)?;
+                    self.volume().note_access(cx, self.file.ino, at)?;
                 }
                 return Ok(None);
             };
             self.writable()?;
+            Ok(self.note_modified(cx, attr, accessed, modified)?.lsn)
+        })
+    }
+
+    /// The holder of a write cache has changed the content, at the time `modified` if it keeps the file's times: times and
+    /// change counter show that from now on, as if it had been sent. On behalf of the holder, so the caller needs no permission.
+    pub fn note_held_change(
+        &self,
+        cx: &mut OpContext,
+        accessed: Option<Time>,
+        modified: Option<Time>,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| match modified {
+            Some(modified) => {
+                let attr = self.attr(cx)?;
+                Ok(self.note_modified(cx, attr, accessed, modified)?)
+            }
+            None => {
+                let set = SetAttr {
+                    mtime: SetTime::Server,
+                    ..SetAttr::default()
+                };
+                Ok(self.volume().setattr(cx, self.file.ino, &set, None)?)
+            }
+        })
+    }
+
+    /// Moves the change time along with a time of modification that a client says: to that, not to now (RFC 9754 §5), but on
+    /// in any case, since clients of NFSv3 notice changes by it. `attr`: as the file is, or was.
+    fn note_modified(
+        &self,
+        cx: &mut EngineContext,
+        mut attr: Attr,
+        accessed: Option<Time>,
+        modified: Time,
+    ) -> Result<Done<Change>, Stop> {
+        loop {
+            let next = attr.ctime.plus(Duration::from_nanos(1));
             let set = SetAttr {
                 atime: accessed.map_or(SetTime::Keep, SetTime::Client),
                 mtime: SetTime::Client(modified),
+                ctime: Some(modified.max(next)),
                 ..SetAttr::default()
             };
-            Ok(volume.setattr(cx, ino, &set, None)?.lsn)
-        })
+            let (volume, ino) = (self.volume(), self.file.ino);
+            match volume.setattr(cx, ino, &set, Some(attr.ctime)) {
+                // It has been changed meanwhile.
+                Err(Stop::Fail(FsError::NotSync)) => attr = volume.getattr(cx, ino)?,
+                done => return done,
+            }
+        }
     }
 
     /// Keeps the file for as long as the pin lives, also without a name; `None` for what never ends, in a snapshot.

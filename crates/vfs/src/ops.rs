@@ -189,18 +189,6 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
     }
 
-    /// The holder of a write cache has changed the content: times and change counter show that from now on, as if it had been
-    /// sent. On behalf of the holder, so the caller needs no permission.
-    pub fn note_held_change(&self, cx: &mut OpContext) -> Outcome<Done<Change>> {
-        let set = SetAttr {
-            mtime: SetTime::Server,
-            ..SetAttr::default()
-        };
-        self.run(cx, |cx| {
-            Ok(self.volume().setattr(cx, self.file.ino, &set, None)?)
-        })
-    }
-
     /// Attributes, if they are in memory: for replies that can do without.
     pub fn attr_at_hand(&self, cx: &mut OpContext) -> Option<Attr> {
         self.attr(&mut cx.engine).ok()

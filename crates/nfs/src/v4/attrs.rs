@@ -222,6 +222,11 @@ pub fn of_content(mask: &Bitmap) -> bool {
     mask.any(&OF_CONTENT)
 }
 
+/// Whether a file's handle, its access control list or its volume has to be asked.
+pub fn wants_more(mask: &Bitmap) -> bool {
+    mask.has(FILEHANDLE) || mask.has(ACL) || wants_volume(mask)
+}
+
 /// Whether some of `mask` can only be set.
 pub fn write_only(mask: &Bitmap) -> bool {
     mask.any(&WRITE_ONLY)

@@ -101,7 +101,7 @@ impl Nfs4 {
         let claims = &self.vfs.claims;
         for w in ended {
             // If it is not queued, its turn has come.
-            if w.granted || !claims.cancel(w.file, &w.lock) {
+            if !claims.cancel(w.file, &w.lock) {
                 self.give_up(w.file, &w.lock.owner);
             }
         }

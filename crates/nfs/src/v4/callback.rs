@@ -1,22 +1,24 @@
 //! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC 8881 §2.10.3.1, §20).
 //!
 //! **Where.** A session has a back channel: limits, slots, the program and credential that the client wants, and the
-//! connections that take calls. What is due to a client goes over the first of its sessions that has a connection. What
-//! is due while all are lost is kept until one is bound again.
+//! connections that take calls. What is due to a client goes over the newest of its sessions whose channel works. What
+//! is due while none does is kept until one is bound. If a channel fails, another of the client's sessions takes over what waits
+//! for it; a call that was made already is made anew over the other session *and* again over its own, since only there the
+//! client can tell that it has executed it (§18.46.3). CB_RECALL_SLOT is a session's own matter.
 //!
 //! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call under way; a call whose
 //! connection is lost is sent again in the same slot, under the same number, over another. Replies are found by
 //! connection and transaction id.
 //!
-//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without connections and one whose calls
-//! are refused or not answered. A recall that comes to nothing ends by revocation
+//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without connections, one whose calls are
+//! refused or not answered, and, on all sessions of a client, that none has a connection. A recall that comes to nothing ends by revocation
 //! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the reply that granted
 //! what is recalled; it then knows no such stateid, and is asked again some times, at each tick.
 //!
 //! **Bounds.** Calls under way are bounded by the slots granted, those that wait by [`MAX_QUEUED`] a session.
 
-use super::args::{Channel, Security};
 use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use super::backchannel::{Entry, Made, Slot, back_sessions, flag, note_path, working};
 use super::client::Client;
 use super::copy_ops::put_written;
 use super::offload::Offload;
@@ -26,11 +28,11 @@ use super::state::Delegation;
 use super::status::Status;
 use super::types::{Bitmap, time};
 use crate::connection::ConnInfo;
-use crate::rpc::{self, AUTH_NONE, AUTH_SYS, CALL, RPC_VERSION};
+use crate::rpc::{self, AUTH_NONE, CALL, RPC_VERSION};
 use crate::xdr::{Put, Reader};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use weir_vfs::FileId;
@@ -46,12 +48,6 @@ const VERSION: u32 = 1;
 const CB_COMPOUND: u32 = 1;
 /// Calls of a session at most that wait for a slot or a connection.
 const MAX_QUEUED: usize = 1024;
-/// Slots of a back channel at most.
-const MAX_SLOTS: u32 = 16;
-/// Connections of a back channel at most.
-const MAX_CONNECTIONS: usize = 16;
-/// Bytes below which a back channel carries no call.
-const MIN_REQUEST: u32 = 1024;
 /// Seconds for which memory must have been enough before clients may use more slots.
 const CALM: u64 = 30;
 /// Times that a call is made that its client refuses.
@@ -82,22 +78,6 @@ mod status {
     pub const SEQ_FALSE_RETRY: u32 = 10_076;
 }
 
-/// Bits of `sr_status_flags` (§18.46.3).
-pub mod flag {
-    /// SEQ4_STATUS_CB_PATH_DOWN.
-    pub const CB_PATH_DOWN: u32 = 0x1;
-    /// SEQ4_STATUS_ADMIN_STATE_REVOKED.
-    pub const ADMIN_REVOKED: u32 = 0x20;
-    /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
-    pub const RECALLABLE_REVOKED: u32 = 0x40;
-    /// SEQ4_STATUS_RESTART_RECLAIM_NEEDED.
-    pub const RESTART_RECLAIM_NEEDED: u32 = 0x100;
-    /// SEQ4_STATUS_CB_PATH_DOWN_SESSION.
-    pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
-    /// SEQ4_STATUS_BACKCHANNEL_FAULT.
-    pub const BACKCHANNEL_FAULT: u32 = 0x400;
-}
-
 /// What a client is asked or notified of.
 #[derive(Clone)]
 pub enum Callback {
@@ -123,6 +103,11 @@ pub enum Callback {
 }
 
 impl Callback {
+    /// Whether another session of the client does as well.
+    pub(super) fn may_move(&self) -> bool {
+        !matches!(self, Callback::RecallSlot(_))
+    }
+
     /// Whether nothing is to be asked any more.
     fn is_over(&self) -> bool {
         match self {
@@ -191,143 +176,6 @@ impl Callback {
 const CHANGE: u32 = 3;
 /// What is asked of a holder that keeps the file's times.
 const WITH_TIMES: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
-
-/// A call that waits for its turn.
-#[derive(Clone)]
-struct Entry {
-    what: Callback,
-    tries: u8,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    /// Of the last call.
-    sequence: u32,
-    busy: bool,
-}
-
-struct Inner {
-    program: u32,
-    /// Flavour and body of the credential, encoded.
-    credential: Box<[u8]>,
-    /// By number; the last one is used.
-    connections: Vec<u64>,
-    slots: Vec<Slot>,
-    queue: VecDeque<Entry>,
-    /// What is tried again at the next tick.
-    later: Vec<Entry>,
-}
-
-/// The back channel of a session.
-pub struct BackChannel {
-    /// Its limits, as granted.
-    pub limits: Channel,
-    /// The client asked for one, and calls fit into its limits.
-    asked: bool,
-    status: AtomicU32,
-    inner: Mutex<Inner>,
-}
-
-/// Flavour and body of a credential; `None` for one that callbacks are not sent with.
-fn credential(security: &Security<'_>) -> Option<Box<[u8]>> {
-    let mut out = Vec::new();
-    match security {
-        Security::None => [AUTH_NONE, 0]
-            .into_iter()
-            .for_each(|word| out.put_u32(word)),
-        Security::Sys(body) => {
-            out.put_u32(AUTH_SYS);
-            out.put_opaque(body);
-        }
-        Security::Unusable => return None,
-    }
-    Some(out.into())
-}
-
-impl BackChannel {
-    /// A back channel without connections, of a client that asked for one or not.
-    pub fn new(
-        asked: bool,
-        channel: Channel,
-        program: u32,
-        security: &Security<'_>,
-    ) -> BackChannel {
-        let limits = Channel {
-            header_pad: 0,
-            max_requests: channel.max_requests.min(MAX_SLOTS),
-            ..channel
-        };
-        let credential = credential(security);
-        let fits = limits.max_requests > 0
-            && limits.max_operations >= 2
-            && limits.max_request >= MIN_REQUEST;
-        BackChannel {
-            asked: asked && fits && credential.is_some(),
-            status: AtomicU32::new(0),
-            inner: Mutex::new(Inner {
-                program,
-                credential: credential.unwrap_or_default(),
-                connections: Vec::new(),
-                slots: vec![Slot::default(); limits.max_requests as usize],
-                queue: VecDeque::new(),
-                later: Vec::new(),
-            }),
-            limits,
-        }
-    }
-
-    /// Whether the client has one.
-    pub fn is_asked(&self) -> bool {
-        self.asked
-    }
-
-    /// What SEQUENCE says of it.
-    pub fn status(&self) -> u32 {
-        self.status.load(Ordering::Relaxed)
-    }
-
-    /// Whether calls reach the client, as far as is known.
-    pub fn is_up(&self) -> bool {
-        self.asked && self.status() == 0
-    }
-
-    fn mark(&self, bits: u32, on: bool) {
-        match on {
-            true => self.status.fetch_or(bits, Ordering::Relaxed),
-            false => self.status.fetch_and(!bits, Ordering::Relaxed),
-        };
-    }
-
-    /// BACKCHANNEL_CTL (§18.33): another program and credential; false if that cannot be used.
-    pub fn change(&self, program: u32, security: &Security<'_>) -> bool {
-        let Some(credential) = credential(security) else {
-            return false;
-        };
-        let mut inner = self.inner.lock();
-        inner.program = program;
-        inner.credential = credential;
-        true
-    }
-
-    fn bind(&self, connection: u64) {
-        let mut inner = self.inner.lock();
-        inner.connections.retain(|c| *c != connection);
-        if inner.connections.len() >= MAX_CONNECTIONS {
-            inner.connections.remove(0);
-        }
-        inner.connections.push(connection);
-        self.mark(u32::MAX, false);
-    }
-
-    /// A connection is lost, and with it the calls in these slots.
-    fn lost(&self, connection: u64) {
-        let mut inner = self.inner.lock();
-        inner.connections.retain(|c| *c != connection);
-        if self.asked && inner.connections.is_empty() {
-            self.mark(flag::CB_PATH_DOWN | flag::CB_PATH_DOWN_SESSION, true);
-        }
-    }
-}
 
 /// A call that is under way.
 struct Call {
@@ -431,12 +279,12 @@ fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
 impl Nfs4 {
     /// Callbacks of a session may take this connection.
     pub(super) fn bind_back(&self, session: &Arc<Session>, conn: &ConnInfo) {
-        if !session.back.asked {
+        if !session.back.is_asked() {
             return;
         }
         let connection = conn.id;
         if conn.has_ended() {
-            return session.back.lost(connection);
+            return note_path(&session.client);
         }
         {
             let mut calls = self.callbacks.calls.lock();
@@ -445,7 +293,19 @@ impl Nfs4 {
             bound.push(Arc::downgrade(session));
         }
         session.back.bind(connection);
+        let client = &session.client;
+        note_path(client);
+        {
+            let due = std::mem::take(&mut *client.due.lock());
+            let mut inner = session.back.inner.lock();
+            inner.queue.extend(due.into_iter().map(Entry::new));
+        }
         self.pump(session);
+        for other in back_sessions(client) {
+            if !other.back.is_up() {
+                self.hand_over(&other);
+            }
+        }
     }
 
     /// A connection is over: its calls are made over another one.
@@ -469,27 +329,75 @@ impl Nfs4 {
                 slot.sequence = slot.sequence.wrapping_sub(1);
                 slot.busy = false;
             }
-            inner.queue.push_front(call.entry);
+            let mut entry = call.entry;
+            if entry.made == Made::Not {
+                entry.made = Made::Lost;
+            }
+            inner.queue.push_front(entry);
         }
         for session in sessions.iter().filter_map(Weak::upgrade) {
             session.back.lost(connection);
+            note_path(&session.client);
+            if !session.back.is_up() {
+                self.hand_over(&session);
+            }
             self.pump(&session);
         }
     }
 
-    /// Asks or notifies a client, over any of its sessions.
-    pub(super) fn call_back(&self, client: &Client, what: Callback) {
-        let sessions: Vec<Arc<Session>> = {
-            let mut backs = client.backs.lock();
-            backs.retain(|s| s.upgrade().is_some_and(|s| !s.is_dead()));
-            backs.iter().filter_map(Weak::upgrade).collect()
+    /// A session was destroyed: another one of its client takes over all calls.
+    pub(super) fn session_ended(&self, session: &Arc<Session>) {
+        let calls: Vec<Call> = {
+            let mut calls = self.callbacks.calls.lock();
+            let ended = |call: &mut Call| Arc::ptr_eq(&call.session, session);
+            let ended = calls.under_way.extract_if(|_, call| ended(call));
+            ended.map(|(_, call)| call).collect()
         };
-        let up = sessions.iter().rev().find(|s| s.back.is_up());
-        let Some(session) = up.or(sessions.last()) else {
-            // It has no back channel: what it was granted is revoked if that is asked back.
+        let waiting = {
+            let mut inner = session.back.inner.lock();
+            let later = std::mem::take(&mut inner.later);
+            let queue = std::mem::take(&mut inner.queue);
+            queue.into_iter().chain(later)
+        };
+        note_path(&session.client);
+        let all = calls.into_iter().map(|call| call.entry).chain(waiting);
+        for entry in all.filter(|e| e.what.may_move() && e.made != Made::Elsewhere) {
+            self.call_back(&session.client, entry.what);
+        }
+    }
+
+    /// Another session of the client, if one works, makes the calls of this one, which does not.
+    fn hand_over(&self, session: &Arc<Session>) {
+        let Some(other) = working(&session.client) else {
             return;
         };
-        self.call_back_over(session, what);
+        let mut calls = Vec::new();
+        session
+            .back
+            .inner
+            .lock()
+            .queue
+            .retain_mut(|entry| entry.hand_over(&mut calls));
+        if calls.is_empty() {
+            return;
+        }
+        other.back.inner.lock().queue.extend(calls);
+        self.pump(&other);
+    }
+
+    /// Asks or notifies a client, over any of its sessions.
+    pub(super) fn call_back(&self, client: &Client, what: Callback) {
+        let session = working(client).or_else(|| back_sessions(client).pop());
+        match session {
+            Some(session) => self.call_back_over(&session, what),
+            None => {
+                // What is not asked back in time is revoked.
+                let mut due = client.due.lock();
+                if due.len() < MAX_QUEUED {
+                    due.push(what);
+                }
+            }
+        }
     }
 
     /// Asks or notifies a client over this session.
@@ -499,7 +407,7 @@ impl Nfs4 {
             if inner.queue.len() >= MAX_QUEUED {
                 return;
             }
-            inner.queue.push_back(Entry { what, tries: 0 });
+            inner.queue.push_back(Entry::new(what));
         }
         self.pump(session);
     }
@@ -625,13 +533,16 @@ impl Nfs4 {
             return;
         };
         entry.tries += 1;
+        entry.made = Made::Not;
         let reply = parse(body).unwrap_or(Reply::Refused);
         let refused = match &reply {
             Reply::Operation(..) => false,
             Reply::Sequence(s) => *s != status::DELAY && *s != status::RETRY_UNCACHED_REP,
             Reply::Refused => true,
         };
-        session.back.mark(flag::BACKCHANNEL_FAULT, refused);
+        if session.back.mark(flag::BACKCHANNEL_FAULT, refused) {
+            note_path(&session.client);
+        }
         {
             let mut inner = session.back.inner.lock();
             if let Some(slot) = inner.slots.get_mut(slot) {
@@ -711,14 +622,9 @@ impl Nfs4 {
 
     /// Makes calls again, and notices those that are not answered; about once a second.
     pub(super) fn tick_callbacks(&self) {
-        let now = self.monotonic();
+        self.note_silence();
         let again = {
             let mut calls = self.callbacks.calls.lock();
-            for call in calls.under_way.values() {
-                if now.saturating_sub(call.since) >= SILENCE {
-                    call.session.back.mark(flag::BACKCHANNEL_FAULT, true);
-                }
-            }
             calls.under_way.retain(|_, call| !call.session.is_dead());
             calls.bound.retain(|_, sessions| {
                 sessions.retain(|s| s.strong_count() > 0);
@@ -732,65 +638,42 @@ impl Nfs4 {
                 let later = std::mem::take(&mut inner.later);
                 inner.queue.extend(later);
             }
+            if !session.back.is_up() {
+                self.hand_over(&session);
+            }
             self.pump(&session);
+        }
+    }
+
+    /// Notices calls without replies; another session of the client, if one works, makes them as well.
+    fn note_silence(&self) {
+        let now = self.monotonic();
+        let silent: Vec<((u64, u32), Arc<Session>)> = {
+            let calls = self.callbacks.calls.lock();
+            let silent = calls.under_way.iter();
+            let silent = silent.filter(|(_, call)| now.saturating_sub(call.since) >= SILENCE);
+            silent
+                .map(|(at, c)| (*at, Arc::clone(&c.session)))
+                .collect()
+        };
+        for (_, session) in &silent {
+            session.back.mark(flag::BACKCHANNEL_FAULT, true);
+        }
+        for (at, session) in silent {
+            note_path(&session.client);
+            let Some(other) = working(&session.client) else {
+                continue;
+            };
+            let mut entries = Vec::new();
+            if let Some(call) = self.callbacks.calls.lock().under_way.get_mut(&at) {
+                call.entry.hand_over(&mut entries);
+            }
+            other.back.inner.lock().queue.extend(entries);
+            self.pump(&other);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_base::Time;
-
-    #[test]
-    fn replies_are_taken_apart() {
-        let accepted = |words: &[u32]| {
-            let mut out = Vec::new();
-            for word in [0, 0, 0, 0].iter().chain(words) {
-                out.put_u32(*word);
-            }
-            out
-        };
-        assert!(parse(&[]).is_none());
-        let failed = accepted(&[10_052, 0, 1, op::SEQUENCE, 10_052]);
-        assert!(matches!(parse(&failed), Some(Reply::Sequence(10_052))));
-        let mut words = vec![0, 0, 2, op::SEQUENCE, 0];
-        words.extend([7; 8]);
-        words.extend([op::GETATTR, 0, 1, 0x18, 16, 0, 5, 0, 9]);
-        let body = accepted(&words);
-        let Some(Reply::Operation(0, r)) = parse(&body) else {
-            panic!("a good reply");
-        };
-        let plain = HolderAttr {
-            change: 5,
-            size: 9,
-            ..HolderAttr::default()
-        };
-        assert_eq!(attributes(r), Some(plain));
-        let mut timed = words[..15].to_vec();
-        timed.extend([3, 0x18, 0, 3 << 20, 40, 0, 5, 0, 9, 0, 7, 1, 0, 8, 2]);
-        let body = accepted(&timed);
-        let Some(Reply::Operation(0, r)) = parse(&body) else {
-            panic!("a good reply");
-        };
-        let time = |secs, nanos| Some(Time { secs, nanos });
-        let with_times = HolderAttr {
-            accessed: time(7, 1),
-            modified: time(8, 2),
-            ..plain
-        };
-        assert_eq!(attributes(r), Some(with_times));
-        // No time has so many nanoseconds.
-        *timed.last_mut().unwrap() = 1_000_000_000;
-        let body = accepted(&timed);
-        let Some(Reply::Operation(0, r)) = parse(&body) else {
-            panic!("its head is good");
-        };
-        assert_eq!(attributes(r), None);
-        let short = accepted(&words[..words.len() - 2]);
-        let Some(Reply::Operation(0, r)) = parse(&short) else {
-            panic!("its head is good");
-        };
-        assert_eq!(attributes(r), None);
-    }
-}
+#[path = "callback_tests.rs"]
+mod tests;

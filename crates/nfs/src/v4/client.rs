@@ -21,6 +21,8 @@
 use super::args::{
     CREATE_SESSION, CreateSession, DESTROY_CLIENTID, DESTROY_SESSION, EXCHANGE_ID, ExchangeId,
 };
+use super::backchannel::flag::CB_PATH_DOWN;
+use super::callback::Callback;
 use super::offload::Offload;
 use super::persistent;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
@@ -30,7 +32,7 @@ use super::status::Status;
 use super::types::SessionId;
 use crate::connection::ConnInfo;
 use crate::rpc::Credential;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -96,6 +98,10 @@ pub struct Client {
     pub status: AtomicU32,
     /// Its sessions that have a back channel.
     pub backs: Mutex<Vec<Weak<Session>>>,
+    /// What it is to be asked or notified of when it has a back channel.
+    pub due: Mutex<Vec<Callback>>,
+    /// Calls reach it over one of its sessions.
+    callable: AtomicBool,
     confirmed: AtomicBool,
     /// It lost what it had while its lease had run out.
     expired: AtomicBool,
@@ -142,6 +148,8 @@ impl Client {
             own,
             status: AtomicU32::new(0),
             backs: Mutex::default(),
+            due: Mutex::default(),
+            callable: AtomicBool::new(false),
             confirmed: AtomicBool::new(false),
             expired: AtomicBool::new(false),
             courteous: AtomicBool::new(false),
@@ -169,6 +177,20 @@ impl Client {
     /// Whether a credential is that of the client's machine.
     pub fn is_machine(&self, credential: &Credential) -> bool {
         is_protected(credential) && self.principal == Principal::of(credential)
+    }
+
+    /// Whether calls reach it over one of its sessions, as far as is known.
+    pub fn is_callable(&self) -> bool {
+        self.callable.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of whether calls reach it, and whether any back channel has a connection.
+    pub fn note_path(&self, callable: bool, connected: bool) {
+        self.callable.store(callable, Ordering::Relaxed);
+        match connected {
+            true => self.status.fetch_and(!CB_PATH_DOWN, Ordering::Relaxed),
+            false => self.status.fetch_or(CB_PATH_DOWN, Ordering::Relaxed),
+        };
     }
 
     /// The lease begins anew.
@@ -202,6 +224,19 @@ impl Client {
     /// Whether it lost what it had.
     pub fn is_expired(&self) -> bool {
         self.expired.load(Ordering::Acquire)
+    }
+
+    /// What it has open and locked, to enter a claim with: what ends the client releases all that was entered under this lock, and
+    /// nothing is entered behind it.
+    ///
+    /// # Errors
+    /// EXPIRED if it has lost what it had.
+    pub fn claiming(&self) -> Result<RwLockWriteGuard<'_, States>, Status> {
+        let states = self.states.write();
+        match self.is_expired() {
+            true => Err(Status::Expired),
+            false => Ok(states),
+        }
     }
 
     /// The claimant of what the client had before the restart.
@@ -663,7 +698,7 @@ impl Registry {
         id: &SessionId,
         slot: Option<u32>,
         credential: &Credential,
-    ) -> Result<(), Status> {
+    ) -> Result<Arc<Session>, Status> {
         let mut sessions = self.sessions.write();
         let session = sessions.get(id).ok_or(Status::BadSession)?;
         session.client.may_ask(DESTROY_SESSION, credential)?;
@@ -671,8 +706,7 @@ impl Registry {
             return Err(Status::Delay);
         }
         session.end();
-        sessions.remove(id);
-        Ok(())
+        sessions.remove(id).ok_or(Status::BadSession)
     }
 
     /// DESTROY_CLIENTID (§18.50).
@@ -719,5 +753,21 @@ impl Registry {
         drop(table);
         passed.gone.iter().for_each(|c| self.end_sessions(c));
         passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_lost_what_it_had_claims_nothing() {
+        let budget = Budget::new(1 << 20);
+        let memory = budget.try_reserve(CLIENT_BYTES).unwrap();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let client = Client::new(1, Arc::default(), address, memory);
+        assert!(client.claiming().is_ok());
+        client.expire();
+        assert_eq!(client.claiming().err(), Some(Status::Expired));
     }
 }

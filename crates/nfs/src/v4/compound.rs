@@ -187,7 +187,7 @@ pub(super) struct Cursor {
     /// Where it begins in the call's arguments.
     at: usize,
     /// The operation behind it.
-    next: Option<u32>,
+    pub(super) next: Option<u32>,
     pub(super) current: Fh,
     pub(super) saved: Fh,
     pub(super) state: StateId,
@@ -211,7 +211,7 @@ pub(super) struct Cursor {
     used: bool,
     now: Arrival,
     /// Attributes that an operation had of a file that is the current one now, for those that follow it at once.
-    seen: Option<(FileId, Attr)>,
+    pub(super) seen: Option<(FileId, Attr)>,
     lsn: Option<Lsn>,
     cut: Option<Cut>,
     /// Number of the operation that is being run.

@@ -11,7 +11,8 @@
 //! them (CB_GETATTR), and sets them before it returns the delegation.
 
 use super::args::{Claim, Open as OpenArgs};
-use super::callback::{Callback, flag};
+use super::backchannel::flag;
+use super::callback::Callback;
 use super::client::Client;
 use super::compound::{Access, Fh, Made, Operand, Outcome, Run};
 use super::open_ops::WISHES;
@@ -195,7 +196,7 @@ impl Run<'_> {
     /// Whether the client can be called, as far as is known.
     pub(super) fn is_callable(&self) -> bool {
         let hold = self.c.hold.as_ref();
-        self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.back.is_up())
+        self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.client.is_callable())
     }
 
     /// The delegation that goes with an OPEN, if any. It never waits, and never fails the OPEN.
@@ -254,14 +255,16 @@ impl Run<'_> {
             false => Caching::READ_HANDLE,
         };
         // A break is dealt with after the states are free, so it finds the delegation.
-        let mut states = client.states.write();
+        let Ok(mut states) = client.claiming() else {
+            return Given::Not(RESOURCE);
+        };
         if let Some(had) = states.delegation_of(file) {
             return Given::Not(match wish.write && !had.write {
                 true => NOT_SUPP_UPGRADE,
                 false => NOT_WANTED,
             });
         }
-        if client.is_expired() || !client.memory.lock().grow(DELEGATION_BYTES) {
+        if !client.memory.lock().grow(DELEGATION_BYTES) {
             return Given::Not(RESOURCE);
         }
         let claims = &self.s.vfs.claims;

@@ -5,7 +5,7 @@ use super::attrs::{self, New, Object};
 use super::client::Client;
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::pseudo;
-use super::state::{State, WRITE};
+use super::state::{Basis, State, WRITE};
 use super::status::Status;
 use super::types::{Bitmap, StateId};
 use crate::idmap::Names;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_vfs::acl::Acl;
-use weir_vfs::claims::Actor;
+use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{
     BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
@@ -49,6 +49,8 @@ pub(super) enum Stated {
     Special(Arc<Client>),
     /// Under an open, under locks under an open, or under a delegation.
     State(State),
+    /// Under an open or a delegation that the connection is to remember.
+    Basis(Arc<Basis>),
 }
 
 impl Stated {
@@ -56,15 +58,8 @@ impl Stated {
     pub(super) fn access(&self) -> Access<'_> {
         match self {
             Stated::Special(client) => Access::Client(&client.own),
-            Stated::State(state) => {
-                let access = state.access();
-                Access::Open {
-                    owner: state.owner(),
-                    // A client that writes part of a page reads the rest (§18.22.3).
-                    read: access != 0,
-                    write: access & WRITE != 0,
-                }
-            }
+            Stated::State(state) => opened_as(state.owner(), state.access()),
+            Stated::Basis(basis) => opened_as(&basis.owner, basis.access()),
         }
     }
 
@@ -83,6 +78,15 @@ impl Stated {
             Stated::State(state) if state.access() & WRITE == 0 => Err(Status::OpenMode),
             _ => Ok(()),
         }
+    }
+}
+
+fn opened_as(owner: &Owner, access: u32) -> Access<'_> {
+    Access::Open {
+        owner,
+        // A client that writes part of a page reads the rest (§18.22.3).
+        read: access != 0,
+        write: access & WRITE != 0,
     }
 }
 
@@ -165,14 +169,20 @@ impl<'a> Run<'a> {
             Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
             Fh::File(file) => {
                 let operand = self.look(file)?;
-                Ok((self.attr_of(&operand)?, Some(operand)))
+                let attr = self.attr_of(&operand)?;
+                // ACCESS or GETATTR of the same file follows.
+                if matches!(self.c.next, Some(3 | 9)) {
+                    self.note_seen(file, &attr);
+                }
+                Ok((attr, Some(operand)))
             }
             Fh::None => unreachable!("a handle that was tested"),
         }
     }
 
     /// The attributes of a file that another client may have written under a delegation: that client is asked, and what it has
-    /// changed counts from now on (§10.4.3). If it keeps the file's times, they are as it says (RFC 9754 §5).
+    /// changed counts from now on (§10.4.3). If it keeps the file's times, they are as it says from now on (RFC 9754 §5), so that
+    /// none that was seen is taken back.
     #[cold]
     fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Fail> {
         let client = self.client();
@@ -181,8 +191,10 @@ impl<'a> Run<'a> {
             return Ok(attr);
         };
         let mut attr = attr;
-        if held.change > 0 {
-            let done = operand.note_held_change(&mut self.c.cx)?;
+        let touched = held.modified.is_some_and(|t| t != attr.mtime);
+        if held.change > 0 || touched {
+            let (cx, accessed) = (&mut self.c.cx, held.accessed);
+            let done = operand.note_held_change(cx, accessed, held.modified)?;
             self.c.depends_on(done.lsn);
             attr = Attr {
                 size: held.size,
@@ -266,8 +278,36 @@ impl<'a> Run<'a> {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
         }
-        self.with_object(mask, |object, out| object.put(mask, out))?;
+        if !self.put_seen(mask) {
+            self.with_object(mask, |object, out| object.put(mask, out))?;
+        }
         Ok(Status::Ok)
+    }
+
+    /// The attributes of a file that an operation of this request has just had, for which the caller was admitted to the volume and
+    /// charged: nothing else is needed for what clients ask of every object. False if that is not so, or a holder may know better.
+    #[inline]
+    fn put_seen(&mut self, mask: &Bitmap) -> bool {
+        let Some((file, attr)) = &self.c.seen else {
+            return false;
+        };
+        // A directory may cover another one; names have to be looked up.
+        let plain = attr.kind != FileKind::Directory && self.s.idmap.get().is_none();
+        let current = Fh::File(*file) == self.c.current;
+        if !plain || !current || attrs::wants_more(mask) || !self.s.vfs.claims.heard(*file).none() {
+            return false;
+        }
+        let object = Object {
+            minor: self.c.minor,
+            attr,
+            handle: &[],
+            covers: None,
+            space: None,
+            acl: None,
+            names: None,
+        };
+        object.put(mask, &mut self.c.out);
+        true
     }
 
     /// VERIFY (`same`), NVERIFY (§18.30, §18.15).
@@ -344,6 +384,37 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The same for READ and WRITE, which the connection remembers it for: see [`Run::remember`].
+    fn stated_for_data(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
+        let id = self.resolved(id)?;
+        if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
+            return Ok(Stated::Special(self.client()));
+        }
+        let client = self.client_ref();
+        // The client is a part of the stateid.
+        let own = id.other.starts_with(&client.id.to_be_bytes());
+        let known = self.conn.states.take(&id).filter(|_| own);
+        let found = match known {
+            Some(basis) => Ok(basis),
+            None => client.states.read().find_basis(&id)?,
+        };
+        let stated = match found {
+            Ok(basis) => (basis.file, Stated::Basis(basis)),
+            Err(state) => (state.file(), Stated::State(state)),
+        };
+        match stated {
+            (of, stated) if of == file => Ok(stated),
+            _ => Err(Status::BadStateId),
+        }
+    }
+
+    /// The connection remembers under what its request has read or written.
+    fn remember(&self, id: &StateId, stated: Stated) {
+        if let (Stated::Basis(basis), Ok(id)) = (stated, self.resolved(id)) {
+            self.conn.states.put(&id, basis);
+        }
+    }
+
     /// A stateid, or the current one in its place.
     pub(super) fn resolved(&self, id: &StateId) -> Result<StateId, Status> {
         match *id {
@@ -370,7 +441,9 @@ impl<'a> Run<'a> {
                     kind => wrong_kind(kind).into(),
                 }
             }
-            Unfinished::Failed(Error::Access) if matches!(stated, Some(Stated::State(_))) => {
+            Unfinished::Failed(Error::Access)
+                if matches!(stated, Some(Stated::State(_) | Stated::Basis(_))) =>
+            {
                 Status::OpenMode.into()
             }
             why => why.into(),
@@ -437,7 +510,7 @@ impl<'a> Run<'a> {
 
     fn read_data(&mut self, a: &Bytes) -> Result<weir_vfs::volume::ReadOut, Fail> {
         let file = self.file(Status::IsDir)?;
-        let stated = self.stated(&a.state, file)?;
+        let stated = self.stated_for_data(&a.state, file)?;
         let room = self.c.room().saturating_sub(READ_RESULT);
         let len = usize::try_from(a.count).unwrap_or(MAX_IO);
         let len = len.min(MAX_IO).min(room);
@@ -445,16 +518,19 @@ impl<'a> Run<'a> {
             return Err(self.too_big().into());
         }
         let (operand, charged) = self.enter(file, stated.access(), Reads(len))?;
-        match operand.read(&mut self.c.cx, charged, a.offset) {
-            Ok(out) => Ok(out),
-            Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),
-        }
+        let out = match operand.read(&mut self.c.cx, charged, a.offset) {
+            Ok(out) => out,
+            Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
+        };
+        drop(operand);
+        self.remember(&a.state, stated);
+        Ok(out)
     }
 
     /// WRITE (§18.32). More than the largest size is written in part.
     pub(super) fn write(&mut self, a: &Write<'_>) -> Outcome {
         let file = self.file(Status::IsDir)?;
-        let stated = self.stated(&a.state, file)?;
+        let stated = self.stated_for_data(&a.state, file)?;
         let data = a.data.get(..MAX_IO).unwrap_or(a.data);
         let (operand, charged) = self.enter(file, stated.access(), Writes(data.len()))?;
         match operand.write(&mut self.c.cx, charged, a.offset, data, a.stable) {
@@ -469,6 +545,8 @@ impl<'a> Run<'a> {
                     Stability::FileSync => 2,
                 });
                 self.c.out.put_fixed(&operand.write_verifier());
+                drop(operand);
+                self.remember(&a.state, stated);
                 Ok(Status::Ok)
             }
             Err(why) => Err(self.io_failed(why, &operand, Some(&stated))),

@@ -104,10 +104,7 @@ impl Run<'_> {
             exclusive: exclusive(r.kind),
             mandatory: false,
         };
-        let mut states = client.states.write();
-        if client.is_expired() {
-            return Err(Status::Expired.into());
-        }
+        let mut states = client.claiming()?;
         let known = known.or_else(|| states.locks_of(file, &want.owner));
         if known.is_none() && !client.memory.lock().grow(LOCK_BYTES) {
             return Err(Status::Delay.into());

@@ -22,6 +22,7 @@
 
 pub mod args;
 pub mod attrs;
+mod backchannel;
 mod blocked;
 mod callback;
 mod client;
@@ -53,6 +54,7 @@ pub(crate) use numbers::OPERATIONS;
 pub use offload::Background;
 pub(crate) use serve::{Nfs4, Parts};
 pub(crate) use session::Session;
+pub(crate) use state::Recent;
 pub use state::StateCounts;
 
 use crate::idmap::Names;

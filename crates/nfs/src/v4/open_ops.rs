@@ -289,10 +289,7 @@ impl<'a> Run<'a> {
         }
         let pin = operand.pin(&mut self.c.cx)?;
         let file = found.file;
-        let mut states = client.states.write();
-        if client.is_expired() {
-            return Err(Status::Expired.into());
-        }
+        let mut states = client.claiming()?;
         let known = states.open_of(file, owner);
         let (had, denied) = known.as_ref().map_or((0, 0), |open| open.shares());
         let all = (had | access, denied | deny);

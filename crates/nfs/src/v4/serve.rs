@@ -378,6 +378,7 @@ impl Nfs4 {
             let mut states = client.states.write();
             std::mem::replace(&mut *states, super::state::States::new(0, 0))
         };
+        states.end();
         drop(states);
         self.forget_waiting(client);
         client.offloads.lock().clear();

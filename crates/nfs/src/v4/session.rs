@@ -1,7 +1,7 @@
 //! Sessions (RFC 8881 §2.10): slots, limits of the channels, the connections that callbacks may take.
 
 use super::args::{Channel, CreateSession};
-use super::callback::BackChannel;
+use super::backchannel::BackChannel;
 use super::client::Client;
 use super::slot::Slots;
 use super::status::Status;

@@ -1,7 +1,7 @@
 //! Operations on clients and sessions.
 
 use super::args::{BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds};
-use super::callback::flag;
+use super::backchannel::flag;
 use super::compound::{Fh, Hold, Outcome, Run};
 use super::persistent::Request;
 use super::session::Session;
@@ -204,7 +204,10 @@ impl Run<'_> {
             return Err(Status::NotOnlyOp.into());
         }
         let registry = &self.s.registry;
-        registry.destroy_session(session, slot, self.credential)?;
+        let ended = registry.destroy_session(session, slot, self.credential)?;
+        if ended.back.is_asked() {
+            self.s.session_ended(&ended);
+        }
         Ok(Status::Ok)
     }
 

@@ -56,7 +56,9 @@ struct State {
     kept: Option<Arc<Kept>>,
 }
 
+/// In a cache line of its own: a client deals its slots to connections as they come, and those are of different cores.
 #[derive(Default)]
+#[repr(align(64))]
 struct Slot {
     state: Mutex<State>,
     /// A request is under way. It begins under the lock; one whose reply is not kept ends without.

@@ -11,13 +11,15 @@
 //! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
 //! recognised. Its seqid begins at 1 and counts changes.
 //!
-//! Looking up takes the client's lock for reading. OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
+//! Looking up takes the client's lock for reading, unless the connection remembers what is sought ([`Recent`]). OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
 //! claims, so that a stateid and the claim that it names change together; the table's notices never take it.
 
 use super::status::Status;
 use super::types::StateId;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::Time;
@@ -52,23 +54,118 @@ pub fn modes(share: u32) -> Modes {
     modes
 }
 
-/// An open of a file by an open owner.
-pub struct Open {
-    /// The file that is open.
+/// What reading and writing under an open or a delegation go by. It keeps nothing of the file, so that it may outlive the state: a
+/// connection remembers some ([`Recent`]).
+pub struct Basis {
+    /// The file that it is of.
     pub file: FileId,
-    /// The open owner, as the table of claims knows it.
+    /// As which owner the table of claims knows what is done under it.
     pub owner: Owner,
     /// What of `share_access` is in force.
     access: AtomicU32,
+    seqid: AtomicU32,
+    /// It was closed, returned or revoked.
+    over: AtomicBool,
+}
+
+impl Basis {
+    fn new(file: FileId, owner: Owner, access: u32) -> Arc<Basis> {
+        Arc::new(Basis {
+            file,
+            owner,
+            access: AtomicU32::new(access),
+            seqid: AtomicU32::new(1),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// `share_access` that is in force.
+    pub fn access(&self) -> u32 {
+        self.access.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was closed, returned or revoked.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether it was already.
+    fn end(&self) -> bool {
+        self.over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether a stateid of it is the newest (§8.2.2).
+    fn is_newest(&self, seqid: u32) -> bool {
+        seqid == 0 || seqid == self.seqid.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection's last requests read and wrote under, by stateid. Found here, it takes neither the lock of the client's states
+/// nor a counter of references, both of which the requests of all its connections would write.
+#[derive(Default)]
+pub struct Recent(RefCell<Option<Box<[Option<Place>; RECENT]>>>);
+
+/// The `other` of a stateid, and what it names.
+type Place = ([u8; 12], Arc<Basis>);
+
+/// States that a connection remembers at most.
+const RECENT: usize = 16;
+
+impl Recent {
+    fn at(other: &[u8; 12]) -> usize {
+        usize::from(other[11]) % RECENT
+    }
+
+    /// Takes out what a stateid names, if it is the newest of a state that is not over.
+    pub fn take(&self, id: &StateId) -> Option<Arc<Basis>> {
+        let mut all = self.0.borrow_mut();
+        let place = all.as_mut()?.get_mut(Self::at(&id.other))?;
+        let found = place.take_if(|(other, _)| *other == id.other);
+        let (_, basis) = found.filter(|(_, b)| !b.is_over() && b.is_newest(id.seqid))?;
+        Some(basis)
+    }
+
+    /// Puts it there, or back.
+    pub fn put(&self, id: &StateId, basis: Arc<Basis>) {
+        let mut all = self.0.borrow_mut();
+        let all = all.get_or_insert_default();
+        if let Some(place) = all.get_mut(Self::at(&id.other)) {
+            *place = Some((id.other, basis));
+        }
+    }
+}
+
+/// What waits of a connection's requests remembers nothing.
+impl Clone for Recent {
+    fn clone(&self) -> Recent {
+        Recent::default()
+    }
+}
+
+impl std::fmt::Debug for Recent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recent")
+    }
+}
+
+/// An open of a file by an open owner.
+pub struct Open {
+    basis: Arc<Basis>,
     /// What of `share_deny` is in force.
     deny: AtomicU32,
     /// Which combinations were opened, by access + 4 × deny: what OPEN_DOWNGRADE may go back to.
     opened: AtomicU32,
-    seqid: AtomicU32,
     /// Keeps the file when it loses its last name; none in snapshots.
     _pin: Option<Pin>,
     /// Numbers of the lock owners' states.
     locks: Mutex<Vec<u32>>,
+}
+
+impl Deref for Open {
+    type Target = Basis;
+    fn deref(&self) -> &Basis {
+        &self.basis
+    }
 }
 
 impl Open {
@@ -117,10 +214,8 @@ pub struct Locks {
 
 /// A delegation of a file to the client (§10.4).
 pub struct Delegation {
-    /// The file that the client may open and cache by itself.
-    pub file: FileId,
-    /// The client as the holder of the grant.
-    own: Owner,
+    /// The file that the client may open and cache by itself, and the client as the holder of the grant.
+    basis: Arc<Basis>,
     /// For writing, too.
     pub write: bool,
     /// Change and size at the time of the grant, as the client was sent them.
@@ -130,11 +225,15 @@ pub struct Delegation {
     /// The stateid.
     pub id: StateId,
     number: u32,
-    seqid: AtomicU32,
-    /// It was returned or revoked.
-    over: AtomicBool,
     /// Keeps the file when it loses its last name.
     _pin: Option<Pin>,
+}
+
+impl Deref for Delegation {
+    type Target = Basis;
+    fn deref(&self) -> &Basis {
+        &self.basis
+    }
 }
 
 impl Delegation {
@@ -143,21 +242,16 @@ impl Delegation {
         self.times.is_some()
     }
 
-    /// What counts of the times that its holder sends at `now`: none from before the grant, and none in the future, which
-    /// are now (RFC 9754 §5). `None` if the holder does not keep the times.
+    /// What counts of the times that its holder sends at `now`: none from before those that the file had at the grant, and none
+    /// in the future, which are now (RFC 9754 §5). `None` if the holder does not keep the times.
     pub fn vetted(
         &self,
         (accessed, modified): (Option<Time>, Option<Time>),
         now: Time,
     ) -> Option<(Option<Time>, Option<Time>)> {
         let (atime, mtime) = self.times?;
-        let vet = |sent: Option<Time>, granted| sent.filter(|t| *t > granted).map(|t| t.min(now));
+        let vet = |sent: Option<Time>, granted| sent.filter(|t| *t >= granted).map(|t| t.min(now));
         Some((vet(accessed, atime), vet(modified, mtime)))
-    }
-
-    /// Whether it was returned or revoked.
-    pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
     }
 }
 
@@ -202,10 +296,9 @@ impl State {
     /// `share_access` under it.
     pub fn access(&self) -> u32 {
         match self {
-            State::Open(open) => open.shares().0,
-            State::Locks(locks) => locks.open.shares().0,
-            State::Delegation(delegation) if delegation.write => READ | WRITE,
-            State::Delegation(_) => READ,
+            State::Open(open) => open.access(),
+            State::Locks(locks) => locks.open.access(),
+            State::Delegation(delegation) => delegation.access(),
         }
     }
 
@@ -214,7 +307,16 @@ impl State {
         match self {
             State::Open(open) => &open.owner,
             State::Locks(locks) => &locks.open.owner,
-            State::Delegation(delegation) => &delegation.own,
+            State::Delegation(delegation) => &delegation.owner,
+        }
+    }
+
+    /// What a connection may remember of it.
+    fn basis(&self) -> Option<&Arc<Basis>> {
+        match self {
+            State::Open(open) => Some(&open.basis),
+            State::Delegation(delegation) => Some(&delegation.basis),
+            State::Locks(_) => None,
         }
     }
 }
@@ -291,6 +393,13 @@ impl States {
         }
     }
 
+    /// The client has nothing any more.
+    pub fn end(&self) {
+        for basis in self.all.values().filter_map(State::basis) {
+            basis.end();
+        }
+    }
+
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.revoked.is_empty()
@@ -313,14 +422,27 @@ impl States {
     /// # Errors
     /// BAD_STATEID, OLD_STATEID, DELEG_REVOKED, ADMIN_REVOKED.
     pub fn find(&self, id: &StateId) -> Result<State, Status> {
+        self.get(id).cloned()
+    }
+
+    /// What reading and writing go by under a stateid, if a connection may remember that.
+    ///
+    /// # Errors
+    /// As [`States::find`].
+    pub fn find_basis(&self, id: &StateId) -> Result<Result<Arc<Basis>, State>, Status> {
+        let state = self.get(id)?;
+        Ok(state.basis().map(Arc::clone).ok_or_else(|| state.clone()))
+    }
+
+    fn get(&self, id: &StateId) -> Result<&State, Status> {
         let number = self.number(id).ok_or(Status::BadStateId)?;
         let Some(state) = self.all.get(&number) else {
             let revoked = self.revoked.get(&number);
             return Err(revoked.map_or(Status::BadStateId, |(status, _)| *status));
         };
         match (id.seqid, state.seqid().load(Ordering::Relaxed)) {
-            (0, _) => Ok(state.clone()),
-            (asked, now) if asked == now => Ok(state.clone()),
+            (0, _) => Ok(state),
+            (asked, now) if asked == now => Ok(state),
             // Comparisons go round (§8.2.2).
             (asked, now) if (asked.wrapping_sub(now) as i32) < 0 => Err(Status::OldStateId),
             _ => Err(Status::BadStateId),
@@ -371,12 +493,9 @@ impl States {
     ) -> StateId {
         let key = (file, owner.who.clone());
         let open = Open {
-            file,
-            owner,
-            access: AtomicU32::new(0),
+            basis: Basis::new(file, owner, 0),
             deny: AtomicU32::new(0),
             opened: AtomicU32::new(0),
-            seqid: AtomicU32::new(1),
             _pin: pin,
             locks: Mutex::default(),
         };
@@ -410,6 +529,7 @@ impl States {
 
     /// Ends an open; the lock owners' states under it end with it and are returned.
     pub fn close(&mut self, open: &Open) -> Vec<Arc<Locks>> {
+        open.end();
         let key = (open.file, open.owner.who.clone());
         if let Some(number) = self.opens.remove(&key) {
             self.all.remove(&number);
@@ -493,15 +613,12 @@ impl States {
         let (start, client) = (self.start, self.client);
         let number = self.enter_with(|number| {
             State::Delegation(Arc::new(Delegation {
-                file,
-                own,
+                basis: Basis::new(file, own, if write { READ | WRITE } else { READ }),
                 write,
                 granted: (granted.change, granted.size),
                 times: times.then_some((granted.atime, granted.mtime)),
                 id: stateid(start, client, number, 1),
                 number,
-                seqid: AtomicU32::new(1),
-                over: AtomicBool::new(false),
                 _pin: pin,
             }))
         });
@@ -511,7 +628,7 @@ impl States {
 
     /// Ends a delegation; false if it had ended.
     pub fn end_delegation(&mut self, delegation: &Delegation) -> bool {
-        if delegation.over.swap(true, Ordering::AcqRel) {
+        if delegation.end() {
             return false;
         }
         self.delegations.remove(&delegation.file);
@@ -522,6 +639,9 @@ impl States {
     /// What is taken from the client, to be dropped when nothing is locked.
     fn revoke(&mut self, number: u32, status: Status) -> Option<State> {
         let state = self.all.remove(&number)?;
+        if let Some(basis) = state.basis() {
+            basis.end();
+        }
         self.revoked.insert(number, (status, state.bytes()));
         Some(state)
     }
@@ -529,11 +649,7 @@ impl States {
     /// Takes note that the delegation of a file was revoked; `None` if there is none.
     pub fn revoke_delegation(&mut self, file: FileId, status: Status) -> Option<State> {
         let number = self.delegations.remove(&file)?;
-        let state = self.revoke(number, status);
-        if let Some(State::Delegation(delegation)) = &state {
-            delegation.over.store(true, Ordering::Release);
-        }
-        state
+        self.revoke(number, status)
     }
 
     /// Takes note that what an owner had open or locked of a file was taken from it; `None` if it had nothing.
@@ -557,5 +673,45 @@ impl States {
             bytes,
             others: self.revoked.values().any(|(s, _)| *s == status),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::{Ino, VolumeId};
+    use weir_vfs::Namespace;
+    use weir_vfs::claims::{Client, ServiceId};
+
+    #[test]
+    fn a_connection_finds_what_it_remembers_while_that_is_in_force() {
+        let file = FileId {
+            volume: VolumeId(1),
+            ino: Ino(2),
+            namespace: Namespace::Live,
+        };
+        let owner = Owner {
+            client: Client {
+                service: ServiceId(1),
+                address: [10, 0, 0, 1].into(),
+                name: Arc::default(),
+            },
+            who: Who::key(7),
+            shown: Arc::default(),
+        };
+        let (recent, basis) = (Recent::default(), Basis::new(file, owner, READ));
+        let id = stateid(1, 2, 3, 0);
+        recent.put(&id, Arc::clone(&basis));
+        let newest = stateid(1, 2, 3, 1);
+        let found = recent.take(&newest).expect("it was put there");
+        assert!(recent.take(&newest).is_none(), "it was taken out");
+        // One that has its place, and one that is not the newest.
+        for (wrong, why) in [(stateid(9, 2, 3, 1), "other"), (stateid(1, 2, 3, 2), "old")] {
+            recent.put(&id, Arc::clone(&found));
+            assert!(recent.take(&wrong).is_none(), "{why}");
+        }
+        recent.put(&id, found);
+        basis.end();
+        assert!(recent.take(&newest).is_none(), "it is over");
     }
 }

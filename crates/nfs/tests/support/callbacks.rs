@@ -1,6 +1,6 @@
 //! Callbacks to clients of NFSv4 as the tests' server makes them: taken apart, and replied to.
 
-use super::compound::{OK, Ops, Results};
+use super::compound::{Client, OK, Ops, Results};
 use super::{R, Server, X};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -185,5 +185,31 @@ pub fn poll(waiting: &mut Later) -> Option<Results> {
             Some(results)
         }
         Poll::Ready(_) => panic!("no reply"),
+    }
+}
+
+/// Opens the file `name`, which is made if it is not there: its handle, the open, the delegation.
+pub fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>, Given) {
+    let root = c.volume();
+    let ops = Ops::new().fh(&root).open(name, b"o", (access, 0), Some(0));
+    let mut r = c.run(&ops.getfh());
+    r.ok(22);
+    let (state, given) = opened(&mut r);
+    (r.handle(), state, given)
+}
+
+/// A request that has to wait for another client.
+pub fn parked(c: &Client<'_>, ops: &Ops) -> Later {
+    waits(c, &c.next_args(ops, true))
+}
+
+/// The same, encoded.
+pub fn waits(c: &Client<'_>, args: &X) -> Later {
+    match c.begin(args) {
+        Handled::Parked(mut waiting, _) => {
+            assert!(poll(&mut waiting).is_none());
+            waiting
+        }
+        _ => panic!("it does not wait"),
     }
 }

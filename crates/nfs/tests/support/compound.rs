@@ -327,3 +327,17 @@ impl<'s> Client<'s> {
         self.s.service.handle(&conn, &record, self.s.now())
     }
 }
+
+/// OPEN of a file in the volume's root that is there.
+pub fn open(c: &Client<'_>, name: &[u8], shares: (u32, u32)) -> Ops {
+    let root = c.volume();
+    Ops::new().fh(&root).open(name, b"o", shares, None)
+}
+
+/// `sr_status_flags`: what SEQUENCE says of the client.
+pub fn flags(c: &Client<'_>) -> u32 {
+    let mut r = c.send(&c.next_args(&Ops::new(), false));
+    let r = r.ok(53);
+    r.raw(32);
+    r.u()
+}

@@ -320,27 +320,32 @@ impl Claims {
         self.recalled.store(false, Ordering::Relaxed);
         let overdue = self.breaks.lock().overdue(now);
         for (file, owner, ticket) in overdue {
-            let mut shard = self.shard(file);
-            let holder = shard.get(&file).and_then(|f| f.holder(&owner)).cloned();
-            let same = |holder: &Arc<Holder>| {
-                let held = shard.get(&file)?.more()?.grants.get(holder.id)?;
-                let breaking = held.breaking.as_ref().map(|(_, ticket)| ticket);
-                let asked = held.asked.as_ref().map(|question| &question.ticket);
-                Some(breaking == Some(&ticket) || asked == Some(&ticket))
-            };
-            let Some(holder) = holder.filter(|h| same(h) == Some(true)) else {
-                // It was broken, answered or closed meanwhile.
-                continue;
-            };
-            self.reduce(&mut shard, file, &holder, Caching::NONE);
-            self.leave(&mut shard, file, &holder);
-            drop(shard);
-            self.revoked.fetch_add(1, Ordering::Relaxed);
-            self.deliver(Effects {
-                notices: vec![Notice::Revoked { file, owner }],
-                ..Effects::default()
-            });
+            self.revoke_late(file, owner, &ticket);
         }
+    }
+
+    /// Revokes what a holder caches that owes an answer for `ticket`, unless it has given it meanwhile.
+    fn revoke_late(&self, file: FileId, owner: Owner, ticket: &Ticket) {
+        let mut shard = self.shard(file);
+        let holder = shard.get(&file).and_then(|f| f.holder(&owner)).cloned();
+        let same = |holder: &Arc<Holder>| {
+            let held = shard.get(&file)?.more()?.grants.get(holder.id)?;
+            let breaking = held.breaking.as_ref().map(|(_, ticket)| ticket);
+            let asked = held.asked.as_ref().map(|question| &question.ticket);
+            Some(breaking == Some(ticket) || asked == Some(ticket))
+        };
+        let Some(holder) = holder.filter(|h| same(h) == Some(true)) else {
+            // It was broken, answered or closed meanwhile.
+            return;
+        };
+        self.reduce(&mut shard, file, &holder, Caching::NONE);
+        self.leave(&mut shard, file, &holder);
+        drop(shard);
+        self.revoked.fetch_add(1, Ordering::Relaxed);
+        self.deliver(Effects {
+            notices: vec![Notice::Revoked { file, owner }],
+            ..Effects::default()
+        });
     }
 }
 
@@ -393,7 +398,7 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
 mod tests {
     use super::super::rules::Style;
     use super::super::tests::{NOTHING, Notices, file, smb, table};
-    use super::super::types::Passage;
+    use super::super::types::{Passage, Range};
     use super::*;
 
     #[test]
@@ -419,6 +424,25 @@ mod tests {
         assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::NONE);
         assert!(t.acknowledge(f, &a, Caching::READ));
         assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::READ);
+    }
+
+    #[test]
+    fn what_was_answered_as_its_time_ran_out_is_not_revoked() {
+        let t = table();
+        let (a, f, kind) = (smb(1, 1), file(1), Kind::Delegation);
+        let both = Caching::READ_HANDLE;
+        assert_eq!(t.grant(f, &a, kind, both), both);
+        let written = t.io(f, Actor::Stateless, true, Range::ALL);
+        assert!(matches!(written, Passage::Breaking(_)), "{written:?}");
+        assert!(t.breaks.lock().overdue(Duration::ZERO).is_empty());
+        let late = t.breaks.lock().overdue(BREAK_PATIENCE);
+        assert!(t.acknowledge(f, &a, Caching::NONE));
+        assert_eq!(t.grant(f, &a, kind, both), both);
+        assert_eq!(late.len(), 1);
+        for (file, owner, ticket) in late {
+            t.revoke_late(file, owner, &ticket);
+        }
+        assert_eq!(t.totals().grants, 1);
     }
 
     #[test]

@@ -1,0 +1,248 @@
+//! Back channels (RFC 8881 §2.10.3.1): their limits, slots and connections, and the calls that wait for them. What calls are made, and
+//! when, is in `callback`.
+
+use super::args::{Channel, Security};
+use super::callback::Callback;
+use super::client::Client;
+use super::session::Session;
+use crate::rpc::{AUTH_NONE, AUTH_SYS};
+use crate::xdr::Put;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Slots of a back channel at most.
+const MAX_SLOTS: u32 = 16;
+/// Connections of a back channel at most.
+const MAX_CONNECTIONS: usize = 16;
+/// Bytes below which a back channel carries no call.
+const MIN_REQUEST: u32 = 1024;
+
+/// Bits of `sr_status_flags` (§18.46.3).
+pub mod flag {
+    /// SEQ4_STATUS_CB_PATH_DOWN.
+    pub const CB_PATH_DOWN: u32 = 0x1;
+    /// SEQ4_STATUS_ADMIN_STATE_REVOKED.
+    pub const ADMIN_REVOKED: u32 = 0x20;
+    /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
+    pub const RECALLABLE_REVOKED: u32 = 0x40;
+    /// SEQ4_STATUS_RESTART_RECLAIM_NEEDED.
+    pub const RESTART_RECLAIM_NEEDED: u32 = 0x100;
+    /// SEQ4_STATUS_CB_PATH_DOWN_SESSION.
+    pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
+    /// SEQ4_STATUS_BACKCHANNEL_FAULT.
+    pub const BACKCHANNEL_FAULT: u32 = 0x400;
+}
+
+/// What has become of a call over its session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// Nothing, or the client has refused it.
+    Not,
+    /// It may have been executed, and is to be made again over the same session.
+    Lost,
+    /// Likewise, and another session has it as well.
+    Elsewhere,
+}
+
+/// A call that waits for its turn, or is under way.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) what: Callback,
+    /// Times that the client has refused it.
+    pub(super) tries: u8,
+    pub(super) made: Made,
+}
+
+impl Entry {
+    pub(super) fn new(what: Callback) -> Entry {
+        Entry {
+            what,
+            tries: 0,
+            made: Made::Not,
+        }
+    }
+
+    /// Gives the call to another session by way of `to`; whether its own keeps it.
+    pub(super) fn hand_over(&mut self, to: &mut Vec<Entry>) -> bool {
+        if !self.what.may_move() || self.made == Made::Elsewhere {
+            return true;
+        }
+        let stays = self.made == Made::Lost;
+        to.push(Entry {
+            made: Made::Not,
+            ..self.clone()
+        });
+        self.made = Made::Elsewhere;
+        stays
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Slot {
+    /// Of the last call.
+    pub(super) sequence: u32,
+    pub(super) busy: bool,
+}
+
+pub(super) struct Inner {
+    pub(super) program: u32,
+    /// Flavour and body of the credential, encoded.
+    pub(super) credential: Box<[u8]>,
+    /// By number; the last one is used.
+    pub(super) connections: Vec<u64>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) queue: VecDeque<Entry>,
+    /// What is tried again at the next tick.
+    pub(super) later: Vec<Entry>,
+}
+
+/// The back channel of a session.
+pub struct BackChannel {
+    /// Its limits, as granted.
+    pub limits: Channel,
+    /// The client asked for one, and calls fit into its limits.
+    asked: bool,
+    status: AtomicU32,
+    pub(super) inner: Mutex<Inner>,
+}
+
+/// Flavour and body of a credential; `None` for one that callbacks are not sent with.
+fn credential(security: &Security<'_>) -> Option<Box<[u8]>> {
+    let mut out = Vec::new();
+    match security {
+        Security::None => [AUTH_NONE, 0]
+            .into_iter()
+            .for_each(|word| out.put_u32(word)),
+        Security::Sys(body) => {
+            out.put_u32(AUTH_SYS);
+            out.put_opaque(body);
+        }
+        Security::Unusable => return None,
+    }
+    Some(out.into())
+}
+
+impl BackChannel {
+    /// A back channel without connections, of a client that asked for one or not.
+    pub fn new(
+        asked: bool,
+        channel: Channel,
+        program: u32,
+        security: &Security<'_>,
+    ) -> BackChannel {
+        let limits = Channel {
+            header_pad: 0,
+            max_requests: channel.max_requests.min(MAX_SLOTS),
+            ..channel
+        };
+        let credential = credential(security);
+        let fits = limits.max_requests > 0
+            && limits.max_operations >= 2
+            && limits.max_request >= MIN_REQUEST;
+        BackChannel {
+            asked: asked && fits && credential.is_some(),
+            status: AtomicU32::new(flag::CB_PATH_DOWN_SESSION),
+            inner: Mutex::new(Inner {
+                program,
+                credential: credential.unwrap_or_default(),
+                connections: Vec::new(),
+                slots: vec![Slot::default(); limits.max_requests as usize],
+                queue: VecDeque::new(),
+                later: Vec::new(),
+            }),
+            limits,
+        }
+    }
+
+    /// Whether the client has one.
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// What SEQUENCE says of it.
+    pub fn status(&self) -> u32 {
+        match self.asked {
+            true => self.status.load(Ordering::Relaxed),
+            false => 0,
+        }
+    }
+
+    /// Whether it has a connection.
+    pub fn is_connected(&self) -> bool {
+        self.asked && self.status() & flag::CB_PATH_DOWN_SESSION == 0
+    }
+
+    /// Whether calls reach the client, as far as is known.
+    pub fn is_up(&self) -> bool {
+        self.asked && self.status() == 0
+    }
+
+    /// Sets or clears bits of the status; whether any has changed.
+    pub(super) fn mark(&self, bits: u32, on: bool) -> bool {
+        let before = match on {
+            true => self.status.fetch_or(bits, Ordering::Relaxed),
+            false => self.status.fetch_and(!bits, Ordering::Relaxed),
+        };
+        match on {
+            true => before & bits != bits,
+            false => before & bits != 0,
+        }
+    }
+
+    /// BACKCHANNEL_CTL (§18.33): another program and credential; false if that cannot be used.
+    pub fn change(&self, program: u32, security: &Security<'_>) -> bool {
+        let Some(credential) = credential(security) else {
+            return false;
+        };
+        let mut inner = self.inner.lock();
+        inner.program = program;
+        inner.credential = credential;
+        true
+    }
+
+    pub(super) fn bind(&self, connection: u64) {
+        let mut inner = self.inner.lock();
+        inner.connections.retain(|c| *c != connection);
+        if inner.connections.len() >= MAX_CONNECTIONS {
+            inner.connections.remove(0);
+        }
+        inner.connections.push(connection);
+        self.mark(u32::MAX, false);
+    }
+
+    /// A connection is lost, and with it the calls in these slots.
+    pub(super) fn lost(&self, connection: u64) {
+        let mut inner = self.inner.lock();
+        inner.connections.retain(|c| *c != connection);
+        if inner.connections.is_empty() {
+            self.mark(flag::CB_PATH_DOWN_SESSION, true);
+        }
+    }
+}
+
+/// The client's sessions that have a back channel, the newest last.
+pub(super) fn back_sessions(client: &Client) -> Vec<Arc<Session>> {
+    let backs = client.backs.lock();
+    let sessions = backs.iter().filter_map(Weak::upgrade);
+    sessions.filter(|s| !s.is_dead()).collect()
+}
+
+/// The newest of the client's sessions over which calls reach it.
+pub(super) fn working(client: &Client) -> Option<Arc<Session>> {
+    let sessions = back_sessions(client).into_iter();
+    sessions.rev().find(|s| s.back.is_up())
+}
+
+/// A back channel of the client may have come or gone: whether it can be called, and what SEQUENCE says of that on all of its
+/// sessions.
+pub(super) fn note_path(client: &Client) {
+    let mut backs = client.backs.lock();
+    backs.retain(|s| s.upgrade().is_some_and(|s| !s.is_dead()));
+    let all = || backs.iter().filter_map(Weak::upgrade);
+    client.note_path(
+        all().any(|s| s.back.is_up()),
+        all().any(|s| s.back.is_connected()),
+    );
+}
