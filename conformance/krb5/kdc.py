@@ -1,8 +1,14 @@
-"""A realm of its own: a key distribution centre on loopback, keytabs, tickets."""
+"""A realm of its own: a key distribution centre, keytabs, tickets.
+
+As a program, kdc.py FOLDER ADDRESS: keeps one there for the suite krb5 of conformance/run until it is ended. In FOLDER it leaves krb5.conf,
+the keytabs of the server `host` and of a client machine, and the ticket of the user daemon; `ready` when all are there.
+"""
 
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -13,10 +19,10 @@ PATHS = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 class Kdc:
     """MIT krb5's KDC in a temporary folder."""
 
-    def __init__(self):
+    def __init__(self, address="127.0.0.1"):
         self.folder = tempfile.TemporaryDirectory(prefix="weir-kdc-")
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((address, 0))
             port = probe.getsockname()[1]
         self.write("krb5.conf", f"""
 [libdefaults]
@@ -28,13 +34,15 @@ class Kdc:
  default_rcache_name = dfl:
 [realms]
  {REALM} = {{
-  kdc = 127.0.0.1:{port}
+  kdc = {address}:{port}
  }}
+[domain_realm]
+ host = {REALM}
 """)
         self.write("kdc.conf", f"""
 [kdcdefaults]
- kdc_listen = 127.0.0.1:{port}
- kdc_tcp_listen = 127.0.0.1:{port}
+ kdc_listen = {address}:{port}
+ kdc_tcp_listen = {address}:{port}
 [realms]
  {REALM} = {{
   database_name = {self.path("principal")}
@@ -54,7 +62,7 @@ class Kdc:
         end = time.monotonic() + 30
         while True:
             try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+                socket.create_connection((address, port), 1).close()
                 break
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
@@ -90,3 +98,15 @@ class Kdc:
         self.process.terminate()
         self.process.wait(30)
         self.folder.cleanup()
+
+
+if __name__ == "__main__":
+    folder, address = sys.argv[1:]
+    kdc = Kdc(address)
+    made = {"krb5.conf": kdc.path("krb5.conf"), "server.keytab": kdc.keytab("nfs/host"),
+            "client.keytab": kdc.keytab("nfs/client"), "daemon.cache": kdc.ticket("daemon")}
+    for name, path in made.items():
+        shutil.copy(path, os.path.join(folder, name))
+    with open(os.path.join(folder, "ready"), "w"):
+        pass
+    kdc.process.wait()
