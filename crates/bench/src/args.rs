@@ -22,6 +22,8 @@ pub enum BenchCommand {
     Nfs3(Box<NfsArgs>),
     /// The same loads on an NFSv4.1 or 4.2 server.
     Nfs4(Box<Nfs4Args>),
+    /// Load on an SMB 3.1.1 server.
+    Smb(Box<crate::smb::SmbArgs>),
     /// What TCP over loopback carries on this machine: the ceiling of any server.
     Tcp(TcpArgs),
     /// What devices make of an intent log: durable appends, folder by folder.

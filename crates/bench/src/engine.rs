@@ -118,7 +118,8 @@ impl Stage {
         }
     }
 
-    fn may_begin(&self) -> bool {
+    /// Whether another operation may be begun, which it then counts as.
+    pub(crate) fn may_begin(&self) -> bool {
         self.limit == u64::MAX || self.begun.fetch_add(1, Ordering::Relaxed) < self.limit
     }
 }
@@ -780,7 +781,7 @@ impl Connection<'_> {
 }
 
 /// Receives into `into`, or discards up to `len` bytes; `None` when nothing is there.
-fn recv(
+pub(crate) fn recv(
     stream: &TcpStream,
     into: Option<&mut [u8]>,
     len: usize,
@@ -824,6 +825,6 @@ fn timer(epoll: &OwnedFd) -> Result<OwnedFd, BenchError> {
     Ok(timer)
 }
 
-fn failed(what: &'static str) -> impl Fn(Errno) -> BenchError {
+pub(crate) fn failed(what: &'static str) -> impl Fn(Errno) -> BenchError {
     move |e| BenchError::Io(what.into(), e.into())
 }

@@ -15,6 +15,8 @@ pub enum BenchError {
     Protocol(String),
     /// A call of the preparation failed with this status.
     Status(&'static str, u32),
+    /// A request of the preparation failed over SMB, with this status and its name.
+    Refused(&'static str, String, u32),
     /// The user asked for the end.
     Interrupted,
     /// The arguments ask for what cannot be done.
@@ -35,6 +37,7 @@ impl fmt::Display for BenchError {
             Self::Io(what, e) => write!(f, "{what}: {e}"),
             Self::Protocol(what) => write!(f, "protocol error: {what}"),
             Self::Status(what, s) => write!(f, "{what} failed with {} ({s})", status_name(*s)),
+            Self::Refused(what, name, s) => write!(f, "{what} failed with {name} ({s:#010x})"),
             Self::Interrupted => write!(f, "interrupted"),
             Self::Usage(what) => write!(f, "{what}"),
         }

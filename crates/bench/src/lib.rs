@@ -14,9 +14,10 @@
 //! | [`arrivals`] | when it comes, in an open loop |
 //! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
 //! | [`pattern`] | contents that prove where they belong |
-//! | [`tally`], [`report`] | counting and reporting |
+//! | [`tally`], [`figures`], [`report`] | counting and reporting |
 //! | [`machine`], [`clock`] | processor time, memory, time |
-//! | [`run`], [`tcp`] | the two measurements |
+//! | [`run`], [`race`], [`tcp`] | the two measurements |
+//! | [`smb`] | the SMB generator, a client of its own as well |
 //! | [`log`] | durable appends to a device, without a server |
 //! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod control;
 pub mod engine;
 pub mod error;
+pub mod figures;
 pub mod interrupt;
 pub mod lab;
 pub mod load;
@@ -38,10 +40,12 @@ pub mod nfs4;
 pub mod outbox;
 pub mod pattern;
 pub mod qos;
+pub mod race;
 pub mod report;
 pub mod rpc;
 pub mod run;
 pub mod set;
+pub mod smb;
 pub mod snapmirror;
 pub mod snapshots;
 pub mod tally;
@@ -65,6 +69,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     let result = match &args.command {
         BenchCommand::Nfs3(a) => load(&a.settled()),
         BenchCommand::Nfs4(a) => load(&a.settings()),
+        BenchCommand::Smb(a) => smb::run(a).and_then(|report| {
+            show(a.json.as_deref(), &report, &report.table())?;
+            Ok(sound(report.figures.faults.is_empty()))
+        }),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
@@ -100,7 +108,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 fn load(args: &args::NfsArgs) -> Result<Ending, error::BenchError> {
     let report = run::nfs(args)?;
     show(args.json.as_deref(), &report, &report.table())?;
-    Ok(match report.faults.is_empty() {
+    Ok(match report.figures.faults.is_empty() {
         true => Ending::Sound,
         false => Ending::Faulty,
     })

@@ -38,6 +38,36 @@ pub fn process(pid: u32) -> Option<ProcessSample> {
     parse_process(&stat, &status, tick_ns())
 }
 
+/// Samples the process `pid` and all that descend from it, which are there now; `None` when there is no such process. Memory that
+/// they share counts for each.
+pub fn family(pid: u32) -> Option<ProcessSample> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|child: u32| {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+            Some((child, parent.parse().ok()?))
+        })
+        .collect();
+    let mut all = process(pid)?;
+    let mut members = vec![pid];
+    while let Some(parent) = members.pop() {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        for &(child, _) in children {
+            members.push(child);
+            if let Some(one) = process(child) {
+                all.user_ns += one.user_ns;
+                all.system_ns += one.system_ns;
+                all.threads += one.threads;
+                all.rss += one.rss;
+                all.peak_rss += one.peak_rss;
+            }
+        }
+    }
+    Some(all)
+}
+
 fn parse_process(stat: &str, status: &str, tick: u64) -> Option<ProcessSample> {
     // The command may hold spaces and brackets: the fields begin behind its last one.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

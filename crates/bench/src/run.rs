@@ -4,15 +4,15 @@ use crate::args::{LoadKind, NfsArgs, Version};
 use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::control::{Control, rpcbind_port};
-use crate::engine::{self, Link, Options, Phase, Stage, ThreadResult};
+use crate::engine::{self, Link, Options, Stage};
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::load::{Load, Seat, Shared, region_len};
-use crate::machine::{self, MachineSample, ProcessSample};
+use crate::machine;
 use crate::nfs3::{Calls, Handle, MOUNT_PROGRAM};
 use crate::nfs4::client::{self, MAX_SLOTS};
 use crate::nfs4::{Client, Session};
 use crate::pattern;
+use crate::race::{Moment, Observer, Sample, Schedule, race};
 use crate::report::{Measured, Report};
 use crate::rpc::Credential;
 use crate::set::WorkingSet;
@@ -28,48 +28,6 @@ use std::time::Duration;
 /// Measured on loopback (bench/README.md).
 const HEADS_ONLY_MIN: u64 = 32 << 10;
 const RPCBIND_PORT: u16 = 111;
-/// Stack of a generator thread, in bytes.
-const STACK: usize = 1 << 20;
-
-/// What was done up to a moment of a phase.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sample {
-    /// Seconds since the phase began.
-    pub at_s: f64,
-    /// Operations completed in it.
-    pub ops: u64,
-    /// READs among the completed operations.
-    pub reads: u64,
-    /// Bytes of file data moved.
-    pub bytes: u64,
-}
-
-/// Where a run is.
-#[derive(Debug, Clone, Copy)]
-pub enum Moment<'a> {
-    /// The working set is being made.
-    Preparing,
-    /// Load, not counted; the samples so far.
-    Warming(&'a [Sample]),
-    /// Load, counted; the samples so far.
-    Measuring(&'a [Sample]),
-}
-
-/// Follows a run, and decides when it is warm.
-pub trait Observer {
-    /// Time between two samples.
-    fn interval(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-
-    /// Called at every sample.
-    fn see(&self, _moment: Moment<'_>) {}
-
-    /// Whether the warm-up may end; `at_least` seconds are what the settings ask for.
-    fn warm(&self, elapsed_s: f64, at_least: f64, _samples: &[Sample]) -> bool {
-        elapsed_s >= at_least
-    }
-}
 
 /// Follows nothing, with the default samples.
 struct Unobserved;
@@ -141,7 +99,11 @@ pub fn observed(args: &NfsArgs, observer: &dyn Observer) -> Result<Outcome, Benc
     let mut outcome = drive(args, &reach, &set, &shared, observer)?;
     // What was measured stands, whatever becomes of the cleaning up.
     if let Err(e) = clean(args, reach, &set, &shared) {
-        outcome.report.notes.push(format!("cleaning up: {e}"));
+        outcome
+            .report
+            .figures
+            .notes
+            .push(format!("cleaning up: {e}"));
     }
     Ok(outcome)
 }
@@ -299,31 +261,6 @@ fn mount(args: &NfsArgs, nfs: SocketAddr, cred: &Credential) -> Result<Handle, B
     Control::connect(addr, Some(cred), xid, timeout)?.mount(&args.export, Some(cred))
 }
 
-/// What the conductor sampled at the measurement's start.
-struct Start {
-    ns: u64,
-    unix_time: u64,
-    server: Option<ProcessSample>,
-    machine: MachineSample,
-    progress: [u64; 3],
-}
-
-impl Start {
-    /// Samples, and lets the threads count from now on.
-    fn now(args: &NfsArgs, stage: &Stage) -> Self {
-        let start = Self {
-            server: args.server_pid.and_then(machine::process),
-            machine: machine::machine(),
-            unix_time: clock::unix_seconds(),
-            ns: clock::now_ns(),
-            progress: [&stage.progress, &stage.reads, &stage.bytes]
-                .map(|c| c.load(Ordering::Relaxed)),
-        };
-        stage.enter(Phase::Measure);
-        start
-    }
-}
-
 /// A client of the load, with the calls in flight on each of its connections.
 struct Guest {
     wire: Arc<dyn Wire>,
@@ -417,7 +354,11 @@ fn drive(
     let mut outcome = drive_guests(args, reach.addr, set, &guests, shared, observer)?;
     for guest in guests {
         if let Err(e) = guest.leave() {
-            outcome.report.notes.push(format!("closing files: {e}"));
+            outcome
+                .report
+                .figures
+                .notes
+                .push(format!("closing files: {e}"));
         }
     }
     Ok(outcome)
@@ -482,67 +423,15 @@ fn drive_guests(
         }
     }
     let stage = Stage::new(args.ops);
-    // Without warm-up, not even the first replies may go uncounted.
-    let at_once = (args.warmup_seconds() == 0.0).then(|| Start::now(args, &stage));
-    let (results, conducted) = std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for share in shares {
-            let stage = &stage;
-            let spawned = std::thread::Builder::new()
-                .name("weir-bench".into())
-                .stack_size(STACK)
-                .spawn_scoped(scope, move || {
-                    let _watch = Fallen(stage);
-                    engine::run(share, options, stage)
-                });
-            match spawned {
-                Ok(t) => threads.push(t),
-                Err(e) => {
-                    stage.enter(Phase::Abort);
-                    return Err(BenchError::Io("start a thread".into(), e));
-                }
-            }
-        }
-        let _watch = Fallen(&stage);
-        let conducted = conduct(args, &stage, threads.len() as u64, at_once, observer);
-        let results: Vec<Result<ThreadResult, BenchError>> = threads
-            .into_iter()
-            .map(|t| {
-                t.join()
-                    .unwrap_or_else(|_| Err(BenchError::Usage("a generator thread failed".into())))
-            })
-            .collect();
-        Ok((results, conducted))
-    })?;
-    let server_after = args.server_pid.and_then(machine::process);
-    let machine_after = machine::machine();
-    if stage.phase() == Phase::Abort {
-        return Err(results
-            .into_iter()
-            .find_map(Result::err)
-            .unwrap_or_else(|| BenchError::Usage("a generator thread failed".into())));
-    }
-    let Conducted {
-        start,
-        samples,
-        cut_short,
-    } = conducted;
-    let mut tally = Tally::default();
-    let mut thread_cpu_ns = Vec::new();
-    let mut end_ns = start.ns + 1;
-    for result in results {
-        let r = result?;
-        tally.add(&r.tally);
-        thread_cpu_ns.push(r.cpu_ns);
-        end_ns = end_ns.max(r.end_ns);
-    }
-    if args.server_pid.is_some() && (start.server.is_none() || server_after.is_none()) {
-        return Err(BenchError::Usage("--server-pid: no such process".into()));
-    }
-    let series = match observer.interval() <= Duration::from_secs(1) {
-        true => per_second(&samples),
-        false => Vec::new(),
+    let schedule = Schedule {
+        warmup_s: args.warmup_seconds(),
+        duration_s: args.duration,
+        server_pid: args.server_pid,
+        sample: machine::process,
     };
+    let raced = race(schedule, &stage, observer, shares, |share| {
+        engine::run(share, options, &stage)
+    })?;
     let report = Report::new(Measured {
         args,
         fsinfo: set.fsinfo,
@@ -551,33 +440,15 @@ fn drive_guests(
             .filter_map(|g| g.behind.as_ref())
             .map(|(_, _, session)| session.slots())
             .min(),
-        tally: &tally,
-        unix_time: start.unix_time,
-        elapsed_ns: end_ns - start.ns,
-        thread_cpu_ns: &thread_cpu_ns,
-        series,
-        server: start.server.zip(server_after),
-        machine: (start.machine, machine_after),
+        raced: &raced,
     });
     Ok(Outcome {
         report,
-        tally,
-        began_ns: start.ns,
-        samples,
-        cut_short,
+        tally: raced.tally,
+        began_ns: raced.began_ns,
+        samples: raced.samples,
+        cut_short: raced.cut_short,
     })
-}
-
-/// Ends the run when the thread that holds it panics: the conductor waits for every thread to
-/// finish or for one to fail, and they wait for its phases.
-struct Fallen<'s>(&'s Stage);
-
-impl Drop for Fallen<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.enter(Phase::Abort);
-        }
-    }
 }
 
 /// Calls in flight on the connection numbered `index`: where the whole does not divide
@@ -591,23 +462,9 @@ fn depth_of(args: &NfsArgs, index: u32) -> usize {
     (depth as usize).min(args.depth as usize)
 }
 
-/// Operations in each whole second, from samples that come once a second or more often.
-fn per_second(samples: &[Sample]) -> Vec<u64> {
-    let (mut before, mut whole) = (0, 1.0);
-    let mut series = Vec::new();
-    for sample in samples {
-        if sample.at_s >= whole {
-            series.push(sample.ops.saturating_sub(before));
-            before = sample.ops;
-            whole = sample.at_s.floor() + 1.0;
-        }
-    }
-    series
-}
-
 /// Connects as the client with this number: on loopback, each of several clients has a
 /// source address of its own.
-fn connect(addr: SocketAddr, client: u32, clients: u32) -> std::io::Result<TcpStream> {
+pub(crate) fn connect(addr: SocketAddr, client: u32, clients: u32) -> std::io::Result<TcpStream> {
     let loopback = matches!(addr.ip(), IpAddr::V4(ip) if ip.is_loopback());
     if clients <= 1 || !loopback {
         return TcpStream::connect(addr);
@@ -618,121 +475,4 @@ fn connect(addr: SocketAddr, client: u32, clients: u32) -> std::io::Result<TcpSt
     socket.bind(&source.into())?;
     socket.connect(&addr.into())?;
     Ok(socket.into())
-}
-
-/// What [`conduct`] comes back with.
-struct Conducted {
-    start: Start,
-    samples: Vec<Sample>,
-    cut_short: bool,
-}
-
-/// Takes a sample every interval of a phase, for as long as `go_on` says.
-struct Sampler<'a> {
-    stage: &'a Stage,
-    observer: &'a dyn Observer,
-    threads: u64,
-}
-
-impl Sampler<'_> {
-    fn over(&self) -> bool {
-        self.stage.finished.load(Ordering::SeqCst) == self.threads
-            || self.stage.phase() == Phase::Abort
-    }
-
-    fn counters(&self) -> [u64; 3] {
-        [&self.stage.progress, &self.stage.reads, &self.stage.bytes]
-            .map(|c| c.load(Ordering::Relaxed))
-    }
-
-    /// Samples until `end` (seconds of the phase, asked again at each sample) or the
-    /// load is over or interrupted.
-    fn sample(
-        &self,
-        start_ns: u64,
-        base: [u64; 3],
-        mut end: impl FnMut(f64, &[Sample]) -> Option<f64>,
-        phase: Phase,
-    ) -> Vec<Sample> {
-        let interval_ns = (self.observer.interval().as_nanos() as u64).max(1_000_000);
-        let mut samples = Vec::new();
-        let elapsed = || (clock::now_ns() - start_ns) as f64 / 1e9;
-        let mut tick_ns = start_ns;
-        while let Some(end_s) = end(elapsed(), &samples) {
-            tick_ns += interval_ns;
-            let until_ns = tick_ns.min(start_ns + (end_s * 1e9) as u64);
-            loop {
-                let now = clock::now_ns();
-                if now >= until_ns || self.over() || interrupt::requested() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_nanos((until_ns - now).min(20_000_000)));
-            }
-            let [ops, reads, bytes] = self.counters();
-            samples.push(Sample {
-                at_s: elapsed(),
-                ops: ops.saturating_sub(base[0]),
-                reads: reads.saturating_sub(base[1]),
-                bytes: bytes.saturating_sub(base[2]),
-            });
-            self.observer.see(match phase {
-                Phase::Warmup => Moment::Warming(&samples),
-                _ => Moment::Measuring(&samples),
-            });
-            if self.over() || interrupt::requested() {
-                break;
-            }
-        }
-        samples
-    }
-}
-
-/// Leads the threads through warm-up (unless `start` says that there is none),
-/// measurement and drain.
-fn conduct(
-    args: &NfsArgs,
-    stage: &Stage,
-    threads: u64,
-    start: Option<Start>,
-    observer: &dyn Observer,
-) -> Conducted {
-    let sampler = Sampler {
-        stage,
-        observer,
-        threads,
-    };
-    let start = start.unwrap_or_else(|| {
-        let began_ns = clock::now_ns();
-        let at_least = args.warmup_seconds();
-        sampler.sample(
-            began_ns,
-            sampler.counters(),
-            |elapsed, samples| {
-                let warm = observer.warm(elapsed, at_least, samples);
-                (!warm).then_some(if elapsed < at_least {
-                    at_least
-                } else {
-                    f64::from(u32::MAX)
-                })
-            },
-            Phase::Warmup,
-        );
-        Start::now(args, stage)
-    });
-    let samples = sampler.sample(
-        start.ns,
-        start.progress,
-        |elapsed, _| (elapsed < args.duration).then_some(args.duration),
-        Phase::Measure,
-    );
-    let cut_short = interrupt::requested();
-    stage.enter(Phase::Drain);
-    while !sampler.over() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Conducted {
-        start,
-        samples,
-        cut_short,
-    }
 }

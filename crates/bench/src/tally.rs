@@ -176,6 +176,11 @@ impl Tally {
 
     /// What makes the run a failed one, in words; empty when it is sound.
     pub fn faults(&self) -> Vec<String> {
+        self.faults_named(|status| crate::nfs3::status_name(status).into())
+    }
+
+    /// As [`Self::faults`], for statuses of another protocol than NFS.
+    pub fn faults_named(&self, name: impl Fn(u32) -> String) -> Vec<String> {
         let mut out = Vec::new();
         let mut say = |n: u64, what: &str| {
             if n > 0 {
@@ -194,10 +199,7 @@ impl Tally {
             "changes of the write verifier (unstable data may be lost)",
         );
         for (status, n) in &self.statuses {
-            out.push(format!(
-                "{n} replies with {} ({status})",
-                crate::nfs3::status_name(*status)
-            ));
+            out.push(format!("{n} replies with {} ({status})", name(*status)));
         }
         out
     }

@@ -100,12 +100,16 @@ fn every_load_runs_and_cleans_up() {
             "--files 100 --dirs 3 -b 4k"
         };
         let report = bench(&fake, &format!("{load} -c 3 -d 4 -n 500 {size}")).unwrap();
-        assert_eq!(report.ops, 500, "{load}");
-        assert_eq!(report.faults, Vec::<String>::new(), "{load}");
+        assert_eq!(report.figures.ops, 500, "{load}");
+        assert_eq!(report.figures.faults, Vec::<String>::new(), "{load}");
         assert!(fake.count(procedure) > before, "{load}");
         assert_eq!(fake.nodes(), 1, "{load} left something behind");
         // Little's law: no more in flight than there are slots.
-        assert!(report.in_flight <= 12.5, "{load}: {}", report.in_flight);
+        assert!(
+            report.figures.in_flight <= 12.5,
+            "{load}: {}",
+            report.figures.in_flight
+        );
     }
 }
 
@@ -113,8 +117,8 @@ fn every_load_runs_and_cleans_up() {
 fn remove_ends_with_the_last_file() {
     let fake = Fake::start(Mischief::None);
     let report = bench(&fake, "remove -c 2 -d 3 --files 77 --dirs 5").unwrap();
-    assert_eq!(report.ops, 77);
-    assert_eq!(report.faults, Vec::<String>::new());
+    assert_eq!(report.figures.ops, 77);
+    assert_eq!(report.figures.faults, Vec::<String>::new());
     assert_eq!(fake.nodes(), 1);
 }
 
@@ -127,7 +131,12 @@ fn unstable_writes_are_committed() {
         "write -p sequential -c 2 -d 4 -b 8k -s 1m --files 2 -n 400 --keep",
     )
     .unwrap();
-    let commits = report.classes.iter().find(|c| c.class == "commit").unwrap();
+    let commits = report
+        .figures
+        .classes
+        .iter()
+        .find(|c| c.class == "commit")
+        .unwrap();
     // Each connection writes 200 blocks over a file of 64: three whole passes, and
     // one COMMIT for the rest.
     assert!((6..=10).contains(&commits.ops), "{}", commits.ops);
@@ -136,12 +145,12 @@ fn unstable_writes_are_committed() {
         &format!("write {DATA} --stability file_sync --dir other"),
     )
     .unwrap();
-    assert!(stable.classes.iter().all(|c| c.class != "commit"));
+    assert!(stable.figures.classes.iter().all(|c| c.class != "commit"));
     // What was written with --verify is what a later run expects to find.
     let args = "-c 2 -d 4 -b 8k -s 1m --files 2 -n 400 --verify --reuse --keep --dir v";
     bench(&fake, &format!("write {args}")).unwrap();
     let report = bench(&fake, &format!("read {args}")).unwrap();
-    assert_eq!(report.faults, Vec::<String>::new());
+    assert_eq!(report.figures.faults, Vec::<String>::new());
 }
 
 #[test]
@@ -171,11 +180,15 @@ fn replies_may_come_late_in_pieces_and_in_any_order() {
                 ),
             )
             .unwrap();
-            assert_eq!(report.ops, 500, "{mischief:?} {load}");
-            assert_eq!(report.faults, Vec::<String>::new(), "{mischief:?} {load}");
+            assert_eq!(report.figures.ops, 500, "{mischief:?} {load}");
+            assert_eq!(
+                report.figures.faults,
+                Vec::<String>::new(),
+                "{mischief:?} {load}"
+            );
         }
         let report = bench(&fake, "create-write-commit -c 3 -d 4 -n 200").unwrap();
-        assert_eq!(report.ops, 200, "{mischief:?}");
+        assert_eq!(report.figures.ops, 200, "{mischief:?}");
         if mischief == Mischief::Jukebox(7) {
             assert!(report.jukebox > 0);
         }
@@ -191,8 +204,8 @@ fn large_reads_are_discarded_in_the_kernel_and_still_counted() {
             &format!("read -p sequential -c 2 -d 3 -b {block} -s 4m --files 2 -n 300"),
         )
         .unwrap();
-        assert_eq!(report.ops, 300, "{block}");
-        let bytes: u64 = report.classes.iter().map(|c| c.bytes).sum();
+        assert_eq!(report.figures.ops, 300, "{block}");
+        let bytes: u64 = report.figures.classes.iter().map(|c| c.bytes).sum();
         assert_eq!(bytes, 300 * report.settings.block_size, "{block}");
     }
 }
@@ -216,16 +229,19 @@ fn faults_are_reported() {
     ] {
         let fake = Fake::start(mischief);
         let report = bench(&fake, &format!("{load} {DATA} --no-preread")).unwrap();
-        let faults = report.faults.join("; ");
+        let faults = report.figures.faults.join("; ");
         assert!(faults.contains(expected), "{mischief:?}: {faults:?}");
         if mischief == Mischief::Misplace {
-            assert!(report.notes.join(" ").contains("the block of file"));
+            assert!(report.figures.notes.join(" ").contains("the block of file"));
         }
     }
     let fake = Fake::start(Mischief::Stale);
     let report = bench(&fake, "getattr -c 1 -d 2 -n 50 --files 10").unwrap();
-    assert_eq!(report.ops, 0, "a failed call is no operation");
-    assert_eq!(report.faults, ["50 replies with NFS3ERR_STALE (70)"]);
+    assert_eq!(report.figures.ops, 0, "a failed call is no operation");
+    assert_eq!(
+        report.figures.faults,
+        ["50 replies with NFS3ERR_STALE (70)"]
+    );
 }
 
 /// The run ends at once with a protocol error.
@@ -245,7 +261,7 @@ fn protocol_errors_end_the_run() {
             "--files 20"
         };
         let error = bench(&fake, &format!("{load} -c 2 -d 4 -t 20 {size}"))
-            .map(|r| r.faults)
+            .map(|r| r.figures.faults)
             .unwrap_err()
             .to_string();
         assert!(error.contains(expected), "{mischief:?}: {error}");
@@ -263,7 +279,7 @@ fn impossible_arguments_are_refused() {
         ("rename -c 8 -d 16 --files 10", "as many files"),
     ] {
         let error = bench(&fake, arguments)
-            .map(|r| r.ops)
+            .map(|r| r.figures.ops)
             .unwrap_err()
             .to_string();
         assert!(error.contains(expected), "{arguments}: {error}");
@@ -307,8 +323,8 @@ fn an_open_loop_counts_latency_from_the_due_time() {
         "getattr -c 1 -d 4 --files 10 --dirs 1 --rate 1000 --arrivals constant -n 1000",
     )
     .unwrap();
-    assert_eq!(report.ops, 1000);
-    let l = &report.classes[0].latency_us;
+    assert_eq!(report.figures.ops, 1000);
+    let l = &report.figures.classes[0].latency_us;
     assert!(l.max >= 300_000.0, "{l:?}");
     // 400 of 1000 were due during the stall; with only 4 slots, a closed loop would have
     // seen 4 of them. At least those due in its first half waited for 200 ms.
@@ -325,16 +341,24 @@ fn a_rate_is_not_exceeded_and_clients_share_the_connections() {
     )
     .unwrap();
     // Poisson: 500 ± 5 deviations of √500.
-    assert!((1..=620).contains(&report.ops), "{}", report.ops);
+    assert!(
+        (1..=620).contains(&report.figures.ops),
+        "{}",
+        report.figures.ops
+    );
     // In flight in all, where it does not divide evenly: 10 on 4 connections.
     let report = bench(
         &fake,
         "read -c 4 -d 3 --in-flight 10 -b 8k -s 1m --files 4 -n 2000",
     )
     .unwrap();
-    assert!(report.in_flight <= 10.3, "{}", report.in_flight);
+    assert!(
+        report.figures.in_flight <= 10.3,
+        "{}",
+        report.figures.in_flight
+    );
     let error = bench(&fake, "null -c 4 -d 2 --in-flight 9")
-        .map(|r| r.ops)
+        .map(|r| r.figures.ops)
         .unwrap_err();
     assert!(error.to_string().contains("at most 8"), "{error}");
 }
@@ -347,9 +371,9 @@ fn the_blend_cleans_up_what_it_makes() {
         "eda -c 3 -d 4 -n 3000 -b 64k -s 4m --files 16 --dirs 3",
     )
     .unwrap();
-    assert_eq!(report.faults, Vec::<String>::new());
-    let commits = report.classes.iter().find(|c| c.class == "commit");
-    assert!(report.ops + commits.map_or(0, |c| c.ops) >= 3000);
+    assert_eq!(report.figures.faults, Vec::<String>::new());
+    let commits = report.figures.classes.iter().find(|c| c.class == "commit");
+    assert!(report.figures.ops + commits.map_or(0, |c| c.ops) >= 3000);
     for procedure in [1, 3, 4, 6, 7, 8, 12, 17, 21] {
         assert!(fake.count(procedure) > 0, "procedure {procedure}");
     }

@@ -58,18 +58,22 @@ fn every_load_runs_cleans_up_and_ends_its_sessions() {
         for clients in ["--clients 1", "--clients 2 --minor 2"] {
             let line = format!("{load} -c 3 -d 4 -n 500 {size} {clients}");
             let report = bench(&fake, &line).unwrap();
-            let commits = report.classes.iter().find(|c| c.class == "commit");
-            let all = report.ops + commits.map_or(0, |c| c.ops);
-            assert!(report.ops == 500 || all >= 500, "{line}: {}", report.ops);
-            assert_eq!(report.faults, Vec::<String>::new(), "{line}");
-            assert_eq!(report.notes, Vec::<String>::new(), "{line}");
+            let commits = report.figures.classes.iter().find(|c| c.class == "commit");
+            let all = report.figures.ops + commits.map_or(0, |c| c.ops);
+            assert!(
+                report.figures.ops == 500 || all >= 500,
+                "{line}: {}",
+                report.figures.ops
+            );
+            assert_eq!(report.figures.faults, Vec::<String>::new(), "{line}");
+            assert_eq!(report.figures.notes, Vec::<String>::new(), "{line}");
             assert_eq!(fake.nodes(), 1, "{line} left something behind");
             assert_eq!(fake.sessions().0, 0, "{line} left a client behind");
         }
         assert!(fake.operations(operation) > before, "{load}");
     }
     let report = bench(&fake, "null -c 1 -d 1 -n 50").unwrap();
-    assert_eq!(report.ops, 50);
+    assert_eq!(report.figures.ops, 50);
     assert_eq!(fake.sessions().0, 0);
 }
 
@@ -91,14 +95,22 @@ fn files_are_open_while_they_are_read_and_written() {
 fn calls_in_flight_are_the_slots_that_were_granted() {
     let fake = Fake::start(Mischief::None);
     let report = bench(&fake, "getattr -c 4 -d 4 --files 20 -n 2000 --slots 6").unwrap();
-    assert_eq!((report.ops, report.slots), (2000, Some(6)));
-    assert!(report.in_flight <= 6.2, "{}", report.in_flight);
+    assert_eq!((report.figures.ops, report.slots), (2000, Some(6)));
+    assert!(
+        report.figures.in_flight <= 6.2,
+        "{}",
+        report.figures.in_flight
+    );
     // The server grants fewer than there are connections.
     let fake = Fake::start(Mischief::Slots(3));
     let report = bench(&fake, "getattr --nconnect 4 -d 4 --files 20 -n 2000").unwrap();
-    assert_eq!((report.ops, report.slots), (2000, Some(3)));
+    assert_eq!((report.figures.ops, report.slots), (2000, Some(3)));
     assert_eq!(report.settings.connections, 4);
-    assert!(report.in_flight <= 3.1, "{}", report.in_flight);
+    assert!(
+        report.figures.in_flight <= 3.1,
+        "{}",
+        report.figures.in_flight
+    );
     // No more are asked for than calls can be in flight.
     let fake = Fake::start(Mischief::None);
     let report = bench(
@@ -119,9 +131,9 @@ fn delayed_calls_are_repeated_with_the_right_number() {
         "getattr --files 20",
     ] {
         let report = bench(&fake, &format!("{load} -c 3 -d 4 -n 300")).unwrap();
-        assert_eq!(report.ops, 300, "{load}");
+        assert_eq!(report.figures.ops, 300, "{load}");
         assert!(report.jukebox > 20, "{load}: {}", report.jukebox);
-        assert_eq!(report.faults, Vec::<String>::new(), "{load}");
+        assert_eq!(report.figures.faults, Vec::<String>::new(), "{load}");
         assert_eq!(fake.sessions().0, 0, "{load}");
     }
 }
@@ -132,8 +144,12 @@ fn replies_may_come_in_pieces_and_in_any_order() {
         let fake = Fake::start(mischief);
         for load in ["read", "read --verify", "mix", "create-write-commit"] {
             let report = bench(&fake, &format!("{load} -c 3 -d 4 -b 8k -s 1m -n 300")).unwrap();
-            assert_eq!(report.ops, 300, "{mischief:?} {load}");
-            assert_eq!(report.faults, Vec::<String>::new(), "{mischief:?} {load}");
+            assert_eq!(report.figures.ops, 300, "{mischief:?} {load}");
+            assert_eq!(
+                report.figures.faults,
+                Vec::<String>::new(),
+                "{mischief:?} {load}"
+            );
         }
     }
 }
@@ -156,13 +172,13 @@ fn faults_are_reported() {
     ] {
         let fake = Fake::start(mischief);
         let report = bench(&fake, &format!("{load} {DATA}")).unwrap();
-        let faults = report.faults.join("; ");
+        let faults = report.figures.faults.join("; ");
         assert!(faults.contains(expected), "{mischief:?}: {faults:?}");
     }
     let fake = Fake::start(Mischief::WrongTurn);
-    let error = bench(&fake, "null -c 1 -d 1 -n 9").map(|r| r.ops);
+    let error = bench(&fake, "null -c 1 -d 1 -n 9").map(|r| r.figures.ops);
     assert_eq!(error.ok(), Some(9), "one call at a time has no slot 3");
-    let error = bench(&fake, "access -c 1 -d 8 --files 5 -t 20").map(|r| r.ops);
+    let error = bench(&fake, "access -c 1 -d 8 --files 5 -t 20").map(|r| r.figures.ops);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("sequence number"), "{error}");
 }

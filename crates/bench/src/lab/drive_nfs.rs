@@ -19,7 +19,8 @@ use crate::args::{self, LoadKind, NfsArgs};
 use crate::arrivals::Spacing;
 use crate::error::BenchError;
 use crate::nfs3::Stable;
-use crate::run::{self, Moment, Observer, Outcome, Sample};
+use crate::race::{Moment, Observer, Sample};
+use crate::run::{self, Outcome};
 use crate::tally::{Class, ClassTally};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -198,8 +199,8 @@ impl Driver for NfsDriver {
         }
         repetition.bound = trust::bound(&Seen {
             // COMMITs are among what was offered.
-            ops_per_s: outcome.report.ops_per_s + repetition.commits_per_s,
-            mib_per_s: outcome.report.mib_per_s,
+            ops_per_s: outcome.report.figures.ops_per_s + repetition.commits_per_s,
+            mib_per_s: outcome.report.figures.mib_per_s,
             offered: point.rate,
             cap_mib_s: context.settings.cap_mib_s,
             cap_iops: context.settings.cap_iops,
@@ -232,11 +233,12 @@ fn repetition(
     observer: &Live<'_>,
 ) -> Repetition {
     let report = &outcome.report;
-    let seconds = report.elapsed_s;
+    let figures = &report.figures;
+    let seconds = figures.elapsed_s;
     let side = |class| side(outcome.tally.class(class), seconds);
-    let client_cores = report.client.cpu_us_per_op * report.ops as f64 / 1e6 / seconds;
-    let server_cores = report.server.as_ref().map_or(0.0, |s| s.cores);
-    let mut notes = report.notes.clone();
+    let client_cores = figures.client.cpu_us_per_op * figures.ops as f64 / 1e6 / seconds;
+    let server_cores = figures.server.as_ref().map_or(0.0, |s| s.cores);
+    let mut notes = figures.notes.clone();
     if report.jukebox > 0 {
         notes.push(format!(
             "{} calls repeated after NFS3ERR_JUKEBOX or NFS4ERR_DELAY",
@@ -260,7 +262,7 @@ fn repetition(
         warm: observer.warm.get(),
         steady: Steady::of_cumulative(&cumulative),
         little: Little::new(
-            report.in_flight,
+            figures.in_flight,
             point.rate.is_none().then(|| point.in_flight()),
         ),
         durability: report.durability.clone(),
@@ -276,20 +278,20 @@ fn repetition(
             context.settings.mirrored,
         ),
         bound: super::outcome::Bound::Concurrency,
-        generator_busy: report.client.busiest_thread,
-        machine_busy_cores: report.machine.other_cores
+        generator_busy: figures.client.busiest_thread,
+        machine_busy_cores: figures.machine.other_cores
             + server_cores
             + client_cores
-            + report.machine.stolen_cores,
-        other_cores: report
+            + figures.machine.stolen_cores,
+        other_cores: figures
             .server
             .is_some()
-            .then_some(report.machine.other_cores),
-        stolen_cores: report.machine.stolen_cores,
+            .then_some(figures.machine.other_cores),
+        stolen_cores: figures.machine.stolen_cores,
         disk_busy: None,
-        server_cpu_us_per_op: report.server.as_ref().map(|s| s.cpu_us_per_op),
+        server_cpu_us_per_op: figures.server.as_ref().map(|s| s.cpu_us_per_op),
         cut_short: outcome.cut_short,
-        faults: report.faults.clone(),
+        faults: figures.faults.clone(),
         notes,
     }
 }

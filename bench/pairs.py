@@ -1,0 +1,244 @@
+"""A synchronous pair under test: two nodes, a witness, a relay between them that delays, and a small NFSv3 client."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from common import Failure, raise_limits
+
+BLOCK = 8192
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Relay:
+    """Passes bytes between a port of its own and another, each `delay` seconds after they came. Counts them."""
+
+    def __init__(self, to, delay):
+        self.to, self.delay, self.bytes = to, delay, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to), 3)
+            except OSError:
+                near.close()
+                continue
+            for s in (near, far):
+                s.settimeout(None)
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
+
+    def carry(self, source, sink):
+        pending, more = [], threading.Condition()
+
+        def send():
+            while True:
+                with more:
+                    while not pending:
+                        more.wait()
+                    due, data = pending.pop(0)
+                if data is None:
+                    break
+                left = due - time.monotonic()
+                if left > 0:
+                    time.sleep(left)
+                try:
+                    sink.sendall(data)
+                except OSError:
+                    break
+            for s in (source, sink):
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+        if self.delay:
+            threading.Thread(target=send, daemon=True).start()
+        while True:
+            try:
+                data = source.recv(1 << 20)
+            except OSError:
+                data = b""
+            self.bytes += len(data)
+            if self.delay:
+                with more:
+                    pending.append((time.monotonic() + self.delay, data or None))
+                    more.notify()
+            elif data:
+                try:
+                    sink.sendall(data)
+                except OSError:
+                    data = b""
+            if not data:
+                if not self.delay:
+                    for s in (source, sink):
+                        try:
+                            s.shutdown(socket.SHUT_RDWR)
+                        except OSError:
+                            pass
+                return
+
+
+class Node:
+    def __init__(self, a, folder, name, more=()):
+        self.a, self.data, self.ready = a, folder / name, folder / f"{name}.ready"
+        self.nfs, self.log = free_port(), folder / f"{name}.log"
+        self.more, self.process = list(more), None
+
+    def start(self):
+        self.ready.unlink(missing_ok=True)
+        command = [str(self.a.weir), "serve", "--data", str(self.data), "--nfs", f"127.0.0.1:{self.nfs}", "--no-rpcbind",
+                   "--api", "off", "--ready-file", str(self.ready), *self.more]
+        if self.a.memory:
+            command += ["--memory", self.a.memory]
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=raise_limits)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+    def shows(self):
+        out = subprocess.run([str(self.a.weir), "pair", "show", "--data", str(self.data)], capture_output=True, text=True)
+        pairs = (line.strip().split("  ", 1) for line in out.stdout.splitlines() if "  " in line.strip())
+        return {name.strip(): value.strip() for name, value in pairs}
+
+    def wait(self, what, met, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not met():
+            if time.monotonic() > deadline:
+                raise Failure(f"{self.data}: {what}: it does not come to that; {self.log}")
+            time.sleep(0.02)
+
+    def serves(self):
+        self.wait("it serves", self.ready.exists)
+
+    def in_sync(self):
+        self.wait("in sync", lambda: self.shows().get("in sync") == "yes")
+
+
+class Pair:
+    """Two nodes in sync, `delay` seconds apart each way."""
+
+    def __init__(self, a, folder, delay=0.0, more=()):
+        self.folder = folder
+        self.nodes = [Node(a, folder, "a", more), Node(a, folder, "b", more)]
+
+        def weir(*arguments):
+            command = [str(a.weir), *map(str, arguments)]
+            out = subprocess.run(command, capture_output=True, text=True)
+            if out.returncode:
+                raise Failure(f"{' '.join(command)}: {out.stderr}")
+            return out.stdout
+
+        def word(text, name):
+            return next(line.split()[-1] for line in text.splitlines() if line.strip().startswith(name))
+
+        one, two = self.nodes
+        witness, listen = f"127.0.0.1:{free_port()}", free_port()
+        self.relay = Relay(listen, delay)
+        place = folder / "witness"
+        decider = ["--witness", witness, "--witness-certificate", weir("witness", "--data", place, "--show").strip()]
+        made = weir("pair", "create", "--data", one.data, "--listen", f"127.0.0.1:{listen}", *decider)
+        first = word(made, "certificate")
+        joined = weir("pair", "join", "--data", two.data, "--aggregate", word(made, "aggregate"),
+                      "--partner", f"127.0.0.1:{self.relay.port}", "--partner-certificate", first, *decider)
+        second = word(joined, "certificate")
+        weir("pair", "accept", "--data", one.data, second)
+        ready = folder / "witness.ready"
+        with open(folder / "witness.log", "a") as log:
+            self.witness = subprocess.Popen(
+                [str(a.weir), "witness", "--data", str(place), "--listen", witness, "--node", first, "--node", second,
+                 "--ready-file", str(ready)], stdout=log, stderr=log)
+        one.wait("the witness serves", ready.exists)
+        one.start()
+        one.serves()
+        two.start()
+        self.in_sync()
+
+    def in_sync(self):
+        for node in self.nodes:
+            node.in_sync()
+
+    def end(self):
+        for node in self.nodes:
+            node.end()
+        self.witness.kill()
+        self.witness.wait()
+
+
+class Client:
+    """NFSv3 by hand: one call at a time, as root, on one connection."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.xid = int.from_bytes(os.urandom(4), "big")
+
+    @staticmethod
+    def opaque(data):
+        return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
+
+    def call(self, program, procedure, body):
+        self.xid = (self.xid + 1) & 0xFFFFFFFF
+        credential = struct.pack(">IIIIIII", 1, 20, 0, 0, 0, 0, 0)
+        head = struct.pack(">IIIIII", self.xid, 0, 2, program, 3, procedure) + credential + struct.pack(">II", 0, 0)
+        message = head + body
+        self.socket.sendall(struct.pack(">I", 0x80000000 | len(message)) + message)
+        mark, = struct.unpack(">I", self.exactly(4))
+        reply = self.exactly(mark & 0x7FFFFFFF)
+        status, = struct.unpack_from(">I", reply, 24)
+        if reply[:4] != struct.pack(">I", self.xid) or struct.unpack_from(">I", reply, 20)[0] or status:
+            raise Failure(f"procedure {procedure}: {reply[:32].hex()}")
+        return reply[28:]
+
+    def exactly(self, length):
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            if not more:
+                raise ConnectionError("closed")
+            data += more
+        return data
+
+    def mount(self, path):
+        reply = self.call(100005, 1, self.opaque(path))
+        length, = struct.unpack_from(">I", reply)
+        return reply[4:4 + length]
+
+    def create(self, root, name):
+        reply = self.call(100003, 8, self.opaque(root) + self.opaque(name) + struct.pack(">IIIIIIII", 0, 1, 0o644, 0, 0, 0, 0, 0))
+        length, = struct.unpack_from(">I", reply, 4)
+        return reply[8:8 + length]
+
+    def write(self, handle, n):
+        """Block `n`, durably."""
+        data = struct.pack(">Q", n) * (BLOCK // 8)
+        self.call(100003, 7, self.opaque(handle) + struct.pack(">QII", n * BLOCK, BLOCK, 2) + self.opaque(data))
+
+    def holds(self, handle, blocks):
+        """Whether so many blocks are as they were written."""
+        for n in range(blocks):
+            reply = self.call(100003, 6, self.opaque(handle) + struct.pack(">QI", n * BLOCK, BLOCK))
+            if reply[-BLOCK:] != struct.pack(">Q", n) * (BLOCK // 8):
+                return False
+        return True
