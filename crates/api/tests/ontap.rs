@@ -17,7 +17,7 @@ use weir_ontap::Cluster;
 use weir_ontap::cluster::Change;
 use weir_ontap::script::Script;
 use weir_replica::manager::Verb;
-use weir_replica::model::{Path, Policy};
+use weir_replica::model::{MirrorState, Path, Policy};
 
 struct Node {
     api: Api,
@@ -788,4 +788,113 @@ async fn passwords_are_tokens() {
     assert_eq!(ask("GET", None).await.0, 401);
     let (status, body) = ask("POST", basic(&secret)).await;
     assert_eq!((status, &body["error"]["code"]), (403, &json!("6")));
+}
+
+/// A list is searched and ordered by what its records have, whether that is read from them or from the rows.
+#[tokio::test]
+async fn what_is_searched_and_ordered_by_is_what_records_show() {
+    let n = Node::over(Script::session()).await;
+    let names: Vec<String> = (0..7).map(|at| format!("SVM:c{at}")).collect();
+    let add = |name: &str, copy| n.script.state().volume(path(name), 16 << 30, copy);
+    add("SVM-a:x", false);
+    names.iter().for_each(|name| add(name, true));
+    for (at, name) in names.iter().enumerate() {
+        let source = ["SVM-a:x", "SVM:vol_test"][at % 2];
+        let policy = ["MirrorLatest", "XDPDefault"][at % 2];
+        let body = json!({"source.path": source, "destination.path": name, "throttle": at * 90,
+                          "policy.name": policy});
+        n.done("POST", R, body).await;
+    }
+    n.script.moving("SVM:c0", 77, 1_683_200_000);
+    let set = |name: &str, how: fn(&mut weir_replica::manager::Entry)| n.script.set(name, how);
+    set("SVM:c1", |e| e.trouble = Some("No.".to_owned()));
+    set("SVM:c2", |e| e.schedule = Some("daily".to_owned()));
+    set("SVM:c3", |e| e.state = MirrorState::BrokenOff);
+    set("SVM:c4", |e| e.shown.cluster = "far".to_owned());
+    n.script.state().moves = true;
+    for (name, lag) in [("SVM:c5", 5), ("SVM:c6", 40_000)] {
+        let id = n.script.relationship(&path(name)).unwrap().uuid;
+        n.done(
+            "PATCH",
+            &format!("{R}/{id}"),
+            json!({"state": "snapmirrored"}),
+        )
+        .await;
+        while n.get(&format!("{R}/{id}")).await["state"] != "snapmirrored" {}
+        n.script
+            .set(name, |entry| entry.newest.as_mut().unwrap().taken -= lag);
+    }
+    n.script.state().moves = false;
+
+    let uuids = |page: &Value| -> Vec<String> {
+        let all = page["records"].as_array().unwrap().iter();
+        all.map(|r| r["uuid"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let whole = n.get(R).await;
+    let mut distinct = 0;
+    const FIELDS: &str = "uuid source.path source.svm.name source.cluster.name destination.path destination.svm.name \
+        policy.name state healthy throttle transfer_schedule.name exported_snapshot lag_time transfer.state transfer.type \
+        total_transfer_bytes";
+    for field in FIELDS.split_whitespace() {
+        let pointer = format!("/{}", field.replace('.', "/"));
+        let text = |r: &Value| match r.pointer(&pointer) {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        let records = whole["records"].as_array().unwrap();
+        let mut values: Vec<String> = records.iter().map(text).collect();
+        values.sort();
+        values.dedup();
+        distinct += values.len();
+        for value in &values {
+            let wanted = if value.is_empty() { "null" } else { value };
+            let found = n.get(&format!("{R}?{field}={wanted}")).await;
+            let meant = records.iter().filter(|r| text(r) == *value);
+            let meant: Vec<&str> = meant.map(|r| r["uuid"].as_str().unwrap()).collect();
+            assert_eq!(uuids(&found), meant, "{field}={value}");
+        }
+        for way in ["asc", "desc"] {
+            // Page by page it is the same as at once: each of its records once.
+            let order = format!("{R}?order_by={field}%20{way}");
+            let at_once = n.get(&order).await;
+            let mut paged = Vec::new();
+            for start in (0..9).step_by(4) {
+                paged.extend(uuids(
+                    &n.get(&format!("{order}&max_records=4&start={start}")).await,
+                ));
+            }
+            assert_eq!(paged, uuids(&at_once), "{order}");
+            let rank = |r: &Value| {
+                let text = text(r);
+                match field {
+                    "throttle" | "total_transfer_bytes" => format!("{text:0>20}"),
+                    "lag_time" if !text.is_empty() => {
+                        let span: jiff::SignedDuration = text.parse().unwrap();
+                        format!("{:020}", span.as_secs())
+                    }
+                    _ => text,
+                }
+            };
+            let mut sorted: Vec<&Value> = records.iter().collect();
+            sorted.sort_by(|a, b| match way {
+                "asc" => rank(a).cmp(&rank(b)),
+                _ => rank(b).cmp(&rank(a)),
+            });
+            let sorted: Vec<&str> = sorted.iter().map(|r| r["uuid"].as_str().unwrap()).collect();
+            assert_eq!(uuids(&at_once), sorted, "{order}");
+        }
+    }
+    assert!(distinct > 50, "{distinct} values, which compare little");
+    let cli = n
+        .get("private/cli/snapmirror?fields=state&order_by=destination_path%20desc&max_records=2")
+        .await;
+    assert_eq!(
+        (&cli["num_records"], &cli["records"][0]["destination_path"]),
+        (&json!(2), &json!("SVM:vol_test_dst"))
+    );
+    let next = cli["_links"]["next"]["href"].as_str().unwrap();
+    let next = n.get(next.strip_prefix("/api/").unwrap()).await;
+    assert_eq!(next["records"][0]["destination_path"], "SVM:c6");
 }

@@ -5,10 +5,10 @@ use crate::storage::{
 };
 use std::borrow::Cow;
 use std::time::Duration;
-use weir_replica::manager::Verb;
 pub use weir_replica::manager::{Global, Reason};
+use weir_replica::manager::{Manager, Relations, Verb};
 use weir_replica::model::{Path, Policy, Relationship};
-use weir_replica::schedule::Schedule;
+use weir_replica::schedule::{self, Schedule};
 
 /// Why something was refused, in ONTAP's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -357,37 +357,64 @@ pub trait Cluster: Send + Sync {
     fn uuid(&self) -> String;
     /// Seconds since 1970, UTC, by the node's clock.
     fn now(&self) -> i64;
+    /// Calls `read` with the rows of relationships, and what is being done to them, as of one moment. `read` must not wait.
+    fn read(&self, read: &mut dyn FnMut(&Relations, &Manager));
     /// Relationships whose destination is here, in the order of their making.
-    fn relationships(&self) -> Vec<Relationship>;
+    fn relationships(&self) -> Vec<Relationship> {
+        let mut all = Vec::new();
+        self.read(&mut |rows, manager| all = manager.relationships(rows));
+        all
+    }
     /// Relationships whose source is here: source, destination, whether it still transfers.
-    fn destinations(&self) -> Vec<Relationship>;
-    /// Of [`Cluster::relationships`], `most` behind the first `skip`.
-    fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
-        let all = self.relationships().into_iter();
-        all.skip(skip).take(most).collect()
+    fn destinations(&self) -> Vec<Relationship> {
+        let mut all = Vec::new();
+        self.read(&mut |rows, manager| all = manager.destinations(rows));
+        all
     }
     /// The relationship of this destination, which is here.
     fn relationship(&self, destination: &Path) -> Option<Relationship> {
-        let mut all = self.relationships().into_iter();
-        all.find(|r| r.destination == *destination)
+        let mut found = None;
+        self.read(&mut |rows, manager| found = rows.entry(destination).map(|e| manager.shown(e)));
+        found
     }
     /// The relationship of this UUID, whose destination is here.
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
-        self.relationships().into_iter().find(|r| r.uuid == uuid)
+        let mut found = None;
+        self.read(&mut |rows, manager| found = rows.named(uuid).map(|e| manager.shown(e)));
+        found
     }
     /// Relationships that a volume of this node is an end of; those whose destination is here come first.
     fn replications(&self, volume: &Path) -> Vec<Relationship> {
-        let own = self.relationships();
-        let known = self.destinations().into_iter();
-        let known = known.filter(|k| own.iter().all(|r| r.uuid != k.uuid));
-        let all = own.iter().cloned().chain(known);
-        all.filter(|r| r.source == *volume || r.destination == *volume)
-            .collect()
+        let mut all = Vec::new();
+        self.read(&mut |rows, manager| all = manager.replications(rows, volume));
+        all
     }
     /// Policies, by name, ours and the user's.
-    fn policies(&self) -> Vec<Policy>;
+    fn policies(&self) -> Vec<Policy> {
+        let mut all = Vec::new();
+        self.read(&mut |rows, _| all = rows.policies());
+        all
+    }
     /// Schedules, ours and the user's.
-    fn schedules(&self) -> Vec<NamedSchedule>;
+    fn schedules(&self) -> Vec<NamedSchedule> {
+        let system = schedule::named().into_iter();
+        let system = system.map(|(name, schedule, about)| NamedSchedule {
+            name: name.to_owned(),
+            schedule,
+            about: about.to_owned(),
+            system: true,
+        });
+        let mut all: Vec<NamedSchedule> = system.collect();
+        self.read(&mut |rows, _| {
+            all.extend(rows.own_schedules().map(|(name, schedule)| NamedSchedule {
+                name: name.clone(),
+                schedule: *schedule,
+                about: String::new(),
+                system: false,
+            }));
+        });
+        all
+    }
     /// Volumes of this node that commands may name.
     fn volumes(&self) -> Vec<Volume>;
     /// Machines, by name: those that have something, and those that were made by name.
@@ -408,7 +435,11 @@ pub trait Cluster: Send + Sync {
     /// Snapshots of all volumes, or of one; oldest first within each.
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
     /// The throttle of all transfers in one direction.
-    fn global_throttle(&self, incoming: bool) -> Global;
+    fn global_throttle(&self, incoming: bool) -> Global {
+        let mut set = Global::Unset;
+        self.read(&mut |rows, _| set = rows.global_throttle(incoming));
+        set
+    }
     /// Nodes that were paired with this one, by name.
     fn peers(&self) -> Vec<Peer>;
     /// SHA-256 of this node's own certificate, hexadecimal: what peers check.

@@ -8,16 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_replica::manager::{
-    self, Changes, Command, Done, Edit, Entry, Event, Global, Manager, Now, Preconditions,
-    Progress, Relations, Side, Step, Task, Verb,
+    self, Changes, Command, Done, Edit, Entry, Event, Manager, Now, Preconditions, Progress,
+    Relations, Side, Step, Task, Verb,
 };
-use weir_replica::model::{Copied, MirrorState, Path, Policy, Relationship, SnapshotIdentity};
+use weir_replica::model::{Copied, MirrorState, Path, SnapshotIdentity};
 use weir_replica::retention::Held;
-use weir_replica::schedule::named;
 
 use crate::cluster::{
-    self as own, Change, Cluster, Failure, Job, NamedSchedule, Peer, Performance, Rate, Reason,
-    Snapshot, Volume,
+    self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
 use crate::storage::{Aggregate, Details, PolicyKind, Settings, StoragePolicy, Svm};
 
@@ -177,7 +175,8 @@ impl State {
         format!("00000000-0000-4000-8000-{:012}", self.next)
     }
 
-    fn volume(&mut self, path: Path, size: u64, protection: bool) {
+    /// Adds a volume.
+    pub fn volume(&mut self, path: Path, size: u64, protection: bool) {
         let uuid = self.uuid();
         self.volumes.push(Volume {
             junction: Some(format!("/{}", path.volume)),
@@ -523,41 +522,12 @@ impl Cluster for Script {
         each.collect()
     }
 
-    fn relationships(&self) -> Vec<Relationship> {
+    fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
         let mut s = self.state();
-        let seen = s.manager.relationships(&s.rows);
+        read(&s.rows, &s.manager);
         if s.moves {
             s.step();
         }
-        seen
-    }
-
-    fn destinations(&self) -> Vec<Relationship> {
-        let s = self.state();
-        s.manager.destinations(&s.rows)
-    }
-
-    fn policies(&self) -> Vec<Policy> {
-        self.state().rows.policies()
-    }
-
-    fn schedules(&self) -> Vec<NamedSchedule> {
-        let ours = named()
-            .into_iter()
-            .map(|(name, schedule, about)| NamedSchedule {
-                name: name.to_owned(),
-                schedule,
-                about: about.to_owned(),
-                system: true,
-            });
-        let rows = self.state().rows.clone();
-        let own = rows.own_schedules().map(|(name, schedule)| NamedSchedule {
-            about: name.clone(),
-            name: name.clone(),
-            schedule: *schedule,
-            system: false,
-        });
-        ours.chain(own).collect()
     }
 
     fn volumes(&self) -> Vec<Volume> {
@@ -615,10 +585,6 @@ impl Cluster for Script {
             .iter()
             .filter(|s| of.is_none_or(|of| s.path == *of));
         meant.cloned().collect()
-    }
-
-    fn global_throttle(&self, incoming: bool) -> Global {
-        self.state().rows.global_throttle(incoming)
     }
 
     fn peers(&self) -> Vec<Peer> {

@@ -328,12 +328,13 @@ impl Relationship {
     /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken. `None` for what is no
     /// copy: not yet, or not any more.
     pub fn lag(&self, now: i64) -> Option<u64> {
-        if self.state != MirrorState::Snapmirrored {
-            return None;
-        }
-        let newest = self.newest.as_ref()?;
-        Some(u64::try_from(now - newest.taken).unwrap_or(0))
+        lag(self.state, self.newest.as_ref(), now)
     }
+}
+
+pub(crate) fn lag(state: MirrorState, newest: Option<&Copied>, now: i64) -> Option<u64> {
+    let newest = newest.filter(|_| state == MirrorState::Snapmirrored)?;
+    Some(u64::try_from(now - newest.taken).unwrap_or(0))
 }
 
 /// What kind of copy a policy makes.

@@ -105,6 +105,8 @@ pub struct FileHead {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The access control list, as the engine stores it.
     pub acl: Option<Vec<u8>>,
+    /// Named streams: names and bytes.
+    pub streams: Vec<(Vec<u8>, u64)>,
 }
 
 /// A volume of the node that is asked.
@@ -129,7 +131,8 @@ pub enum Told {
     Done,
     /// The transfer's frames follow.
     Sending,
-    /// To [`Ask::File`]; the pieces of its contents that are not all zeroes follow.
+    /// To [`Ask::File`]; the pieces of its contents that are not all zeroes follow, then those of its streams, each behind the
+    /// end of what comes before.
     File(Box<FileHead>),
     /// They have been sent: SHA-256 of the size (8 bytes) and of each piece's offset (8 bytes) and bytes, little-endian.
     FileEnd([u8; 32]),

@@ -49,6 +49,11 @@ struct Served {
 }
 
 impl Node {
+    /// Through which clients reach volumes.
+    pub fn vfs(&self) -> Arc<Vfs> {
+        Arc::clone(&self.vfs)
+    }
+
     /// The node over an open engine; nothing is exported yet.
     pub fn new(
         engine: Arc<Engine>,

@@ -349,7 +349,7 @@ impl Storage {
     pub fn counters(&self) -> crate::replica::Counters {
         crate::replica::Counters {
             stats: Arc::clone(&self.protocols.rpc.stats),
-            throttle: Arc::clone(&self.protocols.rpc.throttle),
+            vfs: self.node.vfs(),
         }
     }
 

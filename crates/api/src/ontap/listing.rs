@@ -1,9 +1,7 @@
 //! GET in ONTAP's way: `fields`, queries on any field, `order_by`, `max_records` with a link to go on, `return_records`.
 //!
-//! A record is made whole, as JSON; queries and fields are dotted names into it. That costs more than making only what
-//! is asked for, but there are hundreds of records at most, and no two places that could disagree on what a field is.
-
-use std::cmp::Ordering;
+//! A record is made whole, as JSON; queries and fields are dotted names into it. Of what there may be very much of
+//! (relationships), records are made only for the page: queries and orders read single fields, by [`Listing::choose`].
 
 use serde_json::{Map, Value, json};
 use weir_ontap::query;
@@ -125,6 +123,24 @@ impl Listing {
         Ok(out)
     }
 
+    /// Of records that were queried in another way: their order and which page of them is shown.
+    ///
+    /// # Errors
+    /// As [`Listing::parse`].
+    pub fn of_page(query: &[(String, String)], known: &[&str]) -> Answered<Listing> {
+        const PAGE: [&str; 4] = ["order_by", "max_records", "start", "return_records"];
+        let all = query.iter();
+        let page: Vec<_> = all
+            .clone()
+            .filter(|(name, _)| PAGE.contains(&name.as_str()))
+            .cloned()
+            .collect();
+        Ok(Listing {
+            again: all.filter(|(name, _)| name != "start").cloned().collect(),
+            ..Listing::parse(&page, known)?
+        })
+    }
+
     /// The value that a field is queried for.
     pub fn exactly(&self, name: &str) -> Option<&str> {
         let query = self.queries.iter().find(|(n, _)| n == name);
@@ -150,22 +166,62 @@ impl Listing {
     /// The reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if none
     /// is asked for.
     pub fn reply(&self, path: &str, keys: &[&str], records: Vec<Value>) -> Reply {
-        let mut matching: Vec<Value> = records.into_iter().filter(|r| self.matches(r)).collect();
-        if !self.order.is_empty() {
-            matching.sort_by(|a, b| self.compare(a, b));
+        let chosen = self.choose(records.into_iter(), texts);
+        self.page(path, keys, chosen)
+    }
+
+    /// Those of `all` that belong to the page, and one more if there is one: they match, are in order, and lie behind the start.
+    /// `texts` reads the values of a field.
+    pub fn choose<T>(
+        &self,
+        all: impl Iterator<Item = T>,
+        texts: impl Fn(&T, &str) -> Vec<String>,
+    ) -> Vec<T> {
+        let matches = |item: &T| {
+            self.queries.iter().all(|(name, wanted)| {
+                let found = texts(item, name);
+                match found.is_empty() {
+                    true => wanted == "null" || wanted.starts_with('!'),
+                    false => found.iter().any(|text| query::matches(wanted, text)),
+                }
+            })
+        };
+        let matching = all.filter(matches);
+        let most = self.most.saturating_add(1);
+        if self.order.is_empty() {
+            return matching.skip(self.start).take(most).collect();
         }
-        let rest = matching.into_iter().skip(self.start).collect();
-        self.page(path, keys, rest)
+        let keyed = matching.enumerate().map(|(at, item)| {
+            let names = self.order.iter();
+            let keys: Vec<Key> = names
+                .map(|(name, _)| Key::of(texts(&item, name).concat()))
+                .collect();
+            (keys, at, item)
+        });
+        let mut keyed: Vec<(Vec<Key>, usize, T)> = keyed.collect();
+        let compare = |a: &(Vec<Key>, usize, T), b: &(Vec<Key>, usize, T)| {
+            let each = a.0.iter().zip(&b.0).zip(&self.order);
+            let mut each = each.map(|((a, b), (_, down))| match down {
+                true => b.cmp(a),
+                false => a.cmp(b),
+            });
+            each.find(|order| order.is_ne())
+                .unwrap_or_else(|| a.1.cmp(&b.1))
+        };
+        let end = self.start.saturating_add(most);
+        if end < keyed.len() {
+            keyed.select_nth_unstable_by(end, compare);
+            keyed.truncate(end);
+        }
+        keyed.sort_unstable_by(compare);
+        keyed
+            .into_iter()
+            .skip(self.start)
+            .map(|(_, _, item)| item)
+            .collect()
     }
 
-    /// Which records it is of, and how many fit into the reply, where neither a query nor an order needs the others.
-    pub fn window(&self) -> Option<(usize, usize)> {
-        let plain = self.queries.is_empty() && self.order.is_empty();
-        plain.then_some((self.start, self.most))
-    }
-
-    /// The reply with the first of `rest`, as many as fit: what matches, from where it is to begin. If there are more than that, a
-    /// link leads to them.
+    /// The reply with the first of `rest`, as many as fit. If there are more than that, a link leads to them.
     pub fn page(&self, path: &str, keys: &[&str], rest: Vec<Value>) -> Reply {
         let more = rest.len() > self.most;
         let page = rest.into_iter().take(self.most);
@@ -186,32 +242,6 @@ impl Listing {
     /// The reply for one record.
     pub fn one(&self, keys: &[&str], record: Value) -> Reply {
         Reply::ok(self.select(record, keys))
-    }
-
-    /// Whether a record has what is asked for.
-    pub fn matches(&self, record: &Value) -> bool {
-        self.queries.iter().all(|(name, wanted)| {
-            let found = texts(record, name);
-            match found.is_empty() {
-                true => wanted == "null" || wanted.starts_with('!'),
-                false => found.iter().any(|text| query::matches(wanted, text)),
-            }
-        })
-    }
-
-    fn compare(&self, a: &Value, b: &Value) -> Ordering {
-        for (name, down) in &self.order {
-            let (a, b) = (texts(a, name).concat(), texts(b, name).concat());
-            let order = match (a.parse::<f64>(), b.parse::<f64>()) {
-                (Ok(a), Ok(b)) => a.total_cmp(&b),
-                _ => a.cmp(&b),
-            };
-            let order = if *down { order.reverse() } else { order };
-            if order != Ordering::Equal {
-                return order;
-            }
-        }
-        Ordering::Equal
     }
 
     fn select(&self, record: Value, keys: &[&str]) -> Value {
@@ -237,6 +267,28 @@ impl Listing {
     }
 }
 
+/// What a record is ordered by: nothing comes first, then numbers and durations, then text.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    None,
+    /// A number that is not negative; of a duration, its seconds.
+    Number(u64),
+    Text(String),
+}
+
+impl Key {
+    fn of(text: String) -> Key {
+        if text.is_empty() {
+            return Key::None;
+        }
+        let number = text.parse().ok().or_else(|| {
+            let span: jiff::SignedDuration = text.strip_prefix("PT").and(text.parse().ok())?;
+            u64::try_from(span.as_secs()).ok()
+        });
+        number.map_or(Key::Text(text), Key::Number)
+    }
+}
+
 /// Copies the value that a dotted name refers to; a list is copied whole.
 fn copy(from: &Value, to: &mut Value, name: &str) {
     let (first, rest) = match name.split_once('.') {
@@ -258,7 +310,7 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
 }
 
 /// The texts of all values that a dotted name refers to.
-fn texts(record: &Value, name: &str) -> Vec<String> {
+pub fn texts(record: &Value, name: &str) -> Vec<String> {
     match record {
         Value::Array(all) => all.iter().flat_map(|one| texts(one, name)).collect(),
         Value::Object(object) => {

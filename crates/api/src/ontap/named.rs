@@ -86,7 +86,8 @@ pub(super) fn id_of(policy: &StoragePolicy) -> u64 {
             let head = text.split('-').next().unwrap_or_default();
             u64::from_str_radix(head, 16).unwrap_or(1).max(1)
         }
-        id => id,
+        // Clients read JSON's numbers as doubles.
+        id => id % (1 << 53),
     }
 }
 

@@ -4,10 +4,13 @@
 //! PATCH `modify`, DELETE `delete`. Any other verb is the last part of a path that is posted to. Arguments come in the
 //! query and in the body, with underscores or with dashes.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 use weir_ontap::commands::{COMMANDS, error};
 use weir_ontap::{Answer, Reason, Scalar};
 
+use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
 use super::{Asked, Reply};
 use crate::route::Verb;
@@ -19,6 +22,7 @@ const REQUEST: &[&str] = &[
     "return_records",
     "max_records",
     "order_by",
+    "start",
     "pretty",
     "ignore_unknown_fields",
 ];
@@ -67,7 +71,13 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     Ok(match answer {
         Answer::Records(records) => {
             let records: Vec<Value> = records.iter().map(|r| record(r)).collect();
-            Reply::ok(json!({"num_records": records.len(), "records": records}))
+            let fields = records.iter().filter_map(Value::as_object);
+            let fields: BTreeSet<String> = fields.flat_map(Map::keys).cloned().collect();
+            let known: Vec<&str> = fields.iter().map(String::as_str).collect();
+            match known.as_slice() {
+                [] => Reply::ok(json!({"num_records": 0, "records": []})),
+                known => Listing::of_page(&a.call.query, known)?.reply(&a.here(), &[], records),
+            }
         }
         Answer::Text(text) => {
             let mut body = json!({"cli_output": text});

@@ -5,11 +5,11 @@
 
 use serde_json::{Map, Value, json};
 use weir_ontap::{Change, Failure, Reason, Settings};
-use weir_replica::manager::{First, Verb};
+use weir_replica::manager::{Entry, First, Manager, Verb, Work};
 use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
-use super::listing::Listing;
+use super::listing::{Listing, texts};
 use super::refusal::{Answered, Refusal};
 use super::{Asked, Reply, Restore, duration, itself, policies, time, uuid};
 
@@ -27,6 +27,7 @@ const KNOWN: &[&str] = &[
     "destination.svm.name",
     "destination.svm.uuid",
     "destination.cluster.name",
+    "destination.cluster.uuid",
     "policy.name",
     "policy.type",
     "policy.uuid",
@@ -54,6 +55,8 @@ const KNOWN: &[&str] = &[
     "total_transfer_bytes",
     "total_transfer_duration",
     "identity_preservation",
+    "consistency_group_failover",
+    "svmdr_volumes",
 ];
 
 /// The URL path of a relationship.
@@ -77,8 +80,8 @@ fn endpoint(path: &Path) -> Value {
 }
 
 /// ONTAP's word for what the destination is.
-pub fn state(r: &Relationship) -> &'static str {
-    match (r.state, r.status) {
+fn state(state: MirrorState, status: Status) -> &'static str {
+    match (state, status) {
         (MirrorState::BrokenOff, _) => "broken_off",
         (_, Status::Quiesced) => "paused",
         (MirrorState::Uninitialized, _) => "uninitialized",
@@ -102,7 +105,7 @@ fn record(r: &Relationship, now: i64, restore: bool) -> Value {
         "policy",
         json!({"name": r.policy, "type": "async", "uuid": uuid("policy", &r.policy)}),
     );
-    set("state", json!(state(r)));
+    set("state", json!(state(r.state, r.status)));
     set("healthy", json!(r.healthy));
     if let (false, Some(reason)) = (r.healthy, &r.unhealthy_reason) {
         set(
@@ -185,12 +188,6 @@ pub fn ended(error: Option<&str>) -> &'static str {
     }
 }
 
-/// All relationships that may be asked for: those whose destination is here, and restores that wait to begin.
-fn all(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
-    let ours = a.cluster.relationships().into_iter().map(with_kind);
-    ours.chain(announced(a)).collect()
-}
-
 /// Restores that wait to begin.
 fn announced(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
     let restores = a.surface.restores().into_iter().map(|r| {
@@ -226,42 +223,89 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     };
     let listing = Listing::parse(&query, KNOWN)?;
     let now = a.cluster.now();
-    // A page costs what it shows, however long the list is.
-    if let (false, Some((start, most))) = (sources, listing.window()) {
-        let restores = announced(a);
-        if restores.is_empty() {
-            let rest = a.cluster.relationships_from(start, most.saturating_add(1));
-            let records = rest.into_iter().map(with_kind);
-            let records = records.map(|(r, restore)| record(&r, now, restore));
-            return Ok(listing.page(&a.here(), &["uuid"], records.collect()));
-        }
-    }
-    // Clients that look for one ask for it by what identifies it.
-    let one = match (listing.exactly("uuid"), listing.exactly("destination.path")) {
-        _ if sources || !announced(a).is_empty() => None,
-        (Some(id), _) => a.cluster.relationship_named(id),
-        (None, Some(path)) => {
-            let path = Path::parse(path);
-            path.and_then(|path| a.cluster.relationship(&path))
-        }
-        (None, None) => None,
-    };
-    if let Some(one) = one {
-        let (one, restore) = with_kind(one);
-        let records = vec![record(&one, now, restore)];
-        return Ok(listing.reply(&a.here(), &["uuid"], records));
-    }
-    let all = match sources {
+    let mut chosen = Vec::new();
+    let others = match sources {
         true => a
             .cluster
             .destinations()
             .into_iter()
-            .map(|r| (r, false))
+            .map(with_kind)
             .collect(),
-        false => all(a),
+        false => announced(a),
     };
-    let records = all.iter().map(|(r, restore)| record(r, now, *restore));
-    Ok(listing.reply(&a.here(), &["uuid"], records.collect()))
+    a.cluster.read(&mut |rows, manager| {
+        // Clients that look for one ask for it by what identifies it.
+        let one = match (listing.exactly("uuid"), listing.exactly("destination.path")) {
+            (Some(id), _) => rows.named(id),
+            (None, Some(path)) => Path::parse(path).and_then(|path| rows.entry(&path)),
+            (None, None) => None,
+        };
+        let most = if sources || one.is_some() {
+            0
+        } else {
+            usize::MAX
+        };
+        let all = one
+            .filter(|_| !sources)
+            .into_iter()
+            .chain(rows.entries(0).take(most))
+            .map(|entry| Item::Row(entry))
+            .chain(others.iter().map(|(r, restore)| Item::Other(r, *restore)));
+        let items = listing.choose(all, |item, name| item.texts(manager, name, now));
+        chosen = items.iter().map(|item| item.whole(manager)).collect();
+    });
+    let records = chosen.iter().map(|(r, restore)| record(r, now, *restore));
+    Ok(listing.page(&a.here(), &["uuid"], records.collect()))
+}
+
+/// What a list is made of.
+enum Item<'r> {
+    Row(&'r Entry),
+    /// What has no row here, and whether it is a restore.
+    Other(&'r Relationship, bool),
+}
+
+impl Item<'_> {
+    fn whole(&self, manager: &Manager) -> (Relationship, bool) {
+        match self {
+            Item::Row(entry) => with_kind(manager.shown(entry)),
+            Item::Other(r, restore) => (Relationship::clone(r), *restore),
+        }
+    }
+
+    /// The values of a field, as its record has them. What lists are mostly searched by and ordered by is read from the row:
+    /// that takes a tenth of a microsecond, a record some ten.
+    fn texts(&self, manager: &Manager, name: &str, now: i64) -> Vec<String> {
+        let slowly = || {
+            let (r, restore) = self.whole(manager);
+            texts(&record(&r, now, restore), name)
+        };
+        let Item::Row(e) = self else { return slowly() };
+        let path = |path: &Path| format!("{}:{}", path.vserver, path.volume);
+        let status = || manager.status(e);
+        let cluster = |path: &Path| Some(path.cluster.clone()).filter(|name| !name.is_empty());
+        let text = match name {
+            "uuid" => Some(e.uuid.clone()),
+            "source.path" => Some(path(&e.shown)),
+            "source.svm.name" => Some(e.shown.vserver.clone()),
+            "source.cluster.name" => cluster(&e.shown),
+            "destination.path" => Some(path(&e.destination)),
+            "destination.svm.name" => Some(e.destination.vserver.clone()),
+            "policy.name" => Some(e.policy.clone()),
+            "state" => Some(state(e.state, status()).to_owned()),
+            "healthy" => Some((e.trouble.is_none() && !e.quiesced).to_string()),
+            "throttle" => Some(e.throttle.unwrap_or(0).to_string()),
+            "transfer_schedule.name" => e.schedule.clone(),
+            "exported_snapshot" => e.newest.as_ref().map(|newest| newest.name.clone()),
+            "lag_time" => e.lag(now).map(duration),
+            "transfer.state" => match (&e.pending, &e.last) {
+                (Some(p), _) if p.work != Work::Break => Some(running(status()).to_owned()),
+                (_, last) => last.as_ref().map(|l| ended(l.error.as_deref()).to_owned()),
+            },
+            _ => return slowly(),
+        };
+        text.into_iter().collect()
+    }
 }
 
 /// The one of this UUID, and whether it is a restore.
@@ -392,8 +436,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         }
         return Err(refusal);
     }
-    let made = a.cluster.relationships();
-    let made = made.into_iter().find(|r| r.destination == destination);
+    let made = a.cluster.relationship(&destination);
     let made = made.ok_or_else(Refusal::no_entry)?;
     a.done(Some((
         link(&made.uuid),
@@ -422,8 +465,7 @@ fn make_destination(
 
 /// Remembers a restore until a transfer is asked of it.
 fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
-    let there = a.cluster.relationships();
-    if there.iter().any(|r| r.destination == destination) {
+    if a.cluster.relationship(&destination).is_some() {
         let message = format!("Relationship with destination \"{destination}\" already exists.");
         let failure = Failure::new(Reason::Duplicate, message);
         return Err(Refusal::of_relationship(failure, "create"));

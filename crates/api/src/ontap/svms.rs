@@ -322,6 +322,7 @@ pub fn svm_peers(a: &Asked<'_>) -> Answered<Reply> {
         "svm.name",
         "peer.svm.name",
         "peer.cluster.name",
+        "applications",
         "state",
     ];
     let listing = Listing::parse(&a.call.query, &known)?;

@@ -199,8 +199,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.cluster.change(change.into()).map_err(refuse)?;
     a.surface
         .with(|held| held.restores.retain(|r| r.uuid != id));
-    let all = a.cluster.relationships();
-    let r = all.into_iter().find(|r| r.destination == destination);
+    let r = a.cluster.relationship(&destination);
     let r = r.ok_or_else(Refusal::no_entry)?;
     let record = records(&r).into_iter().next();
     let made = record.map(|record| {

@@ -331,7 +331,7 @@ fn policy(
         Some(Value::String(id)) => id,
         Some(other) => other.to_string(),
     };
-    let by = |p: &StoragePolicy| named::uuid_of(p) == id || p.id.to_string() == id;
+    let by = |p: &StoragePolicy| named::uuid_of(p) == id || named::id_of(p).to_string() == id;
     let found = a.cluster.storage_policies(kind).into_iter().find(by);
     let found = found.ok_or_else(Refusal::no_entry)?.key.name;
     match name {

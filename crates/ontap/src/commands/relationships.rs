@@ -1,5 +1,7 @@
 //! `snapmirror show` and `snapmirror list-destinations`.
 
+use std::collections::HashMap;
+
 use weir_replica::model::{Path, PolicyKind, Relationship};
 
 use super::show::{self, Answer, Field, or_dash};
@@ -329,14 +331,18 @@ fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown
 
 /// `snapmirror show`: relationships whose destination is here.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    let mut all = records(cluster, cluster.relationships());
+    let one = parsed.get("destination-path").and_then(Path::parse);
+    let found = match one.and_then(|path| cluster.relationship(&path)) {
+        Some(one) => vec![one],
+        None => cluster.relationships(),
+    };
+    let mut all = records(cluster, found);
     // Relationships of one source are listed together, at the place of the first of them.
-    let order: Vec<Path> = all.iter().map(|s| s.relationship.source.clone()).collect();
-    all.sort_by_key(|s| {
-        order
-            .iter()
-            .position(|source| *source == s.relationship.source)
-    });
+    let mut first: HashMap<Path, usize> = HashMap::new();
+    for (at, s) in all.iter().enumerate() {
+        first.entry(s.relationship.source.clone()).or_insert(at);
+    }
+    all.sort_by_key(|s| first.get(&s.relationship.source).copied());
     show::print(FIELDS, parsed, all, &["destination-path"], |all| {
         let rows: Vec<Vec<String>> = all
             .iter()

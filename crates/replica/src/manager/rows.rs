@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Global, Use, uuid};
 use crate::model::{
     ABORTED, Copied, FileRestore, LastTransfer, MirrorState, Note, Path, Policy, Relationship,
-    SnapshotIdentity, TransferKind, VolumeUuid, system_policies,
+    SnapshotIdentity, TransferKind, VolumeUuid, lag, system_policies,
 };
 use crate::schedule::{self, Schedule};
 
@@ -187,6 +187,11 @@ impl Entry {
     /// Whether its schedule may begin a transfer.
     pub fn may_run(&self) -> bool {
         self.state == MirrorState::Snapmirrored && !self.quiesced && self.pending.is_none()
+    }
+
+    /// As [`Relationship::lag`].
+    pub fn lag(&self, now: i64) -> Option<u64> {
+        lag(self.state, self.newest.as_ref(), now)
     }
 
     /// Whether the destination is a copy of the source, or is becoming one.
@@ -400,19 +405,22 @@ impl Edit {
 pub struct Relations {
     entries: Map<Path, Arc<Entry>>,
     /// In the order of their creation.
-    made: Map<u64, Path>,
-    named: Map<String, Path>,
-    /// Their UUIDs by their sources.
-    sources: Map<(Path, String), ()>,
+    made: Map<u64, Arc<Entry>>,
+    /// By UUID.
+    named: Map<String, Arc<Entry>>,
+    /// By their sources.
+    sources: Map<(Path, u64), Arc<Entry>>,
     /// Those with work, by number.
-    busy: Map<u64, Path>,
+    busy: Map<u64, Arc<Entry>>,
     /// Those whose schedule may begin a transfer, by the first slot after their last run, and by number.
-    slots: Map<(i64, u64), Path>,
+    slots: Map<(i64, u64), Arc<Entry>>,
     known: Map<String, Arc<Known>>,
-    /// UUIDs of known destinations by their sources.
-    copies: Map<(Path, String), ()>,
-    /// UUIDs of known destinations that were released.
-    released: Map<String, ()>,
+    /// In the order in which they became known.
+    heard: Map<u64, Arc<Known>>,
+    /// Known destinations by their sources.
+    copies: Map<(Path, u64), Arc<Known>>,
+    /// Known destinations that were released.
+    released: Map<u64, Arc<Known>>,
     policies: Map<String, Arc<Policy>>,
     schedules: Map<String, Schedule>,
     peers: Map<String, Arc<Peer>>,
@@ -426,28 +434,30 @@ impl Relations {
         match edit {
             Edit::Relationship(entry) => {
                 self.forget_entry(&entry.destination);
-                let (number, to) = (entry.number, entry.destination.clone());
-                self.named.insert_mut(entry.uuid.clone(), to.clone());
-                let source = (entry.source.clone(), entry.uuid.clone());
-                self.sources.insert_mut(source, ());
+                let (number, row) = (entry.number, || Arc::clone(entry));
+                self.named.insert_mut(entry.uuid.clone(), row());
+                self.sources
+                    .insert_mut((entry.source.clone(), number), row());
                 if entry.pending.is_some() {
-                    self.busy.insert_mut(number, to.clone());
+                    self.busy.insert_mut(number, row());
                 }
                 if let Some(at) = self.slot(entry) {
-                    self.slots.insert_mut((at, number), to.clone());
+                    self.slots.insert_mut((at, number), row());
                 }
-                self.made.insert_mut(number, to.clone());
-                self.entries.insert_mut(to, Arc::clone(entry));
+                self.made.insert_mut(number, row());
+                self.entries.insert_mut(entry.destination.clone(), row());
             }
             Edit::NoRelationship(to) => self.forget_entry(to),
             Edit::Destination(known) => {
                 self.forget_known(&known.uuid);
-                let source = (known.source.clone(), known.uuid.clone());
-                self.copies.insert_mut(source, ());
+                let (number, row) = (known.number, || Arc::clone(known));
+                self.copies
+                    .insert_mut((known.source.clone(), number), row());
                 if known.released {
-                    self.released.insert_mut(known.uuid.clone(), ());
+                    self.released.insert_mut(number, row());
                 }
-                self.known.insert_mut(known.uuid.clone(), Arc::clone(known));
+                self.heard.insert_mut(number, row());
+                self.known.insert_mut(known.uuid.clone(), row());
             }
             Edit::NoDestination(uuid) => self.forget_known(uuid),
             Edit::Policy(policy) => self
@@ -493,16 +503,15 @@ impl Relations {
 
     /// Relationships of whose schedules a slot has passed since the last run.
     pub(super) fn due(&self, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
-        self.slots
-            .range(..=(now, u64::MAX))
-            .filter_map(|(_, to)| self.entry(to))
+        let due = self.slots.range(..=(now, u64::MAX));
+        due.map(|(_, entry)| entry)
     }
 
     fn forget_entry(&mut self, destination: &Path) {
         if let Some(before) = self.entries.get(destination).cloned() {
             self.named.remove_mut(&before.uuid);
-            let source = (before.source.clone(), before.uuid.clone());
-            self.sources.remove_mut(&source);
+            self.sources
+                .remove_mut(&(before.source.clone(), before.number));
             self.busy.remove_mut(&before.number);
             if let Some(at) = self.slot(&before) {
                 self.slots.remove_mut(&(at, before.number));
@@ -514,9 +523,10 @@ impl Relations {
 
     fn forget_known(&mut self, uuid: &str) {
         if let Some(before) = self.known.get(uuid).cloned() {
-            let source = (before.source.clone(), before.uuid.clone());
-            self.copies.remove_mut(&source);
-            self.released.remove_mut(uuid);
+            self.copies
+                .remove_mut(&(before.source.clone(), before.number));
+            self.released.remove_mut(&before.number);
+            self.heard.remove_mut(&before.number);
             self.known.remove_mut(uuid);
         }
     }
@@ -528,44 +538,32 @@ impl Relations {
 
     /// The relationship of this UUID.
     pub fn named(&self, uuid: &str) -> Option<&Arc<Entry>> {
-        self.entry(self.named.get(uuid)?)
+        self.named.get(uuid)
     }
 
     /// Relationships in the order of their creation, behind this number.
     pub fn entries(&self, after: u64) -> impl Iterator<Item = &Arc<Entry>> {
         self.made
             .range((Bound::Excluded(after), Bound::Unbounded))
-            .filter_map(|(_, to)| self.entry(to))
-    }
-
-    /// At most `most` relationships in the order of their creation, behind the first `skip`: what is skipped is counted, and
-    /// not looked up.
-    pub fn page(&self, skip: usize, most: usize) -> impl Iterator<Item = &Arc<Entry>> {
-        let page = self.made.values().skip(skip).take(most);
-        page.filter_map(|to| self.entry(to))
+            .map(|(_, entry)| entry)
     }
 
     /// Relationships with pending work, and that work.
     pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
-        let busy = self.busy.values().filter_map(|to| self.entry(to));
+        let busy = self.busy.values();
         busy.filter_map(|entry| Some((entry, entry.pending.as_ref()?)))
     }
 
     /// Relationships that copy from this volume.
     pub fn copying(&self, source: &Path) -> impl Iterator<Item = &Arc<Entry>> {
-        let from = Bound::Included((source.clone(), String::new()));
-        let source = source.clone();
         self.sources
-            .range((from, Bound::Unbounded))
-            .take_while(move |((of, _), ())| *of == source)
-            .filter_map(|((_, uuid), ())| self.named(uuid))
+            .range((source.clone(), 0)..=(source.clone(), u64::MAX))
+            .map(|(_, entry)| entry)
     }
 
     /// Destinations of volumes of this node, in the order in which they became known.
-    pub fn known(&self) -> Vec<&Arc<Known>> {
-        let mut all: Vec<_> = self.known.values().collect();
-        all.sort_by_key(|known| known.number);
-        all
+    pub fn known(&self) -> impl Iterator<Item = &Arc<Known>> {
+        self.heard.values()
     }
 
     /// A known destination by its relationship's UUID.
@@ -575,18 +573,14 @@ impl Relations {
 
     /// Those that were released and are not forgotten yet.
     pub(super) fn released(&self) -> impl Iterator<Item = &Arc<Known>> {
-        let all = self.released.keys();
-        all.filter_map(|uuid| self.known.get(uuid))
+        self.released.values()
     }
 
     /// Known destinations of a volume of this node, without those that were released.
     pub(super) fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
-        let from = Bound::Included((source.clone(), String::new()));
-        let source = source.clone();
         self.copies
-            .range((from, Bound::Unbounded))
-            .take_while(move |((of, _), ())| *of == source)
-            .filter_map(|((_, uuid), ())| self.known.get(uuid))
+            .range((source.clone(), 0)..=(source.clone(), u64::MAX))
+            .map(|(_, known)| known)
             .filter(|known| !known.released)
     }
 
@@ -628,8 +622,8 @@ impl Relations {
     /// The number of the next relationship, or of the next known destination.
     pub(super) fn next_number(&self) -> u64 {
         let last = self.made.last().map_or(0, |(number, _)| *number);
-        let known = self.known.values().map(|known| known.number).max();
-        last.max(known.unwrap_or(0)) + 1
+        let known = self.heard.last().map_or(0, |(number, _)| *number);
+        last.max(known) + 1
     }
 
     /// Policies, ours and the users' own, by name.

@@ -350,7 +350,7 @@ impl Manager {
 
     /// Relationships whose source is here, with what is known of them here.
     pub fn destinations(&self, rows: &Relations) -> Vec<Relationship> {
-        let known = rows.known().into_iter().filter(|known| !known.released);
+        let known = rows.known().filter(|known| !known.released);
         known
             .map(|known| match rows.named(&known.uuid) {
                 Some(entry) => self.shown(entry),
@@ -401,7 +401,8 @@ impl Manager {
         (running.transfer == pending.uuid && !running.ended).then_some(running)
     }
 
-    fn status(&self, entry: &Entry) -> Status {
+    /// What is being done to a relationship.
+    pub fn status(&self, entry: &Entry) -> Status {
         let working = self.doing(entry).map(Running::status);
         match (&entry.pending, working) {
             (Some(pending), _) if pending.work == Work::Break => Status::Breaking,

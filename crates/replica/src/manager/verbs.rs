@@ -452,7 +452,7 @@ fn reverse(
 
 fn release(next: &mut Changes, destination: &Path) -> Outcome {
     // More than one where the relationship was deleted at its destination and made again.
-    let known = next.rows.known().into_iter();
+    let known = next.rows.known();
     let gone: Vec<Arc<Known>> = known
         .filter(|known| known.destination == *destination && !known.released)
         .cloned()

@@ -14,13 +14,12 @@ use weir_control::{
     Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failure, Global, Job, NamedSchedule, Offer, Peer, Performance, Reason,
-    Share, SmbSession, Snapshot, Volume,
+    Change, Cluster, Event, Failure, Job, Offer, Peer, Performance, Reason, Share, SmbSession,
+    Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
-use weir_replica::manager::{NO_ENTRIES, Preconditions, Refused, Verb};
-use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
-use weir_replica::schedule;
+use weir_replica::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
+use weir_replica::model::{MirrorState, Path, Status};
 
 use super::{Replication, pairing, uuid};
 
@@ -508,64 +507,9 @@ impl Cluster for AsUser {
         self.service.now().wall
     }
 
-    fn relationships(&self) -> Vec<Relationship> {
+    fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
         let view = self.service.control.view();
-        self.service.manager.lock().relationships(&view.relations)
-    }
-
-    fn destinations(&self) -> Vec<Relationship> {
-        let view = self.service.control.view();
-        self.service.manager.lock().destinations(&view.relations)
-    }
-
-    fn relationships_from(&self, skip: usize, most: usize) -> Vec<Relationship> {
-        let view = self.service.control.view();
-        let manager = self.service.manager.lock();
-        let page = view.relations.page(skip, most);
-        page.map(|entry| manager.shown(entry)).collect()
-    }
-
-    fn relationship(&self, destination: &Path) -> Option<Relationship> {
-        let view = self.service.control.view();
-        let entry = view.relations.entry(destination)?;
-        Some(self.service.manager.lock().shown(entry))
-    }
-
-    fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
-        let view = self.service.control.view();
-        let entry = view.relations.named(uuid)?;
-        Some(self.service.manager.lock().shown(entry))
-    }
-
-    fn replications(&self, volume: &Path) -> Vec<Relationship> {
-        let view = self.service.control.view();
-        self.service
-            .manager
-            .lock()
-            .replications(&view.relations, volume)
-    }
-
-    fn policies(&self) -> Vec<Policy> {
-        self.service.control.view().relations.policies()
-    }
-
-    fn schedules(&self) -> Vec<NamedSchedule> {
-        let named = schedule::named().into_iter();
-        let system = named.map(|(name, schedule, about)| NamedSchedule {
-            name: name.to_owned(),
-            schedule,
-            about: about.to_owned(),
-            system: true,
-        });
-        let view = self.service.control.view();
-        let own = view.relations.own_schedules();
-        let own = own.map(|(name, schedule)| NamedSchedule {
-            name: name.clone(),
-            schedule: *schedule,
-            about: String::new(),
-            system: false,
-        });
-        system.chain(own).collect()
+        read(&view.relations, &self.service.manager.lock());
     }
 
     fn shares(&self) -> Vec<Share> {
@@ -622,11 +566,6 @@ impl Cluster for AsUser {
             }
         }
         out
-    }
-
-    fn global_throttle(&self, incoming: bool) -> Global {
-        let view = self.service.control.view();
-        view.relations.global_throttle(incoming)
     }
 
     fn peers(&self) -> Vec<Peer> {

@@ -13,10 +13,12 @@ use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
 use weir_base::{Ino, Time};
-use weir_replica::manager::{Done, Event, Progress, Step};
+use weir_replica::manager::{Done, Event, Failure, Progress, Step};
 use weir_replica::model::FileRestore;
 use weir_replica::session::{Ask, FileHead, Told};
 use weir_replica::wire::{self, Kind};
+use weir_vfs::claims::{self, Event::Entries, Event::Name};
+use weir_vfs::{FileId, Namespace};
 use weir_volume::{
     CreateHow, EngineContext, FileKind, FsError, Seek, SetAttr, SetHow, SetTime, SnapshotIdentity,
     Sought, Stability, Stop, Volume,
@@ -141,7 +143,11 @@ impl Hash {
     }
 }
 
-fn head(tree: Tree<'_>, ino: Ino) -> Result<FileHead, FsError> {
+/// What belongs to a file, and the inodes of what it holds: its own, and those of its streams.
+fn head(tree: Tree<'_>, ino: Ino) -> Result<(FileHead, Vec<Ino>), FsError> {
+    let streams = tree.run(|volume, cx| volume.streams(cx, ino))?;
+    let inodes = [ino].into_iter().chain(streams.iter().map(|s| s.attr.ino));
+    let inodes = inodes.collect();
     let attr = tree.run(|volume, cx| volume.getattr(cx, ino))?;
     let names = tree.run(|volume, cx| volume.xattrs(cx, ino))?;
     let each = names.into_iter().map(|name| {
@@ -149,7 +155,7 @@ fn head(tree: Tree<'_>, ino: Ino) -> Result<FileHead, FsError> {
         Ok((name, value))
     });
     let pair = |time: Time| (time.secs, time.nanos);
-    Ok(FileHead {
+    let head = FileHead {
         size: attr.size,
         mode: attr.mode,
         uid: attr.uid,
@@ -160,7 +166,18 @@ fn head(tree: Tree<'_>, ino: Ino) -> Result<FileHead, FsError> {
         dos: attr.dos,
         xattrs: each.collect::<Result<_, FsError>>()?,
         acl: tree.run(|volume, cx| volume.acl(cx, ino))?,
-    })
+        streams: streams
+            .into_iter()
+            .map(|s| (s.name.into(), s.attr.size))
+            .collect(),
+    };
+    Ok((head, inodes))
+}
+
+/// The bytes of what a file holds: of itself, and of its streams.
+fn sizes(head: &FileHead) -> impl Iterator<Item = u64> {
+    let streams = head.streams.iter().map(|(_, size)| *size);
+    [head.size].into_iter().chain(streams)
 }
 
 /// Sends a file of a snapshot. `admitted`: whether the peer still may ask.
@@ -178,10 +195,10 @@ pub async fn send(
     let found = opened.and_then(|(hold, view)| {
         let tree = Tree::of_snapshot(&view);
         let ino = file(tree, path)?;
-        let head = head(tree, ino)?;
-        Ok((hold, view, ino, head))
+        let (head, inodes) = head(tree, ino)?;
+        Ok((hold, view, inodes, head))
     });
-    let (_hold, view, ino, head) = match found {
+    let (_hold, view, inodes, head) = match found {
         Ok(found) => found,
         Err(error) => {
             return link
@@ -190,22 +207,25 @@ pub async fn send(
         }
     };
     let tree = Tree::of_snapshot(&view);
-    let mut hash = Hash::new(head.size);
+    let sizes: Vec<u64> = sizes(&head).collect();
     link.tell(&Told::File(Box::new(head))).await?;
     let failed = |error: FsError| LinkError::Later(error.to_string());
-    let mut at = 0;
-    while let Some((from, bytes)) = piece(tree, ino, at).map_err(failed)? {
-        admitted()?;
-        hash.add(from, &bytes);
-        at = from + bytes.len() as u64;
-        let begin = wire::begin_frame(&mut link.out);
-        link.out.extend(from.to_le_bytes());
-        link.out.extend(bytes);
-        let wire = wire::end_frame(&mut link.out, begin, Kind::Records, level)?;
-        flow.take(wire as u64).await;
-        link.flush().await?;
+    for (ino, size) in inodes.into_iter().zip(sizes) {
+        let (mut hash, mut at) = (Hash::new(size), 0);
+        while let Some((from, bytes)) = piece(tree, ino, at).map_err(failed)? {
+            admitted()?;
+            hash.add(from, &bytes);
+            at = from + bytes.len() as u64;
+            let begin = wire::begin_frame(&mut link.out);
+            link.out.extend(from.to_le_bytes());
+            link.out.extend(bytes);
+            let wire = wire::end_frame(&mut link.out, begin, Kind::Records, level)?;
+            flow.take(wire as u64).await;
+            link.flush().await?;
+        }
+        link.tell(&Told::FileEnd(hash.sum())).await?;
     }
-    link.tell(&Told::FileEnd(hash.sum())).await
+    Ok(())
 }
 
 /// Under which name a relationship's file arrives, in the directory of its target.
@@ -250,9 +270,17 @@ impl Transfer<'_> {
         }
         self.tell(Event::Finalizing);
         for (n, wanted) in job.files.iter().enumerate() {
+            self.recall(tree, &wanted.destination).await;
             let renamed = parent(tree, &wanted.destination).and_then(|(dir, name)| {
                 let from = arriving(&job.relationship, n);
-                tree.run(|volume, cx| volume.rename(cx, dir, from.as_bytes(), dir, name))
+                let done =
+                    tree.run(|volume, cx| volume.rename(cx, dir, from.as_bytes(), dir, name))?;
+                // What was granted meanwhile.
+                let claimed = [(Some(dir), Entries), (done.value.replaced, Name)];
+                for (ino, event) in claimed {
+                    ino.map(|ino| self.breaks(tree, ino, event));
+                }
+                Ok(done)
             });
             match renamed {
                 Ok(done) => service.engine.wait_durable(done.lsn).map_err(passing)?,
@@ -267,6 +295,35 @@ impl Transfer<'_> {
             }
         }
         Ok(Done::default())
+    }
+
+    /// Has clients' caches of an inode broken for a change of this kind; what still has to end before it.
+    fn breaks(&self, tree: Tree<'_>, ino: Ino, event: claims::Event) -> Option<claims::Ticket> {
+        let file = FileId {
+            volume: tree.volume.id(),
+            ino,
+            namespace: Namespace::Live,
+        };
+        let claims = &self.service.counters.vfs.claims;
+        match claims.names(file, claims::Actor::Stateless, event, claims::Style::Unix) {
+            claims::Passage::Breaking(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Waits until no client caches a file that is about to be replaced, or its directory's entries.
+    async fn recall(&self, tree: Tree<'_>, path: &str) {
+        loop {
+            let ticket = parent(tree, path).ok().and_then(|(dir, name)| {
+                let there = tree.run(|volume, cx| volume.lookup(cx, dir, name));
+                self.breaks(tree, dir, Entries)
+                    .or_else(|| self.breaks(tree, there.ok()?.ino, Name))
+            });
+            match ticket {
+                Some(ticket) => ticket.over().await,
+                None => return,
+            }
+        }
     }
 
     async fn fetch_all(&self, tree: Tree<'_>) -> Outcome<()> {
@@ -306,7 +363,7 @@ impl Transfer<'_> {
         (n, wanted): (usize, &FileRestore),
         progress: &mut Progress,
     ) -> Outcome<()> {
-        let (service, job) = (self.service, self.job);
+        let job = self.job;
         let ask = Ask::File {
             volume: of(&job.source),
             snapshot,
@@ -317,13 +374,7 @@ impl Transfer<'_> {
         let Told::File(head) = link.ask(&ask).await? else {
             return Err(passing("the source gave another answer"));
         };
-        let at_destination = |error: FsError| match error {
-            FsError::NoSpace | FsError::Quota | FsError::Io | FsError::Delay => passing(error),
-            error => {
-                let path = &wanted.destination;
-                lasting(format!("File \"{path}\" cannot be made: {error}"))
-            }
-        };
+        let at_destination = |error: FsError| at_destination(wanted, error);
         let (dir, name) = parent(tree, &wanted.destination).map_err(at_destination)?;
         match tree.run(|volume, cx| volume.lookup(cx, dir, name)) {
             Ok(there) if there.attr.kind == FileKind::Directory => {
@@ -346,6 +397,28 @@ impl Transfer<'_> {
             volume.create(cx, dir, arriving.as_bytes(), CreateHow::Guarded, &bare)
         });
         let ino = made.map_err(at_destination)?.value.attr.ino;
+        let mut inodes = vec![ino];
+        for (name, _) in &head.streams {
+            let made = tree.run(|volume, cx| volume.make_stream(cx, ino, name));
+            inodes.push(made.map_err(at_destination)?.value.attr.ino);
+        }
+        for part in inodes.into_iter().zip(sizes(&head)) {
+            self.contents(link, tree, part, wanted, progress).await?;
+        }
+        dress(tree, ino, &head).map_err(at_destination)
+    }
+
+    /// Receives what a file or one of its streams holds, of this many bytes.
+    async fn contents(
+        &self,
+        link: &mut Link,
+        tree: Tree<'_>,
+        (ino, size): (Ino, u64),
+        wanted: &FileRestore,
+        progress: &mut Progress,
+    ) -> Outcome<()> {
+        let (service, job) = (self.service, self.job);
+        let at_destination = |error: FsError| at_destination(wanted, error);
         let flow = service.incoming.join(None);
         let mut reported = service.now().ms;
         let said = loop {
@@ -355,7 +428,7 @@ impl Transfer<'_> {
                     let from = u64::from_le_bytes(*from);
                     if from
                         .checked_add(bytes.len() as u64)
-                        .is_none_or(|end| end > head.size)
+                        .is_none_or(|end| end > size)
                     {
                         return Err(passing("the source sent more than the file holds"));
                     }
@@ -385,13 +458,12 @@ impl Transfer<'_> {
             }
         };
         let sized = SetAttr {
-            size: Some(head.size),
+            size: Some(size),
             ..SetAttr::default()
         };
         tree.run(|volume, cx| volume.setattr(cx, ino, &sized, None))
             .map_err(at_destination)?;
-        let mut hash = Hash::new(head.size);
-        let mut at = 0;
+        let (mut hash, mut at) = (Hash::new(size), 0);
         while let Some((from, bytes)) = piece(tree, ino, at).map_err(at_destination)? {
             hash.add(from, &bytes);
             at = from + bytes.len() as u64;
@@ -405,7 +477,17 @@ impl Transfer<'_> {
                 wanted.source, job.source, job.destination
             )));
         }
-        dress(tree, ino, &head).map_err(at_destination)
+        Ok(())
+    }
+}
+
+fn at_destination(wanted: &FileRestore, error: FsError) -> Failure {
+    match error {
+        FsError::NoSpace | FsError::Quota | FsError::Io | FsError::Delay => passing(error),
+        error => {
+            let path = &wanted.destination;
+            lasting(format!("File \"{path}\" cannot be made: {error}"))
+        }
     }
 }
 

@@ -8,18 +8,18 @@ use weir_base::VolumeId;
 use weir_control::Surface;
 use weir_ontap::cluster::{Performance, Rate};
 use weir_replica::model::Path;
+use weir_vfs::Vfs;
 use weir_vfs::stats::{ByOperation, Stats, Tally};
-use weir_vfs::throttle::Throttle;
 
 use super::cluster::AsUser;
 
-/// Where operations are counted.
+/// Where operations pass, and are counted.
 #[derive(Clone)]
 pub struct Counters {
     /// Operations, bytes and latencies.
     pub stats: Arc<Stats>,
-    /// What requests have waited.
-    pub throttle: Arc<Throttle>,
+    /// What requests have waited, and what clients claim.
+    pub vfs: Arc<Vfs>,
 }
 
 /// What was done until a moment: reads, writes, and all else.
@@ -55,7 +55,7 @@ fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
 impl Counters {
     /// Nanoseconds that a volume's requests have waited for limits.
     fn waited(&self, volume: VolumeId) -> u64 {
-        let status = self.throttle.status(volume);
+        let status = self.vfs.throttle.status(volume);
         status.map_or(0, |status| status.usage.waited.iter().sum())
     }
 }

@@ -177,20 +177,3 @@ fn made_and_begun_in_one_step() {
         (Some("a"), Some(8192))
     );
 }
-
-#[test]
-fn a_page_is_what_the_whole_list_has_there() {
-    let mut m = Disk::default().open();
-    for n in 0..7 {
-        m.change(create("s:a", &format!("s:b{n}")), &preconditions(), START)
-            .unwrap();
-    }
-    m.change(Verb::Delete(path("s:b2")), &preconditions(), START)
-        .unwrap();
-    for (skip, most) in [(0, 3), (1, 2), (4, 9), (6, 1), (9, 9)] {
-        let page = m.rows.page(skip, most).map(|e| &e.destination);
-        let whole = m.rows.entries(0).skip(skip).take(most);
-        assert!(page.eq(whole.map(|e| &e.destination)), "{skip}, {most}");
-    }
-    assert_eq!(m.rows.page(0, 9).count(), 6);
-}

@@ -138,3 +138,35 @@ fn claims_end_with_what_they_were_made_of() {
     assert_eq!(holder.has(), (0, 0, holder.lost(file)), "resync");
     assert_eq!(station.vfs.claims.budget().used(), 0);
 }
+
+/// A restored file takes the place of one that clients cache when they have given that up, and not before.
+#[test]
+fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
+    let (near, _far) = files::copied();
+    let holder = Holder::of(&near);
+    near.put("a", "one", &noise(11, 50_000));
+    let (root, file) = (holder.takes("a", b"."), holder.takes("a", b"one"));
+    near.does(
+        "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a -file-list /one",
+    );
+    let claims = &near.vfs.claims;
+    for (cached, left) in [(root, 2), (file, 2)] {
+        loop {
+            let (_, _, notices) = holder.has();
+            let asked = |n: &Notice| matches!(n, Notice::Break { file, .. } if *file == cached);
+            if notices.iter().any(asked) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(holder.has().0, left);
+        assert_eq!(
+            files::now(&near.engine_volume("a"), "one").unwrap(),
+            noise(11, 50_000)
+        );
+        assert!(claims.acknowledge(cached, &holder.owner, Caching::NONE));
+    }
+    assert_eq!(files::ended(&near), None);
+    let now = files::now(&near.engine_volume("a"), "one").unwrap();
+    assert_eq!(now.len(), 500_001);
+}

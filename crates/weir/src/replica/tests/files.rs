@@ -5,7 +5,7 @@ use weir_volume::{SetHow, SetTime};
 use super::*;
 
 /// What a volume has now: names of its root, and a file's contents.
-fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
+pub fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
     let stem = format!("look-{}", volume.snapshots().len());
     volume
         .snapshot_create(&stem, Time { secs: 3, nanos: 0 })
@@ -36,7 +36,7 @@ fn names(volume: &Arc<Volume>) -> Vec<String> {
 }
 
 /// `a` at `near`, and its copy at `far`, of which files are restored.
-fn copied() -> (Station, Station) {
+pub fn copied() -> (Station, Station) {
     let (near, far) = (Station::new(40), Station::new(41));
     pair(&near, &far);
     near.put("a", "one", &noise(1, 300_000));
@@ -61,6 +61,16 @@ fn copied() -> (Station, Station) {
         a.set_xattr(cx, ino, b"user.k", Some(b"v"), SetHow::Either)
     })
     .unwrap();
+    for (name, bytes) in [(&b"empty"[..], vec![]), (b"more", noise(4, 70_000))] {
+        let made = a.drive_blocking(&mut cx, |cx| a.make_stream(cx, ino, name));
+        let stream = made.unwrap().value.attr.ino;
+        if !bytes.is_empty() {
+            a.drive_blocking(&mut cx, |cx| {
+                a.write(cx, stream, 5_000, &bytes, Stability::Unstable)
+            })
+            .unwrap();
+        }
+    }
     far.volume("copy", true);
     far.does("snapmirror create -source-path near://SVM/a -destination-path SVM:copy -policy MirrorLatest");
     far.does("snapmirror initialize -destination-path SVM:copy");
@@ -72,6 +82,11 @@ fn restored(station: &Station, more: &str) -> Option<String> {
     station.does(&format!(
         "snapmirror restore -source-path far://SVM/copy -destination-path SVM:a {more}"
     ));
+    ended(station)
+}
+
+/// What went wrong with the restore, once it has ended.
+pub fn ended(station: &Station) -> Option<String> {
     let path = Path::local("SVM", "a");
     let mut manager = station.service.manager.lock();
     loop {
@@ -109,6 +124,21 @@ fn single_files_come_back_and_nothing_else_changes() {
     assert_eq!(kept, (0o640, 7, 8, Time { secs: 77, nanos: 5 }));
     let value = a.drive_blocking(&mut cx, |cx| a.xattr(cx, ino, b"user.k"));
     assert_eq!(value.unwrap(), b"v");
+    let streams = a.drive_blocking(&mut cx, |cx| a.streams(cx, ino)).unwrap();
+    let mut held = Vec::new();
+    for stream in streams {
+        let (ino, size) = (stream.attr.ino, stream.attr.size);
+        let read = a.drive_blocking(&mut cx, |cx| a.read(cx, ino, 0, 1 << 20));
+        held.push((stream.name.to_vec(), size, read.unwrap().to_vec()));
+    }
+    held.sort();
+    let mut more = vec![0; 5_000];
+    more.extend(noise(4, 70_000));
+    let was = [
+        (b"empty".to_vec(), 0, vec![]),
+        (b"more".to_vec(), 75_000, more),
+    ];
+    assert_eq!(held, was);
     // Transfers from it go on as if nothing had been.
     _far.does("snapmirror update -destination-path SVM:copy");
     _far.succeeds("SVM:copy");

@@ -249,7 +249,7 @@ impl Story<'_> {
                     quiet &= held && !runs;
                     waits |= pending.failures > 0 && !runs;
                 }
-                quiet &= !rows.known().iter().any(|known| known.released);
+                quiet &= !rows.known().any(|known| known.released);
                 quiet &= service.jobs.lock().is_empty();
             }
             if quiet {

@@ -72,7 +72,7 @@ impl Station {
         );
         let counters = Counters {
             stats: Arc::new(weir_vfs::stats::Stats::new(1)),
-            throttle: Arc::clone(&vfs.throttle),
+            vfs: Arc::clone(&vfs),
         };
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (begun, outcome) = mpsc::channel();

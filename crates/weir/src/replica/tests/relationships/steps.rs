@@ -524,7 +524,7 @@ impl Story<'_> {
                     self.delete_volume(name)?;
                 }
             }
-            let known = |host: &Host| host.up().service.rows().known().len();
+            let known = |host: &Host| host.up().service.rows().known().count();
             let rows = self.relations().len() + self.hosts.iter().map(known).sum::<usize>();
             if rows == 0 && self.there.is_empty() {
                 break;
@@ -538,7 +538,7 @@ impl Story<'_> {
         }
         for host in &self.hosts {
             let service = &host.up().service;
-            if let Some(known) = service.rows().known().first() {
+            if let Some(known) = service.rows().known().next() {
                 return Err(format!("a destination stays known: {known:?}"));
             }
             // The first volume of all is no part of the stories.
