@@ -15,7 +15,7 @@ use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
-use crate::store::Store;
+use crate::store::{Mirror, Store};
 use crate::submit::{at_least, begin, closing, may_administer, may_change, operation_name};
 use crate::usage::Usage;
 use crate::view::View;
@@ -174,6 +174,13 @@ impl Control {
     /// Everything as it is intended now and written in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
         self.context.store.view()
+    }
+
+    /// From now on a change is reported to its client only when the future that this makes behind it has ended: another
+    /// machine has the catalog then as it is. Only the first counts.
+    pub fn mirror_with(&self, mirror: Mirror) {
+        // Only the first counts.
+        let _ = self.context.store.mirror.set(mirror);
     }
 
     /// The catalog: tokens and the audit log.

@@ -52,6 +52,7 @@ pub use open_error::OpenError;
 pub use rebuild::{CopyOf, Rebuilt};
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;
+pub use store::Mirror;
 pub use view::{View, Within};
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ use crate::view::View;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -319,8 +320,13 @@ fn closing() -> Refusal {
     )
 }
 
+/// Brings the catalog to another machine.
+pub type Mirror = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 pub(crate) struct Store {
     pub catalog: Catalog,
+    /// See [`crate::Control::mirror_with`].
+    pub mirror: OnceLock<Mirror>,
     levels: Arc<Levels>,
     owner: String,
     clock: Arc<dyn weir_base::Clock>,
@@ -347,6 +353,7 @@ impl Store {
         let (queue, messages) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
             catalog,
+            mirror: OnceLock::new(),
             levels,
             owner,
             clock,
@@ -679,6 +686,9 @@ impl Writer {
         };
         #[cfg(test)]
         crate::tests::crash::at_commit(store.catalog.url(), true).await;
+        if let Some(mirror) = store.mirror.get().filter(|_| now && result.is_ok()) {
+            mirror().await;
+        }
         let refusal = match result {
             Ok(()) => {
                 let mut changed = Changed::default();

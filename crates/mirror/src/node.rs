@@ -136,6 +136,8 @@ pub struct Node {
     next_try: Duration,
     /// What was to be noted is durable.
     noted: bool,
+    /// Terms of this side's own are above this.
+    above: u64,
 }
 
 impl Node {
@@ -153,6 +155,23 @@ impl Node {
             next_beat: now,
             next_try: now,
             noted: false,
+            above: 0,
+        }
+    }
+
+    /// Terms of this side's own are above this: the copy has a position in it, from a pair that was ended.
+    #[must_use]
+    pub fn above(mut self, term: u64) -> Node {
+        self.above = term;
+        self
+    }
+
+    /// This side serves, alone.
+    fn own(&self) -> Register {
+        let own = self.register.alone(self.side);
+        Register {
+            term: own.term.max(self.above + 1),
+            ..own
         }
     }
 
@@ -225,7 +244,7 @@ impl Node {
                 self.beat(now)
             }
             Role::Alone if now >= self.next_beat => self.beat(now),
-            Role::Deciding => self.try_again(now, Action::Swap(self.register.alone(self.side))),
+            Role::Deciding => self.try_again(now, Action::Swap(self.own())),
             Role::Asking => self.try_again(now, Action::Read),
             Role::Behind if now >= self.heard + self.timing.patience => {
                 // Whether it is still so.
@@ -234,7 +253,7 @@ impl Node {
             Role::Standby if now >= (self.heard + self.timing.patience).max(self.free_from) => {
                 self.take_over(now)
             }
-            Role::TakingOver => self.try_again(now, Action::Swap(self.register.alone(self.side))),
+            Role::TakingOver => self.try_again(now, Action::Swap(self.own())),
             Role::Yielding(until) if now >= until => self.open(now),
             // Before a lease of the partner's may have run out, nothing is served.
             Role::Noting if self.noted && now >= self.free_from => {

@@ -27,7 +27,7 @@ use weir_base::limits::engine::MAX_RECORD_META;
 use crate::register::Register;
 
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const HEAD: usize = 32;
 const SUM_AT: usize = 28;
@@ -37,6 +37,14 @@ const MAX_PAGES: usize = 1024;
 const MAX_TEXT: usize = 1000;
 /// Bytes of a piece of a file, with its name.
 const MAX_PIECE: usize = 65_536 + 256;
+/// Marks that a side names in its greeting.
+pub const MAX_MARKS: usize = 4;
+/// Hashes of volumes in one message at most.
+pub const HASHES: usize = 1000;
+/// Bytes of one, with the volume's number.
+const HASH: usize = 48;
+/// Of a round that begins from nothing, in place of a mark.
+const NO_MARK: u64 = u64::MAX;
 /// Bytes of a piece's contents at most.
 pub const PIECE: usize = 65_536;
 
@@ -51,6 +59,10 @@ mod kind {
     pub(super) const FILE: u8 = 8;
     pub(super) const HAND_OVER: u8 = 9;
     pub(super) const REGISTER: u8 = 10;
+    pub(super) const ROUND: u8 = 11;
+    pub(super) const VERIFY: u8 = 12;
+    pub(super) const VERIFIED: u8 = 13;
+    pub(super) const AGAIN: u8 = 14;
 }
 
 /// What a side's copy is when it connects.
@@ -62,6 +74,15 @@ pub enum CopyState {
     Exact,
     /// It may hold what no position says: that of a primary which did not end in order, or answers clients.
     Open,
+}
+
+/// What a volume holds at a mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumeHash {
+    /// Its number.
+    pub volume: u64,
+    /// Of all that is in it.
+    pub hash: [u8; 40],
 }
 
 /// What one side says to the other.
@@ -79,6 +100,17 @@ pub enum Message {
         sequence: u64,
         /// What this side's copy is.
         copy: CopyState,
+        /// The newest marks that this side holds, oldest first; at most [`MAX_MARKS`].
+        marks: Vec<u64>,
+    },
+    /// The primary, to a standby's greeting: entries follow that bring the copy up to a mark, wherever it is now.
+    Round {
+        /// The primary's term.
+        term: u64,
+        /// The mark.
+        mark: u64,
+        /// The mark to which they are the difference; `None`: to nothing.
+        base: Option<u64>,
     },
     /// The primary, to a standby's greeting: entries follow, and where the standby is has this position in their stream.
     Join {
@@ -141,6 +173,26 @@ pub enum Message {
         /// Of the beat.
         sent: Duration,
     },
+    /// The primary: what does the standby hold at this mark?
+    Verify {
+        /// The primary's term.
+        term: u64,
+        /// The mark.
+        mark: u64,
+        /// An entry with which the standby has it.
+        sequence: u64,
+    },
+    /// The standby: what it holds at a mark.
+    Verified {
+        /// The mark.
+        mark: u64,
+        /// No more volumes follow.
+        last: bool,
+        /// At most [`HASHES`].
+        hashes: Vec<VolumeHash>,
+    },
+    /// The primary: the standby's copy is to be brought up anew, from nothing.
+    Again,
     /// Either: it does not go on, and why.
     Refusal(String),
 }
@@ -212,6 +264,7 @@ impl Message {
                 term,
                 sequence,
                 copy,
+                marks,
             } => {
                 let mut body = aggregate.to_vec();
                 body.extend(version.to_le_bytes());
@@ -220,9 +273,15 @@ impl Message {
                     CopyState::Exact => 1,
                     CopyState::Open => 2,
                 });
+                let newest = marks.iter().rev().take(MAX_MARKS).rev();
+                newest.for_each(|mark| body.extend(mark.to_le_bytes()));
                 frame(kind::HELLO, *term, *sequence, &body, &[])
             }
             Message::Join { term, sequence } => frame(kind::JOIN, *term, *sequence, &[], &[]),
+            Message::Round { term, mark, base } => {
+                let base = base.unwrap_or(NO_MARK).to_le_bytes();
+                frame(kind::ROUND, *term, *mark, &base, &[])
+            }
             Message::File {
                 name,
                 bytes,
@@ -259,6 +318,20 @@ impl Message {
                 sent,
             } => frame(kind::BEAT, *term, nanos(*sent), &version.to_le_bytes(), &[]),
             Message::Answer { term, sent } => frame(kind::ANSWER, *term, nanos(*sent), &[], &[]),
+            Message::Verify {
+                term,
+                mark,
+                sequence,
+            } => frame(kind::VERIFY, *term, *mark, &sequence.to_le_bytes(), &[]),
+            Message::Verified { mark, last, hashes } => {
+                let mut body = vec![u8::from(*last)];
+                for hash in hashes {
+                    body.extend(hash.volume.to_le_bytes());
+                    body.extend(hash.hash);
+                }
+                frame(kind::VERIFIED, 0, *mark, &body, &[])
+            }
+            Message::Again => frame(kind::AGAIN, 0, 0, &[], &[]),
             Message::Refusal(text) => {
                 let mut end = text.len().min(MAX_TEXT);
                 while !text.is_char_boundary(end) {
@@ -299,12 +372,13 @@ impl Head {
     /// Whether a message of this kind can be so large.
     fn admissible(&self) -> bool {
         let (body, pages) = match self.kind {
-            kind::HELLO => (21, 0),
+            kind::HELLO => (21 + 8 * MAX_MARKS, 0),
             kind::FILE => (MAX_PIECE, 0),
             kind::REGISTER => (2, 0),
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
-            kind::ACK | kind::ANSWER | kind::JOIN | kind::HAND_OVER => (0, 0),
-            kind::BEAT => (8, 0),
+            kind::ACK | kind::ANSWER | kind::JOIN | kind::HAND_OVER | kind::AGAIN => (0, 0),
+            kind::VERIFIED => (1 + HASH * HASHES, 0),
+            kind::BEAT | kind::ROUND | kind::VERIFY => (8, 0),
             kind::REFUSAL => (MAX_TEXT, 0),
             _ => return false,
         };
@@ -383,6 +457,18 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
                 2 => CopyState::Open,
                 _ => return None,
             },
+            marks: {
+                let (marks, rest) = body.get(21..)?.as_chunks::<8>();
+                if !rest.is_empty() {
+                    return None;
+                }
+                marks.iter().map(|mark| u64::from_le_bytes(*mark)).collect()
+            },
+        },
+        kind::ROUND => Message::Round {
+            term,
+            mark: number,
+            base: Some(u64::from_le_bytes(field(body, 0)?)).filter(|base| *base != NO_MARK),
         },
         kind::JOIN => Message::Join {
             term,
@@ -422,6 +508,30 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
             term,
             sent: Duration::from_nanos(number),
         },
+        kind::VERIFY => Message::Verify {
+            term,
+            mark: number,
+            sequence: u64::from_le_bytes(field(body, 0)?),
+        },
+        kind::VERIFIED => {
+            let (flag, hashes) = body.split_first()?;
+            let (hashes, rest) = hashes.as_chunks::<HASH>();
+            if *flag > 1 || !rest.is_empty() {
+                return None;
+            }
+            let hash = |bytes: &[u8; HASH]| {
+                Some(VolumeHash {
+                    volume: u64::from_le_bytes(field(bytes, 0)?),
+                    hash: field(bytes, 8)?,
+                })
+            };
+            Message::Verified {
+                mark: number,
+                last: *flag == 1,
+                hashes: hashes.iter().map(hash).collect::<Option<_>>()?,
+            }
+        }
+        kind::AGAIN => Message::Again,
         kind::REFUSAL => Message::Refusal(std::str::from_utf8(body).ok()?.to_owned()),
         _ => return None,
     })
@@ -442,6 +552,17 @@ mod tests {
                 term: 4,
                 sequence: 5,
                 copy: CopyState::Exact,
+                marks: vec![8, 9],
+            },
+            Message::Round {
+                term: 4,
+                mark: 9,
+                base: None,
+            },
+            Message::Round {
+                term: 4,
+                mark: 9,
+                base: Some(8),
             },
             Message::Join {
                 term: 4,
@@ -480,6 +601,20 @@ mod tests {
                 sent,
             },
             Message::Answer { term: 4, sent },
+            Message::Verify {
+                term: 4,
+                mark: 9,
+                sequence: 7,
+            },
+            Message::Verified {
+                mark: 9,
+                last: true,
+                hashes: vec![VolumeHash {
+                    volume: 1,
+                    hash: [3; 40],
+                }],
+            },
+            Message::Again,
             Message::Refusal("no space".into()),
         ]
     }

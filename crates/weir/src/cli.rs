@@ -150,7 +150,7 @@ pub struct Serve {
 /// `weir pair`
 #[derive(Debug, Subcommand)]
 pub enum PairCommand {
-    /// Make a new aggregate in an empty folder, to be one of two; this node is the first to serve
+    /// Make this folder's aggregate, or a new one in an empty folder, one of two; this node is the first to serve
     Create(Box<PairCreate>),
     /// Make the second copy of an aggregate in an empty folder, with what `weir pair create` has printed
     Join(Box<PairJoin>),
@@ -183,6 +183,24 @@ pub enum PairCommand {
         /// The other node is off for good
         #[arg(long)]
         force: bool,
+    },
+    /// Bring this node's copy up anew from the primary's; on the standby
+    Resync {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        /// From nothing, not from what both have in common
+        #[arg(long)]
+        everything: bool,
+    },
+    /// Compare what the two copies hold now, by hashes; on the node that serves, while clients go on
+    Verify {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        /// Have the standby's copy brought up anew if they differ
+        #[arg(long)]
+        repair: bool,
     },
     /// Make a folder that no server is using no pair's any more
     Delete {

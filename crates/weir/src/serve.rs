@@ -216,6 +216,9 @@ pub fn run(args: &Serve) -> Result<()> {
         "{}: stopping",
         stop.as_ref().map_or("error", |signal| signal)
     );
+    if let Some(pair) = &pair {
+        pair.ends();
+    }
     // SQLite deletes its log when the catalog is closed.
     drop(watch);
     // No more changes from outside; what was begun is in the catalog.

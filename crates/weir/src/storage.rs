@@ -130,6 +130,9 @@ impl Opened {
         let engine = Arc::new(
             Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
         );
+        if config.is_none() {
+            pair::serves_by_itself(&engine, &args.data)?;
+        }
         let commands = Arc::new(PairCommands::default());
         let control = Control::listen(&args.data, Arc::clone(&commands) as _)?;
         let pair = match config {

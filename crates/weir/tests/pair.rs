@@ -3,406 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
 mod common;
+mod pairs;
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 
-use common::{record, unique, weir};
-use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, How, Reply, Sattr, UNSTABLE, Verifier};
-use weir_testclient::{Caller, In, rpc};
-
-/// Waits so often for a state, of 10 ms each.
-const TRIES: u32 = 6000;
-
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..TRIES {
-        if let Some(found) = found() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: it does not come to that")
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
-/// Runs `weir`, which has to succeed; what it prints.
-fn does(args: &[&str]) -> String {
-    let out = weir(args);
-    let said = String::from_utf8(out.stdout).unwrap();
-    assert!(
-        out.status.success(),
-        "{args:?}: {said}{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    said
-}
-
-/// Runs `weir`, which has to refuse; why.
-fn refuses(args: &[&str]) -> String {
-    let out = weir(args);
-    assert!(!out.status.success(), "{args:?} succeeds");
-    String::from_utf8(out.stderr).unwrap()
-}
-
-fn word(text: &str, name: &str) -> String {
-    let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in {text}"))
-        .trim()
-        .to_owned()
-}
-
-/// A process that ends with this.
-struct Process {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    fn start(log: &Path, args: &[&str]) -> Process {
-        let out = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().unwrap())
-            .stderr(out)
-            .spawn()
-            .unwrap();
-        Process {
-            child,
-            log: log.to_owned(),
-        }
-    }
-
-    fn signal(&self, signal: i32) {
-        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
-        // SAFETY: a signal to our own child, which has not been waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("{}:\n{log}", self.log.display());
-        }
-    }
-}
-
-/// A node of the pair, running or not.
-struct Node {
-    data: PathBuf,
-    nfs: SocketAddr,
-    ready: PathBuf,
-    process: Option<Process>,
-}
-
-impl Node {
-    fn new(top: &Path, name: &str) -> Node {
-        Node {
-            data: top.join(name),
-            nfs: SocketAddr::from(([127, 0, 0, 1], free_port())),
-            ready: top.join(format!("{name}.ready")),
-            process: None,
-        }
-    }
-
-    fn data(&self) -> &str {
-        self.data.to_str().unwrap()
-    }
-
-    fn start(&mut self) {
-        let _ = std::fs::remove_file(&self.ready);
-        let log = self.data.with_extension("log");
-        self.process = Some(Process::start(
-            &log,
-            &[
-                "serve",
-                "--data",
-                self.data(),
-                "--nfs",
-                &self.nfs.to_string(),
-                "--memory",
-                "256M",
-                "--no-rpcbind",
-                "--api",
-                "127.0.0.1:0",
-                "--ready-file",
-                self.ready.to_str().unwrap(),
-            ],
-        ));
-    }
-
-    fn process(&mut self) -> &mut Process {
-        self.process.as_mut().unwrap()
-    }
-
-    /// What `weir pair show` says, if the node runs.
-    fn shows(&self) -> Option<String> {
-        let out = weir(&["pair", "show", "--data", self.data()]);
-        out.status
-            .success()
-            .then(|| String::from_utf8(out.stdout).unwrap())
-    }
-
-    /// Waits until `weir pair show` has this value.
-    fn is(&self, name: &str, value: &str) {
-        until(&format!("{name} of {} is {value}", self.data()), || {
-            let shown = self.shows()?;
-            (word(&shown, name) == value).then_some(())
-        });
-    }
-
-    fn serves(&self) {
-        until("it serves", || self.ready.exists().then_some(()));
-    }
-}
-
-struct World {
-    a: Node,
-    b: Node,
-    witness: Process,
-    _top: tempfile::TempDir,
-}
-
-impl World {
-    /// Two nodes in sync.
-    fn in_sync() -> World {
-        let top = tempfile::tempdir().unwrap();
-        let (mut a, mut b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
-        let folder = top.path().join("witness");
-        let folder = folder.to_str().unwrap();
-        let witness_at = format!("127.0.0.1:{}", free_port());
-        let print = does(&["witness", "--data", folder, "--show"]);
-        let decider = [
-            "--witness",
-            &witness_at,
-            "--witness-certificate",
-            print.trim(),
-        ];
-        let listen = format!("127.0.0.1:{}", free_port());
-        let mut create = vec!["pair", "create", "--data", a.data(), "--listen", &listen];
-        create.extend(decider);
-        let made = does(&create);
-        let (id, print_a) = (word(&made, "aggregate"), word(&made, "certificate"));
-        let mut join = vec!["pair", "join", "--data", b.data(), "--aggregate", &id];
-        join.extend(["--partner", &listen, "--partner-certificate", &print_a]);
-        join.extend(decider);
-        let print_b = word(&does(&join), "certificate");
-        does(&["pair", "accept", "--data", a.data(), &print_b]);
-        let third = refuses(&["pair", "accept", "--data", a.data(), &print_b]);
-        assert!(third.contains("a pair has two nodes"), "{third}");
-        let ready = top.path().join("witness.ready");
-        let witness = Process::start(
-            &top.path().join("witness.log"),
-            &[
-                "witness",
-                "--data",
-                folder,
-                "--listen",
-                &witness_at,
-                "--node",
-                &print_a,
-                "--node",
-                &print_b,
-                "--ready-file",
-                ready.to_str().unwrap(),
-            ],
-        );
-        until("the witness serves", || ready.exists().then_some(()));
-        a.start();
-        a.serves();
-        b.start();
-        b.is("in sync", "yes");
-        a.is("in sync", "yes");
-        World {
-            a,
-            b,
-            witness,
-            _top: top,
-        }
-    }
-}
-
-/// A client of `/vol1` that survives its server.
-struct Client {
-    stream: TcpStream,
-    xid: u32,
-}
-
-impl Client {
-    fn connect(to: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(to)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Client {
-            stream,
-            xid: unique() as u32,
-        })
-    }
-
-    fn call(&mut self, call: &Call) -> io::Result<Reply> {
-        self.xid = self.xid.wrapping_add(1);
-        let message = call.message(self.xid, &Caller::default());
-        self.stream.write_all(&record(&message))?;
-        let mut mark = [0; 4];
-        self.stream.read_exact(&mut mark)?;
-        let mut body = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        self.stream.read_exact(&mut body)?;
-        let results: In<'_> = rpc::results(&body, self.xid).unwrap();
-        Ok(call.decode(results).unwrap())
-    }
-
-    fn root(&mut self) -> Fh {
-        match self.call(&Call::Mnt(b"/vol1".to_vec())).unwrap() {
-            Reply::Root(root) => root,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn file(&mut self, dir: &Fh, name: &str) -> Fh {
-        let how = How::Unchecked(Sattr::mode(0o644));
-        match self
-            .call(&Call::Create(dir.clone(), name.as_bytes().to_vec(), how))
-            .unwrap()
-        {
-            Reply::Made(Some(fh), ..) => fh,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn write(&mut self, fh: &Fh, n: u64, stable: u32) -> io::Result<Verifier> {
-        let call = Call::Write {
-            fh: fh.clone(),
-            offset: n * BLOCK,
-            stable,
-            data: block(n),
-        };
-        match self.call(&call)? {
-            Reply::Written {
-                count, verifier, ..
-            } => {
-                assert_eq!(u64::from(count), BLOCK);
-                Ok(verifier)
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Blocks of a file that are as they were written.
-    fn holds(&mut self, fh: &Fh, blocks: u64) {
-        for n in 0..blocks {
-            let call = Call::Read {
-                fh: fh.clone(),
-                offset: n * BLOCK,
-                count: BLOCK as u32,
-            };
-            match self.call(&call).unwrap() {
-                Reply::Data { data, .. } => assert!(data == block(n), "block {n} of {blocks}"),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-}
-
-const BLOCK: u64 = 8192;
-
-fn block(n: u64) -> Vec<u8> {
-    n.to_le_bytes()
-        .into_iter()
-        .cycle()
-        .take(BLOCK as usize)
-        .collect()
-}
-
-/// Writes stable blocks one after the other until its server is gone.
-struct Writer {
-    fh: Fh,
-    acknowledged: Arc<AtomicU64>,
-    thread: std::thread::JoinHandle<()>,
-    stop: Arc<AtomicBool>,
-    /// So many blocks may be written.
-    limit: Arc<AtomicU64>,
-}
-
-impl Writer {
-    fn start(to: SocketAddr, name: &str) -> Writer {
-        Writer::limited(to, name, u64::MAX)
-    }
-
-    /// Writes so many blocks, and [more](Writer::goes_on): what is written alone is to fit into the primary's memory.
-    fn limited(to: SocketAddr, name: &str, blocks: u64) -> Writer {
-        let mut client = Client::connect(to).unwrap();
-        let root = client.root();
-        let fh = client.file(&root, name);
-        let acknowledged = Arc::new(AtomicU64::new(0));
-        let stop = Arc::new(AtomicBool::new(false));
-        let limit = Arc::new(AtomicU64::new(blocks));
-        let most = Arc::clone(&limit);
-        let (file, count, ends) = (fh.clone(), Arc::clone(&acknowledged), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
-            for n in 0.. {
-                while n >= most.load(Ordering::SeqCst) && !ends.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                if ends.load(Ordering::Relaxed) || client.write(&file, n, FILE_SYNC).is_err() {
-                    return;
-                }
-                count.store(n + 1, Ordering::SeqCst);
-            }
-        });
-        Writer {
-            fh,
-            acknowledged,
-            thread,
-            stop,
-            limit,
-        }
-    }
-
-    fn has_written(&self, blocks: u64) {
-        until("blocks are written", || {
-            (self.acknowledged.load(Ordering::SeqCst) >= blocks).then_some(())
-        });
-    }
-
-    /// Writes and waits for more.
-    fn goes_on(&self) {
-        let blocks = self.limit.load(Ordering::SeqCst) + 20;
-        self.limit.store(blocks, Ordering::SeqCst);
-        self.has_written(blocks);
-    }
-
-    /// How many blocks were acknowledged in all.
-    fn ended(self) -> (Fh, u64) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap();
-        (self.fh, self.acknowledged.load(Ordering::SeqCst))
-    }
-}
+use common::api::Api;
+use common::record;
+use pairs::{Client, Node, World, Writer, does, free_port, refuses, until, word};
+use serde_json::json;
+use weir_testclient::Caller;
+use weir_testclient::nfs3::{Call, FILE_SYNC, UNSTABLE};
 
 #[test]
 fn the_standby_serves_all_that_was_acknowledged_when_the_primary_is_killed() {
@@ -425,17 +37,73 @@ fn the_standby_serves_all_that_was_acknowledged_when_the_primary_is_killed() {
     assert_ne!(client.write(&file, 0, UNSTABLE).unwrap(), verifier);
     world.b.is("role", "primary, alone");
     client.write(&fh, blocks, FILE_SYNC).unwrap();
-    // The one that was killed may hold what nobody acknowledged. It serves nobody.
+    let writer = Writer::start(world.b.nfs, "while it comes back");
+    // The one that was killed may hold what nobody acknowledged. It gets the difference from what both had.
     world.a.start();
-    world.a.is("role", "standby, behind");
-    until("it is said why", || {
-        world
-            .b
-            .shows()?
-            .contains("needs a synchronisation")
-            .then_some(())
-    });
+    world.a.is("in sync", "yes");
+    world.b.is("in sync", "yes");
+    assert_eq!(
+        world.b.times("the partner gets the difference from mark"),
+        1
+    );
     assert!(!world.a.ready.exists());
+    // From now on it is a standby like another: it goes on where it is.
+    world.a.process().kill();
+    world.b.is("role", "primary, alone");
+    world.a.start();
+    world.a.is("in sync", "yes");
+    world.b.is("in sync", "yes");
+    assert_eq!(world.b.times("the partner gets"), 1);
+    writer.has_written(writer.acknowledged.load(Ordering::SeqCst) + 50);
+    // It can take over again, and then the other one comes back.
+    world.b.process().kill();
+    let (more, written) = writer.ended();
+    world.a.serves();
+    let mut client = Client::connect(world.a.nfs).unwrap();
+    client.holds(&fh, blocks + 1);
+    client.holds(&more, written);
+    assert_eq!(client.root(), root);
+    world.b.start();
+    world.b.is("in sync", "yes");
+    client.write(&more, written, FILE_SYNC).unwrap();
+    world.hold_the_same(true);
+}
+
+#[test]
+fn a_change_by_the_api_outlives_the_primary_that_acknowledged_it() {
+    let mut world = World::in_sync();
+    let api = Api(world.a.api);
+    api.pool("pool");
+    for n in 0..4 {
+        api.make_volume("pool", &format!("vol-{n}"));
+    }
+    world.a.process().kill();
+    world.b.serves();
+    let api = Api(world.b.api);
+    for n in 0..4 {
+        let (status, volume) = api.get(&Api::volume(&format!("vol-{n}")));
+        assert_eq!((status, &volume["state"]), (200, &json!("READY")), "{n}");
+    }
+    // Alone it waits for nobody.
+    api.make_volume("pool", "alone");
+    world.a.start();
+    world.a.is("in sync", "yes");
+    world.b.is("in sync", "yes");
+    let mut users = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["users", "create", "anna", "--uid", "7", "--data"])
+        .arg(&world.b.data)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = users.stdin.take().unwrap();
+    input.write_all(b"secret words\n").unwrap();
+    drop(input);
+    assert!(users.wait().unwrap().success());
+    world.b.process().kill();
+    world.a.serves();
+    let users = does(&["users", "list", "--data", world.a.data()]);
+    assert!(users.contains("anna"), "{users}");
+    assert_eq!(Api(world.a.api).get(&Api::volume("alone")).0, 200);
 }
 
 #[test]
@@ -604,10 +272,7 @@ fn what_cannot_be_a_pair_is_refused_by_name() {
         create.iter().copied().chain(more.iter().copied()).collect()
     };
     let why = refuses(&with(&["--preferred", "a"]));
-    assert!(
-        why.contains("first synchronisation, which it does not have"),
-        "{why}"
-    );
+    assert!(why.contains("holds something else"), "{why}");
     let why = refuses(&with(&[
         "--witness",
         "w:1",

@@ -6,9 +6,11 @@ use weir_base::{Time, VolumeId};
 use weir_store::tree::{Diff, TreeRoot};
 
 use crate::format::content::{ContentHash, Keyed};
+use crate::format::mark::MarkId;
 use crate::format::record::{InodeRec, kind};
 use crate::lifecycle::engine::Engine;
 use crate::lifecycle::outgoing::Source;
+use crate::overlay::context::EngineContext;
 use crate::overlay::volume::Volume;
 use crate::types::FsError;
 
@@ -91,6 +93,29 @@ impl Engine {
                 contents: vol.hash_tree()?,
                 snapshots,
             });
+        }
+        Ok(all)
+    }
+
+    /// What each volume held at a mark, by number, in the form in which it is sent. Two copies that have the mark from one stream have
+    /// the same, once a checkpoint of each has it. Reads all nodes; blocks the thread.
+    ///
+    /// # Errors
+    /// `Io`; `NotFound`: the mark is being dropped.
+    pub fn mark_hashes(
+        &self,
+        mark: MarkId,
+    ) -> Result<Vec<(VolumeId, [u8; ContentHash::LEN])>, FsError> {
+        let mut all = Vec::new();
+        for vol in self.cp.table().all() {
+            let marks = vol.live().snaps.lock().marks();
+            let Some((_, id)) = marks.into_iter().find(|(of, _)| *of == mark) else {
+                // It was made after the mark.
+                continue;
+            };
+            let mut cx = EngineContext::new(Time::EPOCH);
+            let view = vol.drive_blocking(&mut cx, |_| vol.volume().view(id))?;
+            all.push((vol.id, view.hash_tree()?.encode()));
         }
         Ok(all)
     }

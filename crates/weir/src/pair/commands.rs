@@ -21,7 +21,17 @@ impl Commands for PairCommands {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         let Some(request) = request.strip_prefix("pair ") else {
             return match self.next.get() {
-                Some(next) => next.run(request, say),
+                Some(next) => {
+                    let done = next.run(request, say)?;
+                    if let Some(pair) = self.pair.get() {
+                        // Users of SMB are in a file.
+                        let runtime = tokio::runtime::Builder::new_current_thread()
+                            .enable_all()
+                            .build()?;
+                        runtime.block_on(pair.mirror_files());
+                    }
+                    Ok(done)
+                }
                 None => bail!("this node serves no clients now: it is its pair's standby"),
             };
         };
@@ -53,6 +63,11 @@ impl Commands for PairCommands {
                 pair.force()?;
                 Ok("this node asks the witness to be primary; `weir pair show` says what becomes of it".to_owned())
             }
+            "resync" | "resync --everything" => {
+                pair.resync(request.ends_with("--everything"))?;
+                Ok("this node's copy is brought up anew from the primary's; `weir pair show` says how far it is".to_owned())
+            }
+            "verify" | "verify --repair" => pair.verify(request.ends_with("--repair")),
             other => bail!("'pair {other}' is not known"),
         }
     }

@@ -1,7 +1,8 @@
 //! The files of the data folder that a node which takes over has to have: the secret of handles, the catalog, the users of SMB.
 //!
-//! They are sent whole when they have changed, beside the stream. So a change of the catalog that was acknowledged up to
-//! [`EVERY`] before an unplanned takeover may be missing there; what it did to the engine is not (`weir catalog rebuild`).
+//! They are sent whole when they have changed, over the link of the stream, and an entry of the stream is made behind them: when the partner has
+//! acknowledged that, it has the files. A change through the API is reported to the client that made it only then
+//! ([`Pair::mirror_files`]); what changes without one is found by a check every [`EVERY`].
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use weir_base::Lsn;
 use weir_mirror::Role;
 use weir_mirror::wire::{Message, PIECE};
 
@@ -24,43 +26,59 @@ const CATALOG: &str = "catalog";
 /// What is stored in the data folder under its own name.
 const OTHERS: [&str; 2] = [state::HANDLE_KEY, crate::accounts::FILE];
 
+/// Before it is tried again to send them.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How often it is checked whether the partner has them.
+const POLL: Duration = Duration::from_millis(1);
+
 /// Sends what has changed, for as long as the process runs.
 pub async fn ship(pair: &Arc<Pair>) {
-    let mut shipped = Shipped::default();
     loop {
         tokio::time::sleep(EVERY).await;
-        if let Err(error) = shipped.look(pair).await {
-            pair.troubled(format!(
-                "the partner does not get the catalog or a file: {error:#}"
-            ));
+        if let Err(error) = pair.shipped.lock().await.send(pair, false).await {
+            pair.troubled(not_sent(&error));
         }
     }
 }
 
+fn not_sent(error: &anyhow::Error) -> String {
+    format!("the partner does not get the catalog or a file: {error:#}")
+}
+
+/// What was sent last.
 #[derive(Default)]
-struct Shipped {
+pub struct Shipped {
     /// The link they were sent over.
     link: u64,
     generation: Option<u64>,
     others: HashMap<&'static str, Vec<u8>>,
 }
 
+/// Files on their way.
+struct Sent {
+    /// The link.
+    link: u64,
+    /// Of the entry behind them.
+    lsn: Lsn,
+}
+
 impl Shipped {
-    async fn look(&mut self, pair: &Arc<Pair>) -> Result<()> {
+    /// Sends what has changed; with `catalog` the catalog in any case. `None`: no partner goes on from here, or there is nothing to send.
+    async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<Sent>> {
         let Some(control) = pair.control.get() else {
-            return Ok(());
+            return Ok(None);
         };
         let (number, first) = {
             let inner = pair.inner.lock();
-            if inner.stopping {
-                return Ok(());
-            }
             let joined = inner.link.as_ref().filter(|link| link.joined.is_some());
-            let Some(link) = joined.filter(|link| link.queued() == 0) else {
-                return Ok(());
+            // A check does not add to what the link has not sent yet.
+            let ready = joined.filter(|link| catalog || link.queued() == 0);
+            let Some(link) = ready.filter(|_| !inner.stopping) else {
+                return Ok(None);
             };
             if !matches!(inner.role, Role::Alone | Role::Primary) {
-                return Ok(());
+                return Ok(None);
             }
             (link.number, !inner.files)
         };
@@ -79,7 +97,7 @@ impl Shipped {
             }
         }
         let generation = control.view().generation;
-        if self.generation != Some(generation) {
+        if catalog || self.generation != Some(generation) {
             let copy = pair.folder.join("catalog.copy");
             let _ = std::fs::remove_file(&copy);
             let to = copy
@@ -93,25 +111,74 @@ impl Shipped {
             self.generation = Some(generation);
         }
         if messages.is_empty() && !first {
-            return Ok(());
+            return Ok(None);
         }
-        let mut inner = pair.inner.lock();
-        let link = inner.link.as_mut().filter(|link| link.number == number);
-        let Some(link) = link else {
-            return Ok(());
-        };
-        messages.iter().for_each(|message| link.say(message));
-        pair.send.notify_one();
-        if first {
+        {
+            let mut inner = pair.inner.lock();
+            let link = inner.link.as_mut().filter(|link| link.number == number);
+            let Some(link) = link else {
+                return Ok(None);
+            };
+            messages.iter().for_each(|message| link.say(message));
             inner.files = true;
-            drop(inner);
-            // The partner is caught up when it has acknowledged this, which travels behind the files.
-            let at = pair.engine.position();
-            pair.engine
-                .note_position(at)
-                .map_err(|stop| anyhow!("{stop:?}"))?;
         }
-        Ok(())
+        // Travels behind the files.
+        let at = pair.engine.position();
+        let noted = pair.engine.note_position(at);
+        let lsn = noted.map_err(|stop| anyhow!("{stop:?}"));
+        pair.send.notify_one();
+        if lsn.is_err() {
+            *self = Shipped::default();
+        }
+        Ok(Some(Sent {
+            link: number,
+            lsn: lsn?,
+        }))
+    }
+}
+
+impl Pair {
+    /// Returns once the partner has the files as they are now durable, or this node is primary without one.
+    pub(super) async fn mirror_files(self: &Arc<Self>) {
+        loop {
+            let sent = self.shipped.lock().await.send(self, true).await;
+            match sent {
+                Ok(Some(sent)) => {
+                    while self.engine.durable() < sent.lsn {
+                        if self.needs_no_partner(&self.inner.lock()) {
+                            return;
+                        }
+                        tokio::time::sleep(POLL).await;
+                    }
+                    // The entry may have gone on over another link than the files.
+                    let inner = self.inner.lock();
+                    let link = inner.link.as_ref().map(|link| link.number);
+                    if link == Some(sent.link) || self.needs_no_partner(&inner) {
+                        return;
+                    }
+                }
+                Ok(None) => {
+                    if self.needs_no_partner(&self.inner.lock()) {
+                        return;
+                    }
+                }
+                Err(error) => self.troubled(not_sent(&error)),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// No partner could take over: one that comes gets the files before it may. Or this node ends, and has waited for long enough.
+    fn needs_no_partner(&self, inner: &super::Inner) -> bool {
+        let joined = inner
+            .link
+            .as_ref()
+            .is_some_and(|link| link.joined.is_some());
+        let ended = self
+            .ends
+            .get()
+            .is_some_and(|at| self.clock.monotonic() >= *at);
+        ended || inner.stopping || inner.role == Role::Alone && !joined
     }
 }
 

@@ -17,11 +17,13 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_mirror::wire::{self, CopyState, Decoder, Message};
 use weir_mirror::{Role, Side};
-use weir_volume::{ChangeStream, Entry, Sequence, Stop, StreamPosition};
+use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
 use super::Pair;
+use super::config::State;
 use super::files::Incoming;
 use super::standby::Received;
+use super::synchronise::{Feed, Ready, Taken};
 use crate::identity::Known;
 
 /// How long a partner may take to show its certificate and to greet.
@@ -42,10 +44,12 @@ const ENTRIES: usize = 64;
 pub const SYNCHRONISATION: &str = "needs a synchronisation";
 
 /// What a side says of its copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hello {
     pub at: StreamPosition,
     pub copy: CopyState,
+    /// The newest that it holds, oldest first.
+    pub marks: Vec<MarkId>,
 }
 
 /// The connection that there is now.
@@ -57,14 +61,26 @@ pub struct Link {
     pub joined: Option<u64>,
     /// Of which.
     pub stream: Option<Arc<ChangeStream>>,
-    /// A standby's: the term whose entries it takes.
+    /// A primary's: what brings the partner's copy up, before it joins.
+    pub feed: Option<Arc<Feed>>,
+    /// A standby's: the term whose entries it takes; while it is brought up, that of positions towards the mark.
     receiving: Option<u64>,
+    /// The primary's term of what is received.
+    term: u64,
     /// What is to be sent before more entries are.
     out: Vec<u8>,
     /// Some of it is on its way.
     sending: bool,
     /// It ends when that is sent.
     closing: bool,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(feed) = &self.feed {
+            feed.close();
+        }
+    }
 }
 
 impl Link {
@@ -182,7 +198,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
         // Where this side is shows only once what it has received is applied.
         let waits = Arc::clone(&pair.standby);
         tokio::task::spawn_blocking(move || waits.drain()).await?;
-        writer.write_all(&pair.greets().encode()).await?;
+        let greeting = Arc::clone(pair);
+        let greeting = tokio::task::spawn_blocking(move || greeting.greets()).await?;
+        writer.write_all(&greeting.encode()).await?;
         writer.flush().await?;
         loop {
             if let Some(message) = decoder.pop()? {
@@ -246,6 +264,7 @@ struct Next {
     term: u64,
     joined: Option<u64>,
     stream: Option<Arc<ChangeStream>>,
+    feed: Option<Arc<Feed>>,
     closing: bool,
 }
 
@@ -257,9 +276,7 @@ async fn write(
     let mut sent: Option<u64> = None;
     let mut fronts: Vec<Vec<u8>> = Vec::new();
     loop {
-        let Some(next) = pair.next_words(number) else {
-            bail!("another connection has taken its place");
-        };
+        let next = pair.next_words(number)?;
         if let Some(why) = pair.standby.failure() {
             // The primary does not wait for this side any more.
             writer
@@ -268,37 +285,51 @@ async fn write(
             writer.flush().await?;
             bail!("{why}");
         }
-        let mut wrote = !next.small.is_empty();
-        if wrote {
-            writer.write_all(&next.small).await?;
+        let mut round = Vec::new();
+        if let Some(feed) = &next.feed {
+            match feed.take(WRITE as usize) {
+                Taken::Entries(entries) => round = entries,
+                Taken::Nothing => {}
+                Taken::Whole(follow) => pair.round_sent(number, follow),
+                Taken::Failed(why) => pair.round_failed(number, &why),
+            }
         }
-        if next.closing {
-            writer.flush().await?;
-            // The side that closes first loses what the other has not read.
-            let _ = timeout(GREETING, writer.shutdown()).await;
-            bail!("this side does not go on");
-        }
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
         if let (Some(stream), Some(from)) = (&next.stream, next.joined) {
-            let mut at = *sent.get_or_insert(from);
-            let mut entries: Vec<Arc<Entry>> = Vec::new();
+            let at = sent.get_or_insert(from);
             let mut bytes = 0;
             while let Some(entry) = (entries.len() < ENTRIES && bytes < WRITE)
-                .then(|| stream.after(Sequence(at)))
+                .then(|| stream.after(Sequence(*at)))
                 .flatten()
             {
-                at = entry.sequence.0;
+                *at = entry.sequence.0;
                 bytes += entry.weight();
                 entries.push(entry);
             }
-            if entries.is_empty() && (stream.is_overrun() || at < stream.acknowledged().0) {
+            if entries.is_empty() && (stream.is_overrun() || *at < stream.acknowledged().0) {
                 bail!("what the partner lacks is not in memory any more");
             }
-            if !entries.is_empty() {
-                write_entries(writer, next.term, &entries, &mut fronts).await?;
-                sent = Some(at);
-                wrote = true;
-            }
         }
+        // What was said before an entry came up travels before it: a file whose arrival the entry's acknowledgement confirms.
+        let mut small = next.small;
+        let more = pair.next_words(number)?;
+        small.extend(more.small);
+        if !small.is_empty() {
+            writer.write_all(&small).await?;
+        }
+        if next.closing || more.closing {
+            writer.flush().await?;
+            // The side that closes first loses what the other has not read.
+            let _ = timeout(GREETING, writer.shutdown()).await;
+            return Ok(());
+        }
+        if !round.is_empty() {
+            write_round(writer, &round, &mut fronts).await?;
+        }
+        if !entries.is_empty() {
+            write_entries(writer, next.term, &entries, &mut fronts).await?;
+        }
+        let wrote = !(small.is_empty() && round.is_empty() && entries.is_empty());
         if wrote {
             writer.flush().await?;
             pair.sent(number);
@@ -332,7 +363,33 @@ async fn write_entries(
         slices.push(IoSlice::new(front));
         slices.extend(entry.pages.iter().map(|page| IoSlice::new(&page[..])));
     }
-    let mut rest = &mut slices[..];
+    write_slices(writer, &mut slices).await
+}
+
+async fn write_round(
+    writer: &mut (impl AsyncWrite + Unpin),
+    entries: &[Ready],
+    fronts: &mut Vec<Vec<u8>>,
+) -> io::Result<()> {
+    fronts.clear();
+    fronts.extend(
+        entries
+            .iter()
+            .map(|e| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums)),
+    );
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    for (entry, front) in entries.iter().zip(&*fronts) {
+        slices.push(IoSlice::new(front));
+        slices.extend(entry.pages.iter().map(|page| IoSlice::new(&page[..])));
+    }
+    write_slices(writer, &mut slices).await
+}
+
+async fn write_slices(
+    writer: &mut (impl AsyncWrite + Unpin),
+    slices: &mut [IoSlice<'_>],
+) -> io::Result<()> {
+    let mut rest = slices;
     while !rest.is_empty() {
         match writer.write_vectored(rest).await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -362,13 +419,14 @@ impl Pair {
     }
 
     fn greets(&self) -> Message {
-        let Hello { at, copy } = self.hello(&self.inner.lock());
+        let Hello { at, copy, marks } = self.hello();
         Message::Hello {
             aggregate: self.engine.aggregate().id().0,
             version: wire::VERSION,
             term: at.term,
             sequence: at.sequence,
             copy,
+            marks: marks.iter().map(|mark| mark.0).collect(),
         }
     }
 
@@ -380,6 +438,7 @@ impl Pair {
             term,
             sequence,
             copy,
+            marks,
         } = message
         else {
             match message {
@@ -402,16 +461,20 @@ impl Pair {
         }
         let mut inner = self.inner.lock();
         inner.links += 1;
+        inner.unlinked = None;
         let number = inner.links;
         inner.link = Some(Link {
             number,
             hello: Hello {
                 at: StreamPosition { term, sequence },
                 copy,
+                marks: marks.into_iter().map(MarkId).collect(),
             },
             joined: None,
             stream: None,
+            feed: None,
             receiving: None,
+            term: 0,
             out: Vec::new(),
             sending: false,
             closing: false,
@@ -433,25 +496,27 @@ impl Pair {
         Ok(number)
     }
 
-    fn next_words(&self, number: u64) -> Option<Next> {
+    fn next_words(&self, number: u64) -> Result<Next> {
         let mut inner = self.inner.lock();
         let term = inner.node.register().term;
         let ack = self.standby.acknowledge(&self.engine);
         let acknowledges =
             |inner: &super::Inner, term| inner.node.acknowledges(term) && !inner.stopping;
         let acknowledged = ack.filter(|(term, _)| acknowledges(&inner, *term));
-        let link = inner.link.as_mut().filter(|link| link.number == number)?;
+        let link = inner.link.as_mut().filter(|link| link.number == number);
+        let link = link.context("another connection has taken its place")?;
         if let Some((term, sequence)) =
             acknowledged.filter(|(term, _)| link.receiving == Some(*term))
         {
             link.say(&Message::Ack { term, sequence });
         }
-        link.sending = !link.out.is_empty();
-        Some(Next {
+        link.sending |= !link.out.is_empty();
+        Ok(Next {
             small: std::mem::take(&mut link.out),
             term,
             joined: link.joined,
             stream: link.stream.clone(),
+            feed: link.feed.clone(),
             closing: link.closing,
         })
     }
@@ -487,8 +552,9 @@ impl Pair {
                     }
                     // A node that is about to serve acknowledges nothing, and keeps none of it.
                     ensure!(
-                        inner.node.acknowledges(term),
-                        "this node is no standby of term {term}"
+                        inner.node.acknowledges(link.term),
+                        "this node is no standby of term {}",
+                        link.term
                     );
                 }
                 let at = StreamPosition { term, sequence };
@@ -512,6 +578,24 @@ impl Pair {
                 });
                 Ok(())
             }
+            Message::Round { term, mark, base } => {
+                self.knows(term).await?;
+                let mark = MarkId(mark);
+                match base.map(MarkId) {
+                    Some(base) => {
+                        tracing::info!("this copy is brought from mark {base} to {mark}");
+                    }
+                    None => tracing::info!("this copy is brought from nothing to mark {mark}"),
+                }
+                let mut inner = self.inner.lock();
+                ensure!(!inner.serving, "both sides are primary");
+                if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+                    link.receiving = Some(StreamPosition::at_mark(mark).term);
+                    link.term = term;
+                    inner.trouble = None;
+                }
+                Ok(())
+            }
             Message::Join { term, sequence } => {
                 self.joins(number, StreamPosition { term, sequence }).await
             }
@@ -526,6 +610,24 @@ impl Pair {
                 self.inner.lock().told = Some(register);
                 Ok(())
             }
+            Message::Verify {
+                term,
+                mark,
+                sequence,
+            } => {
+                let acknowledges = self.inner.lock().node.acknowledges(term);
+                ensure!(acknowledges, "this node is no standby of term {term}");
+                self.is_verified(number, MarkId(mark), sequence);
+                Ok(())
+            }
+            Message::Verified { mark, last, hashes } => {
+                self.compares(mark, last, hashes);
+                Ok(())
+            }
+            Message::Again => {
+                let pair = Arc::clone(self);
+                tokio::task::spawn_blocking(move || pair.resync(true)).await?
+            }
             Message::Refusal(why) => {
                 self.with(|node, now| match node.role() {
                     Role::Primary => node.partner_gone(now),
@@ -536,17 +638,21 @@ impl Pair {
         }
     }
 
-    /// The primary goes on from where this copy is, which is this position of its stream.
-    async fn joins(self: &Arc<Self>, number: u64, at: StreamPosition) -> Result<()> {
-        // A node that has just started may not know yet what it is.
+    /// A node that has just started may not know yet what it is.
+    async fn knows(&self, term: u64) -> Result<()> {
         let knows = async {
-            while !self.inner.lock().node.acknowledges(at.term) {
+            while !self.inner.lock().node.acknowledges(term) {
                 tokio::time::sleep(KNOWN).await;
             }
         };
         timeout(GREETING, knows)
             .await
-            .context("this node does not know yet that it is a standby")?;
+            .context("this node does not know yet that it is a standby")
+    }
+
+    /// The primary goes on from where this copy is, which is this position of its stream.
+    async fn joins(self: &Arc<Self>, number: u64, at: StreamPosition) -> Result<()> {
+        self.knows(at.term).await?;
         let pair = Arc::clone(self);
         tokio::task::spawn_blocking(move || -> Result<()> {
             pair.standby.drain();
@@ -561,7 +667,7 @@ impl Pair {
                     Err(stop) => bail!("{stop:?}"),
                 }
             }
-            Ok(())
+            pair.is_exact()
         })
         .await??;
         let mut inner = self.inner.lock();
@@ -570,8 +676,21 @@ impl Pair {
         }
         if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
             link.receiving = Some(at.term);
+            link.term = at.term;
             inner.trouble = None;
         }
+        Ok(())
+    }
+
+    /// This copy is exactly at its position, which is durable, whatever it was before.
+    fn is_exact(&self) -> Result<()> {
+        let was = self.inner.lock().state;
+        if was.open {
+            let state = State::new(was.register(), false);
+            state.write(&self.folder)?;
+            self.inner.lock().state = state;
+        }
+        self.standby.is_at_a_place();
         Ok(())
     }
 

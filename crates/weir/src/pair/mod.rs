@@ -9,7 +9,7 @@
 //! waits for the disk is done on others. On a standby one more (`weir-standby`, [`standby`]) applies what comes.
 //!
 //! A primary keeps its stream of changes also while it is alone, as far as there is memory, and a copy that is exactly at a place of
-//! it goes on from there ([`config::Lineage`]). One that is not needs a synchronisation, which is refused by name.
+//! it goes on from there ([`config::Lineage`]). One that is not is brought up first, while clients go on ([`synchronise`]).
 
 mod commands;
 mod config;
@@ -17,11 +17,14 @@ mod files;
 mod lease;
 mod link;
 mod offline;
+mod show;
 mod standby;
+mod synchronise;
+mod verify;
 mod witness;
 
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -40,15 +43,25 @@ pub use commands::PairCommands;
 pub use config::{Config, Name};
 use config::{Lineage, State};
 pub use lease::LEASE;
-use link::{Hello, Link, SYNCHRONISATION};
+use link::{Hello, Link};
 pub use offline::{pair, witness};
-use standby::Standby;
+use show::role_name;
+use standby::{Again, Standby};
+use synchronise::Kept;
 
 /// Time passes for the rules so often.
 const TICK: Duration = Duration::from_millis(20);
 /// The part of the page frames that entries may keep which the partner has not acknowledged, and the most bytes.
 const WINDOW_SHARE: usize = 8;
 const WINDOW: usize = 256 << 20;
+/// How long a primary that is alone holds replies for a partner that acknowledges nothing.
+const STALLED: Duration = Duration::from_secs(2);
+/// A partner that is alive has made another connection by then.
+const RELINKED: Duration = Duration::from_millis(600);
+/// Bytes that a partner may lack when replies begin to wait for it.
+const NEAR: u64 = 4 << 20;
+/// Rounds after which they wait whatever it lacks: clients write faster than it can follow otherwise.
+const ROUNDS: u32 = 3;
 /// Before the process begins anew at a user's word.
 const LAST_LINE: Duration = Duration::from_millis(200);
 /// How long a stop waits for the partner to acknowledge what was done.
@@ -91,6 +104,12 @@ pub struct Pair {
     /// Of the node that serves.
     control: OnceLock<Arc<Control>>,
     runtime: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// Of the thread that reads what brings the partner up, and between two of them. Locked before `inner`.
+    round: Mutex<Option<Kept>>,
+    /// When a node that ends does not wait for its partner any more, by the clock.
+    ends: OnceLock<Duration>,
+    /// Locked while files are being sent.
+    shipped: tokio::sync::Mutex<files::Shipped>,
 }
 
 struct Inner {
@@ -102,12 +121,22 @@ struct Inner {
     link: Option<Link>,
     /// Number of the last link.
     links: u64,
+    /// When that ended, if no other has followed.
+    unlinked: Option<Duration>,
     /// The server runs, and serves clients.
     serving: bool,
     /// The other side may have what is behind this: replies wait for it, and it is caught up when it has acknowledged this.
     catching: Option<Sequence>,
+    /// When the partner acknowledged something last, or replies began to wait for it.
+    progressed: Duration,
+    /// Rounds since the partner was in sync last.
+    rounds: u32,
     /// The files that the partner needs are on its side.
     files: bool,
+    /// The two copies are being compared.
+    comparison: Option<verify::Comparison>,
+    /// What came of it last.
+    verified: Option<String>,
     /// Why the partner could not go on, or the witness did not reply, last.
     trouble: Option<String>,
     /// As the other side of a pair without a witness has said.
@@ -116,23 +145,6 @@ struct Inner {
     stopping: bool,
     /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
     round_trip: Option<Duration>,
-}
-
-/// What is known of a pair now, for users.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    /// In the form `name: value`.
-    pub lines: Vec<(&'static str, String)>,
-    /// It is in sync.
-    pub in_sync: bool,
-    /// It serves clients.
-    pub serving: bool,
-    /// Bytes that the partner has not acknowledged.
-    pub lag: u64,
-    /// The present term.
-    pub term: u64,
-    /// The partner is connected.
-    pub connected: bool,
 }
 
 impl Pair {
@@ -170,6 +182,11 @@ impl Pair {
         };
         let state = State::read(&folder)?;
         let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
+        // Of a pair that this aggregate was in before. A copy that is being brought up has no term.
+        let node = match engine.position() {
+            at if at.mark().is_none() => node.above(at.term),
+            _ => node,
+        };
         LEASE.begin(&clock);
         let (ask, asked) = mpsc::unbounded_channel();
         let (note, notes) = mpsc::unbounded_channel();
@@ -191,9 +208,14 @@ impl Pair {
                 lineage: None,
                 link: None,
                 links: 0,
+                unlinked: None,
                 serving: false,
                 catching: None,
+                progressed: Duration::ZERO,
+                rounds: 0,
                 files: false,
+                comparison: None,
+                verified: None,
                 trouble: None,
                 told: None,
                 stopping: false,
@@ -213,6 +235,9 @@ impl Pair {
             switch: Notify::new(),
             control: OnceLock::new(),
             runtime: Mutex::default(),
+            round: Mutex::default(),
+            ends: OnceLock::new(),
+            shipped: tokio::sync::Mutex::default(),
         });
         pair.hook("remove");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -231,6 +256,7 @@ impl Pair {
                         witness::ask_all(&runs, asked),
                         runs.note_all(notes),
                         files::ship(&runs),
+                        runs.make_marks(),
                     );
                 });
             })
@@ -258,11 +284,22 @@ impl Pair {
     }
 
     /// The server serves clients now, those volumes that `control` knows.
-    pub fn serves(&self, control: Arc<Control>) {
+    pub fn serves(self: &Arc<Self>, control: Arc<Control>) {
+        let pair = Arc::clone(self);
+        control.mirror_with(Arc::new(move || {
+            let pair = Arc::clone(&pair);
+            Box::pin(async move { pair.mirror_files().await })
+        }));
         // A process begins to serve once.
         let _ = self.control.set(control);
         self.inner.lock().serving = true;
         self.hook("add");
+    }
+
+    /// This node is about to serve no more: changes that wait for the partner are not waited for much longer.
+    pub fn ends(&self) {
+        // The first time counts.
+        let _ = self.ends.set(self.clock.monotonic() + LAST_WORDS);
     }
 
     /// This node serves no more: what was done is acknowledged by the partner, if it is in sync, and it takes over.
@@ -273,6 +310,9 @@ impl Pair {
         let deadline = self.clock.monotonic() + LAST_WORDS;
         let mut inner = self.inner.lock();
         inner.stopping = true;
+        if let Some(feed) = inner.link.as_mut().and_then(|link| link.feed.take()) {
+            feed.close();
+        }
         let Some(stream) = inner.stream.clone() else {
             return;
         };
@@ -351,9 +391,22 @@ impl Pair {
         loop {
             ticks.tick().await;
             self.with(|node, now| node.tick(now));
+            self.check_progress();
+            self.check_link();
             if self.engine.poisoned().is_some() {
                 self.give_up();
             }
+        }
+    }
+
+    /// A connection that ended and was not made again: the primary's machine has closed it, so the primary's process is gone. One that
+    /// is alive and cannot connect does not lose what it acknowledges: the witness decides.
+    fn check_link(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        let now = self.clock.monotonic();
+        let gone = inner.unlinked.is_some_and(|since| now >= since + RELINKED);
+        if gone && inner.role == Role::Standby {
+            self.happens(&mut inner, Node::partner_gone);
         }
     }
 
@@ -474,22 +527,26 @@ impl Pair {
         if !matches!(inner.role, Role::Alone | Role::Primary) {
             return;
         }
-        let (Some(stream), Some(lineage), Some(link)) =
-            (&inner.stream, &inner.lineage, &mut inner.link)
-        else {
+        let Some(link) = &mut inner.link else {
             return;
         };
-        if link.joined.is_some() {
+        if link.joined.is_some() || link.feed.is_some() {
             return;
         }
-        let Hello { at, copy } = link.hello;
-        let lost = stream.is_overrun();
-        let (acknowledged, last) = (stream.acknowledged().0, stream.last().0);
-        match lineage.resume(at, copy, acknowledged, last) {
-            Some(from) if !lost => {
-                tracing::info!("the partner goes on behind {from} of {last}");
+        let Hello { at, copy, .. } = link.hello;
+        let resumed = match (&inner.stream, &inner.lineage) {
+            (Some(stream), Some(lineage)) if !stream.is_overrun() => {
+                let (acknowledged, last) = (stream.acknowledged().0, stream.last().0);
+                let from = lineage.resume(at, copy, acknowledged, last);
+                from.map(|from| (from, Arc::clone(stream)))
+            }
+            _ => None,
+        };
+        match resumed {
+            Some((from, stream)) => {
+                tracing::info!("the partner goes on behind {from} of {}", stream.last().0);
                 link.joined = Some(from);
-                link.stream = Some(Arc::clone(stream));
+                link.stream = Some(stream);
                 link.say(&Message::Join {
                     term: inner.node.register().term,
                     sequence: from,
@@ -498,25 +555,9 @@ impl Pair {
                 inner.trouble = None;
                 self.send.notify_one();
             }
-            _ => {
-                let why = format!(
-                    "the partner's copy ({}, at {} of term {}) lacks changes that are not in memory here any more: it {SYNCHRONISATION} \
-                     (`weir pair resync`), which this version does not have",
-                    match copy {
-                        CopyState::Fresh => "empty",
-                        CopyState::Exact => "whole",
-                        CopyState::Open => "of a primary that did not end in order",
-                    },
-                    at.sequence,
-                    at.term,
-                );
-                if inner.trouble.as_ref() != Some(&why) {
-                    tracing::error!("{why}");
-                }
-                link.refuse(&why);
-                inner.trouble = Some(why);
-                self.send.notify_one();
-            }
+            // By the register it may take over, which a copy that is being brought up must not.
+            None if inner.role == Role::Primary => self.happens(inner, Node::partner_gone),
+            None => self.synchronise(inner),
         }
     }
 
@@ -540,10 +581,11 @@ impl Pair {
         if inner.role != Role::Alone || !inner.serving {
             return Ok(());
         }
+        inner.progressed = self.clock.monotonic();
         match inner.catching {
             Some(to) if stream.acknowledged() >= to => {
                 inner.catching = None;
-                self.happens(&mut inner, Node::caught_up);
+                self.caught_up(&mut inner);
             }
             Some(_) => {}
             None => self.catch(&mut inner, &stream),
@@ -553,17 +595,18 @@ impl Pair {
 
     /// Has replies wait for the partner if it is nearly there.
     fn catch(self: &Arc<Self>, inner: &mut Inner, stream: &Arc<ChangeStream>) {
-        const NEAR: u64 = 4 << 20;
         if inner.role != Role::Alone || !inner.serving || !inner.files || inner.catching.is_some() {
             return;
         }
-        if stream.held() > NEAR || !self.engine.join_partner(stream) {
+        let far = stream.held() > NEAR && inner.rounds <= ROUNDS;
+        if far || !self.engine.join_partner(stream) {
             return;
         }
         let to = stream.last();
         if stream.acknowledged() >= to {
-            self.happens(inner, Node::caught_up);
+            self.caught_up(inner);
         } else {
+            inner.progressed = self.clock.monotonic();
             inner.catching = Some(to);
         }
     }
@@ -575,6 +618,7 @@ impl Pair {
             return;
         }
         inner.link = None;
+        inner.unlinked = Some(self.clock.monotonic());
         inner.files = false;
         if inner.role == Role::Alone
             && let Some(stream) = inner.stream.clone()
@@ -614,9 +658,7 @@ impl Pair {
                 let fresh = !was && self.is_fresh();
                 let at = StreamPosition { term, sequence: 0 };
                 self.engine.take_over(at)?;
-                let frames = self.engine.aggregate().cache().pool().total();
-                let window = (frames * BLOCK_SIZE / WINDOW_SHARE).min(WINDOW);
-                let stream = self.engine.begin_stream(at, window as u32)?;
+                let stream = self.engine.begin_stream(at, self.window())?;
                 self.engine.aggregate().log().follow(&stream);
                 let wake = Arc::clone(&self.send);
                 stream.wake_by(Box::new(move || wake.notify_one()));
@@ -647,22 +689,34 @@ impl Pair {
         Ok(())
     }
 
+    /// Bytes of the stream's window.
+    fn window(&self) -> u32 {
+        let frames = self.engine.aggregate().cache().pool().total();
+        (frames * BLOCK_SIZE / WINDOW_SHARE).min(WINDOW) as u32
+    }
+
     /// Nothing was ever done to the aggregate.
     fn is_fresh(&self) -> bool {
         self.engine.volumes().is_empty() && self.engine.position() == StreamPosition::default()
     }
 
     /// What this side's copy is, and where.
-    fn hello(&self, inner: &Inner) -> Hello {
+    fn hello(&self) -> Hello {
+        let (at, mut marks) = (self.engine.position(), self.engine.marks());
+        let again = self.standby.again();
+        if again == Some(Again::Nothing) {
+            marks.clear();
+        }
+        let inner = self.inner.lock();
         let copy = match () {
-            () if inner.state.open || inner.serving => CopyState::Open,
+            () if inner.serving || again.is_some() => CopyState::Open,
+            // It has not been served from since it is brought up, and knows how far it is.
+            () if at.mark().is_some() => CopyState::Exact,
+            () if inner.state.open => CopyState::Open,
             () if self.is_fresh() => CopyState::Fresh,
             () => CopyState::Exact,
         };
-        Hello {
-            at: self.engine.position(),
-            copy,
-        }
+        Hello { at, copy, marks }
     }
 
     /// A user has the last word.
@@ -672,6 +726,10 @@ impl Pair {
     fn force(self: &Arc<Self>) -> Result<()> {
         let mut inner = self.inner.lock();
         ensure!(!inner.serving, "this node serves already");
+        ensure!(
+            self.engine.position().is_whole(),
+            "this copy was being brought up to date, and is no state that clients ever saw: it cannot be served"
+        );
         if self.config.witness.is_none() && !self.keeps_register() {
             // Nobody can be asked: from now on this side has the last word.
             let config = Config {
@@ -713,111 +771,21 @@ impl Pair {
             }
         }
     }
-
-    /// What is to be shown of it.
-    pub fn show(&self) -> Shown {
-        let inner = self.inner.lock();
-        let register = inner.node.register();
-        let in_sync = match inner.role {
-            Role::Primary => register.mirrored,
-            Role::Standby => true,
-            _ => false,
-        };
-        let at = self.engine.position();
-        let stream = inner.stream.as_ref();
-        let lag = stream.map_or(0, |s| s.held());
-        let connected = inner.link.is_some();
-        let mut lines = vec![
-            ("side", format!("{:?}", self.config.side).to_lowercase()),
-            ("aggregate", self.engine.aggregate().id().to_string()),
-            ("role", role_name(inner.role).to_owned()),
-            ("serves clients", yes(inner.serving)),
-            ("in sync", yes(in_sync)),
-            (
-                "partner",
-                match (&inner.link, connected) {
-                    (Some(_), _) => "connected".to_owned(),
-                    (None, _) => "not connected".to_owned(),
-                },
-            ),
-            ("term", register.term.to_string()),
-            ("position", format!("{} of term {}", at.sequence, at.term)),
-        ];
-        if let Some(stream) = stream {
-            lines.push(("acknowledged", stream.acknowledged().0.to_string()));
-            lines.push((
-                "lag",
-                format!(
-                    "{lag} bytes, {} changes",
-                    stream.last().0 - stream.acknowledged().0
-                ),
-            ));
-            if stream.is_overrun() {
-                lines.push((
-                    "window",
-                    "lost: the partner needs a synchronisation".to_owned(),
-                ));
-            }
-        }
-        if let Some(time) = inner.round_trip {
-            lines.push(("round trip", format!("{} us", time.as_micros())));
-        }
-        lines.push((
-            "witness",
-            match (&self.config.witness, self.config.preferred) {
-                (Some(at), _) => at.address.clone(),
-                (None, Some(side)) => format!(
-                    "none; side {} is preferred",
-                    format!("{side:?}").to_lowercase()
-                ),
-                (None, None) => "none".to_owned(),
-            },
-        ));
-        if let Some(trouble) = &inner.trouble {
-            lines.push(("trouble", trouble.clone()));
-        }
-        Shown {
-            lines,
-            in_sync,
-            serving: inner.serving,
-            lag,
-            term: register.term,
-            connected,
-        }
-    }
-
-    /// Metrics in Prometheus' text form.
-    pub fn render(&self) -> String {
-        let shown = self.show();
-        let gauge = |name: &str, help: &str, value: u64| {
-            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
-        };
-        [
-            gauge("weir_pair_in_sync", "Whether replies wait for the partner of a synchronous mirror, which may take over.", shown.in_sync.into()),
-            gauge("weir_pair_partner_connected", "Whether the partner of the synchronous mirror is connected.", shown.connected.into()),
-            gauge("weir_pair_term", "Counts who of the pair answers since when.", shown.term),
-            gauge("weir_pair_lag_bytes", "Changes that the partner has not acknowledged.", shown.lag),
-        ]
-        .concat()
-    }
 }
 
-fn yes(is: bool) -> String {
-    if is { "yes" } else { "no" }.to_owned()
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Asking => "asking the witness who is primary",
-        Role::Yielding(_) => "leaving its partner the time to take over",
-        Role::Primary => "primary",
-        Role::Deciding => "deciding with the witness whether to go on alone",
-        Role::Noting => "noting that it is primary",
-        Role::Alone => "primary, alone",
-        Role::Standby => "standby",
-        Role::TakingOver => "taking over",
-        Role::Behind => "standby, behind",
-    }
+/// A folder that is no pair's, or is no more: it needs no marks, and has to be a state that clients saw.
+///
+/// # Errors
+/// It was being brought up to date when the pair ended; the marks cannot be dropped.
+pub fn serves_by_itself(engine: &Engine, folder: &Path) -> Result<()> {
+    ensure!(
+        engine.position().is_whole(),
+        "{} was being brought up to date when its pair ended: it is no state that clients ever saw, and is not served. \
+         Serve the other copy, and make this one anew with `weir pair join`",
+        folder.display()
+    );
+    let dropped = engine.drop_marks(|_| true);
+    dropped.map_err(|error| anyhow!("the marks of an ended pair cannot be dropped: {error}"))
 }
 
 /// The process begins anew, with its arguments: what it was serving it serves no more from that moment on.

@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
-use weir_mirror::{FileWitness, ask};
+use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
 
 use super::Name;
-use super::config::{Config, WitnessAt};
+use super::config::{Config, State, WitnessAt};
 use crate::cli::{PairCommand, PairDecider, PairFolder, WitnessArgs};
 use crate::identity::{Identity, Known};
 use crate::{check, control, state, storage};
@@ -101,6 +101,25 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             println!("{}", control::ask(data, "pair takeover --force")?);
             Ok(())
         }
+        PairCommand::Resync { data, everything } => {
+            configured(data)?;
+            let words = match everything {
+                true => "pair resync --everything",
+                false => "pair resync",
+            };
+            println!("{}", control::ask(data, words)?);
+            Ok(())
+        }
+        PairCommand::Verify { data, repair } => {
+            configured(data)?;
+            let words = if *repair {
+                "pair verify --repair"
+            } else {
+                "pair verify"
+            };
+            println!("{}", control::ask(data, words)?);
+            Ok(())
+        }
         PairCommand::Delete { data } => {
             configured(data)?;
             ensure!(
@@ -165,7 +184,7 @@ fn fingerprint(text: &str) -> Result<String> {
     Ok(plain)
 }
 
-/// Makes an empty aggregate, in a folder that has none.
+/// Makes an empty aggregate in a folder that has none. That of side A may be there already: `id` is none then.
 fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
     let data = &folder.data;
     if Config::read(data)?.is_some() {
@@ -174,19 +193,24 @@ fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
             data.display()
         );
     }
+    let mut location = storage::location(data, folder.log_dir.as_deref());
+    let env = check::environment()?;
     if data.exists() && fs::read_dir(data)?.next().is_some() {
-        bail!(
-            "{} holds data already, and this version pairs only new aggregates: bringing a partner up to what is there needs the first \
-             synchronisation, which it does not have. Take an empty folder",
+        ensure!(
+            id.is_none(),
+            "{} is not empty, and the second copy of an aggregate is made anew: take an empty folder",
             data.display()
         );
+        let (_, folder, _) = Aggregate::inspect(&location, &env.pool)
+            .with_context(|| format!("{} holds something else", data.display()))?;
+        // What it holds is at no position that a partner could have.
+        State::new(Register::first(Side::A), true).write(data)?;
+        return Ok(folder.id().to_string());
     }
-    let mut location = storage::location(data, folder.log_dir.as_deref());
     if let Some(size) = folder.size {
         location.max_blocks = size.0 / weir_base::BLOCK_SIZE as u64;
         location.device_blocks = location.device_blocks.min(location.max_blocks);
     }
-    let env = check::environment()?;
     let (aggregate, _) = match id {
         Some(id) => Aggregate::create_copy(&location, env, id),
         None => Aggregate::create(&location, env),

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use weir_base::{BLOCK_SIZE, Lsn};
 use weir_volume::{Engine, StandbyError, StreamPosition};
 
-/// Bytes that have been received and not applied.
+/// Bytes that may have been received and not applied: of the memory for page frames this part, and the most. An eighth of all memory is left
+/// for what is on the heap.
+const SHARE: usize = 64;
 const MOST: usize = 16 << 20;
 
 /// An entry as it came.
@@ -35,6 +37,17 @@ struct Queue {
     /// Applied, and not known to be durable.
     applied: VecDeque<(StreamPosition, Lsn)>,
     failed: Option<String>,
+    /// The copy is to be brought up anew, whatever its position says.
+    again: Option<Again>,
+}
+
+/// From where a copy is brought up anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Again {
+    /// A mark that both sides hold.
+    Mark,
+    /// Nothing.
+    Nothing,
 }
 
 /// See the module's head.
@@ -45,6 +58,8 @@ pub struct Standby {
     room: Notify,
     /// Something that was applied is not known to be durable.
     waits: AtomicBool,
+    /// Bytes that may have been received and not applied.
+    most: usize,
 }
 
 impl Standby {
@@ -60,6 +75,7 @@ impl Standby {
             changed: Condvar::new(),
             room: Notify::new(),
             waits: AtomicBool::new(false),
+            most: (engine.aggregate().cache().pool().total() * BLOCK_SIZE / SHARE).min(MOST),
         });
         let (runs, engine, send) = (Arc::clone(&standby), Arc::clone(engine), Arc::clone(send));
         std::thread::Builder::new()
@@ -91,8 +107,22 @@ impl Standby {
                     self.waits.store(true, Ordering::SeqCst);
                 }
                 Err(error) => {
-                    tracing::error!("{error}");
-                    queue.failed = Some(error.to_string());
+                    let why = format!("this copy cannot go on: {error}");
+                    tracing::error!("{why}");
+                    queue.failed = Some(why);
+                    match error {
+                        StandbyError::Malformed(_) | StandbyError::Diverged(_) => {
+                            queue.again = Some(Again::Nothing);
+                        }
+                        StandbyError::NoMark(missing) => {
+                            // It is not named in the next greeting.
+                            if let Err(error) = engine.drop_marks(|mark| mark <= missing) {
+                                tracing::error!("a mark cannot be dropped: {error}");
+                                queue.again = Some(Again::Nothing);
+                            }
+                        }
+                        StandbyError::Gap { .. } | StandbyError::Engine(_) => {}
+                    }
                     queue.received.clear();
                     queue.bytes = 0;
                     send.notify_one();
@@ -115,7 +145,7 @@ impl Standby {
                 if let Some(why) = queue.failed.take() {
                     bail!("{why}");
                 }
-                if queue.bytes < MOST {
+                if queue.bytes < self.most {
                     queue.bytes += received.bytes();
                     queue.received.push_back(received);
                     self.changed.notify_all();
@@ -133,6 +163,26 @@ impl Standby {
             self.changed.wait(&mut queue);
         }
         queue.failed = None;
+    }
+
+    /// The copy is brought up anew.
+    pub fn begin_again(&self, everything: bool) {
+        let from = if everything {
+            Again::Nothing
+        } else {
+            Again::Mark
+        };
+        self.queue.lock().again = Some(from);
+    }
+
+    /// Whether it is to be.
+    pub fn again(&self) -> Option<Again> {
+        self.queue.lock().again
+    }
+
+    /// It is at a place of the primary's stream.
+    pub fn is_at_a_place(&self) {
+        self.queue.lock().again = None;
     }
 
     /// Why this copy cannot go on, if so. Told once.
@@ -156,15 +206,14 @@ impl Standby {
     }
 }
 
-fn apply(engine: &Engine, received: Received) -> Result<Lsn> {
+fn apply(engine: &Engine, received: Received) -> Result<Lsn, StandbyError> {
     let Received { at, meta, pages } = received;
-    let failed = |e: StandbyError| anyhow!("this copy cannot go on: {e}");
-    engine.prepare_entry(&meta, pages.len()).map_err(failed)?;
+    engine.prepare_entry(&meta, pages.len())?;
     let mut frames = Vec::with_capacity(pages.len());
     for page in pages {
         let mut frame = engine.blank_page()?;
         frame.copy_from_slice(&page);
         frames.push(frame.freeze());
     }
-    engine.apply_entry(at, &meta, frames).map_err(failed)
+    engine.apply_entry(at, &meta, frames)
 }

@@ -43,7 +43,7 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
 fn first(pair: &Pair) -> Result<Register> {
     let known = pair.inner.lock().state;
     let first = Register::first(weir_mirror::Side::A);
-    match pair.config.side == super::Name::A && known.register() == first && !known.open {
+    match pair.config.side == super::Name::A && known.register() == first {
         true => Ok(first),
         false => bail!("it knows no such pair, and did"),
     }

@@ -1,0 +1,158 @@
+//! What is known of a pair at a moment, for users and for Prometheus.
+
+use weir_mirror::Role;
+
+use super::Pair;
+
+/// What is known of a pair now, for users.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// In the form `name: value`.
+    pub lines: Vec<(&'static str, String)>,
+    /// It is in sync.
+    pub in_sync: bool,
+    /// It serves clients.
+    pub serving: bool,
+    /// Bytes that the partner has not acknowledged.
+    pub lag: u64,
+    /// The present term.
+    pub term: u64,
+    /// The partner is connected.
+    pub connected: bool,
+    /// One copy is being brought up from the other.
+    pub synchronising: bool,
+}
+
+impl Pair {
+    /// What is to be shown of it.
+    pub fn show(&self) -> Shown {
+        let inner = self.inner.lock();
+        let register = inner.node.register();
+        let in_sync = match inner.role {
+            Role::Primary => register.mirrored,
+            Role::Standby => true,
+            _ => false,
+        };
+        let at = self.engine.position();
+        let stream = inner.stream.as_ref();
+        let lag = stream.map_or(0, |s| s.held());
+        let connected = inner.link.is_some();
+        let mut lines = vec![
+            ("side", format!("{:?}", self.config.side).to_lowercase()),
+            ("aggregate", self.engine.aggregate().id().to_string()),
+            ("role", role_name(inner.role).to_owned()),
+            ("serves clients", yes(inner.serving)),
+            ("in sync", yes(in_sync)),
+            (
+                "partner",
+                match (&inner.link, connected) {
+                    (Some(_), _) => "connected".to_owned(),
+                    (None, _) => "not connected".to_owned(),
+                },
+            ),
+            ("term", register.term.to_string()),
+            (
+                "position",
+                match at.mark() {
+                    None => format!("{} of term {}", at.sequence, at.term),
+                    Some(mark) if at.is_whole() => format!("mark {mark}"),
+                    Some(mark) => format!("between states, on the way to mark {mark}"),
+                },
+            ),
+        ];
+        let feed = inner.link.as_ref().and_then(|link| link.feed.as_ref());
+        let synchronising = feed.is_some() || !at.is_whole();
+        match feed {
+            Some(feed) => lines.push((
+                "synchronising",
+                format!("round {}, {}", inner.rounds.max(1), feed.shown()),
+            )),
+            None if synchronising => {
+                lines.push(("synchronising", "from the partner".to_owned()));
+            }
+            None => {}
+        }
+        if let Some(mark) = self.engine.marks().last() {
+            lines.push(("mark", mark.to_string()));
+        }
+        if let Some(stream) = stream {
+            lines.push(("acknowledged", stream.acknowledged().0.to_string()));
+            lines.push((
+                "lag",
+                format!(
+                    "{lag} bytes, {} changes",
+                    stream.last().0 - stream.acknowledged().0
+                ),
+            ));
+            if stream.is_overrun() {
+                lines.push((
+                    "window",
+                    "lost: the partner needs a synchronisation".to_owned(),
+                ));
+            }
+        }
+        if let Some(time) = inner.round_trip {
+            lines.push(("round trip", format!("{} us", time.as_micros())));
+        }
+        lines.push((
+            "witness",
+            match (&self.config.witness, self.config.preferred) {
+                (Some(at), _) => at.address.clone(),
+                (None, Some(side)) => format!(
+                    "none; side {} is preferred",
+                    format!("{side:?}").to_lowercase()
+                ),
+                (None, None) => "none".to_owned(),
+            },
+        ));
+        if let Some(verified) = &inner.verified {
+            lines.push(("verified", verified.clone()));
+        }
+        if let Some(trouble) = &inner.trouble {
+            lines.push(("trouble", trouble.clone()));
+        }
+        Shown {
+            lines,
+            in_sync,
+            serving: inner.serving,
+            lag,
+            term: register.term,
+            connected,
+            synchronising,
+        }
+    }
+
+    /// Metrics in Prometheus' text form.
+    pub fn render(&self) -> String {
+        let shown = self.show();
+        let gauge = |name: &str, help: &str, value: u64| {
+            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
+        };
+        [
+            gauge("weir_pair_in_sync", "Whether replies wait for the partner of a synchronous mirror, which may take over.", shown.in_sync.into()),
+            gauge("weir_pair_partner_connected", "Whether the partner of the synchronous mirror is connected.", shown.connected.into()),
+            gauge("weir_pair_synchronising", "Whether one copy of the synchronous mirror is being brought up from the other.", shown.synchronising.into()),
+            gauge("weir_pair_term", "Counts who of the pair answers since when.", shown.term),
+            gauge("weir_pair_lag_bytes", "Changes that the partner has not acknowledged.", shown.lag),
+        ]
+        .concat()
+    }
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+pub(super) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Asking => "asking the witness who is primary",
+        Role::Yielding(_) => "leaving its partner the time to take over",
+        Role::Primary => "primary",
+        Role::Deciding => "deciding with the witness whether to go on alone",
+        Role::Noting => "noting that it is primary",
+        Role::Alone => "primary, alone",
+        Role::Standby => "standby",
+        Role::TakingOver => "taking over",
+        Role::Behind => "standby, behind",
+    }
+}
