@@ -191,6 +191,32 @@ impl Nfs4Args {
     }
 }
 
+/// What the loads on all protocols have in common.
+#[derive(Args, Debug, Clone, Serialize)]
+pub struct RunArgs {
+    /// Seconds of the measurement.
+    #[arg(long, short = 't', default_value_t = 10.0)]
+    pub duration: f64,
+    /// End after this many operations, if --duration has not passed before.
+    #[arg(long, short = 'n')]
+    pub ops: Option<u64>,
+    /// Check all data read against what belongs there.
+    #[arg(long)]
+    pub verify: bool,
+    /// Use a working set that an earlier run left with --keep.
+    #[arg(long)]
+    pub reuse: bool,
+    /// Leave the working set behind.
+    #[arg(long)]
+    pub keep: bool,
+    /// Do not read the working set once before a load that reads.
+    #[arg(long)]
+    pub no_preread: bool,
+    /// Seed of offsets and contents.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
 /// Load on an NFSv3 server. In flight are at most connections × depth calls.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct NfsArgs {
@@ -269,27 +295,10 @@ pub struct NfsArgs {
     /// Seconds of load before the measurement [default: 2, or 0 with a count of operations].
     #[arg(long)]
     pub warmup: Option<f64>,
-    /// Seconds of the measurement.
-    #[arg(long, short = 't', default_value_t = 10.0)]
-    pub duration: f64,
-    /// End after this many operations, if --duration has not passed before.
-    #[arg(long, short = 'n')]
-    pub ops: Option<u64>,
-    /// Check all data read against what belongs there.
-    #[arg(long)]
-    pub verify: bool,
-    /// Use a working set that an earlier run left with --keep.
-    #[arg(long)]
-    pub reuse: bool,
-    /// Leave the working set behind.
-    #[arg(long)]
-    pub keep: bool,
-    /// Do not read the working set once before a load that reads.
-    #[arg(long)]
-    pub no_preread: bool,
-    /// Seed of offsets and contents.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// How long it runs, and what becomes of its working set.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunArgs,
     /// User id of the calls.
     #[arg(long, default_value_t = 0)]
     pub uid: u32,
@@ -341,7 +350,7 @@ impl NfsArgs {
     /// Seconds of load before the measurement.
     pub fn warmup_seconds(&self) -> f64 {
         self.warmup
-            .unwrap_or(if self.ops.is_some() || self.load.consumes() {
+            .unwrap_or(if self.run.ops.is_some() || self.load.consumes() {
                 0.0
             } else {
                 2.0

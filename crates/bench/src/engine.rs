@@ -46,9 +46,9 @@ const DISCARD_MIN: usize = 16 << 10;
 /// Greatest record that is not a protocol error.
 const MAX_RECORD: usize = 4 << 20;
 /// Receive calls on one connection before the others are served.
-const RECEIVES_PER_TURN: usize = 8;
+pub(crate) const RECEIVES_PER_TURN: usize = 8;
 /// Longest wait of the event loop, which is how late a change of phase is seen.
-const TICK: Timespec = Timespec {
+pub(crate) const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
@@ -134,6 +134,99 @@ pub struct ThreadResult {
     pub end_ns: u64,
 }
 
+/// The counts of a thread, and how far it has followed its stage.
+pub(crate) struct Meter {
+    pub tally: Tally,
+    /// Not the stage's phase: a thread that gets the processor late must still go through those that it missed, or it
+    /// would begin operations for ever in a run that is draining.
+    seen: Phase,
+    cpu_start_ns: u64,
+    end_ns: u64,
+    /// Operations, READs and bytes that the stage knows of.
+    reported: [u64; 3],
+}
+
+impl Meter {
+    pub fn new() -> Self {
+        Self {
+            tally: Tally::default(),
+            seen: Phase::Warmup,
+            cpu_start_ns: clock::thread_cpu_ns(),
+            end_ns: clock::now_ns(),
+            reported: [0; 3],
+        }
+    }
+
+    /// Follows the stage into its phase, if that is a new one, and returns it.
+    pub fn follow(&mut self, stage: &Stage) -> Option<Phase> {
+        let phase = stage.phase();
+        if phase == self.seen {
+            return None;
+        }
+        if phase == Phase::Measure {
+            self.reported = [0; 3];
+            self.cpu_start_ns = clock::thread_cpu_ns();
+        }
+        if phase == Phase::Measure || (phase == Phase::Drain && self.seen == Phase::Warmup) {
+            self.tally.restart();
+        }
+        self.seen = phase;
+        Some(phase)
+    }
+
+    /// The last operation is complete.
+    pub fn complete(&mut self) {
+        self.end_ns = clock::now_ns();
+    }
+
+    /// Adds what was completed to the stage's counts.
+    pub fn report(&mut self, stage: &Stage) {
+        let now = [
+            self.tally.ops(),
+            self.tally.class(Class::Read).latency.len(),
+            self.tally.bytes(),
+        ];
+        let before = std::mem::replace(&mut self.reported, now);
+        let counters = [&stage.progress, &stage.reads, &stage.bytes];
+        for ((counter, now), before) in counters.into_iter().zip(now).zip(before) {
+            // Saturates: a tally that was restarted counts from 0 again.
+            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Fails when so many operations have that a run is not worth going on with; `faults`: the tally's in words.
+    pub fn check_failures(
+        &self,
+        faults: impl FnOnce(&Tally) -> Vec<String>,
+    ) -> Result<(), BenchError> {
+        match self.tally.failures() {
+            0..=MAX_FAILURES => Ok(()),
+            _ => Err(BenchError::Protocol(format!(
+                "too many failures: {}",
+                faults(&self.tally).join("; ")
+            ))),
+        }
+    }
+
+    /// Ends the thread with the `result` of its run; one that failed ends the other threads'.
+    pub fn end(
+        self,
+        result: Result<(), BenchError>,
+        stage: &Stage,
+    ) -> Result<ThreadResult, BenchError> {
+        if result.is_err() {
+            stage.enter(Phase::Abort);
+        }
+        stage.finished.fetch_add(1, Ordering::SeqCst);
+        result?;
+        Ok(ThreadResult {
+            tally: self.tally,
+            cpu_ns: clock::thread_cpu_ns() - self.cpu_start_ns,
+            end_ns: self.end_ns,
+        })
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Slot {
     xid: u32,
@@ -205,16 +298,7 @@ pub fn run(
 ) -> Result<ThreadResult, BenchError> {
     let mut thread = Thread::new(connections, options)?;
     let result = thread.run(stage);
-    if result.is_err() {
-        stage.enter(Phase::Abort);
-    }
-    stage.finished.fetch_add(1, Ordering::SeqCst);
-    result?;
-    Ok(ThreadResult {
-        tally: thread.tally,
-        cpu_ns: clock::thread_cpu_ns() - thread.cpu_start_ns,
-        end_ns: thread.end_ns,
-    })
+    thread.meter.end(result, stage)
 }
 
 struct Thread<'a, 'r> {
@@ -223,11 +307,7 @@ struct Thread<'a, 'r> {
     timer: Option<(OwnedFd, u64)>,
     connections: Vec<Connection<'a>>,
     options: Options<'r>,
-    tally: Tally,
-    cpu_start_ns: u64,
-    end_ns: u64,
-    /// Operations, READs and bytes that the stage knows of.
-    reported: (u64, u64, u64),
+    meter: Meter,
 }
 
 impl<'a, 'r> Thread<'a, 'r> {
@@ -289,17 +369,11 @@ impl<'a, 'r> Thread<'a, 'r> {
             timer,
             connections,
             options,
-            tally: Tally::default(),
-            cpu_start_ns: clock::thread_cpu_ns(),
-            end_ns: now,
-            reported: (0, 0, 0),
+            meter: Meter::new(),
         })
     }
 
     fn run(&mut self, stage: &Stage) -> Result<(), BenchError> {
-        // Not the stage's phase: a thread that gets the processor late must still go through those that it missed, or it
-        // would begin operations for ever in a run that is draining.
-        let mut seen = Phase::Warmup;
         let now = clock::now_ns();
         for i in 0..self.connections.len() {
             self.begin_all(i, now, stage);
@@ -308,29 +382,13 @@ impl<'a, 'r> Thread<'a, 'r> {
         let mut events = [MaybeUninit::uninit(); 64];
         let mut checked_ns = now;
         loop {
-            let phase = stage.phase();
-            if phase != seen {
-                match phase {
-                    Phase::Warmup => {}
-                    Phase::Measure => {
-                        self.tally.restart();
-                        self.reported = (0, 0, 0);
-                        self.cpu_start_ns = clock::thread_cpu_ns();
-                    }
-                    Phase::Drain => {
-                        if seen == Phase::Warmup {
-                            self.tally.restart();
-                        }
-                        for c in &mut self.connections {
-                            c.exhausted = true;
-                        }
-                    }
-                    Phase::Abort => return Ok(()),
-                }
-                seen = phase;
+            match self.meter.follow(stage) {
+                Some(Phase::Drain) => self.connections.iter_mut().for_each(|c| c.exhausted = true),
+                Some(Phase::Abort) => return Ok(()),
+                Some(Phase::Warmup | Phase::Measure) | None => {}
             }
             if self.finish_idle(stage)? {
-                self.end_ns = clock::now_ns();
+                self.meter.complete();
                 return Ok(());
             }
             self.set_timer()?;
@@ -339,7 +397,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                 Err(Errno::INTR) => continue,
                 Err(e) => return Err(failed("epoll")(e)),
             };
-            self.tally.wakeups += 1;
+            self.meter.tally.wakeups += 1;
             let idle = ready.is_empty();
             for event in ready {
                 let (number, flags) = (event.data.u64(), event.flags);
@@ -353,7 +411,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                 self.flush(index)?;
             }
             self.begin_due(stage)?;
-            self.tell(stage);
+            self.meter.report(stage);
             if idle || clock::now_ns() - checked_ns > 5_000_000 {
                 checked_ns = clock::now_ns();
                 self.repeat_due(checked_ns)?;
@@ -369,23 +427,6 @@ impl<'a, 'r> Thread<'a, 'r> {
         };
         for slot in 0..c.slots.len() {
             c.begin(slot, now, stage);
-        }
-    }
-
-    /// Adds what was completed to the stage's counts.
-    fn tell(&mut self, stage: &Stage) {
-        let now = (
-            self.tally.ops(),
-            self.tally.class(Class::Read).latency.len(),
-            self.tally.bytes(),
-        );
-        let before = std::mem::replace(&mut self.reported, now);
-        for (counter, now, before) in [
-            (&stage.progress, now.0, before.0),
-            (&stage.reads, now.1, before.1),
-            (&stage.bytes, now.2, before.2),
-        ] {
-            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -500,37 +541,15 @@ impl<'a, 'r> Thread<'a, 'r> {
                 )));
             }
         }
-        if self.tally.failures() > MAX_FAILURES {
-            return Err(BenchError::Protocol(format!(
-                "too many failures: {}",
-                self.tally.faults().join("; ")
-            )));
-        }
-        Ok(())
+        self.meter.check_failures(Tally::faults)
     }
 
     fn flush(&mut self, i: usize) -> Result<(), BenchError> {
         let Some(c) = self.connections.get_mut(i) else {
             return Ok(());
         };
-        if c.outbox.is_empty() && !c.wants_write {
-            return Ok(());
-        }
-        let blocked = c
-            .outbox
-            .flush(&c.stream, self.options.region)
-            .map_err(BenchError::io("send"))?
-            == Flush::Blocked;
-        if blocked != c.wants_write {
-            c.wants_write = blocked;
-            let flags = match blocked {
-                true => EventFlags::IN | EventFlags::OUT,
-                false => EventFlags::IN,
-            };
-            let number = EventData::new_u64(i as u64);
-            epoll::modify(&self.epoll, &c.stream, number, flags).map_err(failed("epoll"))?;
-        }
-        Ok(())
+        let sending = (&mut c.outbox, &mut c.wants_write);
+        flush(&self.epoll, (i, &c.stream), sending, self.options.region)
     }
 
     fn receive(&mut self, i: usize, stage: &Stage) -> Result<(), BenchError> {
@@ -538,7 +557,7 @@ impl<'a, 'r> Thread<'a, 'r> {
             return Ok(());
         };
         for _ in 0..RECEIVES_PER_TURN {
-            self.tally.receives += 1;
+            self.meter.tally.receives += 1;
             let (asked, got) = if c.skip >= DISCARD_MIN {
                 let got = recv(&c.stream, None, c.skip)?;
                 c.skip -= got.unwrap_or(0);
@@ -560,7 +579,7 @@ impl<'a, 'r> Thread<'a, 'r> {
             let Some(got) = got else { break };
             let now = clock::now_ns();
             c.last_reply_ns = now;
-            c.parse(now, &mut self.tally, stage)?;
+            c.parse(now, &mut self.meter.tally, stage)?;
             if got < asked && c.skip == 0 && !c.heads_only {
                 break;
             }
@@ -811,6 +830,30 @@ pub(crate) fn recv(
             }
         }
     }
+}
+
+/// Sends what connection `i` has to send. Epoll reports when the socket takes more, while it has not taken all of it.
+pub(crate) fn flush(
+    epoll: &OwnedFd,
+    (i, stream): (usize, &TcpStream),
+    (outbox, wants_write): (&mut Outbox, &mut bool),
+    region: &[u8],
+) -> Result<(), BenchError> {
+    if outbox.is_empty() && !*wants_write {
+        return Ok(());
+    }
+    let sent = outbox.flush(stream, region);
+    let blocked = sent.map_err(BenchError::io("send"))? == Flush::Blocked;
+    if blocked != *wants_write {
+        *wants_write = blocked;
+        let flags = match blocked {
+            true => EventFlags::IN | EventFlags::OUT,
+            false => EventFlags::IN,
+        };
+        let number = EventData::new_u64(i as u64);
+        epoll::modify(epoll, stream, number, flags).map_err(failed("epoll"))?;
+    }
+    Ok(())
 }
 
 /// A timer of the monotonic clock in the epoll set. Edge-triggered, so that it need

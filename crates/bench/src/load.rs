@@ -225,7 +225,7 @@ impl<'a> Load<'a> {
             shared,
             seat,
             region_len: region_len(args.block_size),
-            rand: Rand::new(args.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            rand: Rand::new(args.run.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             index,
             position: (index % set.file_count, start),
             versions: 0,
@@ -239,7 +239,7 @@ impl<'a> Load<'a> {
 
     /// Whether READ data may be discarded unread.
     pub fn discards_reads(&self) -> bool {
-        !self.args.verify
+        !self.args.run.verify
     }
 
     /// The next operation's first call for `slot`; `None` when there is none left.
@@ -456,8 +456,8 @@ impl<'a> Load<'a> {
                 offset,
                 version,
             } => {
-                let seed = self.args.seed;
-                let verify = self.args.verify;
+                let seed = self.args.run.seed;
+                let verify = self.args.run.verify;
                 let stability = self.args.stability;
                 let Some(fh) = self.file(file) else { return };
                 out.encode(|o| {
@@ -768,10 +768,10 @@ impl<'a> Load<'a> {
         if u64::from(head.count) < asked {
             tally.short_reads += 1;
         }
-        if self.args.verify {
+        if self.args.run.verify {
             let data = r.fixed(len)?;
             if let Err((at, mismatch)) =
-                pattern::check(data, u64::from(file), offset, self.args.seed)
+                pattern::check(data, u64::from(file), offset, self.args.run.seed)
             {
                 tally.mismatches += 1;
                 if tally.mismatches <= MISMATCHES_SHOWN {

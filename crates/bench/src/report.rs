@@ -26,7 +26,7 @@ pub struct Report {
     pub offered_ops_per_s: Option<f64>,
     /// Replies NFS3ERR_JUKEBOX or NFS4ERR_DELAY, which were repeated.
     pub jukebox: u64,
-    /// What was measured.
+    /// Counts, rates and times of the measurement, without what came before it.
     #[serde(flatten)]
     pub figures: Figures,
 }

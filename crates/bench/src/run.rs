@@ -117,7 +117,7 @@ fn clean(
 ) -> Result<(), BenchError> {
     let created = shared.next.load(Ordering::Relaxed);
     // Files that the load itself made are not reused.
-    if !args.keep {
+    if !args.run.keep {
         set.remove(&mut reach.control, &args.dir, args.load, created)?;
     } else if args.load == LoadKind::Eda {
         set.remove_made(&mut reach.control, args.load, created)?;
@@ -203,7 +203,7 @@ fn check(args: &NfsArgs) -> Result<(), BenchError> {
             "the block size must be a multiple of 4 and at most 4 MiB".into(),
         ));
     }
-    if args.verify && block % pattern::BLOCK as u64 != 0 {
+    if args.run.verify && block % pattern::BLOCK as u64 != 0 {
         return Err(BenchError::Usage(format!(
             "--verify needs blocks of a multiple of {} bytes",
             pattern::BLOCK
@@ -231,7 +231,7 @@ fn check(args: &NfsArgs) -> Result<(), BenchError> {
     if args.file_count() > u64::from(u32::MAX) {
         return Err(BenchError::Usage("too many files".into()));
     }
-    let seconds = [args.duration, args.timeout, args.warmup_seconds()];
+    let seconds = [args.run.duration, args.timeout, args.warmup_seconds()];
     if seconds.iter().any(|s| !(0.0..1e7).contains(s)) {
         return Err(BenchError::Usage("times are 0 to 10,000,000 s".into()));
     }
@@ -375,7 +375,7 @@ fn drive_guests(
 ) -> Result<Outcome, BenchError> {
     let mut region = vec![0; region_len(args.block_size) as usize];
     // Seeded apart from the working set: these bytes stand for no file's place.
-    let mut rand = pattern::Rand::new(!args.seed);
+    let mut rand = pattern::Rand::new(!args.run.seed);
     for word in region.chunks_mut(8) {
         let bytes = rand.draw().to_le_bytes();
         word.copy_from_slice(&bytes[..word.len()]);
@@ -409,7 +409,7 @@ fn drive_guests(
                         args.arrivals,
                         rate / f64::from(args.connections),
                         clock::now_ns(),
-                        args.seed ^ u64::from(index).wrapping_mul(0xd134_2543_de82_ef95),
+                        args.run.seed ^ u64::from(index).wrapping_mul(0xd134_2543_de82_ef95),
                     )
                 });
                 share.push(Link {
@@ -422,10 +422,10 @@ fn drive_guests(
             index += 1;
         }
     }
-    let stage = Stage::new(args.ops);
+    let stage = Stage::new(args.run.ops);
     let schedule = Schedule {
         warmup_s: args.warmup_seconds(),
-        duration_s: args.duration,
+        duration_s: args.run.duration,
         server_pid: args.server_pid,
         sample: machine::process,
     };

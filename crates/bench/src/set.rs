@@ -107,7 +107,7 @@ impl WorkingSet {
                 LoadKind::Mix => args.read_percent > 0,
                 _ => false,
             };
-            if reads && !args.no_preread {
+            if reads && !args.run.no_preread {
                 set.read_once(control)?;
             }
         }
@@ -198,7 +198,7 @@ impl WorkingSet {
         let mut data = Vec::new();
         let wire = control.wire();
         for (file, fh) in self.files.iter().enumerate() {
-            if args.reuse {
+            if args.run.reuse {
                 let (size, _) = control.one(
                     "GETATTR",
                     |c, out, id| c.of_handle(out, id, Proc::Getattr, fh),
@@ -215,7 +215,7 @@ impl WorkingSet {
                     let offset = n * chunk;
                     let len = chunk.min(self.file_size - offset);
                     data.resize(len as usize, 0);
-                    pattern::fill(&mut data, file as u64, offset, args.seed, 0);
+                    pattern::fill(&mut data, file as u64, offset, args.run.seed, 0);
                     c.write_head(out, id, fh, offset, len as u32, Stable::Unstable);
                     out.extend_from_slice(&data);
                     c.write_tail(out);

@@ -211,11 +211,11 @@ pub struct Leases {
 
 /// What an open caches by. It is given up with the open.
 pub enum Hold {
-    /// Nothing.
+    /// It asked for no cache, or got none.
     Nothing,
-    /// An oplock.
+    /// Of this open alone.
     Oplock(Arc<Oplock>),
-    /// A lease.
+    /// Of all opens with the client's LeaseKey.
     Lease(Attached),
 }
 

@@ -134,13 +134,15 @@ impl NfsDriver {
             stability: Stable::Unstable,
             commit_every: 0,
             warmup: None,
-            duration,
-            ops: None,
-            verify: false,
-            reuse: true,
-            keep: true,
-            no_preread: true,
-            seed: 1,
+            run: args::RunArgs {
+                duration,
+                ops: None,
+                verify: false,
+                reuse: true,
+                keep: true,
+                no_preread: true,
+                seed: 1,
+            },
             uid: 0,
             gid: 0,
             server_pid: None,
@@ -180,14 +182,14 @@ impl Driver for NfsDriver {
             }
         }
         let reads = args.load != LoadKind::Write;
-        args.no_preread = !(reads && cache == Cache::Warm && !self.warmed.contains(&set));
+        args.run.no_preread = !(reads && cache == Cache::Warm && !self.warmed.contains(&set));
         self.made.insert(set);
         let observer = Live::new(context, display);
         let started = crate::clock::unix_seconds();
         let disks = facts::disk_busy_ms();
         let outcome = run::observed(&args, &observer)?;
         let disks = (disks, facts::disk_busy_ms());
-        if reads && !args.no_preread {
+        if reads && !args.run.no_preread {
             self.warmed.insert(set);
         }
         let mut repetition = repetition(context, table, point, &args, &outcome, &observer);

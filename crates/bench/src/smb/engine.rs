@@ -6,30 +6,21 @@ use super::link::{self, Link, MAX_MESSAGE};
 use super::load::{Load, MOST, Op};
 use super::wire::{Response, status_name};
 use crate::clock;
-use crate::engine::{Phase, Stage, ThreadResult, failed, recv};
+use crate::engine::{
+    Meter, Phase, RECEIVES_PER_TURN, Stage, TICK, ThreadResult, failed, flush, recv,
+};
 use crate::error::BenchError;
-use crate::outbox::{Flush, Outbox};
-use crate::tally::{Class, Tally};
+use crate::outbox::Outbox;
+use crate::tally::Tally;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::Timespec;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 
 /// Receive buffer of a connection, in bytes; it grows to the longest message.
 const BUFFER: usize = 256 << 10;
 /// Messages whose numbers are kept apart: more than a server may let a connection have in flight.
 const NUMBERS: usize = 1 << 15;
-/// Receive calls on one connection before the others are served.
-const RECEIVES_PER_TURN: usize = 8;
-/// Longest wait of the event loop, which is how late a change of phase is seen.
-const TICK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 5_000_000,
-};
-/// Failed operations after which a run is not worth going on with.
-const MAX_FAILURES: u64 = 1000;
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -70,16 +61,7 @@ pub fn run(
 ) -> Result<ThreadResult, BenchError> {
     let mut thread = Thread::new(share, args, region)?;
     let result = thread.run(stage);
-    if result.is_err() {
-        stage.enter(Phase::Abort);
-    }
-    stage.finished.fetch_add(1, Ordering::SeqCst);
-    result?;
-    Ok(ThreadResult {
-        tally: thread.tally,
-        cpu_ns: clock::thread_cpu_ns() - thread.cpu_start_ns,
-        end_ns: thread.end_ns,
-    })
+    thread.meter.end(result, stage)
 }
 
 struct Thread<'a, 'r> {
@@ -87,11 +69,7 @@ struct Thread<'a, 'r> {
     connections: Vec<Connection<'a>>,
     region: &'r [u8],
     timeout_ns: u64,
-    tally: Tally,
-    cpu_start_ns: u64,
-    end_ns: u64,
-    /// Operations, READs and bytes that the stage knows of.
-    reported: [u64; 3],
+    meter: Meter,
 }
 
 impl<'a, 'r> Thread<'a, 'r> {
@@ -134,16 +112,11 @@ impl<'a, 'r> Thread<'a, 'r> {
             connections,
             region,
             timeout_ns: (args.timeout * 1e9) as u64,
-            tally: Tally::default(),
-            cpu_start_ns: clock::thread_cpu_ns(),
-            end_ns: now,
-            reported: [0; 3],
+            meter: Meter::new(),
         })
     }
 
     fn run(&mut self, stage: &Stage) -> Result<(), BenchError> {
-        // Not the stage's phase: a thread that gets the processor late must still go through those that it missed.
-        let mut seen = Phase::Warmup;
         let mut checked_ns = clock::now_ns();
         for i in 0..self.connections.len() {
             for slot in 0..self.connections[i].slots.len() {
@@ -153,27 +126,13 @@ impl<'a, 'r> Thread<'a, 'r> {
         }
         let mut events = [MaybeUninit::uninit(); 64];
         loop {
-            let phase = stage.phase();
-            if phase != seen {
-                match phase {
-                    Phase::Warmup => {}
-                    Phase::Measure => {
-                        self.tally.restart();
-                        self.reported = [0; 3];
-                        self.cpu_start_ns = clock::thread_cpu_ns();
-                    }
-                    Phase::Drain => {
-                        if seen == Phase::Warmup {
-                            self.tally.restart();
-                        }
-                        self.connections.iter_mut().for_each(|c| c.exhausted = true);
-                    }
-                    Phase::Abort => return Ok(()),
-                }
-                seen = phase;
+            match self.meter.follow(stage) {
+                Some(Phase::Drain) => self.connections.iter_mut().for_each(|c| c.exhausted = true),
+                Some(Phase::Abort) => return Ok(()),
+                Some(Phase::Warmup | Phase::Measure) | None => {}
             }
             if self.finish_idle()? {
-                self.end_ns = clock::now_ns();
+                self.meter.complete();
                 return Ok(());
             }
             let ready = match epoll::wait(&self.epoll, &mut events, Some(&TICK)) {
@@ -181,7 +140,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                 Err(Errno::INTR) => continue,
                 Err(e) => return Err(failed("epoll")(e)),
             };
-            self.tally.wakeups += 1;
+            self.meter.tally.wakeups += 1;
             for event in ready {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
                 if flags != EventFlags::OUT {
@@ -189,26 +148,12 @@ impl<'a, 'r> Thread<'a, 'r> {
                 }
                 self.flush(index)?;
             }
-            self.tell(stage);
+            self.meter.report(stage);
             let now = clock::now_ns();
             if now - checked_ns > 5_000_000 {
                 checked_ns = now;
                 self.watch(now)?;
             }
-        }
-    }
-
-    /// Adds what was completed to the stage's counts.
-    fn tell(&mut self, stage: &Stage) {
-        let now = [
-            self.tally.ops(),
-            self.tally.class(Class::Read).latency.len(),
-            self.tally.bytes(),
-        ];
-        let before = std::mem::replace(&mut self.reported, now);
-        let counters = [&stage.progress, &stage.reads, &stage.bytes];
-        for ((counter, now), before) in counters.into_iter().zip(now).zip(before) {
-            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -252,39 +197,20 @@ impl<'a, 'r> Thread<'a, 'r> {
                 )));
             }
         }
-        if self.tally.failures() > MAX_FAILURES {
-            let faults = self.tally.faults_named(status_name);
-            return Err(BenchError::Protocol(format!(
-                "too many failures: {}",
-                faults.join("; ")
-            )));
-        }
-        Ok(())
+        self.meter
+            .check_failures(|tally| tally.faults_named(status_name))
     }
 
     fn flush(&mut self, i: usize) -> Result<(), BenchError> {
         let c = &mut self.connections[i];
-        if c.outbox.is_empty() && !c.wants_write {
-            return Ok(());
-        }
-        let sent = c.outbox.flush(&c.link.stream, self.region);
-        let blocked = sent.map_err(BenchError::io("send"))? == Flush::Blocked;
-        if blocked != c.wants_write {
-            c.wants_write = blocked;
-            let flags = match blocked {
-                true => EventFlags::IN | EventFlags::OUT,
-                false => EventFlags::IN,
-            };
-            let number = EventData::new_u64(i as u64);
-            epoll::modify(&self.epoll, &c.link.stream, number, flags).map_err(failed("epoll"))?;
-        }
-        Ok(())
+        let sending = (&mut c.outbox, &mut c.wants_write);
+        flush(&self.epoll, (i, &c.link.stream), sending, self.region)
     }
 
     fn receive(&mut self, i: usize, stage: &Stage) -> Result<(), BenchError> {
         let c = &mut self.connections[i];
         for _ in 0..RECEIVES_PER_TURN {
-            self.tally.receives += 1;
+            self.meter.tally.receives += 1;
             let room = &mut c.buffer[c.filled..];
             let asked = room.len();
             let Some(got) = recv(&c.link.stream, Some(room), asked)? else {
@@ -293,7 +219,7 @@ impl<'a, 'r> Thread<'a, 'r> {
             c.filled += got;
             let now = clock::now_ns();
             c.last_reply_ns = now;
-            c.parse(now, &mut self.tally, stage, self.region)?;
+            c.parse(now, &mut self.meter.tally, stage, self.region)?;
             if got < asked {
                 break;
             }

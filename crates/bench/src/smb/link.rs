@@ -47,9 +47,9 @@ pub struct Session {
     sealer: Option<Sealer>,
 }
 
-/// A connection.
+/// A connection that has logged on, or been bound to a session.
 pub struct Link {
-    /// The socket.
+    /// Blocking, with the account's timeout; the engine's calls say each that they do not wait (MSG_DONTWAIT).
     pub stream: TcpStream,
     account: Account,
     session: Option<Arc<Session>>,
@@ -189,7 +189,7 @@ impl Link {
         preauth.add(&request);
         preauth.add(&response);
         let (first, _) = Response::take(&response)?;
-        expect("SESSION_SETUP", &first, status::MORE_PROCESSING)?;
+        expect("SESSION_SETUP", &first, status::MORE_PROCESSING_REQUIRED)?;
         let id = first.session;
         let challenge = first.security()?;
         let (token, key) = crypto::ntlm_authenticate(

@@ -137,7 +137,7 @@ pub struct Load<'a> {
 pub fn region(args: &SmbArgs) -> Vec<u8> {
     let mut region = vec![0; args.block_size as usize + SLACK];
     // Seeded apart from the working set: these bytes stand for no file's place.
-    let mut rand = Rand::new(!args.seed);
+    let mut rand = Rand::new(!args.run.seed);
     for word in region.chunks_mut(8) {
         let bytes = rand.draw().to_le_bytes();
         word.copy_from_slice(&bytes[..word.len()]);
@@ -168,7 +168,7 @@ impl<'a> Load<'a> {
             files,
             listings,
             index,
-            rand: Rand::new(args.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            rand: Rand::new(args.run.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             position: (index % set.file_count, start),
             versions: 0,
             dirty: vec![false; files.len()],
@@ -299,7 +299,7 @@ impl<'a> Load<'a> {
             file,
             offset,
             len: self.args.block_size as u32,
-            version: self.args.verify.then_some(version),
+            version: self.args.run.verify.then_some(version),
         }
     }
 
@@ -337,7 +337,7 @@ impl<'a> Load<'a> {
                     None => constant(len as usize),
                     Some(version) => {
                         self.scratch.resize(len as usize, 0);
-                        let seed = self.args.seed;
+                        let seed = self.args.run.seed;
                         pattern::fill(&mut self.scratch, u64::from(f), offset, seed, version);
                         &self.scratch[..]
                     }
@@ -422,7 +422,7 @@ impl<'a> Load<'a> {
             // What another run left, or the load has used up.
             (_, Work::Remove { .. }) => matches!(
                 response.status,
-                status::NAME_NOT_FOUND | status::DIRECTORY_NOT_EMPTY
+                status::OBJECT_NAME_NOT_FOUND | status::DIRECTORY_NOT_EMPTY
             ),
             _ => false,
         };
@@ -473,9 +473,9 @@ impl<'a> Load<'a> {
         }
         if data.len() < len as usize {
             tally.short_reads += 1;
-        } else if self.args.verify
+        } else if self.args.run.verify
             && let Err((at, mismatch)) =
-                pattern::check(data, u64::from(file), offset, self.args.seed)
+                pattern::check(data, u64::from(file), offset, self.args.run.seed)
         {
             tally.mismatches += 1;
             if tally.mismatches <= MISMATCHES_SHOWN {

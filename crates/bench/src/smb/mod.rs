@@ -30,7 +30,7 @@ pub mod load;
 pub mod set;
 pub mod wire;
 
-use crate::args::{Pattern, parse_size};
+use crate::args::{Pattern, RunArgs, parse_size};
 use crate::engine::Stage;
 use crate::error::BenchError;
 use crate::figures::{Figures, TOOL};
@@ -166,27 +166,10 @@ pub struct SmbArgs {
     /// Seconds of load before the measurement [default: 2, or 0 with a count of operations and for remove].
     #[arg(long)]
     pub warmup: Option<f64>,
-    /// Seconds of the measurement.
-    #[arg(long, short = 't', default_value_t = 10.0)]
-    pub duration: f64,
-    /// End after this many operations, if --duration has not passed before.
-    #[arg(long, short = 'n')]
-    pub ops: Option<u64>,
-    /// Check all data read against what belongs there.
-    #[arg(long)]
-    pub verify: bool,
-    /// Use a working set that an earlier run left with --keep.
-    #[arg(long)]
-    pub reuse: bool,
-    /// Leave the working set behind.
-    #[arg(long)]
-    pub keep: bool,
-    /// Do not read the working set once before a load that reads.
-    #[arg(long)]
-    pub no_preread: bool,
-    /// Seed of offsets and contents.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// How long it runs, and what becomes of its working set.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunArgs,
     /// Process id of the server on this machine: report the CPU time and memory of it and of its children.
     #[arg(long)]
     pub server_pid: Option<u32>,
@@ -214,10 +197,10 @@ impl SmbArgs {
     }
 
     fn schedule(&self) -> Schedule {
-        let none = self.ops.is_some() || self.load == SmbLoad::Remove;
+        let none = self.run.ops.is_some() || self.load == SmbLoad::Remove;
         Schedule {
             warmup_s: self.warmup.unwrap_or(if none { 0.0 } else { 2.0 }),
-            duration_s: self.duration,
+            duration_s: self.run.duration,
             server_pid: self.server_pid,
             sample: machine::family,
         }
@@ -230,14 +213,14 @@ impl SmbArgs {
                 "the block size is 1 byte to 8 MiB".into(),
             ));
         }
-        if self.verify && block % pattern::BLOCK as u64 != 0 {
+        if self.run.verify && block % pattern::BLOCK as u64 != 0 {
             return Err(BenchError::Usage(format!(
                 "--verify needs blocks of a multiple of {} bytes",
                 pattern::BLOCK
             )));
         }
         let schedule = self.schedule();
-        let seconds = [self.duration, self.timeout, schedule.warmup_s];
+        let seconds = [self.run.duration, self.timeout, schedule.warmup_s];
         if seconds.iter().any(|s| !(0.0..1e7).contains(s)) || self.timeout == 0.0 {
             return Err(BenchError::Usage("times are 0 to 10,000,000 s".into()));
         }
@@ -274,7 +257,7 @@ pub struct SmbReport {
     pub unix_time: u64,
     /// All settings of the run.
     pub settings: SmbArgs,
-    /// What was measured.
+    /// Counts, rates and times of the measurement, without what came before it.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -406,7 +389,7 @@ fn drive(
             ..args.schedule()
         },
     };
-    let stage = Stage::new(args.ops.filter(|_| measured));
+    let stage = Stage::new(args.run.ops.filter(|_| measured));
     let jobs = args.jobs.min(args.connections) as usize;
     let mut shares: Vec<Vec<(&mut Link, Load<'_>)>> = (0..jobs).map(|_| Vec::new()).collect();
     let mut index = 0;

@@ -64,7 +64,7 @@ impl Client {
             Err(BenchError::Refused(
                 _,
                 _,
-                status::DIRECTORY_NOT_EMPTY | status::NAME_NOT_FOUND,
+                status::DIRECTORY_NOT_EMPTY | status::OBJECT_NAME_NOT_FOUND,
             )) => Ok(()),
             other => other,
         }
@@ -121,14 +121,14 @@ impl Set {
                 whole &= size == self.file_size;
             }
         }
-        if !(args.reuse && whole) {
+        if !(args.run.reuse && whole) {
             drive(args, clients, &self, Work::Fill, &AtomicU64::new(0))?;
         }
         let reads = match args.load {
             SmbLoad::Mix => args.read_percent > 0,
             load => load == SmbLoad::Read,
         };
-        if reads && !args.no_preread {
+        if reads && !args.run.no_preread {
             drive(args, clients, &self, Work::Preread, &AtomicU64::new(0))?;
         }
         Ok(self)
@@ -148,7 +148,7 @@ impl Set {
                 client.control()?.call("CLOSE", &close, |_, _| Ok(()))?;
             }
         }
-        if args.keep {
+        if args.run.keep {
             return Ok(());
         }
         let family: Option<(Letter, u64)> = match args.load {

@@ -18,15 +18,44 @@ pub const SEALED: [u8; 4] = [0xfd, b'S', b'M', b'B'];
 /// Bytes of data that one credit is for (§3.1.5.2).
 const CREDIT: u64 = 64 << 10;
 
-/// Statuses (§2.2.1.2) that are not faults everywhere.
-pub mod status {
-    #![allow(missing_docs)] // The names are the protocol's.
-    pub const PENDING: u32 = 0x103;
-    pub const NO_MORE_FILES: u32 = 0x8000_0006;
-    pub const MORE_PROCESSING: u32 = 0xc000_0016;
-    pub const NAME_NOT_FOUND: u32 = 0xc000_0034;
-    pub const NAME_COLLISION: u32 = 0xc000_0035;
-    pub const DIRECTORY_NOT_EMPTY: u32 = 0xc000_0101;
+macro_rules! statuses {
+    ($($name:ident = $value:literal,)*) => {
+        /// Statuses (MS-ERREF §2.3.1) that loads tell apart or users may meet.
+        pub mod status {
+            #![allow(missing_docs)] // The names are the protocol's.
+            $(pub const $name: u32 = $value;)*
+        }
+
+        /// A status in words, or its number.
+        pub fn status_name(status: u32) -> String {
+            match status {
+                $(status::$name => concat!("STATUS_", stringify!($name)).to_owned(),)*
+                _ => format!("STATUS {status:#010x}"),
+            }
+        }
+    };
+}
+
+statuses! {
+    PENDING = 0x0000_0103,
+    NO_MORE_FILES = 0x8000_0006,
+    UNSUCCESSFUL = 0xc000_0001,
+    INVALID_HANDLE = 0xc000_0008,
+    INVALID_PARAMETER = 0xc000_000d,
+    END_OF_FILE = 0xc000_0011,
+    MORE_PROCESSING_REQUIRED = 0xc000_0016,
+    ACCESS_DENIED = 0xc000_0022,
+    OBJECT_NAME_NOT_FOUND = 0xc000_0034,
+    OBJECT_NAME_COLLISION = 0xc000_0035,
+    OBJECT_PATH_NOT_FOUND = 0xc000_003a,
+    SHARING_VIOLATION = 0xc000_0043,
+    LOGON_FAILURE = 0xc000_006d,
+    DISK_FULL = 0xc000_007f,
+    INSUFFICIENT_RESOURCES = 0xc000_009a,
+    NOT_SUPPORTED = 0xc000_00bb,
+    BAD_NETWORK_NAME = 0xc000_00cc,
+    DIRECTORY_NOT_EMPTY = 0xc000_0101,
+    USER_SESSION_DELETED = 0xc000_0203,
 }
 
 /// Flags of a header.
@@ -383,30 +412,6 @@ impl<'a> Response<'a> {
             }
         }
     }
-}
-
-/// A status in words, or its number.
-pub fn status_name(status: u32) -> String {
-    let name = match status {
-        0x8000_0006 => "NO_MORE_FILES",
-        0xc000_0001 => "UNSUCCESSFUL",
-        0xc000_0008 => "INVALID_HANDLE",
-        0xc000_000d => "INVALID_PARAMETER",
-        0xc000_0011 => "END_OF_FILE",
-        0xc000_0022 => "ACCESS_DENIED",
-        0xc000_0034 => "OBJECT_NAME_NOT_FOUND",
-        0xc000_0035 => "OBJECT_NAME_COLLISION",
-        0xc000_003a => "OBJECT_PATH_NOT_FOUND",
-        0xc000_0043 => "SHARING_VIOLATION",
-        0xc000_006d => "LOGON_FAILURE",
-        0xc000_007f => "DISK_FULL",
-        0xc000_009a => "INSUFFICIENT_RESOURCES",
-        0xc000_00bb => "NOT_SUPPORTED",
-        0xc000_00cc => "BAD_NETWORK_NAME",
-        0xc000_0203 => "USER_SESSION_DELETED",
-        _ => return format!("STATUS {status:#010x}"),
-    };
-    format!("STATUS_{name}")
 }
 
 #[cfg(test)]
