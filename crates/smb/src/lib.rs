@@ -29,6 +29,7 @@ mod durable_tests;
 mod ea;
 mod files;
 mod fsctl;
+mod gmac;
 pub mod header;
 mod info;
 mod ioctl;
