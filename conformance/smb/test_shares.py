@@ -28,6 +28,24 @@ class Shares(SmbTest):
         done = subprocess.run([WEIR, "ontap", line, "--server", self.server.api], capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 
+    def test_an_encrypted_share_takes_nothing_else(self):
+        volume = {"storagePool": "default", "shareName": "safe", "capacityGib": "1", "protocols": ["SMB"],
+                  "smbSettings": ["ENCRYPT_DATA"], "unixPermissions": "0777"}
+        code, made = self.api("POST", "/volumes?volumeId=safe", volume)
+        self.assertEqual(code, 200, made)
+        (self.server.top / "f").write_text("hello")
+        for protocol in ("SMB3_00", "SMB3_11"):
+            # The client does not ask for encryption: the share does.
+            self.run_ok("put f; get f back; del f", share="safe", protocol=protocol)
+        self.run_ok("ls", protocol="SMB2_10")
+        ok, out = self.server.smbclient("ls", share="safe", protocol="SMB2_10")
+        self.assertIn("NT_STATUS_ACCESS_DENIED", out)
+        self.assertIn("a client that cannot encrypt was refused a share", self.server.log())
+        self.assertIn("encrypt-data", self.ontap("vserver cifs share show -share-name safe"))
+        code, changed = self.api("PATCH", "/volumes/safe?updateMask=smbSettings", {"smbSettings": []})
+        self.assertEqual(code, 200, changed)
+        self.run_ok("ls", share="safe", protocol="SMB2_10")
+
     def test_shares_are_the_volumes_that_say_so(self):
         volume = {"storagePool": "default", "shareName": "Win", "capacityGib": "1", "protocols": ["SMB"],
                   "smbSettings": ["NON_BROWSABLE", "ACCESS_BASED_ENUMERATION"], "unixPermissions": "0777"}

@@ -180,6 +180,8 @@ pub struct ShareSpec {
     pub browsable: bool,
     /// Whether listings leave out what the user may not read.
     pub access_based: bool,
+    /// Whether only what is encrypted reaches it.
+    pub encrypted: bool,
 }
 
 /// How a volume is served.

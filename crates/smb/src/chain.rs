@@ -14,6 +14,7 @@ use crate::pending::Parked;
 use crate::reply::{self, Part, Reply};
 use crate::service::Service;
 use crate::session::{Access, Open, Session, Tree};
+use crate::shares;
 use crate::status::Status;
 use crate::wire::{Malformed, Put};
 use std::sync::Arc;
@@ -390,7 +391,7 @@ impl Service {
             };
             let begun = match chain.begun.take() {
                 Some(begun) => begun,
-                None => self.begin(conn, chain, header, message)?,
+                None => self.begin((conn, &table), chain, header, message)?,
             };
             let (credits, signer) = (begun.credits, begun.signer.clone());
             let at = chain.out.len();
@@ -499,7 +500,7 @@ impl Service {
     /// What comes before any command: message numbers, session, signature, tree connect.
     fn begin(
         &self,
-        conn: &Connection,
+        (conn, table): (&Connection, &ExportTable),
         chain: &mut Chain,
         mut header: Header,
         message: &[u8],
@@ -581,7 +582,14 @@ impl Service {
                 chain.tree = found.tree(header.tree);
             }
             match &chain.tree {
-                Some(tree) => begun.header.tree = tree.id,
+                Some(tree) => {
+                    begun.header.tree = tree.id;
+                    // §3.3.5.2.11.
+                    if chain.sealed.is_none() && shares::must_seal(table, tree.target) {
+                        tracing::warn!(peer = %conn.peer, user = found.user, share = tree.share, "a request that is not encrypted, of a share with ENCRYPT_DATA");
+                        begun.refused = Some(Status::ACCESS_DENIED);
+                    }
+                }
                 None => begun.refused = Some(Status::NETWORK_NAME_DELETED),
             }
         }

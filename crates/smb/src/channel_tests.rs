@@ -145,6 +145,57 @@ fn a_server_that_requires_encryption_takes_nothing_else() {
     }
 }
 
+/// Which share wants encryption is learned by connecting to it, in the clear; then nothing else goes there.
+#[test]
+fn a_share_that_requires_encryption_takes_nothing_else() {
+    let world = world();
+    let required = |required| {
+        published(&world, |export| {
+            export.share.as_mut().unwrap().encrypted = required;
+        });
+    };
+    let share_flags = |c: &mut Client<'_>| {
+        let answer = c.one(command::TREE_CONNECT, tree_connect("vol1"));
+        c.tree = answer.header.tree;
+        assert_eq!(answer.status, Status::SUCCESS);
+        answer.u32(4)
+    };
+    let some = |name| create(name, ALL, SHARE, OPEN_IF, 0);
+    let mut c = Client::new(&world, 1);
+    c.cipher = Some(Cipher::Aes128Gcm);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    assert_eq!(share_flags(&mut c), 0x30);
+    // A client that is connected already goes on encrypted, or not at all.
+    required(true);
+    for sealed in [false, true] {
+        c.seals = sealed;
+        let came = statuses(&c.ask(true, &[some("x"), read(&SAME, 0, 10)]));
+        assert_eq!(came[0] == Status::SUCCESS, sealed, "{came:?}");
+        assert_eq!(came.contains(&Status::ACCESS_DENIED), !sealed);
+    }
+    c.seals = false;
+    assert_eq!(share_flags(&mut c), 0x8030, "SMB2_SHAREFLAG_ENCRYPT_DATA");
+    assert_eq!(
+        statuses(&c.ask(false, &[some("x")])),
+        [Status::ACCESS_DENIED]
+    );
+    // What is not of the share needs no encryption.
+    assert_eq!(c.connect("IPC$"), Status::SUCCESS);
+    for dialect in [Dialect::Smb210, Dialect::Smb311] {
+        let mut c = Client::new(&world, 2 + dialect as u64);
+        assert_eq!(c.log_on(dialect, PASSWORD), Status::SUCCESS);
+        assert_eq!(
+            c.connect("vol1"),
+            Status::ACCESS_DENIED,
+            "it cannot encrypt"
+        );
+        assert_eq!(c.connect("IPC$"), Status::SUCCESS);
+    }
+    required(false);
+    assert_eq!(c.connect("vol1"), Status::SUCCESS);
+    assert_eq!(statuses(&c.ask(false, &[some("x")])), [Status::SUCCESS]);
+}
+
 #[test]
 fn gmac_signs_where_it_was_negotiated() {
     let world = world();

@@ -5,6 +5,7 @@ use crate::info::{Entry, entry_name};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
 use crate::session::{Access, Listing, mask};
+use crate::shares;
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
@@ -77,9 +78,7 @@ fn readable(
 impl Run<'_> {
     /// Whether listings of a volume's share leave out what the user may not read.
     pub(crate) fn is_access_based(&self, file: FileId) -> bool {
-        let export = self.table.of_volume(file.volume);
-        let share = export.and_then(|export| export.share.as_ref());
-        share.is_some_and(|share| share.access_based)
+        shares::of(self.table, file.volume).is_some_and(|share| share.access_based)
     }
 
     /// QUERY_DIRECTORY.

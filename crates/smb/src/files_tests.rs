@@ -110,19 +110,6 @@ impl Client<'_> {
     }
 }
 
-fn published(world: &World, change: impl FnOnce(&mut Export)) {
-    let volume = world._engine.volumes().remove(0);
-    let rule = Rule {
-        flavours: Flavours::NTLM,
-        writers: Flavours::NTLM,
-        ..Rule::open(Squash::None)
-    };
-    let mut export = Export::new("/vol1", volume, vec![rule]);
-    export.share = Some(Share::new("vol1"));
-    change(&mut export);
-    world.vfs.publish(vec![export]);
-}
-
 fn bob(world: &World, connection: u64) -> Client<'_> {
     let mut client = Client::new(world, connection);
     client.user = "bob";

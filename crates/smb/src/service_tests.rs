@@ -16,9 +16,7 @@ use std::time::Duration;
 use weir_base::{Clock, ManualClock, SeededRng};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_vfs::{
-    Admissions, Clients, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs,
-};
+use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
@@ -73,19 +71,10 @@ pub(crate) fn world_with(encrypted: bool) -> World {
     let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
     let engine = Engine::open(aggregate, replay, &rng, EngineOptions::default()).unwrap();
     let now = clock.now();
-    let volume = engine
+    engine
         .create_volume("vol1", (0, 0), 0o755, now, &rng)
         .unwrap();
     let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
-    let rule = Rule {
-        clients: Clients::Any,
-        flavours: Flavours::NTLM,
-        writers: Flavours::NTLM,
-        ..Rule::open(Squash::None)
-    };
-    let mut export = Export::new("/vol1", volume, vec![rule]);
-    export.share = Some(Share::new("vol1"));
-    vfs.publish(vec![export]);
     let service = Service::new(Config {
         vfs: Arc::clone(&vfs),
         clock: clock.clone(),
@@ -94,12 +83,28 @@ pub(crate) fn world_with(encrypted: bool) -> World {
         name: "weir".into(),
         encrypted,
     });
-    World {
+    let world = World {
         service,
         vfs,
         clock,
         _engine: engine,
-    }
+    };
+    published(&world, |_| {});
+    world
+}
+
+/// Exports the volume as a share, with what `change` says of it.
+pub(crate) fn published(world: &World, change: impl FnOnce(&mut Export)) {
+    let volume = world._engine.volumes().remove(0);
+    let rule = Rule {
+        flavours: Flavours::NTLM,
+        writers: Flavours::NTLM,
+        ..Rule::open(Squash::None)
+    };
+    let mut export = Export::new("/vol1", volume, vec![rule]);
+    export.share = Some(Share::new("vol1"));
+    change(&mut export);
+    world.vfs.publish(vec![export]);
 }
 
 /// What a message came to.
@@ -426,14 +431,7 @@ impl<'w> Client<'w> {
     }
 
     pub fn connect(&mut self, share: &str) -> Status {
-        let path = utf16(&format!("\\\\weir\\{share}"));
-        let mut body = Vec::new();
-        body.put_u16(9);
-        body.put_u16(0);
-        body.put_u16(72);
-        body.put_u16(path.len() as u16);
-        body.put(&path);
-        let answer = self.one(command::TREE_CONNECT, body);
+        let answer = self.one(command::TREE_CONNECT, tree_connect(share));
         self.tree = answer.header.tree;
         answer.status
     }
@@ -444,6 +442,17 @@ impl<'w> Client<'w> {
         assert_eq!(client.connect("VOL1"), Status::SUCCESS);
         client
     }
+}
+
+pub(crate) fn tree_connect(share: &str) -> Vec<u8> {
+    let path = utf16(&format!("\\\\weir\\{share}"));
+    let mut body = Vec::new();
+    body.put_u16(9);
+    body.put_u16(0);
+    body.put_u16(72);
+    body.put_u16(path.len() as u16);
+    body.put(&path);
+    body
 }
 
 pub(crate) fn create(

@@ -21,6 +21,13 @@ use std::sync::Arc;
 const BINDING: u8 = 1;
 /// SMB2_SESSION_FLAG_ENCRYPT_DATA (§2.2.6).
 const ENCRYPT_DATA: u16 = 4;
+/// What clients are to know of a share (§2.2.10, ShareFlags).
+mod share_flag {
+    /// Files are not to be cached offline.
+    pub const NO_CACHING: u32 = 0x30;
+    pub const ACCESS_BASED_DIRECTORY_ENUM: u32 = 0x800;
+    pub const ENCRYPT_DATA: u32 = 0x8000;
+}
 /// What every NTLM message begins with.
 const NTLM: &[u8] = b"NTLMSSP\0";
 
@@ -380,6 +387,11 @@ impl Run<'_> {
         };
         let found = shares::find(&self.s.vfs, self.table, self.conn.peer, name);
         let (target, share) = found.map_err(Fail::Status)?;
+        let encrypted = shares::must_seal(self.table, target);
+        if encrypted && session.sealing.is_none() {
+            tracing::warn!(peer = %self.conn.peer, user = session.user, share, "a client that cannot encrypt was refused a share with ENCRYPT_DATA");
+            return Err(Status::ACCESS_DENIED.into());
+        }
         let tree = session.connect(target, share);
         let tree = tree.ok_or(Status::INSUFFICIENT_RESOURCES)?;
         self.c.connected = Some(tree.id);
@@ -394,12 +406,13 @@ impl Run<'_> {
             Target::Pipes => 2,
         });
         out.put_u8(0);
-        // No caching of files offline.
-        out.put_u32(match target {
-            Target::Volume(_) if access_based => 0x830,
-            Target::Volume(_) => 0x30,
-            Target::Pipes => 0,
-        });
+        let flags = [
+            (share_flag::NO_CACHING, matches!(target, Target::Volume(_))),
+            (share_flag::ACCESS_BASED_DIRECTORY_ENUM, access_based),
+            (share_flag::ENCRYPT_DATA, encrypted),
+        ];
+        let flags = flags.into_iter().filter(|(_, has)| *has);
+        out.put_u32(flags.fold(0, |all, (flag, _)| all | flag));
         out.put_u32(0);
         out.put_u32(mask::ALL);
         Ok(Status::SUCCESS)

@@ -3,6 +3,7 @@
 use crate::session::Target;
 use crate::status::Status;
 use std::net::IpAddr;
+use weir_base::VolumeId;
 use weir_vfs::{ExportTable, Protocol, Share, Transport, Verdict, Vfs};
 
 /// The share for named pipes.
@@ -17,6 +18,19 @@ pub fn all<'t>(vfs: &Vfs, table: &'t ExportTable, client: IpAddr) -> Vec<&'t Sha
     let mut shares: Vec<&Share> = shared.filter_map(|e| e.share.as_ref()).collect();
     shares.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     shares
+}
+
+/// The share that a volume is, if it is one.
+pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
+    table.of_volume(volume)?.share.as_ref()
+}
+
+/// Whether only what is encrypted reaches what a tree connect leads to: as the share is now, not as it was when it was connected to.
+pub fn must_seal(table: &ExportTable, target: Target) -> bool {
+    match target {
+        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.encrypted),
+        Target::Pipes => false,
+    }
 }
 
 /// What a share of this name, in any case, leads to, and how it is written.

@@ -201,6 +201,8 @@ pub struct Share {
     pub browsable: bool,
     /// Whether listings leave out what the user may not read.
     pub access_based: bool,
+    /// Whether only what is encrypted reaches it.
+    pub encrypted: bool,
 }
 
 impl Share {
@@ -210,6 +212,7 @@ impl Share {
             name: name.into(),
             browsable: true,
             access_based: false,
+            encrypted: false,
         }
     }
 }

@@ -116,6 +116,7 @@ impl Node {
             name: share.name.clone(),
             browsable: share.browsable,
             access_based: share.access_based,
+            encrypted: share.encrypted,
         });
         Ok(export)
     }

@@ -407,6 +407,7 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         name: "Data".to_owned(),
         browsable: false,
         access_based: true,
+        encrypted: true,
     });
     for (n, share, rules) in [
         (0, None, None),
@@ -433,10 +434,18 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         assert_eq!(admits(Protocol::Smb), ntlm, "{n}");
         let nfs = rules.is_none_or(|rules| !rules.is_empty());
         assert_eq!(admits(Protocol::Nfsv3), nfs.then_some(Flavours::SYS), "{n}");
-        let name = export
-            .share
-            .as_ref()
-            .map(|share| (&*share.name, share.browsable, share.access_based));
-        assert_eq!(name, share.as_ref().map(|_| ("Data", false, true)), "{n}");
+        let name = export.share.as_ref().map(|share| {
+            (
+                &*share.name,
+                share.browsable,
+                share.access_based,
+                share.encrypted,
+            )
+        });
+        assert_eq!(
+            name,
+            share.as_ref().map(|_| ("Data", false, true, true)),
+            "{n}"
+        );
     }
 }

@@ -25,6 +25,7 @@ impl AsUser {
                         "access-based-enumeration",
                         has(SmbSetting::AccessBasedEnumeration),
                     ),
+                    ("encrypt-data", has(SmbSetting::EncryptData)),
                 ];
                 let properties = properties.into_iter().filter(|(_, has)| *has);
                 Some(Share {
