@@ -19,7 +19,7 @@ const PROTOCOLS: [Named; 4] = [
 const BEFORE_4: usize =
     v3::procedure::PROCEDURES.len() + mount3::PROCEDURES.len() + nlm::PROCEDURES.len();
 
-const _: () = assert!(BEFORE_4 + v4::OPERATIONS.len() <= weir_vfs::stats::OPERATIONS);
+const _: () = assert!(BEFORE_4 + v4::OPERATIONS.len() <= weir_vfs::stats::SMB as usize);
 
 /// The number of an operation of version 4.
 pub(crate) fn nfs4(operation: u32) -> Option<u8> {

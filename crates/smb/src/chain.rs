@@ -10,10 +10,11 @@ use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
 use crate::keys::Signer;
 use crate::negotiate::Dialect;
+use crate::operation;
 use crate::pending::Parked;
-use crate::reply::{self, Part, Reply};
+use crate::reply::{self, Counted, Part, Reply};
 use crate::service::Service;
-use crate::session::{Access, Open, Session, Tree};
+use crate::session::{Access, Open, Session, Target, Tree};
 use crate::shares;
 use crate::status::Status;
 use crate::wire::{Malformed, Put};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::{Lsn, Time};
 use weir_vfs::signal::Signal;
+use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 use weir_vfs::{
     Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Suspend,
@@ -152,6 +154,10 @@ pub(crate) struct Chain {
     last: Status,
     /// The context of the operation that is run.
     pub cx: OpContext,
+    /// Bytes that the operations of the request before that one have moved.
+    moved: usize,
+    /// What the requests so far count as.
+    done: Counted,
     /// What has been done of the command that is run.
     pub step: Step,
     /// What it waited for failed: its status.
@@ -208,6 +214,8 @@ impl Chain {
             file: None,
             last: Status::SUCCESS,
             cx: OpContext::new(now, flow, arrived),
+            moved: 0,
+            done: Counted::default(),
             step: Step::Nothing,
             failed: None,
             lease: None,
@@ -224,7 +232,26 @@ impl Chain {
     /// The operation that was run is over, and another of the same request follows, charged for itself.
     pub fn renew(&mut self, vfs: &weir_vfs::Vfs) {
         self.cx.settle(&vfs.throttle);
+        self.moved += self.cx.moved();
         self.cx.renew();
+    }
+
+    /// Counts the request that was run, if it was on a volume. Not if an interim response was sent before: how long such a one takes
+    /// is what another client does, and its histogram would say nothing of the server.
+    fn count(&mut self, command: u16, waited: bool) {
+        let bytes = std::mem::take(&mut self.moved) + self.cx.moved();
+        let target = self.tree.as_ref().map(|tree| tree.target);
+        if let Some(Target::Volume(root)) = target.filter(|_| !waited)
+            && let (Some(operation), Some(arrived)) = (operation::number(command), self.arrived)
+        {
+            self.done.add(Done {
+                volume: root.volume,
+                operation,
+                // Saturates: a copy within the server may be longer than a request.
+                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                arrived,
+            });
+        }
     }
 
     /// The response is true when the log is durable up to `lsn`.
@@ -446,6 +473,9 @@ impl Service {
             if let Some(id) = async_id {
                 reply::put_async(&mut chain.out[at..], id);
             }
+            if begun.refused.is_none() {
+                chain.count(header.command, async_id.is_some());
+            }
             let depends = chain.depends.take();
             chain.lsn = chain.lsn.max(depends);
             chain.parts.push(Part {
@@ -480,7 +510,8 @@ impl Service {
         let parts = std::mem::take(&mut chain.parts);
         let sealed = chain.sealed.take();
         let hash = chain.hash.take().filter(|_| sealed.is_none());
-        let reply = Reply::new(out, chain.payload.take(), parts, sealed);
+        let mut reply = Reply::new(out, chain.payload.take(), parts, sealed);
+        reply.count_as(std::mem::take(&mut chain.done));
         match hash {
             Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),
             Some(Hash::Setup(id)) => {

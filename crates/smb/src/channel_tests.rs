@@ -197,6 +197,36 @@ fn a_share_that_requires_encryption_takes_nothing_else() {
 }
 
 #[test]
+fn requests_on_a_volume_are_counted_with_what_they_moved() {
+    let world = world();
+    let mut c = Client::ready(&world, 1);
+    c.cipher = Some(Cipher::Aes128Gcm);
+    let counted = |c: &mut Client<'_>, requests: &[(u16, Vec<u8>)]| {
+        let record = c.chain(true, requests);
+        let (reply, _) = world.reply(1, &record);
+        let names = reply.done().map(|done| {
+            let (protocol, name) = crate::operation::name(done.operation).unwrap();
+            assert_eq!((protocol, done.arrived), ("smb", ARRIVED));
+            (name, done.bytes)
+        });
+        names.collect::<Vec<_>>()
+    };
+    let made = create("x", ALL, SHARE, CREATE, 0);
+    let written = write(&SAME, 0, &[7; 5000]);
+    let was_read = read(&SAME, 1000, 9000);
+    assert_eq!(
+        counted(&mut c, &[made.clone(), written, was_read, close(&SAME)]),
+        [("CREATE", 0), ("WRITE", 5000), ("READ", 4000), ("CLOSE", 0)]
+    );
+    // What fails counts; what is not of a volume does not, nor what is not run.
+    assert_eq!(counted(&mut c, &[made]), [("CREATE", 0)]);
+    let echo = (command::ECHO, vec![4, 0, 0, 0]);
+    assert_eq!(counted(&mut c, &[echo]), []);
+    c.tree += 1;
+    assert_eq!(counted(&mut c, &[close(&SAME)]), []);
+}
+
+#[test]
 fn gmac_signs_where_it_was_negotiated() {
     let world = world();
     for (n, signing) in [Signing::Gmac, Signing::Hmac, Signing::Cmac]

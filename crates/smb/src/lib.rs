@@ -44,6 +44,7 @@ mod notify;
 #[cfg(test)]
 mod notify_tests;
 pub mod ntlm;
+pub mod operation;
 mod penalties;
 mod pending;
 mod pipe;

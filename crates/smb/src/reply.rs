@@ -11,6 +11,7 @@ use crate::status::Status;
 use crate::wire::Put;
 use std::io::IoSlice;
 use std::sync::Arc;
+use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 
 /// Length in bytes of the mark of direct TCP before a message (MS-SMB2 §2.1).
@@ -40,6 +41,23 @@ pub struct Reply {
     parts: Vec<Part>,
     /// What is sent instead, encrypted for this channel.
     sealed: Option<(Vec<u8>, Arc<Channel>)>,
+    done: Counted,
+}
+
+/// What the requests of a chain count as. A chain of one, as most are, takes no memory for it.
+#[derive(Default)]
+pub(crate) struct Counted {
+    first: Option<Done>,
+    more: Vec<Done>,
+}
+
+impl Counted {
+    pub fn add(&mut self, done: Done) {
+        match self.first {
+            None => self.first = Some(done),
+            Some(_) => self.more.push(done),
+        }
+    }
 }
 
 /// Room for the mark.
@@ -77,6 +95,7 @@ impl Reply {
             payload,
             parts,
             sealed: None,
+            done: Counted::default(),
         };
         reply.finish(to);
         if !reply.parts.iter().any(|part| part.promises) {
@@ -106,6 +125,19 @@ impl Reply {
         sealing.seal(&mut out, to.nonces.next(), to.id, plain);
         put_mark(&mut out, len - MARK);
         self.sealed = Some((out, to));
+    }
+
+    /// Says what the requests count as.
+    pub(crate) fn count_as(&mut self, done: Counted) {
+        self.done = done;
+    }
+
+    /// What the requests count as: operations on volumes.
+    pub fn done(&self) -> impl Iterator<Item = Done> + use<'_> {
+        self.done
+            .first
+            .into_iter()
+            .chain(self.done.more.iter().copied())
     }
 
     /// A message as it is.
@@ -196,7 +228,9 @@ impl Reply {
         for part in &mut parts {
             part.promises = false;
         }
-        Reply::new(head, payload, parts, self.sealed.map(|(_, to)| to))
+        let mut reply = Reply::new(head, payload, parts, self.sealed.map(|(_, to)| to));
+        reply.done = self.done;
+        reply
     }
 }
 

@@ -20,6 +20,8 @@ use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, S
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
+/// When messages arrive, in nanoseconds.
+pub(crate) const ARRIVED: u64 = 5;
 /// All access, and all sharing.
 pub(crate) const ALL: u32 = 0x1f_01ff;
 pub(crate) const SHARE: u32 = 7;
@@ -132,7 +134,7 @@ impl World {
             local: [127, 0, 0, 2].into(),
             admitted: &admitted,
             time: self.clock.now(),
-            monotonic: None,
+            monotonic: Some(ARRIVED),
         };
         self.service.handle(at, record)
     }

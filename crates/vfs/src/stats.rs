@@ -16,7 +16,9 @@ use weir_base::limits::net::MAX_COUNTED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 
 /// Operations that are counted separately, of all protocols.
-pub const OPERATIONS: usize = 128;
+pub const OPERATIONS: usize = 160;
+/// The first number of SMB's operations; those of NFS and its companions are below.
+pub const SMB: u8 = 128;
 /// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each further one up to twice as
 /// much as the one before, the last everything.
 pub const BUCKETS: usize = 22;

@@ -456,6 +456,8 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
             name: "weir".into(),
         }),
         Arc::clone(&throttle),
+        Arc::new(Stats::new(LOOPS)),
+        Arc::clone(&clock),
         Arc::clone(&engine),
     );
     let rpc = Rpc::new(

@@ -20,7 +20,7 @@
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
 //!
-//! A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
+//! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`. A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
 //! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
 //!
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
@@ -442,6 +442,11 @@ fn pool_name(pools: &[PoolStatus], id: u64) -> &str {
     }
 }
 
+/// The protocol and the name of an operation by its number.
+pub fn operation_name(number: u8) -> Option<(&'static str, &'static str)> {
+    operation::name(number).or_else(|| weir_smb::operation::name(number))
+}
+
 fn client_name(ip: std::net::IpAddr) -> String {
     match ip {
         OTHERS => "others".to_owned(),
@@ -450,7 +455,7 @@ fn client_name(ip: std::net::IpAddr) -> String {
 }
 
 fn labels<'a>(volume: &Volume<'a>, operation: u8) -> [(&'static str, &'a str); 4] {
-    let (protocol, operation) = operation::name(operation).unwrap_or(("other", "other"));
+    let (protocol, operation) = operation_name(operation).unwrap_or(("other", "other"));
     [
         ("pool", volume.pool),
         ("volume", volume.name),

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::task::Context;
 
+use weir_base::Clock;
 use weir_nfs::{Arrival, ConnInfo};
 use weir_smb::{Arrived, Service};
+use weir_vfs::stats::Stats;
 use weir_vfs::throttle::Throttle;
 use weir_volume::Engine;
 
@@ -14,15 +16,25 @@ use crate::net::{self, Answer, Backend, DirectTcp, Handled, Pieces, Reply};
 pub struct Smb {
     service: Arc<Service>,
     throttle: Arc<Throttle>,
+    stats: Arc<Stats>,
+    clock: Arc<dyn Clock>,
     engine: Arc<Engine>,
 }
 
 impl Smb {
     /// The service over an open engine.
-    pub fn new(service: Arc<Service>, throttle: Arc<Throttle>, engine: Arc<Engine>) -> Arc<Smb> {
+    pub fn new(
+        service: Arc<Service>,
+        throttle: Arc<Throttle>,
+        stats: Arc<Stats>,
+        clock: Arc<dyn Clock>,
+        engine: Arc<Engine>,
+    ) -> Arc<Smb> {
         Arc::new(Smb {
             service,
             throttle,
+            stats,
+            clock,
             engine,
         })
     }
@@ -110,6 +122,12 @@ impl Backend for Smb {
     fn under_pressure(&self) -> bool {
         let (held, limits) = self.throttle.held();
         held > limits.total / 8
+    }
+
+    fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &weir_smb::Reply>) {
+        let done = replies.flat_map(weir_smb::Reply::done);
+        let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        self.stats.record(conn.id, conn.peer.ip(), now, done);
     }
 
     fn ended(&self, conn: &ConnInfo) {

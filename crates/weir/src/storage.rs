@@ -226,6 +226,7 @@ impl Storage {
             name: os::host_name(),
         });
         let accounts = Accounts::open(&args.data)?;
+        let stats = Arc::new(Stats::new(os::cores()));
         let smb = Smb::new(
             weir_smb::Service::new(weir_smb::Config {
                 vfs: Arc::clone(&vfs),
@@ -236,6 +237,8 @@ impl Storage {
                 encrypted: args.smb_require_encryption,
             }),
             Arc::clone(&throttle),
+            Arc::clone(&stats),
+            Arc::clone(clock),
             Arc::clone(&engine),
         );
         let mail = wakeups.clone();
@@ -265,7 +268,7 @@ impl Storage {
         let rpc = Rpc::new(
             service,
             throttle,
-            Arc::new(Stats::new(os::cores())),
+            stats,
             Arc::clone(clock),
             Arc::clone(&engine),
         );

@@ -28,7 +28,7 @@ type Sums = [Tally; 3];
 fn sums(done: &ByOperation) -> Sums {
     let mut sums = Sums::default();
     for (operation, tally) in done {
-        let name = weir_nfs::operation::name(*operation).map(|(_, name)| name);
+        let name = crate::metrics::operation_name(*operation).map(|(_, name)| name);
         let [reads, writes, others] = &mut sums;
         match name {
             Some("READ" | "READ_PLUS") => reads.add(tally),
