@@ -229,8 +229,9 @@ impl Durables {
         let kept = all.get(&back.id).ok_or(none)?;
         let open = &kept.open;
         let same_client = kept.guid == session.negotiated.offer.guid;
-        let guid = open.create_guid.map(|(_, guid)| guid);
-        if back.guid != guid {
+        // The first version asks by the number alone; an open that it made has an id of zeroes (§3.3.5.9.7, §3.3.5.9.12).
+        let guid = open.create_guid.map_or([0; 16], |(_, guid)| guid);
+        if back.guid.is_some_and(|asked| asked != guid) {
             return Err(none);
         }
         match (open.hold.lease(), &request.lease) {

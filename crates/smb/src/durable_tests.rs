@@ -196,6 +196,35 @@ fn the_second_version_has_an_id_and_a_time() {
     assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
 }
 
+/// What one version has opened the other takes over: without an id by the number, with one by the zeroes that the first has.
+#[test]
+fn either_version_comes_back_to_what_the_other_has_opened() {
+    let (world, _) = with_mail();
+    for (n, (made, wrong, right)) in [
+        (second(0), Some([0; 16]), None),
+        (first(), Some(GUID), Some([0; 16])),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let n = 2 * n as u64;
+        let mut c = again(&world, n + 1, "Alice");
+        let file = c.one(command::CREATE, asks(BATCH, &[made]).1).file();
+        world.service.connection_ended(n + 1);
+        let mut c = again(&world, n + 2, "Alice");
+        let mut back = |guid: Option<[u8; 16]>| {
+            let context = match guid {
+                Some(guid) => second_back(&file, guid),
+                None => first_back(&file),
+            };
+            c.one(command::CREATE, asks(BATCH, &[context]).1).status
+        };
+        assert_eq!(back(wrong), Status::OBJECT_NAME_NOT_FOUND);
+        assert_eq!(back(right), Status::SUCCESS);
+        c.ask(false, &[close(&file)]);
+    }
+}
+
 #[test]
 fn a_create_that_is_sent_again_opens_nothing_twice() {
     let (world, _) = with_mail();
