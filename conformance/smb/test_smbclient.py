@@ -116,6 +116,16 @@ class Users(SmbTest):
         self.assertRegex(out, r"vol1 +Disk")
         self.assertRegex(out, r"IPC\$ +IPC")
 
+    def test_identifiers_have_names_and_names_identifiers(self):
+        made = self.server.users("create", "Wanda", "--uid", "4321")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        out = self.server.rpcclient("lookupsids S-1-22-1-4321 S-1-22-1-77 S-1-22-2-77 S-1-1-0 S-1-5-21-1-2-3-500")
+        for line in (r"S-1-22-1-4321 Unix User\\Wanda \(1\)", r"S-1-22-1-77 Unix User\\77 \(1\)", r"S-1-22-2-77 Unix Group\\77 \(4\)",
+                     r"S-1-1-0 \\?Everyone \(5\)", r"S-1-5-21-1-2-3-500 \*unknown\*\\\*unknown\* \(8\)"):
+            self.assertRegex(out, line)
+        self.assertRegex(self.server.rpcclient("lookupnames wanda"), r"wanda S-1-22-1-4321 \(User: 1\)")
+        self.assertEqual(self.server.users("delete", "wanda").returncode, 0)
+
     def test_signing_is_not_an_option(self):
         self.run_ok("ls", options=["--client-protection=sign"])
         self.run_ok("ls", options=["--client-protection=off"])

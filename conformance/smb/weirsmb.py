@@ -81,6 +81,12 @@ class Server:
         done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
         return done.returncode == 0, done.stdout + done.stderr
 
+    def rpcclient(self, commands):
+        """Runs rpcclient's commands over a named pipe; what it printed."""
+        args = ["rpcclient", "-s", self.config, "-p", self.port, "-U", f"mouse%{PASSWORD}", "127.0.0.1", "-c", commands]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
+        return done.stdout + done.stderr
+
     def smbtorture(self, test):
         """Runs one test of smbtorture; what it printed."""
         args = ["smbtorture", "-s", self.config, "-p", self.port, "-m", "SMB3_11", "-U", f"mouse%{PASSWORD}", "--client-protection=sign",

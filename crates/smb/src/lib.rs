@@ -38,6 +38,7 @@ pub mod keys;
 mod lease_tests;
 mod leases;
 pub mod legacy;
+mod lsa;
 pub mod names;
 pub mod negotiate;
 mod notify;

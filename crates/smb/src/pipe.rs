@@ -1,6 +1,8 @@
-//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares. Calls are answered from the export table.
+//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are answered from the export table; and `lsarpc`
+//! ([`crate::lsa`]), by which they show the names of users.
 
 use crate::chain::{Fail, Run};
+use crate::lsa;
 use crate::rpc::{self, Asked, BAD_ARGUMENTS, Binding, NO_SUCH_OPERATION, Syntax};
 use crate::shares;
 use crate::status::Status;
@@ -31,8 +33,16 @@ const NO_SUCH_SHARE: u32 = 2310;
 const DISK: u32 = 0;
 const PIPES: u32 = 0x8000_0003;
 
+/// What answers the calls on a pipe.
+#[derive(Clone, Copy)]
+enum Endpoint {
+    Srvsvc,
+    Lsarpc,
+}
+
 /// An open pipe.
 pub struct Pipe {
+    endpoint: Endpoint,
     binding: Binding,
     unread: Vec<u8>,
 }
@@ -40,8 +50,16 @@ pub struct Pipe {
 impl Pipe {
     /// The pipe of this name, in any case.
     pub fn open(name: &str) -> Option<Pipe> {
-        name.eq_ignore_ascii_case("srvsvc").then(|| Pipe {
-            binding: Binding::new(SRVSVC, "srvsvc"),
+        let all = [
+            ("srvsvc", SRVSVC, Endpoint::Srvsvc),
+            ("lsarpc", lsa::LSARPC, Endpoint::Lsarpc),
+        ];
+        let found = all
+            .into_iter()
+            .find(|(own, ..)| name.eq_ignore_ascii_case(own));
+        found.map(|(name, interface, endpoint)| Pipe {
+            endpoint,
+            binding: Binding::new(interface, name),
             unread: Vec::new(),
         })
     }
@@ -84,7 +102,11 @@ impl Run<'_> {
             Asked::Nothing => return Ok(()),
             Asked::Call(call) => call,
         };
-        match self.call(call.operation, call.stub) {
+        let result = match pipe.endpoint {
+            Endpoint::Srvsvc => self.call(call.operation, call.stub),
+            Endpoint::Lsarpc => lsa::call(call.operation, call.stub, &*self.s.users),
+        };
+        match result {
             Ok(Some(stub)) => rpc::respond(&mut pipe.unread, &call, &stub),
             Ok(None) => rpc::fault(&mut pipe.unread, &call, NO_SUCH_OPERATION),
             Err(Malformed) => rpc::fault(&mut pipe.unread, &call, BAD_ARGUMENTS),

@@ -38,12 +38,13 @@ const MOST: usize = MAX_ENTRIES;
 
 /// Someone or some, by an identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sid {
+pub struct Sid {
     authority: u8,
     subs: Vec<u32>,
 }
 
-fn sid(authority: u8, subs: &[u32]) -> Sid {
+/// An identifier: its authority, and what follows.
+pub fn sid(authority: u8, subs: &[u32]) -> Sid {
     Sid {
         authority,
         subs: subs.to_vec(),
@@ -51,20 +52,53 @@ fn sid(authority: u8, subs: &[u32]) -> Sid {
 }
 
 impl Sid {
-    fn user(uid: u32) -> Sid {
+    /// A user's.
+    pub fn user(uid: u32) -> Sid {
         sid(22, &[1, uid])
     }
 
-    fn group(gid: u32) -> Sid {
+    /// A group's.
+    pub fn group(gid: u32) -> Sid {
         sid(22, &[2, gid])
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
+    /// The user that it is, if it is one.
+    pub fn as_user(&self) -> Option<u32> {
+        match (self.authority, &self.subs[..]) {
+            (22, [1, uid]) | (5, [88, 1, uid]) => Some(*uid),
+            _ => None,
+        }
+    }
+
+    /// The group that it is, if it is one.
+    pub fn as_group(&self) -> Option<u32> {
+        match (self.authority, &self.subs[..]) {
+            (22, [2, gid]) | (5, [88, 2, gid]) => Some(*gid),
+            _ => None,
+        }
+    }
+
+    /// How many numbers follow the authority.
+    pub fn count(&self) -> u32 {
+        self.subs.len() as u32
+    }
+
+    /// The last of them: what it is within its domain.
+    pub fn last(&self) -> Option<u32> {
+        self.subs.last().copied()
+    }
+
+    /// Writes it.
+    pub fn put(&self, out: &mut Vec<u8>) {
         out.put(&[1, self.subs.len() as u8, 0, 0, 0, 0, 0, self.authority]);
         self.subs.iter().for_each(|sub| out.put_u32(*sub));
     }
 
-    fn read(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub fn read(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
         let [1, count @ 0..=15, 0, 0, 0, 0, 0, authority] = r.array()? else {
             return Err(Malformed);
         };
@@ -77,15 +111,19 @@ impl Sid {
 
     /// Whom it concerns, of a file with this owner and group; `None`: nobody here.
     fn principal(&self, attr: &Attr) -> Option<Principal> {
-        match (self.authority, &self.subs[..]) {
-            (22, [1, uid]) | (5, [88, 1, uid]) => Some(match *uid == attr.uid {
+        if let Some(uid) = self.as_user() {
+            return Some(match uid == attr.uid {
                 true => Principal::Owner,
-                false => Principal::User(*uid),
-            }),
-            (22, [2, gid]) | (5, [88, 2, gid]) => Some(match *gid == attr.gid {
+                false => Principal::User(uid),
+            });
+        }
+        if let Some(gid) = self.as_group() {
+            return Some(match gid == attr.gid {
                 true => Principal::Group,
-                false => Principal::NamedGroup(*gid),
-            }),
+                false => Principal::NamedGroup(gid),
+            });
+        }
+        match (self.authority, &self.subs[..]) {
             // Everyone; authenticated users; users.
             (1, [0]) | (5, [11]) | (5, [32, 545]) => Some(Principal::Everyone),
             (3, [0]) => Some(Principal::Owner),
@@ -97,6 +135,13 @@ impl Sid {
     /// Whether it stands for the owner or group of what is made in a directory.
     fn is_creator(&self) -> bool {
         self.authority == 3
+    }
+}
+
+impl std::fmt::Display for Sid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "S-1-{}", self.authority)?;
+        self.subs.iter().try_for_each(|sub| write!(f, "-{sub}"))
     }
 }
 

@@ -53,6 +53,9 @@ pub struct User {
 pub trait Users: Send + Sync {
     /// The user of this name, in any case. Called on event loops: it must not block.
     fn find(&self, name: &str) -> Option<Arc<User>>;
+
+    /// The user who acts as this number; of several the first by name. Likewise.
+    fn with_uid(&self, uid: u32) -> Option<Arc<User>>;
 }
 
 /// What the service is made of.

@@ -31,7 +31,12 @@ const MAX_PASSWORD: usize = 127;
 /// Users at most.
 const MAX_USERS: usize = 10_000;
 
-type Table = HashMap<String, Arc<User>>;
+/// Users by name, and by the number that they act as.
+#[derive(Default)]
+struct Table {
+    by_name: HashMap<String, Arc<User>>,
+    by_uid: HashMap<u32, Arc<User>>,
+}
 
 /// The users of a data folder.
 pub struct Accounts {
@@ -105,9 +110,16 @@ impl Accounts {
     }
 
     fn reload(&self) -> Result<usize> {
-        let users = read(&self.folder)?.into_iter();
-        let table: Table = users.map(|u| (key(&u.name), Arc::new(u))).collect();
-        let count = table.len();
+        let mut table = Table::default();
+        for user in read(&self.folder)?.into_iter().map(Arc::new) {
+            let uid = user.identity.unix.uid;
+            let first = table.by_uid.entry(uid).or_insert_with(|| Arc::clone(&user));
+            if key(&user.name) < key(&first.name) {
+                *first = Arc::clone(&user);
+            }
+            table.by_name.insert(key(&user.name), user);
+        }
+        let count = table.by_name.len();
         *self.table.write() = Arc::new(table);
         Ok(count)
     }
@@ -116,7 +128,12 @@ impl Accounts {
 impl Users for Accounts {
     fn find(&self, name: &str) -> Option<Arc<User>> {
         let table = Arc::clone(&self.table.read());
-        table.get(&key(name)).cloned()
+        table.by_name.get(&key(name)).cloned()
+    }
+
+    fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
+        let table = Arc::clone(&self.table.read());
+        table.by_uid.get(&uid).cloned()
     }
 }
 

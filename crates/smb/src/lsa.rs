@@ -1,0 +1,485 @@
+//! The pipe `lsarpc` (MS-LSAD, MS-LSAT), by which clients show names for the identifiers of a security descriptor, and find the
+//! identifier of a name.
+//!
+//! Users and groups are numbers (see [`crate::security`]): S-1-22-1-uid is `Unix User\NAME`, the user who logs on and acts as that number, S-1-22-2-gid
+//! is `Unix Group\NUMBER`, as Samba has them. A number that no user acts as is its own name. Nothing here can be changed, and a policy handle
+//! stands for nothing.
+
+use crate::rpc::Syntax;
+use crate::security::{Sid, sid};
+use crate::service::Users;
+use crate::status::Status;
+use crate::wire::{Malformed, Put, Reader, from_utf16, utf16};
+
+/// 12345778-1234-abcd-ef00-0123456789ab, version 0.
+pub const LSARPC: Syntax = [
+    0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab,
+    0, 0, 0, 0,
+];
+
+/// Operations (MS-LSAD §3.1.4, MS-LSAT §3.1.4).
+mod operation {
+    pub const CLOSE: u16 = 0;
+    pub const OPEN_POLICY: u16 = 6;
+    pub const LOOKUP_NAMES: u16 = 14;
+    pub const LOOKUP_SIDS: u16 = 15;
+    pub const OPEN_POLICY_2: u16 = 44;
+    pub const LOOKUP_SIDS_2: u16 = 57;
+    pub const LOOKUP_NAMES_2: u16 = 58;
+    pub const LOOKUP_NAMES_3: u16 = 68;
+}
+
+/// SID_NAME_USE (MS-LSAT §2.2.13).
+mod kind {
+    pub const USER: u16 = 1;
+    pub const ALIAS: u16 = 4;
+    pub const WELL_KNOWN: u16 = 5;
+    pub const UNKNOWN: u16 = 8;
+}
+
+/// A policy handle that leads somewhere (MS-LSAD §2.2.2.1), and none.
+const POLICY: [u8; 20] = [
+    0, 0, 0, 0, b'w', b'e', b'i', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+];
+const NO_POLICY: [u8; 20] = [0; 20];
+/// A pointer that leads somewhere; the number has no meaning.
+const POINTER: u32 = 0x0002_0000;
+/// Identifiers and names of one call at most: as many as MS-LSAT §2.2.9 allows clients that know the least.
+const MOST: u32 = 1000;
+
+const UNIX_USER: &str = "Unix User";
+const UNIX_GROUP: &str = "Unix Group";
+
+/// Identifiers with names of their own: the authority, what follows, the domain, the name, the kind.
+const KNOWN: [(u8, &[u32], &str, &str, u16); 6] = [
+    (1, &[0], "", "Everyone", kind::WELL_KNOWN),
+    (3, &[0], "", "CREATOR OWNER", kind::WELL_KNOWN),
+    (3, &[1], "", "CREATOR GROUP", kind::WELL_KNOWN),
+    (
+        5,
+        &[11],
+        "NT AUTHORITY",
+        "Authenticated Users",
+        kind::WELL_KNOWN,
+    ),
+    (5, &[18], "NT AUTHORITY", "SYSTEM", kind::WELL_KNOWN),
+    (5, &[32, 545], "BUILTIN", "Users", kind::ALIAS),
+];
+
+/// What a call comes to: its results in NDR, or nothing if there is no such operation.
+///
+/// # Errors
+/// Its arguments cannot be read.
+pub fn call(operation: u16, stub: &[u8], users: &dyn Users) -> Result<Option<Vec<u8>>, Malformed> {
+    let mut r = Reader::new(stub);
+    let mut out = Vec::new();
+    match operation {
+        // Whatever is asked for, of which server: there is one policy.
+        operation::OPEN_POLICY | operation::OPEN_POLICY_2 => {
+            out.put(&POLICY);
+            out.put_u32(Status::SUCCESS.0);
+        }
+        operation::CLOSE => {
+            let status = has_policy(&mut r)?;
+            out.put(&NO_POLICY);
+            out.put_u32(status.0);
+        }
+        operation::LOOKUP_SIDS | operation::LOOKUP_SIDS_2 => {
+            let status = has_policy(&mut r)?;
+            let asked = sids(&mut r)?;
+            let found = asked.iter().map(|sid| Named::of(sid, users)).collect();
+            let extended = operation == operation::LOOKUP_SIDS_2;
+            put_found(
+                &mut out,
+                status,
+                found,
+                |out, found, domain| {
+                    out.put_u16(found.kind);
+                    out.put_u16(0);
+                    let len = found.name.encode_utf16().count() as u16 * 2;
+                    out.put_u16(len);
+                    out.put_u16(len);
+                    out.put_u32(POINTER);
+                    out.put_u32(domain);
+                    if extended {
+                        out.put_u32(0);
+                    }
+                },
+                |out, found| put_name(out, &found.name),
+            );
+        }
+        operation::LOOKUP_NAMES | operation::LOOKUP_NAMES_2 | operation::LOOKUP_NAMES_3 => {
+            let status = has_policy(&mut r)?;
+            let asked = names(&mut r)?;
+            let found = asked
+                .iter()
+                .map(|name| Named::called(name, users))
+                .collect();
+            let whole = operation == operation::LOOKUP_NAMES_3;
+            put_found(
+                &mut out,
+                status,
+                found,
+                |out, found, domain| {
+                    out.put_u16(found.kind);
+                    out.put_u16(0);
+                    match (whole, found.sid.as_ref()) {
+                        (true, Some(_)) => out.put_u32(POINTER),
+                        (true, None) => out.put_u32(0),
+                        (false, sid) => out.put_u32(sid.and_then(Sid::last).unwrap_or(u32::MAX)),
+                    }
+                    out.put_u32(domain);
+                    if operation != operation::LOOKUP_NAMES {
+                        out.put_u32(0);
+                    }
+                },
+                |out, found| {
+                    if let Some(sid) = found.sid.as_ref().filter(|_| whole) {
+                        put_sid(out, sid);
+                    }
+                },
+            );
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(out))
+}
+
+fn has_policy(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+    Ok(match r.array()? {
+        POLICY => Status::SUCCESS,
+        _ => Status::INVALID_HANDLE,
+    })
+}
+
+/// An array of pointers to identifiers (LSAPR_SID_ENUM_BUFFER).
+fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
+    let (count, pointer) = (r.u32()?, r.u32()?);
+    if count > MOST {
+        return Err(Malformed);
+    }
+    if pointer == 0 {
+        return Ok(Vec::new());
+    }
+    r.u32()?;
+    for _ in 0..count {
+        if r.u32()? == 0 {
+            return Err(Malformed);
+        }
+    }
+    let each = (0..count).map(|_| {
+        let subs = r.u32()?;
+        let sid = Sid::read(r)?;
+        match sid.count() == subs {
+            true => Ok(sid),
+            false => Err(Malformed),
+        }
+    });
+    each.collect()
+}
+
+/// An array of names (RPC_UNICODE_STRING).
+fn names(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+    let count = r.u32()?;
+    if count > MOST {
+        return Err(Malformed);
+    }
+    r.u32()?;
+    let mut lens = Vec::new();
+    for _ in 0..count {
+        let (len, _most, pointer) = (r.u16()?, r.u16()?, r.u32()?);
+        lens.push((pointer != 0).then_some(len));
+    }
+    let each = lens.into_iter().map(|len| {
+        let Some(len) = len else {
+            return Ok(String::new()); // A null string is empty.
+        };
+        let (_most, first, units) = (r.u32()?, r.u32()?, r.u32()?);
+        if first != 0 || units != u32::from(len) / 2 {
+            return Err(Malformed);
+        }
+        let text = from_utf16(r.bytes(2 * units as usize)?)?;
+        if units % 2 == 1 {
+            r.u16()?;
+        }
+        Ok(text)
+    });
+    each.collect()
+}
+
+/// What an identifier and a name come to.
+struct Named {
+    domain: Option<(&'static str, Sid)>,
+    name: String,
+    sid: Option<Sid>,
+    kind: u16,
+}
+
+fn unix_user(uid: u32, name: String) -> Named {
+    Named {
+        domain: Some((UNIX_USER, sid(22, &[1]))),
+        name,
+        sid: Some(Sid::user(uid)),
+        kind: kind::USER,
+    }
+}
+
+impl Named {
+    fn unknown(name: String) -> Named {
+        Named {
+            domain: None,
+            name,
+            sid: None,
+            kind: kind::UNKNOWN,
+        }
+    }
+
+    fn known(
+        (authority, subs, domain, name, kind): &(u8, &[u32], &'static str, &str, u16),
+    ) -> Named {
+        let above = subs.len() - 1;
+        Named {
+            domain: Some((domain, sid(*authority, &subs[..above]))),
+            name: (*name).to_owned(),
+            sid: Some(sid(*authority, subs)),
+            kind: *kind,
+        }
+    }
+
+    fn of(asked: &Sid, users: &dyn Users) -> Named {
+        if let Some(known) = KNOWN.iter().find(|known| *asked == sid(known.0, known.1)) {
+            return Named::known(known);
+        }
+        if let Some(uid) = asked.as_user() {
+            let name = users.with_uid(uid).map(|user| user.name.clone());
+            return unix_user(uid, name.unwrap_or_else(|| uid.to_string()));
+        }
+        if let Some(gid) = asked.as_group() {
+            return Named {
+                domain: Some((UNIX_GROUP, sid(22, &[2]))),
+                name: gid.to_string(),
+                sid: Some(asked.clone()),
+                kind: kind::ALIAS,
+            };
+        }
+        Named::unknown(asked.to_string())
+    }
+
+    /// A name, with or without a domain in front.
+    fn called(asked: &str, users: &dyn Users) -> Named {
+        let (domain, name) = asked.split_once('\\').unwrap_or(("", asked));
+        let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+        let in_domain = |own: &str| domain.is_empty() || is(domain, own);
+        let known = KNOWN
+            .iter()
+            .find(|known| is(known.3, name) && in_domain(known.2));
+        if let Some(known) = known {
+            return Named::known(known);
+        }
+        // A group is a number, and so may a user be, if it is said which.
+        if is(domain, UNIX_GROUP)
+            && let Ok(gid) = name.parse()
+        {
+            return Named::of(&Sid::group(gid), users);
+        }
+        if is(domain, UNIX_USER)
+            && let Ok(uid) = name.parse()
+        {
+            return Named::of(&Sid::user(uid), users);
+        }
+        // The domain of users is whatever clients take the server for.
+        match users.find(name).filter(|_| !is(domain, UNIX_GROUP)) {
+            Some(user) => unix_user(user.identity.unix.uid, user.name.clone()),
+            None => Named::unknown(name.to_owned()),
+        }
+    }
+}
+
+fn put_sid(out: &mut Vec<u8>, sid: &Sid) {
+    out.put_u32(sid.count());
+    sid.put(out);
+}
+
+/// The letters of a name, which its RPC_UNICODE_STRING points to.
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    let letters = utf16(name);
+    let units = letters.len() as u32 / 2;
+    for v in [units, 0, units] {
+        out.put_u32(v);
+    }
+    out.put(&letters);
+    out.align(0, 4);
+}
+
+/// The domains that the findings are of, then the findings: `fixed` puts one with the place of its domain, `rest` what it points to.
+fn put_found(
+    out: &mut Vec<u8>,
+    status: Status,
+    found: Vec<Named>,
+    fixed: impl Fn(&mut Vec<u8>, &Named, u32),
+    rest: impl Fn(&mut Vec<u8>, &Named),
+) {
+    let found = match status {
+        Status::SUCCESS => found,
+        _ => Vec::new(),
+    };
+    let mut domains: Vec<&(&str, Sid)> = Vec::new();
+    let mut places = Vec::new();
+    for named in &found {
+        let place = named.domain.as_ref().map(|domain| {
+            let there = domains.iter().position(|other| *other == domain);
+            there.unwrap_or_else(|| {
+                domains.push(domain);
+                domains.len() - 1
+            })
+        });
+        places.push(place.map_or(u32::MAX, |place| place as u32));
+    }
+    let count = domains.len() as u32;
+    for v in [POINTER, count, POINTER, MOST, count] {
+        out.put_u32(v);
+    }
+    for (name, _) in &domains {
+        let len = 2 * name.len() as u16;
+        out.put_u16(len);
+        out.put_u16(len);
+        out.put_u32(POINTER);
+        out.put_u32(POINTER);
+    }
+    for (name, sid) in &domains {
+        put_name(out, name);
+        put_sid(out, sid);
+    }
+    let count = found.len() as u32;
+    for v in [count, POINTER, count] {
+        out.put_u32(v);
+    }
+    for (named, place) in found.iter().zip(&places) {
+        fixed(out, named, *place);
+    }
+    found.iter().for_each(|named| rest(out, named));
+    let mapped = found.iter().filter(|named| named.sid.is_some()).count() as u32;
+    out.put_u32(mapped);
+    let status = match status {
+        Status::SUCCESS if mapped == count => Status::SUCCESS,
+        Status::SUCCESS if mapped > 0 => Status::SOME_NOT_MAPPED,
+        Status::SUCCESS => Status::NONE_MAPPED,
+        status => status,
+    };
+    out.put_u32(status.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::User;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use weir_vfs::{Groups, Identity};
+
+    struct Mouse;
+
+    impl Users for Mouse {
+        fn find(&self, name: &str) -> Option<Arc<User>> {
+            self.with_uid(1234)
+                .filter(|user| user.name.eq_ignore_ascii_case(name))
+        }
+
+        fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
+            (uid == 1234).then(|| {
+                Arc::new(User {
+                    name: "Mouse".into(),
+                    nt_hash: [0; 16],
+                    identity: Identity::unix(uid, uid, Groups::default()),
+                })
+            })
+        }
+    }
+
+    fn named(found: &Named) -> (String, String, u16) {
+        let domain = found.domain.as_ref().map_or("", |(domain, _)| domain);
+        (domain.to_owned(), found.name.clone(), found.kind)
+    }
+
+    #[test]
+    fn identifiers_and_names_lead_to_each_other() {
+        for (authority, subs, domain, name, kind) in [
+            (22, &[1, 1234][..], "Unix User", "Mouse", kind::USER),
+            (22, &[1, 77], "Unix User", "77", kind::USER),
+            (22, &[2, 77], "Unix Group", "77", kind::ALIAS),
+            (1, &[0], "", "Everyone", kind::WELL_KNOWN),
+            (5, &[32, 545], "BUILTIN", "Users", kind::ALIAS),
+        ] {
+            let asked = sid(authority, subs);
+            let expected = (domain.to_owned(), name.to_owned(), kind);
+            assert_eq!(named(&Named::of(&asked, &Mouse)), expected);
+            let back = Named::called(&format!("{domain}\\{name}"), &Mouse);
+            assert_eq!((named(&back), back.sid), (expected, Some(asked)));
+        }
+        // As clients say it who take the server for the domain.
+        for name in ["mouse", "WEIR\\MOUSE"] {
+            assert_eq!(Named::called(name, &Mouse).sid, Some(Sid::user(1234)));
+        }
+        for name in ["Unix Group\\mouse", "nobody", "77", ""] {
+            assert_eq!(Named::called(name, &Mouse).sid, None, "{name}");
+        }
+        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &Mouse);
+        assert_eq!(stranger.name, "S-1-5-21-1-2-3-500");
+        assert!(stranger.sid.is_none() && stranger.domain.is_none());
+    }
+
+    /// A call of LookupSids for these.
+    fn lookup(all: &[Sid]) -> Vec<u8> {
+        let mut stub = POLICY.to_vec();
+        for v in [all.len() as u32, POINTER, all.len() as u32] {
+            stub.put_u32(v);
+        }
+        all.iter().for_each(|_| stub.put_u32(POINTER));
+        all.iter().for_each(|sid| put_sid(&mut stub, sid));
+        for v in [0, 0, 1, 0] {
+            stub.put_u32(v);
+        }
+        stub
+    }
+
+    fn status(stub: &[u8]) -> Status {
+        let result = call(operation::LOOKUP_SIDS, stub, &Mouse).unwrap().unwrap();
+        let (_, last) = result.split_last_chunk::<4>().unwrap();
+        Status(u32::from_le_bytes(*last))
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let (user, stranger) = ([Sid::user(1)], sid(5, &[21, 9]));
+        assert_eq!(status(&lookup(&user)), Status::SUCCESS);
+        assert_eq!(
+            status(&lookup(&[Sid::user(1), stranger.clone()])),
+            Status::SOME_NOT_MAPPED
+        );
+        assert_eq!(status(&lookup(&[stranger])), Status::NONE_MAPPED);
+        let mut other = lookup(&user);
+        other[0] = 1;
+        assert_eq!(status(&other), Status::INVALID_HANDLE);
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_are_taken_or_refused(
+            which in 0u16..70,
+            at in 0usize..100,
+            with in any::<u8>(),
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let _ = call(which, &bytes, &Mouse);
+            let mut stub = lookup(&[Sid::user(1), Sid::group(2)]);
+            if let Some(byte) = stub.get_mut(at) {
+                *byte = with;
+            }
+            for which in [which, operation::LOOKUP_SIDS, operation::LOOKUP_NAMES] {
+                if let Ok(Some(result)) = call(which, &stub, &Mouse) {
+                    prop_assert!(result.len() < 100 * 1024);
+                }
+            }
+        }
+    }
+}
