@@ -250,6 +250,8 @@ fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool
         let distance = next.map_or(0, |next| next - part.at);
         message[20..24].copy_from_slice(&(distance as u32).to_le_bytes());
         let Some(signer) = part.signer.as_ref().filter(|_| signs) else {
+            // Where the one who would sign went with the session, the flag stays as the request has it: Samba's client takes
+            // no response without it, and looks for no signature under STATUS_USER_SESSION_DELETED.
             if !signs {
                 message[16] &= !(flag::SIGNED as u8);
             }

@@ -9,6 +9,8 @@ mod compound;
 pub mod mutate;
 mod replica;
 mod service;
+mod smb;
+mod smb_requests;
 pub mod store;
 pub mod wire;
 
@@ -29,6 +31,7 @@ pub fn targets() -> Vec<Target> {
     let mut all = wire::targets();
     all.extend(store::targets());
     all.extend(replica::targets());
+    all.extend(smb::targets());
     all
 }
 

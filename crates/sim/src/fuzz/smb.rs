@@ -1,0 +1,463 @@
+//! Targets of what clients of SMB send: headers, negotiation, logon, and all that a user may ask for.
+//!
+//! What a user sends is signed, so mutations of it would never come further than the signature. Target `smb_service` therefore signs after
+//! the mutation: it fills in what a client knows (numbers, session, tree connect), and leaves all else as it comes.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_base::{Clock, SeededRng, Time};
+use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
+use weir_smb::keys::{Preauth, Signer, Signing};
+use weir_smb::legacy::{Key, hmac_md5};
+use weir_smb::negotiate::{self, Dialect};
+use weir_smb::ntlm::{Challenge, nt_hash};
+use weir_smb::wire::{Put, utf16};
+use weir_smb::{Arrived, Config, Handled, Service, User, Users, sealing, spnego};
+use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
+
+use super::Target;
+use super::smb_requests::{TREE_AT, negotiate_body, request, seeds, setup_body, tree_connect};
+use crate::machine::{Machine, Running, Sizes};
+use crate::rand::Choices;
+
+/// The targets of this module.
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "smb_header",
+            run: header,
+            seeds: header_seeds,
+        },
+        Target {
+            name: "smb_negotiate",
+            run: negotiation,
+            seeds: negotiation_seeds,
+        },
+        Target {
+            name: "smb_logon",
+            run: logon,
+            seeds: logon_seeds,
+        },
+        Target {
+            name: "smb_service",
+            run: service,
+            seeds,
+        },
+    ]
+}
+
+/// A chain, or an encrypted message: no request of a chain lies outside of it, and a transform header says its length.
+fn header(input: &[u8]) {
+    let mut at = 0;
+    while let Ok((header, message)) = link(input, at) {
+        assert!(message.len() >= HEADER && at + message.len() <= input.len());
+        match header.next {
+            0 => break,
+            next => at += next as usize,
+        }
+    }
+    if sealing::length_fits(input) {
+        assert!(input.len() >= sealing::HEADER);
+    }
+    let _ = sealing::session_of(input);
+}
+
+fn header_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = seeds();
+    seeds.truncate(8);
+    let keys = sealing::Sealing::new(
+        sealing::Cipher::Aes128Gcm,
+        Dialect::Smb311,
+        &[1; 16],
+        &Preauth::default(),
+    );
+    let mut sealed = Vec::new();
+    let plain = seeds[0].clone();
+    keys.seal(
+        &mut sealed,
+        sealing::Nonces::new(0).next(),
+        7,
+        std::iter::once(&plain[..]),
+    );
+    assert!(sealing::length_fits(&sealed) && sealing::session_of(&sealed) == Ok(7));
+    seeds.push(sealed);
+    seeds
+}
+
+/// NEGOTIATE of both protocols, and SESSION_SETUP.
+fn negotiation(input: &[u8]) {
+    let _ = negotiate::offers_smb2(input);
+    if let Ok(offer) = negotiate::decode(input) {
+        assert!(offer.cipher.is_none() || offer.dialect > Some(Dialect::Smb210));
+    }
+    if let Ok((_, _, token)) = negotiate::session_setup(input) {
+        assert!(token.len() <= input.len());
+    }
+}
+
+fn negotiation_seeds() -> Vec<Vec<u8>> {
+    let mut old = vec![0xff, b'S', b'M', b'B', 0x72];
+    old.resize(32, 0);
+    old.extend_from_slice(&[0, 11, 0]);
+    old.extend_from_slice(b"\x02SMB 2.???\0");
+    assert!(negotiate::offers_smb2(&old));
+    let new = request(command::NEGOTIATE, &negotiate_body());
+    assert!(negotiate::decode(&new).is_ok_and(|offer| offer.dialect == Some(Dialect::Smb311)));
+    let setup = request(command::SESSION_SETUP, &setup_body(b"a token"));
+    assert!(negotiate::session_setup(&setup).is_ok());
+    vec![old, new, setup]
+}
+
+const PASSWORD: &str = "a password";
+
+/// A token of SPNEGO with what it carries, or what a client sends without it: an NTLM NEGOTIATE, or an AUTHENTICATE for a challenge.
+fn logon(input: &[u8]) {
+    let token = spnego::decode(input);
+    let message = token.as_ref().map_or(input, |token| token.message);
+    assert!(message.len() <= input.len());
+    let _ = Challenge::new(message, "weir", [7; 8], Time::EPOCH);
+    let Ok(challenge) = Challenge::new(&ntlm_negotiate(), "weir", [7; 8], Time::EPOCH) else {
+        panic!("a challenge to a client's own message")
+    };
+    let verdict = challenge.verify(message, |who| {
+        who.user
+            .eq_ignore_ascii_case("alice")
+            .then(|| nt_hash(PASSWORD))
+    });
+    if let Ok((who, _)) = verdict {
+        assert!(who.user.eq_ignore_ascii_case("alice"), "{who:?}");
+    }
+}
+
+fn logon_seeds() -> Vec<Vec<u8>> {
+    let challenge = Challenge::new(&ntlm_negotiate(), "weir", [7; 8], Time::EPOCH);
+    let Ok(challenge) = challenge else {
+        return Vec::new();
+    };
+    let (authenticate, _) = ntlm_authenticate(challenge.message());
+    let known = |_: &_| Some(nt_hash(PASSWORD));
+    assert!(challenge.verify(&authenticate, known).is_ok());
+    let wrapped = spnego::reply(
+        spnego::State::Incomplete,
+        false,
+        &authenticate,
+        Some(&[3; 16]),
+    );
+    assert!(spnego::decode(&wrapped).is_ok_and(|token| token.message == authenticate));
+    vec![
+        ntlm_negotiate(),
+        spnego::offer(),
+        spnego::reply(spnego::State::Incomplete, true, &ntlm_negotiate(), None),
+        authenticate,
+        wrapped,
+    ]
+}
+
+/// The first message of NTLM (MS-NLMP §2.2.1.1): UNICODE, SIGN and EXTENDED_SESSIONSECURITY.
+fn ntlm_negotiate() -> Vec<u8> {
+    let mut out = b"NTLMSSP\0".to_vec();
+    out.put_u32(1);
+    out.put_u32(1 | 0x10 | 0x8_0000);
+    out.put_zeroes(16);
+    out
+}
+
+/// The third (§2.2.1.3), of alice; and the session's key.
+fn ntlm_authenticate(challenge: &[u8]) -> (Vec<u8>, Key) {
+    let mut blob = vec![1, 1, 0, 0, 0, 0, 0, 0];
+    blob.put_u64(0);
+    blob.put(&[0xcc; 8]);
+    blob.put_u32(0);
+    // The end of the target's information, and padding.
+    blob.put_u64(0);
+    let owner = hmac_md5(&nt_hash(PASSWORD), &[&utf16("ALICE")]);
+    let proof = hmac_md5(&owner, &[&challenge[24..32], &blob]);
+    let key = hmac_md5(&owner, &[&proof]);
+    let fields = [
+        Vec::new(),
+        [&proof[..], &blob].concat(),
+        Vec::new(),
+        utf16("alice"),
+        Vec::new(),
+        Vec::new(),
+    ];
+    let mut out = b"NTLMSSP\0".to_vec();
+    out.put_u32(3);
+    let mut at = 64;
+    for field in &fields {
+        out.put_u16(field.len() as u16);
+        out.put_u16(field.len() as u16);
+        out.put_u32(at);
+        at += field.len() as u32;
+    }
+    out.put_u32(1 | 0x10 | 0x8_0000);
+    fields.iter().for_each(|field| out.put(field));
+    (out, key)
+}
+
+/// Inputs that one service serves: see [`super::service`].
+const USES: u32 = 500;
+/// Polls of what waits before it is given up: each lets a second pass, so that what caches are held for too long is taken away.
+const POLLS: usize = 60;
+
+struct Alice;
+
+impl Users for Alice {
+    fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
+        self.find("alice")
+            .filter(|user| user.identity.unix.uid == uid)
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<User>> {
+        name.eq_ignore_ascii_case("alice").then(|| {
+            Arc::new(User {
+                name: "alice".to_owned(),
+                nt_hash: nt_hash(PASSWORD),
+                identity: Identity::default(),
+            })
+        })
+    }
+}
+
+/// A user's session on a service over a small volume.
+struct Fixture {
+    machine: Machine,
+    running: Running,
+    service: Arc<Service>,
+    connection: u64,
+    /// The number of the next message.
+    message: u64,
+    session: u64,
+    /// The tree connects, to the volume and to IPC$.
+    trees: [u32; 2],
+    signer: Option<Signer>,
+    uses: u32,
+}
+
+thread_local! {
+    static FIXTURE: RefCell<Option<Fixture>> = const { RefCell::new(None) };
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let sizes = Sizes {
+            background: true,
+            ..Sizes::small()
+        };
+        let machine = Machine::new(sizes, &Choices::new(1)).unwrap();
+        let running = machine.boot().unwrap();
+        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
+        let rule = Rule {
+            flavours: Flavours::NTLM,
+            writers: Flavours::NTLM,
+            ..Rule::open(Squash::None)
+        };
+        let mut export = Export::new("/vol1", Arc::clone(&running.volume), vec![rule]);
+        export.share = Some(Share::new("vol1"));
+        vfs.publish(vec![export]);
+        let service = Service::new(Config {
+            vfs,
+            clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
+            rng: Arc::new(SeededRng::new(2)),
+            users: Arc::new(Alice),
+            name: "weir".into(),
+            encrypted: false,
+        });
+        // Breaks have somewhere to go, or nothing would be granted to be broken.
+        service.send_with(Arc::new(|_, _| true));
+        let mut fixture = Fixture {
+            machine,
+            running,
+            service,
+            connection: 0,
+            message: 0,
+            session: 0,
+            trees: [0; 2],
+            signer: None,
+            uses: 0,
+        };
+        fixture.log_on();
+        fixture
+    }
+
+    /// Begins a session on a connection of its own, after the end of the one before.
+    fn log_on(&mut self) {
+        self.service.connection_ended(self.connection);
+        self.connection += 1;
+        (self.message, self.session, self.signer) = (0, 0, None);
+        let mut preauth = Preauth::default();
+        let mut ask = |fixture: &mut Fixture, command, body: &[u8]| {
+            let sent = fixture.addressed(&request(command, body));
+            let Some(came) = fixture.send(&sent) else {
+                panic!("no reply to command {command} of a logon")
+            };
+            preauth.add(&sent);
+            let before = preauth;
+            preauth.add(&came);
+            (came, before)
+        };
+        ask(self, command::NEGOTIATE, &negotiate_body());
+        let (came, _) = ask(self, command::SESSION_SETUP, &setup_body(&ntlm_negotiate()));
+        self.session = u64::from_le_bytes(came[40..48].try_into().unwrap());
+        let (token, key) = ntlm_authenticate(&came[HEADER + 8..]);
+        let (came, preauth) = ask(self, command::SESSION_SETUP, &setup_body(&token));
+        assert_eq!(came[8..12], [0; 4], "alice knows the password");
+        self.signer = Some(Signer::new(
+            (Dialect::Smb311, Signing::Cmac),
+            &key,
+            &preauth,
+        ));
+        for (n, share) in ["vol1", "IPC$"].into_iter().enumerate() {
+            let sent = self.addressed(&request(command::TREE_CONNECT, &tree_connect(share)));
+            let came = self.send(&sent).unwrap();
+            self.trees[n] = u32::from_le_bytes(came[36..40].try_into().unwrap());
+            assert_ne!(self.trees[n], 0, "{share}");
+        }
+    }
+
+    /// The requests with what a client fills in: numbers, session, tree connect, signatures. Where the next one of the chain begins stays as
+    /// it is, if one can.
+    fn addressed(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut record = input.to_vec();
+        let mut at = 0;
+        while record.len() - at >= HEADER {
+            let rest = record.len() - at;
+            let head = &mut record[at..];
+            head[..4].copy_from_slice(&PROTOCOL);
+            head[4..8].copy_from_slice(&[64, 0, 1, 0]);
+            // CANCEL has no reply, and another NEGOTIATE ends the connection.
+            if self.session != 0
+                && [command::CANCEL, command::NEGOTIATE].contains(&u16::from(head[12]))
+            {
+                head[12] = command::ECHO as u8;
+            }
+            head[13] = 0;
+            head[14..16].copy_from_slice(&64u16.to_le_bytes());
+            let related = at > 0 && head[16] & flag::RELATED as u8 != 0;
+            head[16] = if related { flag::RELATED as u8 } else { 0 };
+            head[17..19].fill(0);
+            head[19] &= 0x20; // Only that it is sent again.
+            let next = u32::from_le_bytes(head[20..24].try_into().unwrap()) as usize;
+            let next = Some(next).filter(|n| *n >= HEADER && n % 8 == 0 && n + HEADER <= rest);
+            head[20..24].copy_from_slice(&(next.unwrap_or(0) as u32).to_le_bytes());
+            head[24..32].copy_from_slice(&self.message.to_le_bytes());
+            self.message += 1;
+            let tree = self.trees[usize::from(head[TREE_AT] & 1)];
+            head[36..40].copy_from_slice(&tree.to_le_bytes());
+            head[40..48].copy_from_slice(&self.session.to_le_bytes());
+            head[48..HEADER].fill(0);
+            let end = next.unwrap_or(rest);
+            if let Some(signer) = &self.signer {
+                head[16] |= flag::SIGNED as u8;
+                let signature = signer.sign(&head[..end], std::iter::empty());
+                head[48..HEADER].copy_from_slice(&signature);
+            }
+            match next {
+                Some(next) => at += next,
+                None => break,
+            }
+        }
+        record
+    }
+
+    /// The reply to a message, if one came; `None` if it waits for ever or the connection was closed.
+    fn send(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        let admitted = Admissions::default();
+        let at = Arrived {
+            connection: self.connection,
+            peer: [10, 0, 0, 1].into(),
+            local: [10, 0, 0, 99].into(),
+            admitted: &admitted,
+            time: self.machine.now(),
+            monotonic: None,
+        };
+        match self.service.handle(at, record) {
+            Handled::Reply(reply, _) => Some(reply.to_vec()),
+            Handled::Later(later) | Handled::Held(later) | Handled::Parked(later, ..) => {
+                self.wait(later)
+            }
+            Handled::Drop => None,
+            Handled::Close(_) => {
+                self.session = 0;
+                None
+            }
+        }
+    }
+
+    fn wait(&mut self, mut later: Pin<Box<dyn Future<Output = Waited> + Send>>) -> Option<Vec<u8>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..POLLS {
+            match later.as_mut().poll(&mut cx) {
+                Poll::Ready(Some((reply, _))) => return Some(reply.to_vec()),
+                Poll::Ready(None) => {
+                    self.session = 0;
+                    return None;
+                }
+                Poll::Pending => {
+                    self.machine.clock.advance(Duration::from_secs(1));
+                    self.service.tick();
+                    std::thread::yield_now();
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What a request comes to that waits.
+type Waited = Option<(weir_smb::Reply, Option<weir_base::Lsn>)>;
+
+/// A chain of a user's requests: each has a response with its signature, or all wait, or the connection is closed.
+fn service(input: &[u8]) {
+    FIXTURE.with(|cell| {
+        let mut slot = cell.borrow_mut();
+        if slot.as_ref().is_some_and(|fixture| fixture.uses >= USES) {
+            *slot = None;
+        }
+        let fixture = slot.get_or_insert_with(Fixture::new);
+        fixture.uses += 1;
+        let sent = fixture.addressed(input);
+        if sent.len() < HEADER {
+            return;
+        }
+        if let Some(came) = fixture.send(&sent) {
+            check(fixture, &sent, &came);
+        }
+        assert!(fixture.running.engine.poisoned().is_none());
+        let (sessions, trees, _) = fixture.service.counts();
+        if fixture.session == 0 || sessions == 0 || trees < fixture.trees.len() {
+            fixture.log_on();
+        }
+    });
+}
+
+/// Each request has its response, and each of a session its signature.
+fn check(fixture: &Fixture, sent: &[u8], came: &[u8]) {
+    const USER_SESSION_DELETED: [u8; 4] = 0xc000_0203u32.to_le_bytes();
+    let (mut asked, mut replied, mut ended) = (0, 0, false);
+    loop {
+        let (request, _) = link(sent, asked).unwrap();
+        let (response, message) = link(came, replied).unwrap();
+        assert!(response.has(flag::RESPONSE));
+        assert_eq!(response.command, request.command);
+        assert_eq!(response.message, request.message);
+        let gone = ended || message[8..12] == USER_SESSION_DELETED;
+        // Behind what may end the session nobody may be there who could sign.
+        ended |= [command::LOGOFF, command::SESSION_SETUP].contains(&request.command);
+        if let Some(signer) = fixture.signer.as_ref().filter(|_| !gone) {
+            let signed = response.has(flag::SIGNED) && signer.verify(message);
+            assert!(signed, "a wrong signature: {response:?}");
+        }
+        assert_eq!(request.next == 0, response.next == 0, "as many as requests");
+        if request.next == 0 {
+            return;
+        }
+        asked += request.next as usize;
+        replied += response.next as usize;
+    }
+}
