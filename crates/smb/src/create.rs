@@ -592,6 +592,7 @@ impl<'a> Run<'a> {
                 listing: Mutex::default(),
                 position: AtomicU64::new(0),
                 locks: Mutex::default(),
+                sequences: Mutex::default(),
                 claimed,
                 watch: Mutex::default(),
                 unreported: AtomicU32::new(0),

@@ -225,6 +225,40 @@ fn either_version_comes_back_to_what_the_other_has_opened() {
     }
 }
 
+/// A LOCK whose response was lost is sent again, and another of the same place in between makes it a new one.
+#[test]
+fn a_lock_that_is_sent_again_locks_nothing_twice() {
+    const EXCLUSIVE_AT_ONCE: u32 = 0x12;
+    const UNLOCK: u32 = 4;
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let file = a.one(command::CREATE, asks(0, &[]).1).file();
+    let mut at = |sequence: u32, flags| {
+        let (command, mut body) = lock(&file, 0, 10, flags);
+        body[4..8].copy_from_slice(&sequence.to_le_bytes());
+        a.one(command, body).status
+    };
+    for (place, again) in [(0, false), (1, true), (64, true), (65, false)] {
+        let sequence = place << 4 | 5;
+        assert_eq!(at(sequence, EXCLUSIVE_AT_ONCE), Status::SUCCESS);
+        let expected = match again {
+            true => Status::SUCCESS,
+            false => Status::LOCK_NOT_GRANTED,
+        };
+        assert_eq!(at(sequence, EXCLUSIVE_AT_ONCE), expected, "place {place}");
+        let refused = Status::LOCK_NOT_GRANTED;
+        assert_eq!(at(sequence + 1, EXCLUSIVE_AT_ONCE), refused);
+        // What was refused is not done, and what was done before it is not the last one.
+        assert_eq!(at(sequence, EXCLUSIVE_AT_ONCE), refused, "place {place}");
+        assert_eq!(at(sequence + 2, UNLOCK), Status::SUCCESS);
+        let twice = match again {
+            true => Status::SUCCESS,
+            false => Status::RANGE_NOT_LOCKED,
+        };
+        assert_eq!(at(sequence + 2, UNLOCK), twice);
+    }
+}
+
 #[test]
 fn a_create_that_is_sent_again_opens_nothing_twice() {
     let (world, _) = with_mail();

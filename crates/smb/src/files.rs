@@ -5,7 +5,7 @@
 //! durable.
 
 use crate::chain::{Fail, Outcome, Run, Step};
-use crate::negotiate::MAX_TRANSFER;
+use crate::negotiate::{Dialect, MAX_TRANSFER};
 use crate::notify::filter;
 use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
 use crate::shown::Shown;
@@ -333,7 +333,7 @@ impl Run<'_> {
             return Err(Status::RANGE_NOT_LOCKED.into());
         }
         let count = usize::from(r.u16()?);
-        r.u32()?;
+        let sequence = r.u32()?;
         let halves = (r.u64()?, r.u64()?);
         if count == 0 || r.rest().len() < 24 * count {
             return Err(Status::INVALID_PARAMETER.into());
@@ -346,6 +346,14 @@ impl Run<'_> {
         // It costs nothing, but it is of a file that the session may use.
         let access = Access::Open(&open);
         let _ = self.enter(&session, file.id, access, Exempt)?;
+        // Only clients that may lose a channel, or the open's session, send again what was done.
+        let repeats = session.negotiated.dialect >= Dialect::Smb300 || open.durable.is_some();
+        let sequence = Some(sequence).filter(|_| repeats);
+        if sequence.is_some_and(|sequence| file.sequences.lock().was_done(sequence)) {
+            self.c.out.put_u16(4);
+            self.c.out.put_u16(0);
+            return Ok(Status::SUCCESS);
+        }
         let mut locked: Vec<Range> = Vec::new();
         let mut unlocks = None;
         for _ in 0..count {
@@ -378,6 +386,9 @@ impl Run<'_> {
                 }
                 return Err(why);
             }
+        }
+        if let Some(sequence) = sequence {
+            file.sequences.lock().done(sequence);
         }
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);

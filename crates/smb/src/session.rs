@@ -334,6 +334,40 @@ impl File {
     }
 }
 
+/// The numbers of the LOCKs of an open that were carried out last (§3.3.5.14): one that is sent again, because its response was lost with
+/// its channel, changes nothing. A client has several under way by giving each a place of its own, of 1 to 64; place 0 is of those
+/// that are not sent again. It takes memory when the first one has a place.
+#[derive(Default)]
+pub struct LockSequences(Option<Box<[Option<u8>; 64]>>);
+
+impl LockSequences {
+    fn place(&mut self, sequence: u32) -> Option<&mut Option<u8>> {
+        let place = (sequence >> 4).checked_sub(1)?;
+        let all = self.0.get_or_insert_with(|| Box::new([None; 64]));
+        all.get_mut(place as usize)
+    }
+
+    /// Whether this one was carried out. If not, no other of its place is the last one any more.
+    pub fn was_done(&mut self, sequence: u32) -> bool {
+        let number = (sequence & 0xf) as u8;
+        match self.place(sequence) {
+            Some(last) if *last == Some(number) => true,
+            Some(last) => {
+                *last = None;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// It was carried out now.
+    pub fn done(&mut self, sequence: u32) {
+        if let Some(last) = self.place(sequence) {
+            *last = Some((sequence & 0xf) as u8);
+        }
+    }
+}
+
 /// An open file, directory or stream.
 pub struct File {
     /// The file.
@@ -350,6 +384,8 @@ pub struct File {
     pub position: AtomicU64,
     /// Byte ranges that it has locked.
     pub locks: Mutex<Vec<Range>>,
+    /// What it has locked and unlocked last.
+    pub sequences: Mutex<LockSequences>,
     /// It has a claim in the table.
     pub claimed: bool,
     /// What it watches, of a directory.
