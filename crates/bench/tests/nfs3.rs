@@ -286,32 +286,6 @@ fn impossible_arguments_are_refused() {
     }
 }
 
-/// What the generator itself costs, against a server that does nearly nothing. Run
-/// with `cargo test --release -p weir-bench -- --ignored --nocapture ceiling`.
-#[test]
-#[ignore = "a measurement, not a test"]
-fn ceiling() {
-    let fake = Fake::start(Mischief::None);
-    for load in [
-        "null",
-        "getattr --files 1000",
-        "read -b 4k -s 64m",
-        "read -b 8k -s 64m",
-        "read -b 64k -d 8 -p sequential -s 64m",
-        "read -b 256k -d 8 -p sequential -s 64m",
-        "write -b 64k -c 4 -d 8 -p sequential -s 64m",
-        "write -b 4k -d 8 --stability file_sync -s 64m",
-        "create-write-commit -d 4",
-    ] {
-        println!(
-            "{}",
-            bench(&fake, &format!("{load} -t 3 --warmup 0.5"))
-                .unwrap()
-                .table()
-        );
-    }
-}
-
 /// A server that stalls once: an open loop counts the wait of everything that was due
 /// meanwhile, which is what its users would have seen.
 #[test]
