@@ -150,53 +150,25 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut EngineContext,
         name: &[u8],
     ) -> Result<Option<(Found, FileRef)>> {
-        let (volume, dir) = (&self.export.volume, self.file.ino);
-        match self.file.namespace {
+        let (volume, ino) = (&self.export.volume, self.file.ino);
+        let (dir, namespace, attr) = match self.file.namespace {
             Namespace::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
                 let of = self.attr(cx)?;
                 if of.kind != FileKind::Directory {
                     return Err(Error::NotDir.into());
                 }
                 access::require(&of, &self.who.unix, X)?;
-                let attr = self.snapshots_attr(cx, dir)?;
-                let found = Found {
-                    ino: attr.ino,
-                    attr,
-                    dir: of,
-                };
-                let namespace = Namespace::Snapshots;
-                Ok(Some((
-                    found,
-                    FileRef {
-                        ino: dir,
-                        namespace,
-                    },
-                )))
+                (of, Namespace::Snapshots, self.snapshots_attr(cx, ino)?)
             }
-            Namespace::Live => Ok(None),
-            Namespace::Snapshot(_) => {
-                // Above the root of a snapshot is the directory of snapshots.
-                if name != b".." || dir != volume.root() {
-                    return Ok(None);
-                }
+            Namespace::Live => return Ok(None),
+            // Above the root of a snapshot is the directory of snapshots.
+            Namespace::Snapshot(_) if name == b".." && ino == volume.root() => {
                 let below = self.attr(cx)?;
-                let attr = self.snapshots_attr(cx, dir)?;
-                let found = Found {
-                    ino: attr.ino,
-                    attr,
-                    dir: below,
-                };
-                let namespace = Namespace::Snapshots;
-                Ok(Some((
-                    found,
-                    FileRef {
-                        ino: dir,
-                        namespace,
-                    },
-                )))
+                (below, Namespace::Snapshots, self.snapshots_attr(cx, ino)?)
             }
+            Namespace::Snapshot(_) => return Ok(None),
             Namespace::Snapshots => {
-                let own = self.snapshots_attr(cx, dir)?;
+                let own = self.snapshots_attr(cx, ino)?;
                 let namespace = match name {
                     b"." => Namespace::Snapshots,
                     b".." => Namespace::Live,
@@ -211,20 +183,15 @@ impl<A: AccessModel> Operand<'_, A> {
                     Err(Halt::Failed(Error::Stale)) => return Err(Error::NotFound.into()),
                     other => other?,
                 };
-                let found = Found {
-                    ino: attr.ino,
-                    attr,
-                    dir: own,
-                };
-                Ok(Some((
-                    found,
-                    FileRef {
-                        ino: dir,
-                        namespace,
-                    },
-                )))
+                (own, namespace, attr)
             }
-        }
+        };
+        let found = Found {
+            ino: attr.ino,
+            attr,
+            dir,
+        };
+        Ok(Some((found, FileRef { ino, namespace })))
     }
 
     /// Lists the directory of snapshots of `dir`. Attributes would cost a look-up in each snapshot;
