@@ -1,10 +1,14 @@
 //! Writing for many at a time, and making it durable.
 //!
 //! A flush takes about as long for one write as for a hundred, and one at a time is in
-//! flight in the device anyway. So a thread takes whatever has gathered, writes it, and
-//! flushes once for all of it; what comes meanwhile belongs to the next flush, and its writing
-//! begins while this one runs. The thread does this and nothing else, so that no flush waits for an
-//! event loop to come round: under load that takes milliseconds.
+//! flight in the device anyway. So a thread takes what has gathered, writes it, and flushes once for all of it: a *turn*.
+//! Two threads do so, and the one writes while the other flushes. They do nothing else, so that no flush waits for an event
+//! loop to come round: under load that takes milliseconds.
+//!
+//! A turn ends for all its requests at once, and then their clients send the next. Were it all that has gathered, the clients
+//! would soon wait for the device together, and the device for them; so a turn is bounded. With two threads and turns of 4 MiB,
+//! durable writes of 256 KiB, 64 at a time, are 1.1 times as many as with one thread and turns without a bound; three threads
+//! and shorter turns give less.
 //!
 //! What is in flight is bounded as for a checkpoint: the device moves no more with
 //! more of it, and writes of the intent log, for which clients wait, queue up behind.
@@ -16,7 +20,9 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use weir_base::limits::engine::SETTLE_IN_FLIGHT as IN_FLIGHT;
+use weir_base::limits::engine::{
+    SETTLE_IN_FLIGHT as IN_FLIGHT, SETTLE_THREADS as THREADS, SETTLE_TURN as TURN,
+};
 use weir_base::{BlockAddr, invariant};
 
 use crate::device::{Completer, Device, Io};
@@ -29,18 +35,20 @@ pub type Piece = (BlockAddr, Vec<Frame>);
 /// See the module's head. Dropping it settles what it was given.
 pub struct Settler {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
     device: Arc<dyn Device>,
     queue: Mutex<Queue>,
     work: Condvar,
+    /// Locked while a flush is under way. After one that failed a later success means nothing.
+    failed: Mutex<Option<IoError>>,
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Job>,
+    waiting: VecDeque<Job>,
     stop: bool,
 }
 
@@ -110,7 +118,7 @@ impl Turn {
 }
 
 impl Settler {
-    /// Starts the thread that writes and flushes.
+    /// Starts the threads that write and flush.
     ///
     /// # Errors
     /// If the system gives none.
@@ -119,26 +127,31 @@ impl Settler {
             device,
             queue: Mutex::default(),
             work: Condvar::new(),
+            failed: Mutex::default(),
         });
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("settle".into())
-            .spawn(move || {
-                // It does little at a time, and clients wait for it.
-                weir_base::short_slice();
-                theirs.run();
-            })?;
-        Ok(Settler {
+        let mut settler = Settler {
             shared,
-            thread: Some(thread),
-        })
+            threads: Vec::new(),
+        };
+        for _ in 0..THREADS {
+            let shared = Arc::clone(&settler.shared);
+            let thread = std::thread::Builder::new()
+                .name("settle".into())
+                .spawn(move || {
+                    // It does little at a time, and clients wait for it.
+                    weir_base::short_slice();
+                    shared.run();
+                })?;
+            settler.threads.push(thread);
+        }
+        Ok(settler)
     }
 
     /// Writes these pieces. The handle is complete when they are durable; if one of them fails, or
     /// the flush, nothing is known about any.
     pub fn settle(&self, pieces: VecDeque<Piece>) -> Io<()> {
         let (done, io) = Io::pair();
-        self.shared.queue.lock().waiting.push(Job {
+        self.shared.queue.lock().waiting.push_back(Job {
             pieces,
             result: Ok(()),
             done,
@@ -151,9 +164,9 @@ impl Settler {
 impl Drop for Settler {
     fn drop(&mut self) {
         self.shared.queue.lock().stop = true;
-        self.shared.work.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // The notified waiter may have held the last reference: the thread
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // The notified waiter may have held the last reference: a thread
             // cannot wait for itself.
             if thread.thread().id() != std::thread::current().id() {
                 // A panic there has ended the process, or completed every handle with an error.
@@ -166,14 +179,11 @@ impl Drop for Settler {
 impl Shared {
     fn run(&self) {
         let device = &*self.device;
-        // After a failed flush a later success means nothing.
-        let mut failed: Option<IoError> = None;
-        let mut turn = Turn::default();
-        loop {
-            turn.jobs.append(&mut self.take(turn.jobs.is_empty()));
-            if turn.jobs.is_empty() {
-                return;
-            }
+        while let Some(jobs) = self.take() {
+            let mut turn = Turn {
+                jobs,
+                ..Turn::default()
+            };
             turn.finish(device);
             for job in &mut turn.jobs {
                 let left = job.pieces.len();
@@ -184,36 +194,51 @@ impl Shared {
                     job.result = Err(unwritten());
                 }
             }
-            let flush = device.flush();
-            let mut next = Turn {
-                jobs: self.take(false),
-                ..Turn::default()
-            };
-            next.submit(device);
-            if let Err(error) = flush.wait() {
-                failed = failed.or(Some(error));
-            }
+            let flushed = self.flush();
             for job in turn.jobs {
-                let flushed = failed.clone().map_or(Ok(()), Err);
-                job.done.complete(job.result.and(flushed));
+                job.done.complete(job.result.and(flushed.clone()));
             }
-            turn = next;
         }
     }
 
-    /// What has gathered; with `wait` at least one job, unless it is to stop.
-    fn take(&self, wait: bool) -> Vec<Job> {
+    /// Makes durable what is written. One at a time: of two at once the system may report a failure to either, and it
+    /// concerns both.
+    fn flush(&self) -> Result<(), IoError> {
+        let mut failed = self.failed.lock();
+        if let Err(error) = self.device.flush().wait() {
+            failed.get_or_insert(error);
+        }
+        failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The jobs of a turn, the oldest first; none if it is to stop.
+    fn take(&self) -> Option<Vec<Job>> {
         let mut queue = self.queue.lock();
-        while wait && queue.waiting.is_empty() && !queue.stop {
+        while queue.waiting.is_empty() {
+            if queue.stop {
+                return None;
+            }
             self.work.wait(&mut queue);
         }
-        std::mem::take(&mut queue.waiting)
+        let mut blocks = 0;
+        let fits = |job: &&Job| {
+            blocks += job
+                .pieces
+                .iter()
+                .map(|(_, frames)| frames.len())
+                .sum::<usize>();
+            blocks <= TURN
+        };
+        // One that is longer is a turn of its own.
+        let count = queue.waiting.iter().take_while(fits).count().max(1);
+        Some(queue.waiting.drain(..count).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
 
     use super::*;
     use crate::frame::FrameMut;
@@ -281,18 +306,67 @@ mod tests {
         assert!(calls.try_recv().is_err(), "a write is still under way");
         a.complete(Ok(()));
         let flush = next(&calls, None);
-        // What comes now needs a flush that begins later; one for both.
+        // What comes now needs a flush that begins later, and is written meanwhile.
         let second = settler.settle([piece(100, 1)].into());
-        let third = settler.settle([piece(200, 2)].into());
+        let written = next(&calls, Some((100, 1)));
+        // One for both.
+        let third = settler.settle([piece(200, 1)].into());
+        let fourth = settler.settle([piece(300, 2)].into());
         flush.complete(Ok(()));
         first.wait().unwrap();
-        next(&calls, Some((100, 1))).complete(Ok(()));
-        next(&calls, Some((200, 2))).complete(Ok(()));
+        next(&calls, Some((200, 1))).complete(Ok(()));
+        next(&calls, Some((300, 2))).complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        third.wait().unwrap();
+        fourth.wait().unwrap();
+        written.complete(Ok(()));
         next(&calls, None).complete(Ok(()));
         second.wait().unwrap();
-        third.wait().unwrap();
         drop(settler);
         assert!(calls.recv().is_err(), "no more flushes than needed");
+    }
+
+    #[test]
+    fn a_flush_waits_for_the_one_before_it() {
+        let (settler, calls) = settler();
+        let first = settler.settle([piece(0, 1)].into());
+        next(&calls, Some((0, 1))).complete(Ok(()));
+        let flush = next(&calls, None);
+        let second = settler.settle([piece(100, 1)].into());
+        next(&calls, Some((100, 1))).complete(Ok(()));
+        let beside = calls.recv_timeout(Duration::from_millis(50));
+        assert!(beside.is_err(), "two flushes at once");
+        flush.complete(Err(error(IoKind::Flush)));
+        assert_eq!(first.wait().unwrap_err().kind, IoKind::Flush);
+        next(&calls, None).complete(Ok(()));
+        assert_eq!(second.wait().unwrap_err().kind, IoKind::Flush);
+    }
+
+    #[test]
+    fn a_turn_is_bounded() {
+        let (settler, calls) = settler();
+        let busy = [0, 1].map(|at| {
+            let io = settler.settle([piece(at, 1)].into());
+            (io, next(&calls, Some((at, 1))))
+        });
+        let part = TURN as u64 / 2;
+        let waiting: Vec<_> = [100, 10_100, 20_100]
+            .map(|at| settler.settle([piece(at, part as usize)].into()))
+            .into();
+        let [(first, a), (second, b)] = busy;
+        a.complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        first.wait().unwrap();
+        // Two of them fill a turn.
+        next(&calls, Some((100, part as usize))).complete(Ok(()));
+        next(&calls, Some((10_100, part as usize))).complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        next(&calls, Some((20_100, part as usize))).complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        waiting.into_iter().for_each(|io| io.wait().unwrap());
+        b.complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        second.wait().unwrap();
     }
 
     #[test]

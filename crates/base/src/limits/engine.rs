@@ -181,8 +181,14 @@ pub const CHECKPOINT_IN_FLIGHT: usize = 512;
 /// checkpoints; the other half is for the nodes that have to be read.
 pub const CHECKPOINT_MEMORY_SHARE: usize = 64;
 
-/// Most blocks in flight on the way to their places outside of checkpoints: 2 MiB.
+/// Threads that write data to its place outside of checkpoints and flush.
+pub const SETTLE_THREADS: usize = 2;
+
+/// Most blocks that one of them has in flight: 2 MiB.
 pub const SETTLE_IN_FLIGHT: usize = 512;
+
+/// Most blocks that it makes durable by one flush, unless one request has more: 4 MiB.
+pub const SETTLE_TURN: usize = 1024;
 
 /// Most pages evicted at a time: the next allocations then need no search.
 pub const EVICT_BATCH: usize = 32;
