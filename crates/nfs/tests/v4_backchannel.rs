@@ -151,3 +151,35 @@ fn a_call_that_is_not_answered_is_made_over_another_session_too() {
     silent.reply(&s, OK, X::new());
     assert_eq!(flags(&second), 0);
 }
+
+#[test]
+fn a_call_that_is_lost_keeps_its_slot() {
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
+    let [c, d, e] = [b"c", b"d", b"e"].map(|owner| Client::new(&s, OTHER, owner));
+    let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
+    for name in [b"g", b"h", b"i"] {
+        delegated(&a, name, 1 | WANT_READ);
+    }
+    let _g = parked(&b, &open(&b, b"g", (2, 0)));
+    let first = calls.expect(RECALL);
+    let _f = parked(&c, &open(&c, b"f", (2, 0)));
+    let lost = calls.expect(RECALL);
+    assert_eq!((first.slot, lost.slot), (0, 1));
+    first.reply(&s, OK, X::new());
+    lose(&s, 1);
+    // Over, as far as the server knows; whether the client has executed it, it has still to say.
+    s.connection.set(2);
+    assert_eq!(a.status(&give_back(&file, &given.id())), OK);
+    bind(&a, 2);
+    let again = calls.expect(RECALL);
+    assert_eq!((again.slot, again.sequence), (lost.slot, lost.sequence));
+    // It has, and another call: this number has had its turn.
+    again.refuse(&s, SEQ_FALSE_RETRY);
+    let _h = parked(&d, &open(&d, b"h", (2, 0)));
+    assert_eq!(calls.expect(RECALL).slot, 0);
+    let _i = parked(&e, &open(&e, b"i", (2, 0)));
+    let next = calls.expect(RECALL);
+    assert_eq!((next.slot, next.sequence), (lost.slot, lost.sequence + 1));
+}

@@ -53,6 +53,8 @@ pub(super) struct Entry {
     /// Times that the client has refused it.
     pub(super) tries: u8,
     pub(super) made: Made,
+    /// The slot that was lost with it, and is kept for it.
+    pub(super) slot: Option<usize>,
 }
 
 impl Entry {
@@ -61,6 +63,7 @@ impl Entry {
             what,
             tries: 0,
             made: Made::Not,
+            slot: None,
         }
     }
 
@@ -72,6 +75,7 @@ impl Entry {
         let stays = self.made == Made::Lost;
         to.push(Entry {
             made: Made::Not,
+            slot: None,
             ..self.clone()
         });
         self.made = Made::Elsewhere;
@@ -83,6 +87,7 @@ impl Entry {
 pub(super) struct Slot {
     /// Of the last call.
     pub(super) sequence: u32,
+    /// A call is under way in it, or is to be made in it again.
     pub(super) busy: bool,
 }
 
@@ -96,6 +101,36 @@ pub(super) struct Inner {
     pub(super) queue: VecDeque<Entry>,
     /// What is tried again at the next tick.
     pub(super) later: Vec<Entry>,
+}
+
+impl Inner {
+    /// The next call that there is a slot for: one that was lost goes in its own, under the same number, since that is how the
+    /// client knows it again.
+    pub(super) fn next(&mut self) -> Option<(usize, Entry)> {
+        let first = self.queue.front()?;
+        let own = first.slot.filter(|slot| *slot < self.slots.len());
+        let slot = match own {
+            Some(slot) => slot,
+            None => self.slots.iter().position(|slot| !slot.busy)?,
+        };
+        Some((slot, self.queue.pop_front()?))
+    }
+
+    /// A call was lost with its connection: it waits before all others, and its slot with it.
+    pub(super) fn lose(&mut self, slot: usize, entry: Entry) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.sequence = slot.sequence.wrapping_sub(1);
+        }
+        let made = match entry.made {
+            Made::Not => Made::Lost,
+            made => made,
+        };
+        self.queue.push_front(Entry {
+            made,
+            slot: Some(slot),
+            ..entry
+        });
+    }
 }
 
 /// The back channel of a session.

@@ -323,17 +323,8 @@ impl Nfs4 {
             (sessions, lost)
         };
         for call in lost {
-            let mut inner = call.session.back.inner.lock();
-            if let Some(slot) = inner.slots.get_mut(call.slot) {
-                // It may have been executed; then this is a retransmission.
-                slot.sequence = slot.sequence.wrapping_sub(1);
-                slot.busy = false;
-            }
-            let mut entry = call.entry;
-            if entry.made == Made::Not {
-                entry.made = Made::Lost;
-            }
-            inner.queue.push_front(entry);
+            // It may have been executed; then the next one is a retransmission.
+            call.session.back.inner.lock().lose(call.slot, call.entry);
         }
         for session in sessions.iter().filter_map(Weak::upgrade) {
             session.back.lost(connection);
@@ -387,16 +378,15 @@ impl Nfs4 {
 
     /// Asks or notifies a client, over any of its sessions.
     pub(super) fn call_back(&self, client: &Client, what: Callback) {
+        // Before the sessions are looked at: one that comes now takes what is pushed.
+        let mut due = client.due.lock();
         let session = working(client).or_else(|| back_sessions(client).pop());
-        match session {
-            Some(session) => self.call_back_over(&session, what),
-            None => {
-                // What is not asked back in time is revoked.
-                let mut due = client.due.lock();
-                if due.len() < MAX_QUEUED {
-                    due.push(what);
-                }
-            }
+        if let Some(session) = session {
+            drop(due);
+            self.call_back_over(&session, what);
+        } else if due.len() < MAX_QUEUED {
+            // What is not asked back in time is revoked.
+            due.push(what);
         }
     }
 
@@ -453,16 +443,15 @@ impl Nfs4 {
         let mut inner = session.back.inner.lock();
         let inner = &mut *inner;
         while let Some(connection) = inner.connections.last().copied() {
-            let Some(slot) = inner.slots.iter().position(|slot| !slot.busy) else {
+            let Some((slot, entry)) = inner.next() else {
                 return;
             };
-            let Some(entry) = inner.queue.pop_front() else {
-                return;
-            };
-            if entry.what.is_over() {
+            // What the client may have executed is over when it has said so.
+            if entry.what.is_over() && entry.slot.is_none() {
                 continue;
             }
-            let sequence = inner.slots[slot].sequence.wrapping_add(1);
+            let before = inner.slots[slot];
+            let sequence = before.sequence.wrapping_add(1);
             let highest = inner.slots.len() as u32 - 1;
             let what = entry.what.clone();
             let xid = {
@@ -497,17 +486,13 @@ impl Nfs4 {
                 busy: true,
             };
             if !sender(connection, out.into()) {
-                inner.slots[slot] = Slot {
-                    sequence: sequence.wrapping_sub(1),
-                    busy: false,
-                };
-                let call = self
-                    .callbacks
-                    .calls
-                    .lock()
-                    .under_way
-                    .remove(&(connection, xid));
-                inner.queue.extend(call.map(|call| call.entry));
+                inner.slots[slot] = before;
+                let mut calls = self.callbacks.calls.lock();
+                let call = calls.under_way.remove(&(connection, xid));
+                drop(calls);
+                if let Some(call) = call {
+                    inner.queue.push_front(call.entry);
+                }
                 self.callbacks.try_again(session);
                 return;
             }
@@ -533,7 +518,7 @@ impl Nfs4 {
             return;
         };
         entry.tries += 1;
-        entry.made = Made::Not;
+        (entry.made, entry.slot) = (Made::Not, None);
         let reply = parse(body).unwrap_or(Reply::Refused);
         let refused = match &reply {
             Reply::Operation(..) => false,
@@ -548,10 +533,10 @@ impl Nfs4 {
             if let Some(slot) = inner.slots.get_mut(slot) {
                 slot.busy = false;
                 match reply {
-                    Reply::Sequence(status::SEQ_MISORDERED | status::SEQ_FALSE_RETRY) => {
-                        slot.sequence = 0;
-                    }
-                    Reply::Sequence(status::RETRY_UNCACHED_REP) | Reply::Operation(..) => {}
+                    Reply::Sequence(status::SEQ_MISORDERED) => slot.sequence = 0,
+                    // The client has executed something under this number.
+                    Reply::Sequence(status::RETRY_UNCACHED_REP | status::SEQ_FALSE_RETRY)
+                    | Reply::Operation(..) => {}
                     Reply::Sequence(_) | Reply::Refused => {
                         slot.sequence = slot.sequence.wrapping_sub(1);
                     }

@@ -416,8 +416,8 @@ pub(super) struct Run<'a> {
     pub(super) c: &'a mut Cursor,
 }
 
-const ACCESS: u32 = 3;
-const GETATTR: u32 = 9;
+pub(super) const ACCESS: u32 = 3;
+pub(super) const GETATTR: u32 = 9;
 const GETFH: u32 = 10;
 const PUTFH: u32 = 22;
 const RESTOREFH: u32 = 31;

@@ -3,7 +3,7 @@
 use super::args::{Attrs, Bytes, Cloning, Write};
 use super::attrs::{self, New, Object};
 use super::client::Client;
-use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
+use super::compound::{ACCESS, Access, Fail, Fh, GETATTR, Operand, Outcome, Run};
 use super::pseudo;
 use super::state::{Basis, State, WRITE};
 use super::status::Status;
@@ -170,8 +170,7 @@ impl<'a> Run<'a> {
             Fh::File(file) => {
                 let operand = self.look(file)?;
                 let attr = self.attr_of(&operand)?;
-                // ACCESS or GETATTR of the same file follows.
-                if matches!(self.c.next, Some(3 | 9)) {
+                if matches!(self.c.next, Some(ACCESS | GETATTR)) {
                     self.note_seen(file, &attr);
                 }
                 Ok((attr, Some(operand)))
