@@ -11,9 +11,9 @@
 //! as POSIX allows (EDEADLK "may" be reported). Linux ends after ten.
 
 use super::file::tree::step;
-use super::{Claims, Lock, Owner, Range};
+use super::{Claims, HashMap, HashSet, Lock, Owner, Range};
 use crate::handle::FileId;
-use std::collections::{HashMap, HashSet};
+
 pub(super) use weir_base::limits::protocol::DEADLOCK_SEARCH as SEARCH;
 
 /// Owners in the way that are followed one by one.
@@ -82,7 +82,7 @@ impl Graph {
             return false;
         }
         let mut left = SEARCH;
-        let mut seen: HashSet<&Owner> = HashSet::new();
+        let mut seen: HashSet<&Owner> = HashSet::default();
         let mut next = vec![(file, want.clone())];
         while let Some((file, lock)) = next.pop() {
             let Some(blockers) = self.blockers(table, file, &lock, &want.owner, &mut left) else {

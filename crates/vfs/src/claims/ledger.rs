@@ -10,10 +10,9 @@ use super::file::grants::Held;
 use super::file::opens::Open;
 use super::file::tree::Node;
 use super::file::{Doomed, File, Holder, More};
-use super::{Client, ServiceId};
+use super::{Client, HashMap, ServiceId};
 use crate::handle::FileId;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::mem::size_of;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -120,7 +119,7 @@ impl Ledger {
         let part = || {
             budget.try_reserve(0).map(|reserved| {
                 Mutex::new(Part {
-                    accounts: HashMap::new(),
+                    accounts: HashMap::default(),
                     reserved,
                 })
             })
@@ -199,8 +198,8 @@ impl Ledger {
             .or_insert_with(|| Account {
                 bytes: 0,
                 waiting: 0,
-                files: HashMap::new(),
-                clients: HashMap::new(),
+                files: HashMap::default(),
+                clients: HashMap::default(),
             });
         account.bytes += bytes;
         if first {

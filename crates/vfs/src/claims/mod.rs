@@ -92,13 +92,14 @@ pub use types::{
 use crate::handle::FileId;
 use caching::Breaks;
 use file::{File, Holder, Waiter};
+use foldhash::fast::RandomState;
 use graph::Graph;
 use hints::Hints;
 use ledger::{GRANT, Ledger, OPEN, PIECE, STACKED, WAITER};
 use parking::Parked;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -108,6 +109,10 @@ use weir_base::{Budget, VolumeId, invariant};
 /// Mutexes that the files are dealt to.
 const SHARDS: usize = 64;
 
+/// Hashed with a random number of the process. An open goes through a dozen look-ups, which with the standard library's hash are most
+/// of what it costs.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+type HashSet<K> = std::collections::HashSet<K, RandomState>;
 type Shard = HashMap<FileId, Box<File>>;
 type Sinks = [Option<Weak<dyn Sink>>; ServiceId::COUNT];
 
@@ -147,7 +152,7 @@ impl Claims {
     pub fn new(budget: Arc<Budget>) -> Claims {
         Claims {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             hints: Hints::new(),
             ledger: Ledger::new(budget),
             graph: Mutex::default(),

@@ -2,9 +2,9 @@
 
 use super::file::Holder;
 use super::types::{Client, Notice, Owner, Range};
-use super::{Claims, Effects, Shard};
+use super::{Claims, Effects, HashMap, Shard};
 use crate::handle::FileId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -6,12 +6,13 @@ pub(super) mod opens;
 pub(super) mod stacked;
 pub(super) mod tree;
 
+use super::HashSet;
 use super::types::{Lock, Modes, Owner, Range, Removal};
 use grants::Grants;
 use opens::Opens;
 use stacked::Stacked;
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -340,7 +341,7 @@ impl File {
     /// Up to `most` different owners of locks in the way of `want`.
     pub(super) fn blockers(&self, want: &Lock, most: usize) -> Vec<Owner> {
         let me = self.id_of(&want.owner);
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let mut out = Vec::new();
         // One owner may be in the way with any number of locks.
         let mut left = most * 4;
