@@ -14,8 +14,8 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    Attr, Change, DirEntry, Done, FileKind, Found, FsError, Pin, ReadDirLimit, ReadDirOut, Seek,
-    SetAttr, SetHow, SetTime, Snapshot, Sought, Stop, Stream,
+    Attr, Change, DirEntry, Done, FileKind, Found, FsError, Pin, ReadDirLimit, ReadDirOut, Removed,
+    Seek, SetAttr, SetHow, SetTime, Snapshot, Sought, Stop, Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -146,6 +146,25 @@ impl<A: AccessModel> Operand<'_, A> {
             grace: self.grace,
             watchers: self.watchers,
         }
+    }
+
+    /// Removes a name of anything, of a directory if that is empty: for protocols that have one operation for both.
+    pub fn remove_any(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+    ) -> Outcome<Done<Removed>> {
+        self.run(cx, |cx| {
+            let heard = self.removing(cx, name)?;
+            let (volume, dir) = (self.volume(), self.file.ino);
+            // Which of both it is may change in between: then the second answer counts.
+            let done = match volume.remove(cx, dir, name) {
+                Err(Stop::Fail(FsError::IsDir)) => volume.rmdir(cx, dir, name)?,
+                done => done?,
+            };
+            Ok(self.removed(heard, name, done))
+        })
     }
 
     /// As [`Operand::lookup`], of an entry of a listing that was charged.

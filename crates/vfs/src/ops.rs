@@ -393,7 +393,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// The checks of REMOVE and RMDIR.
-    fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
+    pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
@@ -403,7 +403,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// A name was removed from this directory.
-    fn removed(&self, heard: Heard, name: &[u8], done: Done<Removed>) -> Done<Removed> {
+    pub(crate) fn removed(&self, heard: Heard, name: &[u8], done: Done<Removed>) -> Done<Removed> {
         let (dir, child) = (self.file.ino, &done.value.child);
         let changed = [(Some(dir), Event::Entries), (Some(child.ino), Event::Name)];
         self.names_changed(heard, changed);

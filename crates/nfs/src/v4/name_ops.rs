@@ -193,15 +193,7 @@ impl Run<'_> {
         };
         let client = self.client();
         let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
-        // Which of both it is may change in between: then the second answer counts.
-        let directory = match operand.listed(&mut self.c.cx, name) {
-            Ok((found, _)) => found.attr.kind == FileKind::Directory,
-            Err(why) => return Err(why.into()),
-        };
-        let done = match directory {
-            true => operand.rmdir(&mut self.c.cx, charged, name)?,
-            false => operand.remove(&mut self.c.cx, charged, name)?,
-        };
+        let done = operand.remove_any(&mut self.c.cx, charged, name)?;
         self.c.wait_for(done.lsn);
         self.put_dir_change(&done.value.dir);
         Ok(Status::Ok)
