@@ -156,6 +156,12 @@ const SECOND: Bitmap = Bitmap::of(&[
     TIME_MODIFY,
     MOUNTED_ON_FILEID,
 ]);
+/// All that Linux asks of every object, which is in two words.
+const WHOLE: Bitmap = FIRST.or(&SECOND).or(&Bitmap::of(&[FILEID]));
+const WHOLE_WORDS: u64 = match WHOLE.two_words() {
+    Some([first, second]) => (first as u64) << 32 | second as u64,
+    None => unreachable!(),
+};
 /// What OPEN takes (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`, the wishes that are respected (ANY_DELEG, NO_DELEG,
 /// CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
 const OPEN_TAKES: [Bitmap; 5] = [
@@ -258,6 +264,9 @@ impl Object<'_> {
             // A listing has none.
             mask = mask.without(ACL);
         }
+        if mask == WHOLE && self.names.is_none() {
+            return self.put_whole(out);
+        }
         mask.put(out);
         let start = out.len();
         out.put_u32(0);
@@ -281,7 +290,7 @@ impl Object<'_> {
         let mut mask = *mask;
         if mask.starts_with(&FIRST, FSID) {
             mask = mask.minus(&FIRST);
-            self.put_first(out);
+            out.extend_from_slice(&self.first());
         }
         let second = self.names.is_none() && mask.is_all_from(&SECOND, MODE);
         if second {
@@ -354,23 +363,55 @@ impl Object<'_> {
         }
     }
 
+    /// [`WHOLE`], with the bitmap and the length, at once: of what clients ask it is nearly all.
+    fn put_whole(&self, out: &mut Vec<u8>) {
+        const HEAD: usize = 16;
+        const VALUES: usize = 36 + 8 + 8 + 2 * 16 + 60;
+        let a = self.attr;
+        let mut b = [0; HEAD + VALUES];
+        b[3] = 2;
+        b[4..12].copy_from_slice(&WHOLE_WORDS.to_be_bytes());
+        b[16..52].copy_from_slice(&self.first());
+        b[52..60].copy_from_slice(&a.ino.0.to_be_bytes());
+        b[60..68].copy_from_slice(&self.mode_and_links().to_be_bytes());
+        let mut at = 68;
+        for number in [a.uid, a.gid] {
+            let (text, len) = decimal(number);
+            b[at..at + 16].copy_from_slice(&text);
+            at += len;
+        }
+        b[at..at + 60].copy_from_slice(&self.last());
+        at += 60;
+        b[12..HEAD].copy_from_slice(&((at - HEAD) as u32).to_be_bytes());
+        out.extend_from_slice(b.get(..at).unwrap_or_default());
+    }
+
     /// [`FIRST`], at once.
-    fn put_first(&self, out: &mut Vec<u8>) {
+    fn first(&self) -> [u8; 36] {
         let a = self.attr;
         let mut b = [0; 36];
         b[0..4].copy_from_slice(&kind(a.kind).to_be_bytes());
         b[4..12].copy_from_slice(&a.change.to_be_bytes());
         b[12..20].copy_from_slice(&a.size.to_be_bytes());
         b[20..28].copy_from_slice(&a.fsid.to_be_bytes());
-        out.extend_from_slice(&b);
+        b
+    }
+
+    fn mode_and_links(&self) -> u64 {
+        u64::from(self.attr.mode & 0o7777) << 32 | u64::from(self.attr.nlink)
     }
 
     /// [`SECOND`], at once but for the owners.
     fn put_second(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.mode_and_links());
+        put_number(out, self.attr.uid);
+        put_number(out, self.attr.gid);
+        out.extend_from_slice(&self.last());
+    }
+
+    /// What follows the owners.
+    fn last(&self) -> [u8; 60] {
         let a = self.attr;
-        out.put_u64(u64::from(a.mode & 0o7777) << 32 | u64::from(a.nlink));
-        put_number(out, a.uid);
-        put_number(out, a.gid);
         let mut b = [0; 60];
         b[0..4].copy_from_slice(&a.rdev.0.to_be_bytes());
         b[4..8].copy_from_slice(&a.rdev.1.to_be_bytes());
@@ -379,7 +420,7 @@ impl Object<'_> {
         b[28..40].copy_from_slice(&types::wire_time(a.ctime));
         b[40..52].copy_from_slice(&types::wire_time(a.mtime));
         b[52..60].copy_from_slice(&self.covers.unwrap_or(a.ino.0).to_be_bytes());
-        out.extend_from_slice(&b);
+        b
     }
 }
 
@@ -392,7 +433,13 @@ fn put_who(out: &mut Vec<u8>, names: Option<&Names<'_>>, group: bool, number: u3
 }
 
 /// The number of a user or group, in decimal.
-fn put_number(out: &mut Vec<u8>, mut number: u32) {
+fn put_number(out: &mut Vec<u8>, number: u32) {
+    let (text, len) = decimal(number);
+    out.extend_from_slice(text.get(..len).unwrap_or_default());
+}
+
+/// A number in decimal as a string: length, digits, padding; and how many bytes that are.
+fn decimal(mut number: u32) -> ([u8; 16], usize) {
     let mut digits = [0u8; 10];
     let mut at = digits.len();
     loop {
@@ -403,13 +450,11 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
             break;
         }
     }
-    // Length, digits, padding: at once.
     let digits = digits.get(at..).unwrap_or_default();
     let mut b = [0; 16];
     b[0..4].copy_from_slice(&(digits.len() as u32).to_be_bytes());
     b[4..4 + digits.len()].copy_from_slice(digits);
-    let len = 4 + digits.len() + padding(digits.len());
-    out.extend_from_slice(b.get(..len).unwrap_or_default());
+    (b, 4 + digits.len() + padding(digits.len()))
 }
 
 /// `nfsace4` (RFC 8881 §6.2.1): flag ACE4_IDENTIFIER_GROUP.

@@ -472,8 +472,8 @@ impl<'a> Run<'a> {
         if let Err(status) = self.in_order(operation, args) {
             return Err(self.fails(operation, status));
         }
-        self.c.out.put_u32(operation);
-        self.c.out.put_u32(Status::Ok as u32);
+        let head = u64::from(operation) << 32 | u64::from(Status::Ok as u32);
+        self.c.out.put_u64(head);
         let body = self.c.out.len();
         let outcome = match args {
             Args::Sequence(sequence) => match self.sequence(sequence) {

@@ -70,9 +70,11 @@ impl<'a> Run<'a> {
             (false, false) => return Err(Status::Grace.into()),
             _ => {}
         }
-        let now = self.s.monotonic();
-        let admitted = self.s.vfs.grace.admit(&client.claimant(), reclaim, now);
-        admitted.map_err(refused)?;
+        let grace = &self.s.vfs.grace;
+        if reclaim || grace.is_begun() {
+            let admitted = grace.admit(&client.claimant(), reclaim, self.s.monotonic());
+            admitted.map_err(refused)?;
+        }
         let lsn = match self.s.record(client) {
             // There are too many clients, not too many bytes.
             Err(Unfinished::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
@@ -269,12 +271,14 @@ impl<'a> Run<'a> {
         owner: &Owner,
         (access, deny): (u32, u32),
     ) -> Result<StateId, Fail> {
-        let (read, write) = match found.made {
-            true => (false, false),
-            false => (access & state::READ != 0, access & WRITE != 0),
+        let (read, write) = (access & state::READ != 0, access & WRITE != 0);
+        // What this OPEN has made is a file, and open to its maker.
+        let may = match found.made {
+            true => Ok(()),
+            false => operand.may_open(&mut self.c.cx, read, write).map(drop),
         };
-        match operand.may_open(&mut self.c.cx, read, write) {
-            Ok(_) => {}
+        match may {
+            Ok(()) => {}
             Err(Unfinished::Failed(Error::Invalid)) => {
                 let attr = operand.attr_at_hand(&mut self.c.cx);
                 let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);

@@ -103,14 +103,13 @@ impl Run<'_> {
             true => most.min(session.fore.max_cached),
             false => most,
         };
-        let out = &mut self.c.out;
-        out.put_fixed(&session.id);
-        out.put_u32(a.sequence);
-        out.put_u32(a.slot);
         let highest = (session.slots.count() - 1).max(a.slot);
-        out.put_u32(highest);
-        out.put_u32(session.slots.target() - 1);
-        out.put_u32(status);
+        let target = session.slots.target() - 1;
+        let words = [a.sequence, a.slot, highest, target, status];
+        let mut result = [0; 36];
+        result[..16].copy_from_slice(&session.id);
+        result[16..].copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
+        self.c.out.extend_from_slice(&result);
         self.c.hold = Some(Hold {
             session,
             slot,

@@ -52,8 +52,10 @@ impl StateId {
 
     /// Appends the 16 bytes of the stateid.
     pub fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.seqid);
-        out.put_fixed(&self.other);
+        let mut b = [0; 16];
+        b[..4].copy_from_slice(&self.seqid.to_be_bytes());
+        b[4..].copy_from_slice(&self.other);
+        out.extend_from_slice(&b);
     }
 }
 
@@ -159,6 +161,14 @@ impl Bitmap {
         }
     }
 
+    /// Its first two words, if nothing is beyond them.
+    pub const fn two_words(&self) -> Option<[u32; 2]> {
+        match self.words {
+            [first, second, 0] if second != 0 => Some([first, second]),
+            _ => None,
+        }
+    }
+
     /// Whether it has of the numbers up to `last`, which is below 31, exactly those of `other`.
     pub const fn starts_with(&self, other: &Bitmap, last: u32) -> bool {
         let upto = (1 << (last + 1)) - 1;
@@ -225,9 +235,10 @@ pub fn put_time(out: &mut Vec<u8>, t: Time) {
 
 /// Appends a `change_info4` of a change that was made at once (§3.3.3, `atomic`).
 pub fn put_change(out: &mut Vec<u8>, before: u64, after: u64) {
-    out.put_bool(true);
-    out.put_u64(before);
-    out.put_u64(after);
+    let mut b = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    b[4..12].copy_from_slice(&before.to_be_bytes());
+    b[12..].copy_from_slice(&after.to_be_bytes());
+    out.extend_from_slice(&b);
 }
 
 #[cfg(test)]

@@ -174,6 +174,11 @@ impl Grace {
         now.as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
+    /// Whether the time counts: a period was begun, and nobody has found it over. One relaxed load.
+    pub fn is_begun(&self) -> bool {
+        self.until.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether reads, writes and changes of names in a volume could conflict with something that a client may claim again: one
     /// relaxed load. Ends with the first [`Grace::settle`] after the period, within a second.
     pub fn binds(&self, volume: VolumeId) -> bool {
@@ -222,6 +227,7 @@ impl Grace {
         let mut state = self.state.lock();
         *state = State::default();
         self.bound.store(0, Ordering::Relaxed);
+        self.until.store(0, Ordering::Relaxed);
         true
     }
 }
