@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
-use support::{Server, X};
+use support::{NFS, Server, X};
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -182,4 +182,40 @@ fn a_call_that_is_lost_keeps_its_slot() {
     let _i = parked(&e, &open(&e, b"i", (2, 0)));
     let next = calls.expect(RECALL);
     assert_eq!((next.slot, next.sequence), (lost.slot, lost.sequence + 1));
+}
+
+#[test]
+fn no_recall_is_lost_however_many_wait() {
+    const FILES: usize = 1100;
+    let s = Server::new();
+    let calls = Callbacks::of(&s);
+    let a = Client::new(&s, HOST, b"a");
+    let files: Vec<_> = (0..FILES)
+        .map(|n| {
+            let name = format!("f{n}");
+            let (file, _, given) = delegated(&a, name.as_bytes(), 1 | WANT_READ);
+            assert!(matches!(given, Given::Read(_)), "{given:?}");
+            file
+        })
+        .collect();
+    lose(&s, 1);
+    for file in &files {
+        let x = X::new().o(file).sattr(Some(0o600), None).u(0);
+        let record = s.encode(NFS, 2, &x);
+        drop(s.service.handle(&s.conn(), &record, s.now()));
+    }
+    bind(&a, 2);
+    let mut recalled = 0;
+    loop {
+        let made = calls.all();
+        if made.is_empty() {
+            break;
+        }
+        for call in made {
+            assert_eq!(call.operation, RECALL);
+            call.reply(&s, OK, X::new());
+            recalled += 1;
+        }
+    }
+    assert_eq!(recalled, FILES);
 }

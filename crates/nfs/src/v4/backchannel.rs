@@ -116,6 +116,13 @@ impl Inner {
         Some((slot, self.queue.pop_front()?))
     }
 
+    /// A further call waits, in place of one that says less.
+    pub(super) fn add(&mut self, what: Callback) {
+        let queue = &mut self.queue;
+        queue.retain(|e| e.made != Made::Not || !what.replaces(&e.what));
+        queue.push_back(Entry::new(what));
+    }
+
     /// A call was lost with its connection: it waits before all others, and its slot with it.
     pub(super) fn lose(&mut self, slot: usize, entry: Entry) {
         if let Some(slot) = self.slots.get_mut(slot) {
@@ -132,6 +139,9 @@ impl Inner {
         });
     }
 }
+
+/// Bytes that a call takes while it waits: its place in a queue that has grown to twice what is in it.
+pub(super) const CALL_BYTES: usize = 2 * size_of::<Entry>();
 
 /// The back channel of a session.
 pub struct BackChannel {

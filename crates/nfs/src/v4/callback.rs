@@ -15,7 +15,9 @@
 //! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the reply that granted
 //! what is recalled; it then knows no such stateid, and is asked again some times, at each tick.
 //!
-//! **Bounds.** Calls under way are bounded by the slots granted, those that wait by [`MAX_QUEUED`] a session.
+//! **Bounds.** Calls under way are bounded by the slots granted. Those that wait are charged with what they are about, so that none
+//! is dropped, which would cost its client the delegation: a delegation for its recall and for one question. Of CB_RECALL_ANY and
+//! CB_RECALL_SLOT the newest alone waits; requests for locks and copies have bounds of their own (`blocked`, `offload`).
 
 use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use super::backchannel::{Entry, Made, Slot, back_sessions, flag, note_path, working};
@@ -46,8 +48,6 @@ pub(crate) type Sender = dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync;
 const VERSION: u32 = 1;
 /// Procedure CB_COMPOUND.
 const CB_COMPOUND: u32 = 1;
-/// Calls of a session at most that wait for a slot or a connection.
-const MAX_QUEUED: usize = 1024;
 /// Seconds for which memory must have been enough before clients may use more slots.
 const CALM: u64 = 30;
 /// Times that a call is made that its client refuses.
@@ -106,6 +106,15 @@ impl Callback {
     /// Whether another session of the client does as well.
     pub(super) fn may_move(&self) -> bool {
         !matches!(self, Callback::RecallSlot(_))
+    }
+
+    /// Whether it says all that `earlier` does, which waits.
+    pub(super) fn replaces(&self, earlier: &Callback) -> bool {
+        matches!(
+            (self, earlier),
+            (Callback::RecallAny(_), Callback::RecallAny(_))
+                | (Callback::RecallSlot(_), Callback::RecallSlot(_))
+        )
     }
 
     /// Whether nothing is to be asked any more.
@@ -384,21 +393,16 @@ impl Nfs4 {
         if let Some(session) = session {
             drop(due);
             self.call_back_over(&session, what);
-        } else if due.len() < MAX_QUEUED {
+        } else {
             // What is not asked back in time is revoked.
+            due.retain(|earlier| !what.replaces(earlier));
             due.push(what);
         }
     }
 
     /// Asks or notifies a client over this session.
     fn call_back_over(&self, session: &Arc<Session>, what: Callback) {
-        {
-            let mut inner = session.back.inner.lock();
-            if inner.queue.len() >= MAX_QUEUED {
-                return;
-            }
-            inner.queue.push_back(Entry::new(what));
-        }
+        session.back.inner.lock().add(what);
         self.pump(session);
     }
 

@@ -1,5 +1,7 @@
 //! Tests of replies to callbacks.
 
+use super::super::args::{Channel, Security};
+use super::super::backchannel::BackChannel;
 use super::*;
 use weir_base::Time;
 
@@ -53,4 +55,33 @@ fn replies_are_taken_apart() {
         panic!("its head is good");
     };
     assert_eq!(attributes(r), None);
+}
+
+#[test]
+fn of_what_memory_asks_for_the_newest_alone_waits() {
+    let channel = Channel {
+        header_pad: 0,
+        max_request: 4096,
+        max_response: 4096,
+        max_cached: 0,
+        max_operations: 2,
+        max_requests: 4,
+    };
+    let back = BackChannel::new(true, channel, 1, &Security::None);
+    let mut inner = back.inner.lock();
+    for what in [
+        Callback::RecallAny(9),
+        Callback::RecallSlot(7),
+        Callback::RecallAny(5),
+    ] {
+        inner.add(what);
+    }
+    let waits: Vec<u32> = { inner.queue.iter() }
+        .map(|entry| match entry.what {
+            Callback::RecallAny(keep) => keep,
+            Callback::RecallSlot(last) => last,
+            _ => unreachable!("nothing else was added"),
+        })
+        .collect();
+    assert_eq!(waits, [7, 5]);
 }

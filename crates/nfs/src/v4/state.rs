@@ -14,6 +14,7 @@
 //! Looking up takes the client's lock for reading, unless the connection remembers what is sought ([`Recent`]). OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
 //! claims, so that a stateid and the claim that it names change together; the table's notices never take it.
 
+use super::backchannel::CALL_BYTES;
 use super::status::Status;
 use super::types::StateId;
 use foldhash::fast::RandomState;
@@ -32,8 +33,8 @@ pub static DELEGATIONS: Who = Who::key(0);
 
 /// What an open is charged here, beside its claim.
 pub const OPEN_BYTES: usize = 512;
-/// What a delegation is charged here, beside its grant.
-pub const DELEGATION_BYTES: usize = 384;
+/// What a delegation is charged here, beside its grant: with its recall and one question to its holder, which may wait.
+pub const DELEGATION_BYTES: usize = 384 + 2 * CALL_BYTES;
 /// What a lock owner's state in a file is charged here.
 pub const LOCK_BYTES: usize = 384;
 

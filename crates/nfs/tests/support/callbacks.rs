@@ -46,9 +46,27 @@ impl Callbacks {
 
     /// The only call since the last time, if there was one.
     pub fn next(&self) -> Option<Callback> {
-        let mut all = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut all = self.all();
         assert!(all.len() <= 1, "{} calls", all.len());
-        let (connection, message) = all.pop()?;
+        all.pop()
+    }
+
+    /// All calls since the last time.
+    pub fn all(&self) -> Vec<Callback> {
+        let all = std::mem::take(&mut *self.0.lock().unwrap());
+        all.into_iter().map(Callback::of).collect()
+    }
+
+    /// Likewise, and there must be one of this operation.
+    pub fn expect(&self, operation: u32) -> Callback {
+        let call = self.next().expect("a call");
+        assert_eq!(call.operation, operation);
+        call
+    }
+}
+
+impl Callback {
+    fn of((connection, message): Sent) -> Callback {
         let mut r = R(message, 0);
         let xid = r.u();
         assert_eq!((r.u(), r.u()), (0, 2), "a call");
@@ -62,7 +80,7 @@ impl Callbacks {
         let (sequence, slot) = (r.u(), r.u());
         r.raw(12);
         let operation = r.u();
-        Some(Callback {
+        Callback {
             connection,
             xid,
             program,
@@ -72,18 +90,9 @@ impl Callbacks {
             slot,
             operation,
             r,
-        })
+        }
     }
 
-    /// Likewise, and there must be one of this operation.
-    pub fn expect(&self, operation: u32) -> Callback {
-        let call = self.next().expect("a call");
-        assert_eq!(call.operation, operation);
-        call
-    }
-}
-
-impl Callback {
     fn send(&self, s: &Server, x: X) {
         let message = X::new().u(self.xid).u(1).u(0).u(0).u(0).u(0).raw(&x.0);
         let handled = s.service.handle(&s.conn(), &message.0, s.now());
