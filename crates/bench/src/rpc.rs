@@ -108,6 +108,13 @@ impl CallPrefix {
         Self { bytes }
     }
 
+    /// The same beginning and these bytes of the arguments.
+    #[must_use]
+    pub fn followed_by(mut self, arguments: &[u8]) -> Self {
+        self.bytes.extend_from_slice(arguments);
+        self
+    }
+
     /// Appends the beginning with this XID; returns where the call starts in `out`.
     pub fn begin(&self, out: &mut Vec<u8>, xid: u32) -> usize {
         let start = out.len();

@@ -60,6 +60,11 @@ pub fn put_u64(out: &mut Vec<u8>, v: u64) {
     out.extend_from_slice(&v.to_be_bytes());
 }
 
+/// Appends 32-bit unsigned integers, at once.
+pub fn put_words<const N: usize>(out: &mut Vec<u8>, words: [u32; N]) {
+    out.extend_from_slice(words.map(u32::to_be_bytes).as_flattened());
+}
+
 /// Appends a variable-length opaque (or string): length, bytes, padding.
 pub fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
@@ -160,6 +165,9 @@ mod tests {
         put_u32(&mut out, 0x0102_0304);
         put_u64(&mut out, 0x0506_0708_090a_0b0c);
         assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let mut words = Vec::new();
+        put_words(&mut words, [0x0102_0304, 0x0506_0708, 0x090a_0b0c]);
+        assert_eq!(words, out);
         let mut r = Reader::new(&out);
         assert_eq!(r.u32(), Ok(0x0102_0304));
         assert_eq!(r.u64(), Ok(0x0506_0708_090a_0b0c));

@@ -34,7 +34,7 @@ pub use client::Client;
 use crate::nfs3::{Fsinfo, Handle, Listed, NFS_PROGRAM, Proc, ReadHead, Stable, Written};
 use crate::rpc::{self, CallPrefix, Credential};
 use crate::wire::{Head, Id, Turn, Wire};
-use crate::xdr::{Reader, XdrError, put_opaque, put_u32, put_u64};
+use crate::xdr::{Reader, XdrError, put_opaque, put_u32, put_u64, put_words};
 use results::Mask;
 
 /// The version of the program.
@@ -77,6 +77,8 @@ const READ_AND_WRITE: u32 = 3 | 0x0400;
 const OWNER: &[u8] = b"weir-bench";
 /// The stateid of the OPEN before in the same COMPOUND (RFC 8881 §8.2.3).
 const CURRENT: [u8; 16] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// How far before the end of what every COMPOUND begins with the number of its operations is: itself, SEQUENCE, the session id.
+const COUNT_BEFORE_END: usize = 4 + 4 + 16;
 /// All bits of ACCESS that an OPEN of Linux asks for: READ, MODIFY, EXTEND, EXECUTE.
 const OPEN_ACCESS: u32 = 0x2d;
 
@@ -84,8 +86,8 @@ const OPEN_ACCESS: u32 = 0x2d;
 #[derive(Debug, Clone)]
 pub struct Session {
     null: CallPrefix,
+    /// Up to the session id of SEQUENCE.
     compound: CallPrefix,
-    minor: u32,
     client: u64,
     id: [u8; 16],
     slots: u32,
@@ -93,10 +95,13 @@ pub struct Session {
 
 impl Session {
     fn new(cred: Option<&Credential>, minor: u32, client: u64, id: [u8; 16], slots: u32) -> Self {
+        let mut sequence = Vec::new();
+        // An empty tag; as many operations as each call has.
+        put_words(&mut sequence, [0, minor, 0, op::SEQUENCE]);
+        sequence.extend_from_slice(&id);
         Self {
             null: CallPrefix::new(NFS_PROGRAM, VERSION, 0, cred),
-            compound: CallPrefix::new(NFS_PROGRAM, VERSION, 1, cred),
-            minor,
+            compound: CallPrefix::new(NFS_PROGRAM, VERSION, 1, cred).followed_by(&sequence),
             client,
             id,
             slots,
@@ -118,19 +123,12 @@ impl Session {
         operations: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.compound.begin(out, id.xid);
-        // An empty tag.
-        for v in [0, self.minor, count + 1, op::SEQUENCE] {
-            put_u32(out, v);
+        let behind = out.len() - COUNT_BEFORE_END;
+        if let Some(place) = out.get_mut(behind..behind + 4) {
+            place.copy_from_slice(&(count + 1).to_be_bytes());
         }
-        out.extend_from_slice(&self.id);
-        for v in [
-            id.turn.sequence,
-            id.turn.slot,
-            self.slots - 1,
-            u32::from(cached),
-        ] {
-            put_u32(out, v);
-        }
+        let Turn { sequence, slot } = id.turn;
+        put_words(out, [sequence, slot, self.slots - 1, u32::from(cached)]);
         operations(out);
         rpc::finish(out, start, detached);
     }
@@ -141,9 +139,7 @@ impl Session {
         self.compound(out, id, (4, true), 0, |o| {
             put_fh(o, fh);
             self.put_open_head(o);
-            for v in [0, CLAIM_FH] {
-                put_u32(o, v);
-            }
+            put_words(o, [0, CLAIM_FH]);
             put_access(o, OPEN_ACCESS);
             put_getattr(o, Mask::ALL);
         });
@@ -151,9 +147,7 @@ impl Session {
 
     /// OPEN up to its owner.
     fn put_open_head(&self, o: &mut Vec<u8>) {
-        for v in [op::OPEN, 0, READ_AND_WRITE, 0] {
-            put_u32(o, v);
-        }
+        put_words(o, [op::OPEN, 0, READ_AND_WRITE, 0]);
         put_u64(o, self.client);
         put_opaque(o, OWNER);
     }
@@ -164,8 +158,7 @@ impl Session {
         const GUARDED: u32 = 1;
         const CLAIM_NULL: u32 = 0;
         self.put_open_head(o);
-        put_u32(o, CREATE);
-        put_u32(o, GUARDED);
+        put_words(o, [CREATE, GUARDED]);
         put_mode(o, 0o644);
         put_u32(o, CLAIM_NULL);
         put_opaque(o, name);
@@ -182,13 +175,18 @@ fn put_fh(o: &mut Vec<u8>, fh: &Handle) {
 }
 
 fn put_getattr(o: &mut Vec<u8>, mask: Mask) {
-    put_u32(o, op::GETATTR);
-    mask.put(o);
+    let [first, second] = mask.words();
+    put_words(o, [op::GETATTR, 2, first, second]);
 }
 
 fn put_access(o: &mut Vec<u8>, bits: u32) {
-    put_u32(o, op::ACCESS);
-    put_u32(o, bits);
+    put_words(o, [op::ACCESS, bits]);
+}
+
+/// An operation whose argument is a name.
+fn put_named(o: &mut Vec<u8>, operation: u32, name: &[u8]) {
+    put_u32(o, operation);
+    put_opaque(o, name);
 }
 
 /// fattr4 with the mode and nothing else.
@@ -198,10 +196,13 @@ fn put_mode(o: &mut Vec<u8>, mode: u32) {
     put_u32(o, mode);
 }
 
-/// The stateid for READ and WRITE: the sequence number 0 means the newest (RFC 8881 §8.2.2).
-fn put_state(o: &mut Vec<u8>, fh: &Handle) {
-    put_u32(o, 0);
-    o.extend_from_slice(&fh.state()[4..]);
+/// READ or WRITE up to the offset. In the stateid the sequence number 0 means the newest (RFC 8881 §8.2.2).
+fn put_data_head(o: &mut Vec<u8>, operation: u32, fh: &Handle, offset: u64) {
+    let mut head = [0; 28];
+    head[..4].copy_from_slice(&operation.to_be_bytes());
+    head[8..20].copy_from_slice(&fh.state()[4..]);
+    head[20..].copy_from_slice(&offset.to_be_bytes());
+    o.extend_from_slice(&head);
 }
 
 impl Wire for Session {
@@ -233,9 +234,7 @@ impl Wire for Session {
     fn read(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, offset: u64, count: u32) {
         self.compound(out, id, (2, false), 0, |o| {
             put_fh(o, fh);
-            put_u32(o, op::READ);
-            put_state(o, fh);
-            put_u64(o, offset);
+            put_data_head(o, op::READ, fh, offset);
             put_u32(o, count);
         });
     }
@@ -252,11 +251,8 @@ impl Wire for Session {
         let tail = 4 + Mask::BYTES;
         self.compound(out, id, (3, false), count as usize + tail, |o| {
             put_fh(o, fh);
-            put_u32(o, op::WRITE);
-            put_state(o, fh);
-            put_u64(o, offset);
-            put_u32(o, stable as u32);
-            put_u32(o, count);
+            put_data_head(o, op::WRITE, fh, offset);
+            put_words(o, [stable as u32, count]);
         });
     }
 
@@ -267,9 +263,7 @@ impl Wire for Session {
     fn commit(&self, out: &mut Vec<u8>, id: Id, fh: &Handle) {
         self.compound(out, id, (2, true), 0, |o| {
             put_fh(o, fh);
-            put_u32(o, op::COMMIT);
-            put_u64(o, 0);
-            put_u32(o, 0);
+            put_words(o, [op::COMMIT, 0, 0, 0]);
         });
     }
 
@@ -277,14 +271,12 @@ impl Wire for Session {
         if proc != Proc::Lookup {
             return self.compound(out, id, (2, true), 0, |o| {
                 put_fh(o, dir);
-                put_u32(o, op::REMOVE);
-                put_opaque(o, name);
+                put_named(o, op::REMOVE, name);
             });
         }
         self.compound(out, id, (4, false), 0, |o| {
             put_fh(o, dir);
-            put_u32(o, op::LOOKUP);
-            put_opaque(o, name);
+            put_named(o, op::LOOKUP, name);
             put_u32(o, op::GETFH);
             put_getattr(o, Mask::ALL);
         });
@@ -304,9 +296,7 @@ impl Wire for Session {
         self.compound(out, id, (4, true), 0, |o| {
             put_fh(o, dir);
             self.put_open_new(o, name);
-            put_u32(o, op::GETFH);
-            put_u32(o, op::CLOSE);
-            put_u32(o, 0);
+            put_words(o, [op::GETFH, op::CLOSE, 0]);
             o.extend_from_slice(&CURRENT);
         });
     }
@@ -314,8 +304,7 @@ impl Wire for Session {
     fn close(&self, out: &mut Vec<u8>, id: Id, fh: &Handle) {
         self.compound(out, id, (3, true), 0, |o| {
             put_fh(o, fh);
-            put_u32(o, op::CLOSE);
-            put_u32(o, 0);
+            put_words(o, [op::CLOSE, 0]);
             o.extend_from_slice(fh.state());
             put_getattr(o, Mask::CONSISTENCY);
         });
@@ -325,8 +314,7 @@ impl Wire for Session {
         const NF4DIR: u32 = 2;
         self.compound(out, id, (4, true), 0, |o| {
             put_fh(o, dir);
-            put_u32(o, op::CREATE);
-            put_u32(o, NF4DIR);
+            put_words(o, [op::CREATE, NF4DIR]);
             put_opaque(o, name);
             put_mode(o, 0o755);
             put_u32(o, op::GETFH);
@@ -339,8 +327,7 @@ impl Wire for Session {
             put_fh(o, from.0);
             put_u32(o, op::SAVEFH);
             put_fh(o, to.0);
-            put_u32(o, op::RENAME);
-            put_opaque(o, from.1);
+            put_named(o, op::RENAME, from.1);
             put_opaque(o, to.1);
         });
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::xdr::{put_opaque, put_u64};
+use crate::xdr::{put_opaque, put_u32, put_u64};
 
 const SESSION: [u8; 16] = [7; 16];
 const TURN: Turn = Turn {
