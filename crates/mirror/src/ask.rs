@@ -13,7 +13,7 @@
 
 use crate::register::{Register, Side, Swap, Witness};
 
-/// Bytes of either.
+/// Bytes of a question, and of a reply.
 pub const LENGTH: usize = 44;
 const FORM: [u8; 4] = *b"WIR\x01";
 

@@ -66,14 +66,14 @@ pub enum Action {
         term: u64,
         /// Of the register, as this side knows it.
         version: u64,
-        /// This side's time.
+        /// Now, by this side's clock.
         sent: Duration,
     },
-    /// Answer the partner's beat.
+    /// Answer the partner's beat with what it says itself.
     Answer {
-        /// Of the beat.
+        /// Term of the partner.
         term: u64,
-        /// Of the beat.
+        /// The time at which it was sent, by the partner's clock.
         sent: Duration,
     },
     /// Ask the witness for the register.
@@ -87,11 +87,11 @@ pub enum Action {
 /// When a change may be reported to the client that made it. It is durable on this side in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replies {
-    /// Not now.
+    /// Not before the role is another.
     Held,
     /// When the partner has acknowledged it in this term.
     WithPartner(u64),
-    /// At once.
+    /// As soon as it is durable on this side.
     Alone,
 }
 
@@ -118,7 +118,7 @@ pub enum Role {
     Behind,
 }
 
-/// See the module's head.
+/// The rules of one of the two nodes: what happens goes in, and what is to be done comes out.
 #[derive(Clone, Debug)]
 pub struct Node {
     side: Side,
@@ -166,7 +166,7 @@ impl Node {
         self
     }
 
-    /// This side serves, alone.
+    /// The register in which this side serves alone.
     fn own(&self) -> Register {
         let own = self.register.alone(self.side);
         Register {
@@ -175,7 +175,7 @@ impl Node {
         }
     }
 
-    /// What it is.
+    /// The role as of the last event.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -217,7 +217,7 @@ impl Node {
         }
     }
 
-    /// Which side it is.
+    /// The side that it was started as.
     #[must_use]
     pub fn side(&self) -> Side {
         self.side
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Time has passed.
+    /// Does what is due by `now`. To be called every [`Timing::beat`] or more often.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         match self.role {
             Role::Primary => {

@@ -79,49 +79,51 @@ pub enum CopyState {
 /// What a volume holds at a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeHash {
-    /// Its number.
+    /// Number of the volume.
     pub volume: u64,
-    /// Of all that is in it.
+    /// Of its tree at the mark, as `weir_volume::Engine::mark_hashes` computes it.
     pub hash: [u8; 40],
 }
 
-/// What one side says to the other.
+/// How a side greets: its copy, of which aggregate, and how far it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// Identity of the aggregate.
+    pub aggregate: [u8; 16],
+    /// [`VERSION`] of the one who greets.
+    pub version: u32,
+    /// Term of the position up to which everything is durable there.
+    pub term: u64,
+    /// The position's last entry.
+    pub sequence: u64,
+    /// What can be said of the copy at that position.
+    pub copy: CopyState,
+    /// The newest marks that it holds, oldest first; at most [`MAX_MARKS`].
+    pub marks: Vec<u64>,
+}
+
+/// What one side says to the other. A `term` is the primary's, a `sequence` the number of an entry in that term, and `mark` the number
+/// of a mark, unless a field says otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of the fields: the line above.
 pub enum Message {
-    /// Both, first: whose copy of which aggregate this is, and how far it is.
-    Hello {
-        /// Identity of the aggregate.
-        aggregate: [u8; 16],
-        /// [`VERSION`].
-        version: u32,
-        /// Position: term.
-        term: u64,
-        /// Position: the last entry that is durable here.
-        sequence: u64,
-        /// What this side's copy is.
-        copy: CopyState,
-        /// The newest marks that this side holds, oldest first; at most [`MAX_MARKS`].
-        marks: Vec<u64>,
-    },
+    /// Both, first.
+    Hello(Greeting),
     /// The primary, to a standby's greeting: entries follow that bring the copy up to a mark, wherever it is now.
     Round {
-        /// The primary's term.
         term: u64,
-        /// The mark.
         mark: u64,
         /// The mark to which they are the difference; `None`: to nothing.
         base: Option<u64>,
     },
     /// The primary, to a standby's greeting: entries follow, and where the standby is has this position in their stream.
     Join {
-        /// The primary's term.
         term: u64,
         /// The entry before the first that follows.
         sequence: u64,
     },
     /// The primary: a piece of a file of the data folder that a node which takes over has to have.
     File {
-        /// Its name.
         name: String,
         /// The next bytes of it.
         bytes: Vec<u8>,
@@ -131,62 +133,41 @@ pub enum Message {
         last: bool,
     },
     /// The primary: it replies to nobody any more, and this was the last entry. The standby takes over.
-    HandOver {
-        /// The primary's term.
-        term: u64,
-        /// The last entry.
-        sequence: u64,
-    },
+    HandOver { term: u64, sequence: u64 },
     /// The side that keeps the register of a pair without a witness: what it is.
     Register(Register),
     /// The primary: the next change.
     Entry {
-        /// The primary's term.
         term: u64,
-        /// Its number.
         sequence: u64,
-        /// The edits.
+        /// Edits, in the form of a record of the log.
         meta: Vec<u8>,
-        /// Contents; the checksums were verified.
+        /// Of one block each; verified when it is received.
         pages: Vec<Box<[u8]>>,
     },
     /// The standby: everything up to here is durable.
-    Ack {
-        /// The primary's term.
-        term: u64,
-        /// The last entry.
-        sequence: u64,
-    },
-    /// The primary, now and then.
+    Ack { term: u64, sequence: u64 },
+    /// The primary, every 200 ms ([`crate::Timing::beat`]).
     Beat {
-        /// Its term.
         term: u64,
-        /// Of the register, as it knows it.
+        /// Of the register, as the primary knows it.
         version: u64,
-        /// By its clock.
+        /// By the primary's clock; comes back with the answer.
         sent: Duration,
     },
-    /// The standby, to a beat.
-    Answer {
-        /// Of the beat.
-        term: u64,
-        /// Of the beat.
-        sent: Duration,
-    },
+    /// The standby, to a beat, with the beat's term and time.
+    Answer { term: u64, sent: Duration },
     /// The primary: what does the standby hold at this mark?
     Verify {
-        /// The primary's term.
         term: u64,
-        /// The mark.
         mark: u64,
         /// An entry with which the standby has it.
         sequence: u64,
     },
     /// The standby: what it holds at a mark.
     Verified {
-        /// The mark.
         mark: u64,
-        /// No more volumes follow.
+        /// Whether this is the last message of the reply.
         last: bool,
         /// At most [`HASHES`].
         hashes: Vec<VolumeHash>,
@@ -258,24 +239,17 @@ impl Message {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Message::Hello {
-                aggregate,
-                version,
-                term,
-                sequence,
-                copy,
-                marks,
-            } => {
-                let mut body = aggregate.to_vec();
-                body.extend(version.to_le_bytes());
-                body.push(match copy {
+            Message::Hello(hello) => {
+                let mut body = hello.aggregate.to_vec();
+                body.extend(hello.version.to_le_bytes());
+                body.push(match hello.copy {
                     CopyState::Fresh => 0,
                     CopyState::Exact => 1,
                     CopyState::Open => 2,
                 });
-                let newest = marks.iter().rev().take(MAX_MARKS).rev();
+                let newest = hello.marks.iter().rev().take(MAX_MARKS).rev();
                 newest.for_each(|mark| body.extend(mark.to_le_bytes()));
-                frame(kind::HELLO, *term, *sequence, &body, &[])
+                frame(kind::HELLO, hello.term, hello.sequence, &body, &[])
             }
             Message::Join { term, sequence } => frame(kind::JOIN, *term, *sequence, &[], &[]),
             Message::Round { term, mark, base } => {
@@ -386,7 +360,7 @@ impl Head {
     }
 }
 
-/// Takes messages out of bytes as they come.
+/// Takes messages out of bytes as they come, however they are cut.
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -395,7 +369,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what has come.
+    /// Adds bytes that follow those of the last call.
     pub fn push(&mut self, bytes: &[u8]) {
         // What was taken is moved out of the way once for all that comes with one read.
         self.bytes.drain(..self.at);
@@ -446,7 +420,7 @@ impl Decoder {
 fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
     let (term, number) = (head.term, head.number);
     Some(match head.kind {
-        kind::HELLO => Message::Hello {
+        kind::HELLO => Message::Hello(Greeting {
             aggregate: field(body, 0)?,
             version: u32::from_le_bytes(field(body, 16)?),
             term,
@@ -464,7 +438,7 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
                 }
                 marks.iter().map(|mark| u64::from_le_bytes(*mark)).collect()
             },
-        },
+        }),
         kind::ROUND => Message::Round {
             term,
             mark: number,
@@ -546,14 +520,14 @@ mod tests {
         let page = |byte: u8| vec![byte; BLOCK_SIZE].into_boxed_slice();
         let sent = Duration::from_micros(77);
         vec![
-            Message::Hello {
+            Message::Hello(Greeting {
                 aggregate: [7; 16],
                 version: VERSION,
                 term: 4,
                 sequence: 5,
                 copy: CopyState::Exact,
                 marks: vec![8, 9],
-            },
+            }),
             Message::Round {
                 term: 4,
                 mark: 9,

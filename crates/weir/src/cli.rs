@@ -243,15 +243,12 @@ pub struct PairDecider {
     pub preferred: Option<crate::pair::Name>,
 }
 
-/// `weir pair create`
+/// What is said of a node that becomes one of a pair, whichever it is.
 #[derive(Debug, Args)]
-pub struct PairCreate {
+pub struct PairNode {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub folder: PairFolder,
-    /// Where the partner connects to this node
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: SocketAddr,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub decider: PairDecider,
@@ -260,12 +257,23 @@ pub struct PairCreate {
     pub address_hook: Option<PathBuf>,
 }
 
+/// `weir pair create`
+#[derive(Debug, Args)]
+pub struct PairCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub node: PairNode,
+    /// Where the partner connects to this node
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: SocketAddr,
+}
+
 /// `weir pair join`
 #[derive(Debug, Args)]
 pub struct PairJoin {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub folder: PairFolder,
+    pub node: PairNode,
     /// The aggregate's identity
     #[arg(long, value_name = "UUID")]
     pub aggregate: String,
@@ -275,12 +283,6 @@ pub struct PairJoin {
     /// SHA-256 of the partner's certificate
     #[arg(long, value_name = "SHA256")]
     pub partner_certificate: String,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub decider: PairDecider,
-    /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
-    #[arg(long, value_name = "FILE")]
-    pub address_hook: Option<PathBuf>,
 }
 
 /// `weir witness`

@@ -180,19 +180,7 @@ impl Storage {
         clock: &Arc<dyn Clock>,
         wakeups: &Wakeups,
     ) -> Result<Storage> {
-        let Opened {
-            control,
-            commands,
-            pair,
-            engine,
-            room,
-            rules,
-            tls,
-            rng,
-            drc,
-            locks,
-            pages,
-        } = opened;
+        let (engine, rng) = (opened.engine, opened.rng);
         let log = Arc::clone(engine.aggregate().log());
         let files = Files::of(Arc::clone(&engine)).context("the data folder")?;
         let throttle = Throttle::new(
@@ -204,7 +192,7 @@ impl Storage {
             state::handle_key(&args.data, &*rng)?,
             engine.aggregate().id().0,
         );
-        let locks = Budget::new(usize::try_from(locks)?);
+        let locks = Budget::new(usize::try_from(opened.locks)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
         vfs.follow(&engine);
         resolve::start(&vfs)?;
@@ -213,13 +201,13 @@ impl Storage {
             Arc::clone(&vfs),
             Arc::clone(clock),
             Arc::clone(&rng),
-            rules,
+            opened.rules,
         ));
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
             rng,
-            drc_bytes: usize::try_from(drc)?,
+            drc_bytes: usize::try_from(opened.drc)?,
             done_calls: engine.done_calls(),
             records: Records::of(&engine),
             grace: GRACE,
@@ -272,7 +260,7 @@ impl Storage {
             Arc::clone(clock),
             Arc::clone(&engine),
         );
-        if let Some(tls) = tls {
+        if let Some(tls) = opened.tls {
             rpc.protect(tls);
         }
         let scrubber = Scrubber {
@@ -292,16 +280,16 @@ impl Storage {
             next: scrubber,
         };
         // Set once: a process serves once.
-        let _ = commands.next.set(Arc::new(asked));
+        let _ = opened.commands.next.set(Arc::new(asked));
         Ok(Storage {
-            control,
-            pair,
+            control: opened.control,
+            pair: opened.pair,
             protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb)),
             engine,
             node,
             metrics,
-            watched: Some((files, room)),
-            _pages: pages,
+            watched: Some((files, opened.room)),
+            _pages: opened.pages,
         })
     }
 

@@ -8,24 +8,30 @@ mod pairs;
 use std::sync::atomic::Ordering;
 
 use weir_base::Time;
+use weir_testclient::nfs3::Fh;
 use weir_volume::{CreateHow, EngineContext, SetAttr};
 
 use pairs::{Client, Node, World, Writer, does, fill, free_port, refuses, until, word};
 
-#[test]
-fn an_aggregate_with_data_is_paired_while_clients_write() {
+/// A pair made of an aggregate with a file of so many blocks and one more, and the file; the second node is not started.
+fn pair_with_file(name: &str, blocks: u64) -> (World, Fh) {
     let mut filled = None;
-    let mut world = World::of(|a| {
+    let world = World::of(|a| {
         a.start();
         a.serves();
         let mut client = Client::connect(a.nfs).unwrap();
         let root = client.root();
-        let fh = client.file(&root, "before");
-        fill(&mut client, &fh, 500);
+        let fh = client.file(&root, name);
+        fill(&mut client, &fh, blocks);
         a.stop();
         filled = Some(fh);
     });
-    let fh = filled.unwrap();
+    (world, filled.unwrap())
+}
+
+#[test]
+fn an_aggregate_with_data_is_paired_while_clients_write() {
+    let (mut world, fh) = pair_with_file("before", 500);
     let writer = Writer::start(world.a.nfs, "while");
     writer.has_written(20);
     world.b.start();
@@ -54,18 +60,7 @@ fn an_aggregate_with_data_is_paired_while_clients_write() {
 #[test]
 fn a_synchronisation_goes_on_after_either_was_killed_in_it() {
     const BLOCKS: u64 = 2000;
-    let mut filled = None;
-    let mut world = World::of(|a| {
-        a.start();
-        a.serves();
-        let mut client = Client::connect(a.nfs).unwrap();
-        let root = client.root();
-        let fh = client.file(&root, "large");
-        fill(&mut client, &fh, BLOCKS);
-        a.stop();
-        filled = Some(fh);
-    });
-    let fh = filled.unwrap();
+    let (mut world, fh) = pair_with_file("large", BLOCKS);
     let begun = |world: &World| {
         until("some of it is there", || {
             let shown = world.b.shows()?;
@@ -111,15 +106,7 @@ fn a_synchronisation_goes_on_after_either_was_killed_in_it() {
 
 #[test]
 fn a_half_copy_is_not_served_without_its_pair_either() {
-    let mut world = World::of(|a| {
-        a.start();
-        a.serves();
-        let mut client = Client::connect(a.nfs).unwrap();
-        let root = client.root();
-        let fh = client.file(&root, "large");
-        fill(&mut client, &fh, 300);
-        a.stop();
-    });
+    let (mut world, _) = pair_with_file("large", 300);
     world.a.limits("64");
     world.b.start();
     until("some of it is there", || {

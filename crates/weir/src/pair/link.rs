@@ -15,8 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use weir_mirror::wire::{self, CopyState, Decoder, Message};
+use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
 use weir_mirror::{Role, Side};
+use weir_store::Frame;
 use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
 use super::Pair;
@@ -274,7 +275,6 @@ async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<()> {
     let mut sent: Option<u64> = None;
-    let mut fronts: Vec<Vec<u8>> = Vec::new();
     loop {
         let next = pair.next_words(number)?;
         if let Some(why) = pair.standby.failure() {
@@ -324,10 +324,13 @@ async fn write(
             return Ok(());
         }
         if !round.is_empty() {
-            write_round(writer, &round, &mut fronts).await?;
+            let front = |e: &Ready| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums);
+            write_entries(writer, &round, front, |e| &e.pages).await?;
         }
         if !entries.is_empty() {
-            write_entries(writer, next.term, &entries, &mut fronts).await?;
+            let front =
+                |e: &Arc<Entry>| wire::entry_front(next.term, e.sequence.0, &e.meta, &e.sums);
+            write_entries(writer, &entries, front, |e| &e.pages).await?;
         }
         let wrote = !(small.is_empty() && round.is_empty() && entries.is_empty());
         if wrote {
@@ -346,41 +349,18 @@ async fn write(
     }
 }
 
-async fn write_entries(
+/// Fronts and pages of entries, with one vectored write as far as the socket takes them.
+async fn write_entries<E>(
     writer: &mut (impl AsyncWrite + Unpin),
-    term: u64,
-    entries: &[Arc<Entry>],
-    fronts: &mut Vec<Vec<u8>>,
+    entries: &[E],
+    front: impl Fn(&E) -> Vec<u8>,
+    pages: impl Fn(&E) -> &[Frame],
 ) -> io::Result<()> {
-    fronts.clear();
-    fronts.extend(
-        entries
-            .iter()
-            .map(|e| wire::entry_front(term, e.sequence.0, &e.meta, &e.sums)),
-    );
+    let fronts: Vec<Vec<u8>> = entries.iter().map(front).collect();
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
-    for (entry, front) in entries.iter().zip(&*fronts) {
+    for (entry, front) in entries.iter().zip(&fronts) {
         slices.push(IoSlice::new(front));
-        slices.extend(entry.pages.iter().map(|page| IoSlice::new(&page[..])));
-    }
-    write_slices(writer, &mut slices).await
-}
-
-async fn write_round(
-    writer: &mut (impl AsyncWrite + Unpin),
-    entries: &[Ready],
-    fronts: &mut Vec<Vec<u8>>,
-) -> io::Result<()> {
-    fronts.clear();
-    fronts.extend(
-        entries
-            .iter()
-            .map(|e| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums)),
-    );
-    let mut slices: Vec<IoSlice<'_>> = Vec::new();
-    for (entry, front) in entries.iter().zip(&*fronts) {
-        slices.push(IoSlice::new(front));
-        slices.extend(entry.pages.iter().map(|page| IoSlice::new(&page[..])));
+        slices.extend(pages(entry).iter().map(|page| IoSlice::new(&page[..])));
     }
     write_slices(writer, &mut slices).await
 }
@@ -420,43 +400,36 @@ impl Pair {
 
     fn greets(&self) -> Message {
         let Hello { at, copy, marks } = self.hello();
-        Message::Hello {
+        Message::Hello(Greeting {
             aggregate: self.engine.aggregate().id().0,
             version: wire::VERSION,
             term: at.term,
             sequence: at.sequence,
             copy,
             marks: marks.iter().map(|mark| mark.0).collect(),
-        }
+        })
     }
 
     /// The partner's greeting; returns the number of the connection, which is the one from now on.
     fn greeted(self: &Arc<Self>, message: Message) -> Result<u64> {
-        let Message::Hello {
-            aggregate,
-            version,
-            term,
-            sequence,
-            copy,
-            marks,
-        } = message
-        else {
+        let Message::Hello(greeting) = message else {
             match message {
                 Message::Refusal(why) => bail!("the partner refuses: {why}"),
                 _ => bail!("the partner does not greet first"),
             }
         };
-        if version != wire::VERSION {
+        if greeting.version != wire::VERSION {
             bail!(
-                "the two nodes run different versions (of what travels between them: {version} there, {} here); give both the same one",
+                "the two nodes run different versions (of what travels between them: {} there, {} here); give both the same one",
+                greeting.version,
                 wire::VERSION
             );
         }
         let own = self.engine.aggregate().id();
-        if aggregate != own.0 {
+        if greeting.aggregate != own.0 {
             bail!(
                 "the two nodes hold different aggregates ({} there, {own} here): `weir pair delete` on the one that is wrong, and join again",
-                uuid::Uuid::from_bytes(aggregate)
+                uuid::Uuid::from_bytes(greeting.aggregate)
             );
         }
         let mut inner = self.inner.lock();
@@ -466,9 +439,12 @@ impl Pair {
         inner.link = Some(Link {
             number,
             hello: Hello {
-                at: StreamPosition { term, sequence },
-                copy,
-                marks: marks.into_iter().map(MarkId).collect(),
+                at: StreamPosition {
+                    term: greeting.term,
+                    sequence: greeting.sequence,
+                },
+                copy: greeting.copy,
+                marks: greeting.marks.into_iter().map(MarkId).collect(),
             },
             joined: None,
             stream: None,
@@ -535,7 +511,7 @@ impl Pair {
         incoming: &mut Incoming,
     ) -> Result<()> {
         match message {
-            Message::Hello { .. } => bail!("a second greeting"),
+            Message::Hello(_) => bail!("a second greeting"),
             Message::Entry {
                 term,
                 sequence,

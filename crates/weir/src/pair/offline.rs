@@ -15,7 +15,7 @@ use weir_store::superblock::AggregateId;
 
 use super::Name;
 use super::config::{Config, State, WitnessAt};
-use crate::cli::{PairCommand, PairDecider, PairFolder, WitnessArgs};
+use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::identity::{Identity, Known};
 use crate::{check, control, state, storage};
 
@@ -26,45 +26,40 @@ const QUESTION: Duration = Duration::from_secs(5);
 pub fn pair(command: &PairCommand) -> Result<()> {
     match command {
         PairCommand::Create(args) => {
-            decided(&args.decider)?;
-            let id = make(&args.folder, None)?;
+            let node = &args.node;
+            let data = &node.folder.data;
+            decided(&node.decider)?;
+            let id = make(&node.folder, None)?;
             let config = Config {
-                side: Name::A,
                 listen: Some(args.listen),
-                partner_address: None,
-                partner: None,
-                witness: witness_of(&args.decider),
-                preferred: args.decider.preferred,
-                address_hook: args.address_hook.clone(),
+                ..config(Name::A, node)
             };
-            config.write(&args.folder.data)?;
-            let own = Identity::open(&args.folder.data)?.fingerprint;
+            config.write(data)?;
+            let own = Identity::open(data)?.fingerprint;
             println!(
                 "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}\nand then here what that prints.",
-                args.folder.data.display(),
+                data.display(),
                 args.listen,
-                same_decider(&args.decider),
+                same_decider(&node.decider),
             );
             Ok(())
         }
         PairCommand::Join(args) => {
-            decided(&args.decider)?;
+            let node = &args.node;
+            let data = &node.folder.data;
+            decided(&node.decider)?;
             let id = uuid::Uuid::parse_str(&args.aggregate).context("--aggregate is no UUID")?;
-            make(&args.folder, Some(AggregateId(*id.as_bytes())))?;
+            make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
             let config = Config {
-                side: Name::B,
-                listen: None,
                 partner_address: Some(args.partner.clone()),
                 partner: Some(fingerprint(&args.partner_certificate)?),
-                witness: witness_of(&args.decider),
-                preferred: args.decider.preferred,
-                address_hook: args.address_hook.clone(),
+                ..config(Name::B, node)
             };
-            config.write(&args.folder.data)?;
-            let own = Identity::open(&args.folder.data)?.fingerprint;
+            config.write(data)?;
+            let own = Identity::open(data)?.fingerprint;
             println!(
                 "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  weir pair accept --data DIR {own}\nThen start `weir serve` on both.",
-                args.folder.data.display()
+                data.display()
             );
             Ok(())
         }
@@ -135,6 +130,19 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             );
             Ok(())
         }
+    }
+}
+
+/// Of a side that knows nothing of its partner yet.
+fn config(side: Name, node: &PairNode) -> Config {
+    Config {
+        side,
+        listen: None,
+        partner_address: None,
+        partner: None,
+        witness: witness_of(&node.decider),
+        preferred: node.decider.preferred,
+        address_hook: node.address_hook.clone(),
     }
 }
 
