@@ -345,6 +345,11 @@ impl Queue {
             .push_back(std::mem::replace(&mut self.open, next));
     }
 
+    /// Whether the log's thread has to be woken for what is queued. Says so once.
+    fn finds_writer_asleep(&mut self) -> bool {
+        (self.open.records > 0 || !self.closed.is_empty()) && std::mem::take(&mut self.idle)
+    }
+
     /// The end if the open batch were closed now.
     fn open_end(&self) -> LogPos {
         if self.open.records == 0 {
@@ -366,11 +371,11 @@ impl Queue {
 
 thread_local! {
     /// The log for which this thread gathers records, by its address (0: none), and
-    /// whether its thread is to be woken afterwards.
+    /// whether its thread, or its stream's sender, is to be woken afterwards.
     static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-/// Defers the log thread's wake-up until it is dropped: see [`Log::gather`].
+/// Defers the wake-ups of the log's thread and of its stream's sender until it is dropped: see [`Log::gather`].
 #[must_use = "records are gathered only while it lives"]
 pub struct Gather<'a> {
     log: &'a Log,
@@ -403,9 +408,37 @@ impl Shared {
     /// This thread gathers no more records.
     fn gathered(&self) {
         let (_, owed) = GATHERING.replace((0, false));
-        if owed && std::mem::take(&mut self.queue.lock().idle) {
+        if owed {
+            let mut q = self.queue.lock();
+            let writer = q.finds_writer_asleep();
+            let sender = q.stream.clone();
+            drop(q);
+            self.wake(writer, sender.as_deref());
+        }
+    }
+
+    /// Wakes who has been found asleep. No lock is held: to wake a thread takes some microseconds.
+    fn wake(&self, writer: bool, sender: Option<&ChangeStream>) {
+        if writer {
             self.work.notify_one();
         }
+        if let Some(stream) = sender {
+            stream.ring();
+        }
+    }
+
+    /// Of what was appended under this lock: whether the log's thread, and the stream if its sender, have to be woken now. A thread that
+    /// gathers wakes them later.
+    fn owes(&self, q: &mut Queue) -> (bool, Option<Arc<ChangeStream>>) {
+        let sender = q.stream.as_ref().filter(|stream| stream.rests()).cloned();
+        if GATHERING.get().0 == std::ptr::from_ref(self).addr() {
+            if q.idle || sender.is_some() {
+                GATHERING.set((std::ptr::from_ref(self).addr(), true));
+            }
+            return (false, None);
+        }
+        // Another thread that appends meanwhile finds it idle and wakes it.
+        (q.finds_writer_asleep(), sender)
     }
 
     fn note_used(&self, q: &Queue) {
@@ -593,21 +626,14 @@ impl Log {
             }
         }
         s.note_used(&q);
-        // Another thread that appends meanwhile finds it idle and wakes it.
-        let gathers = GATHERING.get().0 == std::ptr::from_ref(s).addr();
-        let wake = !gathers && std::mem::take(&mut q.idle);
-        if gathers && q.idle {
-            GATHERING.set((std::ptr::from_ref(s).addr(), true));
-        }
+        let (writer, sender) = s.owes(&mut q);
         drop(q);
-        if wake {
-            s.work.notify_one();
-        }
+        s.wake(writer, sender.as_deref());
         Ok(lsn)
     }
 
-    /// What this thread appends until the guard is dropped is to be written together:
-    /// a log thread that sleeps is woken then, and not for the first record.
+    /// What this thread appends until the guard is dropped is to be written, and sent to a partner, together:
+    /// a log thread or a sender that sleeps is woken then, and not for the first record.
     pub fn gather(&self) -> Gather<'_> {
         GATHERING.set((std::ptr::from_ref(&*self.shared).addr(), false));
         Gather { log: self }

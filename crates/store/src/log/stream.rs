@@ -162,8 +162,7 @@ impl ChangeStream {
         self.window.lock().held.unsigned_abs()
     }
 
-    /// How the one who sends the entries is woken. Only the first counts. Called with the log's queue locked: it wakes and does
-    /// nothing else.
+    /// How the one who sends the entries is woken. Only the first counts. It must not block.
     pub fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
         // Only the first counts.
         let _ = self.wake.set(wake);
@@ -174,13 +173,27 @@ impl ChangeStream {
         self.idle.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the sender rests. To be read after an entry was added: the sender that does not see that entry rests by then.
+    pub(super) fn rests(&self) -> bool {
+        self.idle.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the sender if it rests.
+    pub(super) fn ring(&self) {
+        if self.idle.swap(false, Ordering::SeqCst)
+            && let Some(wake) = self.wake.get()
+        {
+            wake();
+        }
+    }
+
     /// Whether nothing waits for this stream any more.
     pub fn is_detached(&self) -> bool {
         self.window.lock().detached
     }
 
-    /// Adds an entry; the caller holds the queue's lock. Returns its number and what it takes of the room for which operations wait.
-    fn push(&self, summed: Summed, lsn: Lsn) -> (Sequence, i64) {
+    /// Adds an entry; the caller holds the queue's lock. Returns what it takes of the room for which operations wait.
+    fn push(&self, summed: Summed, lsn: Lsn) -> i64 {
         let mut window = self.window.lock();
         let sequence = window.last.next();
         window.last = sequence;
@@ -199,18 +212,11 @@ impl ChangeStream {
             window.held = 0;
         }
         if window.overrun {
-            return (sequence, 0);
+            return 0;
         }
         window.held += weight;
         window.entries.push_back(Arc::new(entry));
-        let taken = if window.following { 0 } else { weight };
-        drop(window);
-        if self.idle.swap(false, Ordering::SeqCst)
-            && let Some(wake) = self.wake.get()
-        {
-            wake();
-        }
-        (sequence, taken)
+        if window.following { 0 } else { weight }
     }
 }
 
@@ -226,10 +232,9 @@ pub(super) const NO_STREAM: i64 = i64::MAX;
 
 impl Shared {
     /// Makes an entry of the record that has just got this LSN, or of what is as new as it.
-    pub(super) fn push(&self, stream: &ChangeStream, summed: Summed, lsn: Lsn) -> Sequence {
-        let (sequence, weight) = stream.push(summed, lsn);
+    pub(super) fn push(&self, stream: &ChangeStream, summed: Summed, lsn: Lsn) {
+        let weight = stream.push(summed, lsn);
         self.stream_room.fetch_sub(weight, Ordering::Relaxed);
-        sequence
     }
 }
 
@@ -388,9 +393,12 @@ impl Log {
             return Err(AppendError::TooLarge);
         }
         let summed = Summed::new(record);
-        let q = s.queue.lock();
+        let mut q = s.queue.lock();
         if let Some(stream) = &q.stream {
             s.push(stream, summed, q.last());
+            let (writer, sender) = s.owes(&mut q);
+            drop(q);
+            s.wake(writer, sender.as_deref());
         }
         Ok(())
     }

@@ -261,6 +261,20 @@ fn the_sender_is_woken_once_when_there_is_more() {
     b.append("two");
     b.append("three");
     assert_eq!(rung.load(Ordering::SeqCst), 1);
+    // What a thread gathers is sent with one wake-up, and not before all of it is there.
+    stream.rest();
+    let gather = b.log.gather();
+    b.append("four");
+    b.log.ship(b.record("five", 1)).unwrap();
+    assert_eq!(rung.load(Ordering::SeqCst), 1, "for the first already");
+    drop(gather);
+    assert_eq!(rung.load(Ordering::SeqCst), 2);
+    // One that waits for the partner has it sent first.
+    stream.rest();
+    let _gather = b.log.gather();
+    let six = b.append("six");
+    b.log.wait_written(six).unwrap();
+    assert_eq!(rung.load(Ordering::SeqCst), 3);
 }
 
 #[test]
