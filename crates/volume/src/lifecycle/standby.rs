@@ -11,7 +11,8 @@
 //!
 //! **In two steps.** [`Engine::prepare_entry`] waits for whatever an entry needs: room in the log and in memory, inodes and
 //! blocks that have to be read, snapshots that a checkpoint has to make. [`Engine::apply_entry`] waits for nothing: it
-//! appends and applies under the epoch lock, so that a checkpoint has an entry wholly or not at all. One thread at a time calls them.
+//! appends and applies under the epoch lock, so that a checkpoint has an entry wholly or not at all. [`Engine::try_entry`] is both for an
+//! entry that has all it needs, as almost all have: the thread that receives can call it. One thread at a time calls them.
 //!
 //! Nobody else changes anything in an engine that is a standby, and inodes without a name stay until the primary says that they end.
 
@@ -182,6 +183,52 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether [`Engine::prepare_entry`] would find all that it waits for.
+    fn has_all(&self, meta: &[u8], id: VolumeId, edits: &[Edit<'_>], pages: usize) -> bool {
+        let bytes = meta.len() + pages * BLOCK_SIZE + 64;
+        let needed = 2 * pages as u64 + 8 * edits.len() as u64;
+        if self.core.schedule.admit(bytes as u64).is_err() || self.core.capacity().1 < needed {
+            return false;
+        }
+        let Some(vol) = self.cp.table().get(id) else {
+            return true;
+        };
+        edits.iter().all(|edit| match edit {
+            // Waits until no other operation runs, and perhaps for a checkpoint.
+            Edit::Snapshot(_) => false,
+            edit => vol.has_loaded(edit),
+        })
+    }
+
+    /// Prepares and applies the entry at `at`, unless something has to be waited for: `None`, and nothing has changed. It is durable when the
+    /// log has reached the LSN.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_entry`].
+    pub fn try_entry(
+        &self,
+        at: StreamPosition,
+        meta: &[u8],
+        pages: &[Box<[u8]>],
+    ) -> Result<Option<Lsn>, StandbyError> {
+        let parsed = parse(meta, pages.len())?;
+        let Parsed::Record(id, edits) = &parsed else {
+            return Ok(None);
+        };
+        if !self.has_all(meta, *id, edits, pages.len()) {
+            return Ok(None);
+        }
+        let mut frames = Vec::with_capacity(pages.len());
+        for page in pages {
+            let Some(mut frame) = self.core.agg.cache().alloc(Class::Foreground) else {
+                return Ok(None);
+            };
+            frame.copy_from_slice(page);
+            frames.push(frame.freeze());
+        }
+        self.apply_parsed(at, meta, parsed, frames).map(Some)
+    }
+
     /// Work in the background has to go on before what is to be done can be.
     pub(crate) fn go_on(&self, what: &str) -> Result<(), StandbyError> {
         let pending = self.reclaiming();
@@ -235,8 +282,18 @@ impl Engine {
         meta: &[u8],
         pages: Vec<Frame>,
     ) -> Result<Lsn, StandbyError> {
-        let before = self.core.log.position();
         let parsed = parse(meta, pages.len())?;
+        self.apply_parsed(at, meta, parsed, pages)
+    }
+
+    fn apply_parsed(
+        &self,
+        at: StreamPosition,
+        meta: &[u8],
+        parsed: Parsed<'_>,
+        pages: Vec<Frame>,
+    ) -> Result<Lsn, StandbyError> {
+        let before = self.core.log.position();
         let begins = matches!(parsed, Parsed::Step(Step::Begin { .. }));
         let next = before.sequence.checked_add(1);
         let follows = before.term == at.term && next == Some(at.sequence);
@@ -397,26 +454,42 @@ fn unknown(id: VolumeId) -> StandbyError {
     StandbyError::Diverged(format!("there is no volume {id}"))
 }
 
+/// The inodes that applying the edit needs.
+fn inodes_of(edit: &Edit<'_>) -> impl Iterator<Item = Ino> {
+    let (ino, source) = match edit {
+        Edit::Inode { ino, .. }
+        | Edit::Dead { ino }
+        | Edit::PutEntry { dir: ino, .. }
+        | Edit::DelEntry { dir: ino, .. }
+        | Edit::Symlink { ino, .. }
+        | Edit::Pages { ino, .. }
+        | Edit::Side { ino, .. }
+        | Edit::Punch { ino, .. }
+        | Edit::Cut { ino, .. } => (Some(*ino), None),
+        Edit::Share { ino, source, .. } => (Some(*ino), Some(source.0)),
+        _ => (None, None),
+    };
+    source.into_iter().chain(ino)
+}
+
 impl LiveVolume {
     /// Has in memory what applying the edit needs.
     fn load_for(&self, edit: &Edit<'_>) -> Result<(), FsError> {
-        let (ino, source) = match edit {
-            Edit::Inode { ino, .. }
-            | Edit::Dead { ino }
-            | Edit::PutEntry { dir: ino, .. }
-            | Edit::DelEntry { dir: ino, .. }
-            | Edit::Symlink { ino, .. }
-            | Edit::Pages { ino, .. }
-            | Edit::Side { ino, .. }
-            | Edit::Punch { ino, .. }
-            | Edit::Cut { ino, .. } => (*ino, None),
-            Edit::Share { ino, source, .. } => (*ino, Some(source.0)),
-            _ => return Ok(()),
-        };
-        for ino in source.into_iter().chain([ino]) {
-            self.load_one(edit, ino)?;
-        }
-        Ok(())
+        inodes_of(edit).try_for_each(|ino| self.load_one(edit, ino))
+    }
+
+    /// Whether [`LiveVolume::load_for`] has nothing to wait for.
+    fn has_loaded(&self, edit: &Edit<'_>) -> bool {
+        let mut cx = EngineContext::new(Time::EPOCH);
+        inodes_of(edit).all(|ino| match (self.inode(&mut cx, ino), edit) {
+            (Ok(inode), Edit::Cut { size, .. }) => {
+                let state = inode.state.read();
+                self.cut_tail(&mut cx, ino, &state, *size).is_ok()
+            }
+            // The entry makes it.
+            (Ok(_) | Err(Stop::Fail(FsError::Stale)), _) => true,
+            (Err(_), _) => false,
+        })
     }
 
     fn load_one(&self, edit: &Edit<'_>, ino: Ino) -> Result<(), FsError> {

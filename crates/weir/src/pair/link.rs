@@ -4,6 +4,7 @@
 //! Each side says first what its copy is, and how far it is. The primary then says from where it goes on ([`Message::Join`]), and
 //! sends entries as long as there are any, as many with one write as have come together meanwhile: so batches form by themselves.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -35,8 +36,11 @@ const AGAIN: Duration = Duration::from_millis(100);
 const KNOWN: Duration = Duration::from_millis(5);
 /// After a refusal.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Bytes that are read at a time.
+/// Bytes that are taken at a time, and of those what TLS hands out at once.
 const READ: usize = 256 << 10;
+const RECORD: usize = 16 << 10;
+/// Bytes that TLS may hold when it writes to the socket: what is written at a time goes with one call.
+const BUFFER: usize = 1 << 20;
 /// Bytes of entries that are written at a time, and their number.
 const WRITE: i64 = 512 << 10;
 const ENTRIES: usize = 64;
@@ -112,6 +116,11 @@ impl Link {
     }
 }
 
+/// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB, and fifty for those of 24 writes.
+fn buffered(stream: TcpStream) -> BufReader<TcpStream> {
+    BufReader::with_capacity(READ, stream)
+}
+
 /// Connects, or has the partner connect, for as long as the process runs.
 pub async fn run(pair: &Arc<Pair>, listener: Option<TcpListener>) {
     let outcome = match listener {
@@ -146,11 +155,12 @@ async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
         tokio::spawn(async move {
             let greeted = async {
                 stream.set_nodelay(true)?;
-                TlsAcceptor::from(config).accept(stream).await
+                TlsAcceptor::from(config).accept(buffered(stream)).await
             };
             match timeout(GREETING, greeted).await {
-                Ok(Ok(tls)) => {
+                Ok(Ok(mut tls)) => {
                     drop(place);
+                    tls.get_mut().1.set_buffer_limit(Some(BUFFER));
                     converse(&pair, tls).await;
                 }
                 _ => {
@@ -171,9 +181,13 @@ async fn dial(pair: &Arc<Pair>) -> Result<()> {
             Ok(Ok(stream)) => {
                 // Without this, it is slower.
                 let _ = stream.set_nodelay(true);
-                let greeted = TlsConnector::from(Arc::clone(&config)).connect(name.clone(), stream);
+                let connector = TlsConnector::from(Arc::clone(&config));
+                let greeted = connector.connect(name.clone(), buffered(stream));
                 match timeout(GREETING, greeted).await {
-                    Ok(Ok(tls)) => converse(pair, tls).await,
+                    Ok(Ok(mut tls)) => {
+                        tls.get_mut().1.set_buffer_limit(Some(BUFFER));
+                        converse(pair, tls).await;
+                    }
                     Ok(Err(error)) => pair.troubled(format!(
                         "{address} does not show the partner's certificate, or does not accept this node's: {error}"
                     )),
@@ -246,15 +260,47 @@ async fn read(
     reader: &mut (impl AsyncRead + Unpin),
     mut decoder: Decoder,
 ) -> Result<()> {
-    let mut buffer = vec![0; READ];
+    let mut buffer = vec![0; RECORD];
     let mut incoming = Incoming::default();
     loop {
+        // Entries that have come together are applied, logged and acknowledged together.
+        let mut entries = VecDeque::new();
         while let Some(message) = decoder.pop()? {
-            pair.hears(number, message, &mut incoming).await?;
+            match message {
+                Message::Entry {
+                    term,
+                    sequence,
+                    meta,
+                    pages,
+                } => {
+                    let at = StreamPosition { term, sequence };
+                    entries.push_back(Received { at, meta, pages });
+                }
+                message => {
+                    pair.receives(number, std::mem::take(&mut entries)).await?;
+                    pair.hears(number, message, &mut incoming).await?;
+                }
+            }
         }
-        match reader.read(&mut buffer).await? {
-            0 => bail!("the partner has closed it"),
-            n => decoder.push(buffer.get(..n).unwrap_or_default()),
+        pair.receives(number, entries).await?;
+        let mut taken = reader.read(&mut buffer).await?;
+        let mut all = 0;
+        loop {
+            if taken == 0 {
+                bail!("the partner has closed it");
+            }
+            decoder.push(buffer.get(..taken).unwrap_or_default());
+            all += taken;
+            if all >= READ {
+                break;
+            }
+            // TLS hands out one record at a time, whatever has come.
+            let more = tokio::select! {
+                biased;
+                more = reader.read(&mut buffer) => more,
+                () = std::future::ready(()) => break,
+            };
+            taken = more?;
         }
     }
 }
@@ -504,6 +550,27 @@ impl Pair {
         }
     }
 
+    /// Entries that have come together.
+    async fn receives(&self, number: u64, mut entries: VecDeque<Received>) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        {
+            let inner = self.inner.lock();
+            let link = inner.link.as_ref().filter(|link| link.number == number);
+            let link = link.context("another connection has taken its place")?;
+            // Others are of a term that has ended; the primary closes the connection.
+            entries.retain(|entry| link.receiving == Some(entry.at.term));
+            // A node that is about to serve acknowledges nothing, and keeps none of it.
+            ensure!(
+                entries.is_empty() || inner.node.acknowledges(link.term),
+                "this node is no standby of term {}",
+                link.term
+            );
+        }
+        self.standby.take(&self.engine, &self.send, entries).await
+    }
+
     async fn hears(
         self: &Arc<Self>,
         number: u64,
@@ -512,30 +579,7 @@ impl Pair {
     ) -> Result<()> {
         match message {
             Message::Hello(_) => bail!("a second greeting"),
-            Message::Entry {
-                term,
-                sequence,
-                meta,
-                pages,
-            } => {
-                {
-                    let inner = self.inner.lock();
-                    let link = inner.link.as_ref().filter(|link| link.number == number);
-                    let link = link.context("another connection has taken its place")?;
-                    if link.receiving != Some(term) {
-                        // Of a term that has ended; the primary closes the connection.
-                        return Ok(());
-                    }
-                    // A node that is about to serve acknowledges nothing, and keeps none of it.
-                    ensure!(
-                        inner.node.acknowledges(link.term),
-                        "this node is no standby of term {}",
-                        link.term
-                    );
-                }
-                let at = StreamPosition { term, sequence };
-                self.standby.take(Received { at, meta, pages }).await
-            }
+            Message::Entry { .. } => unreachable!("entries are received together"),
             Message::Ack { term, sequence } => self.acknowledged(number, term, sequence),
             Message::Beat {
                 term,

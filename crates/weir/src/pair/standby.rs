@@ -1,4 +1,8 @@
-//! Applies what the primary sends, in order, on a thread of its own: an entry may have to wait for the disk, and beats must not.
+//! Applies what the primary sends, in order. The thread that has received an entry applies it if nothing has to be waited for, as
+//! almost always; entries that have to wait for the disk, and those behind them, go to a thread of their own, since beats must not wait.
+//!
+//! Entries that have come together are [gathered](weir_store::log::Log::gather): this side's log writes them with one write, and they are
+//! acknowledged together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +36,7 @@ impl Received {
 struct Queue {
     received: VecDeque<Received>,
     bytes: usize,
-    /// One is being applied.
+    /// Some are being applied that are not in the queue any more, by the thread that received them or by the other.
     busy: bool,
     /// Applied, and not known to be durable.
     applied: VecDeque<(StreamPosition, Lsn)>,
@@ -53,8 +57,10 @@ pub enum Again {
 /// See the module's head.
 pub struct Standby {
     queue: Mutex<Queue>,
-    /// With `queue`: there is more, or nothing any more.
-    changed: Condvar,
+    /// With `queue`: there is something for the thread.
+    more: Condvar,
+    /// With `queue`: nothing is being applied.
+    rests: Condvar,
     room: Notify,
     /// Something that was applied is not known to be durable.
     waits: AtomicBool,
@@ -72,7 +78,8 @@ impl Standby {
     pub fn start(engine: &Arc<Engine>, send: &Arc<Notify>) -> Result<Arc<Standby>> {
         let standby = Arc::new(Standby {
             queue: Mutex::default(),
-            changed: Condvar::new(),
+            more: Condvar::new(),
+            rests: Condvar::new(),
             room: Notify::new(),
             waits: AtomicBool::new(false),
             most: (engine.aggregate().cache().pool().total() * BLOCK_SIZE / SHARE).min(MOST),
@@ -87,58 +94,96 @@ impl Standby {
     fn run(&self, engine: &Engine, send: &Notify) {
         let mut queue = self.queue.lock();
         loop {
-            let Some(received) = queue.received.pop_front() else {
-                queue.busy = false;
-                self.changed.notify_all();
-                self.changed.wait(&mut queue);
+            if queue.busy || queue.received.is_empty() {
+                self.more.wait(&mut queue);
                 continue;
-            };
+            }
             queue.busy = true;
+            let mut batch = std::mem::take(&mut queue.received);
             drop(queue);
-            let (at, bytes) = (received.at, received.bytes());
-            let applied = apply(engine, received);
-            queue = self.queue.lock();
-            queue.bytes -= bytes;
-            self.room.notify_one();
-            match applied {
-                Ok(lsn) => {
-                    queue.applied.push_back((at, lsn));
-                    // Before the look at what is durable: either this or the log's thread rings.
-                    self.waits.store(true, Ordering::SeqCst);
-                }
-                Err(error) => {
-                    let why = format!("this copy cannot go on: {error}");
-                    tracing::error!("{why}");
-                    queue.failed = Some(why);
-                    match error {
-                        StandbyError::Malformed(_) | StandbyError::Diverged(_) => {
-                            queue.again = Some(Again::Nothing);
-                        }
-                        StandbyError::NoMark(missing) => {
-                            // It is not named in the next greeting.
-                            if let Err(error) = engine.drop_marks(|mark| mark <= missing) {
-                                tracing::error!("a mark cannot be dropped: {error}");
-                                queue.again = Some(Again::Nothing);
-                            }
-                        }
-                        StandbyError::Gap { .. } | StandbyError::Engine(_) => {}
+            let log = engine.aggregate().log();
+            let mut gather = Some(log.gather());
+            while let Some(received) = batch.pop_front() {
+                let (at, bytes) = (received.at, received.bytes());
+                let applied = match try_apply(engine, &received) {
+                    Ok(None) => {
+                        // What it waits for may wait for the log.
+                        drop(gather.take());
+                        let applied = apply(engine, received);
+                        gather = Some(log.gather());
+                        applied
                     }
-                    queue.received.clear();
-                    queue.bytes = 0;
-                    send.notify_one();
+                    Ok(Some(lsn)) => Ok(lsn),
+                    Err(error) => Err(error),
+                };
+                if !self.applied(engine, send, at, bytes, applied) {
+                    batch.clear();
                 }
             }
-            if engine.durable() >= queue.applied.back().map_or(Lsn(u64::MAX), |(_, lsn)| *lsn) {
-                send.notify_one();
-            }
+            drop(gather);
+            queue = self.queue.lock();
+            queue.busy = false;
+            self.rests.notify_all();
         }
     }
 
-    /// Takes an entry, once there is room.
+    /// What became of an entry of so many bytes; returns whether the next one may follow.
+    fn applied(
+        &self,
+        engine: &Engine,
+        send: &Notify,
+        at: StreamPosition,
+        bytes: usize,
+        applied: Result<Lsn, StandbyError>,
+    ) -> bool {
+        let mut queue = self.queue.lock();
+        queue.bytes -= bytes;
+        self.room.notify_one();
+        let lsn = match applied {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                let why = format!("this copy cannot go on: {error}");
+                tracing::error!("{why}");
+                queue.failed = Some(why);
+                match error {
+                    StandbyError::Malformed(_) | StandbyError::Diverged(_) => {
+                        queue.again = Some(Again::Nothing);
+                    }
+                    StandbyError::NoMark(missing) => {
+                        // It is not named in the next greeting.
+                        if let Err(error) = engine.drop_marks(|mark| mark <= missing) {
+                            tracing::error!("a mark cannot be dropped: {error}");
+                            queue.again = Some(Again::Nothing);
+                        }
+                    }
+                    StandbyError::Gap { .. } | StandbyError::Engine(_) => {}
+                }
+                queue.received.clear();
+                queue.bytes = 0;
+                send.notify_one();
+                return false;
+            }
+        };
+        queue.applied.push_back((at, lsn));
+        // Before the look at what is durable: either this or the log's thread rings.
+        self.waits.store(true, Ordering::SeqCst);
+        drop(queue);
+        if engine.durable() >= lsn {
+            send.notify_one();
+        }
+        true
+    }
+
+    /// Takes entries that have come together, once there is room.
     ///
     /// # Errors
-    /// One before could not be applied.
-    pub async fn take(&self, received: Received) -> Result<()> {
+    /// One, or one before them, could not be applied.
+    pub async fn take(
+        &self,
+        engine: &Engine,
+        send: &Notify,
+        mut batch: VecDeque<Received>,
+    ) -> Result<()> {
         loop {
             {
                 let mut queue = self.queue.lock();
@@ -146,21 +191,50 @@ impl Standby {
                     bail!("{why}");
                 }
                 if queue.bytes < self.most {
-                    queue.bytes += received.bytes();
-                    queue.received.push_back(received);
-                    self.changed.notify_all();
-                    return Ok(());
+                    queue.bytes += batch.iter().map(Received::bytes).sum::<usize>();
+                    if queue.busy || !queue.received.is_empty() {
+                        queue.received.extend(batch);
+                        return Ok(());
+                    }
+                    queue.busy = true;
+                    break;
                 }
             }
             self.room.notified().await;
         }
+        // All entries come on this thread, so none are queued meanwhile.
+        let gather = engine.aggregate().log().gather();
+        while let Some(received) = batch.pop_front() {
+            let (at, bytes) = (received.at, received.bytes());
+            let applied = match try_apply(engine, &received) {
+                Ok(None) => {
+                    batch.push_front(received);
+                    break;
+                }
+                Ok(Some(lsn)) => Ok(lsn),
+                Err(error) => Err(error),
+            };
+            if !self.applied(engine, send, at, bytes, applied) {
+                batch.clear();
+            }
+        }
+        drop(gather);
+        let mut queue = self.queue.lock();
+        queue.busy = false;
+        queue.received.extend(batch);
+        if queue.received.is_empty() {
+            self.rests.notify_all();
+        } else {
+            self.more.notify_one();
+        }
+        Ok(())
     }
 
     /// Waits until everything that was taken is applied.
     pub fn drain(&self) {
         let mut queue = self.queue.lock();
         while queue.busy || !queue.received.is_empty() {
-            self.changed.wait(&mut queue);
+            self.rests.wait(&mut queue);
         }
         queue.failed = None;
     }
@@ -204,6 +278,10 @@ impl Standby {
         }
         last
     }
+}
+
+fn try_apply(engine: &Engine, received: &Received) -> Result<Option<Lsn>, StandbyError> {
+    engine.try_entry(received.at, &received.meta, &received.pages)
 }
 
 fn apply(engine: &Engine, received: Received) -> Result<Lsn, StandbyError> {
