@@ -1,11 +1,10 @@
-"""A synchronous pair under test: two nodes, a witness, a relay between them that delays, and a small NFSv3 client."""
+"""A synchronous pair under test: two nodes, a witness, perhaps a relay between them that delays, and a small NFSv3 client."""
 
 import os
 import signal
 import socket
 import struct
 import subprocess
-import threading
 import time
 
 from common import Failure, raise_limits
@@ -20,77 +19,21 @@ def free_port():
 
 
 class Relay:
-    """Passes bytes between a port of its own and another, each `delay` seconds after they came. Counts them."""
+    """Passes bytes between a port of its own and another, each `delay` seconds after they came (`weir bench relay`). Counts them."""
 
-    def __init__(self, to, delay):
-        self.to, self.delay, self.bytes = to, delay, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+    def __init__(self, weir, to, delay):
+        command = [str(weir), "bench", "relay", "--to", f"127.0.0.1:{to}", "--delay", str(round(delay * 1e6))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
-    def accept(self):
-        while True:
-            near, _ = self.listener.accept()
-            try:
-                far = socket.create_connection(("127.0.0.1", self.to), 3)
-            except OSError:
-                near.close()
-                continue
-            for s in (near, far):
-                s.settimeout(None)
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
+    def bytes(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
-    def carry(self, source, sink):
-        pending, more = [], threading.Condition()
-
-        def send():
-            while True:
-                with more:
-                    while not pending:
-                        more.wait()
-                    due, data = pending.pop(0)
-                if data is None:
-                    break
-                left = due - time.monotonic()
-                if left > 0:
-                    time.sleep(left)
-                try:
-                    sink.sendall(data)
-                except OSError:
-                    break
-            for s in (source, sink):
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-        if self.delay:
-            threading.Thread(target=send, daemon=True).start()
-        while True:
-            try:
-                data = source.recv(1 << 20)
-            except OSError:
-                data = b""
-            self.bytes += len(data)
-            if self.delay:
-                with more:
-                    pending.append((time.monotonic() + self.delay, data or None))
-                    more.notify()
-            elif data:
-                try:
-                    sink.sendall(data)
-                except OSError:
-                    data = b""
-            if not data:
-                if not self.delay:
-                    for s in (source, sink):
-                        try:
-                            s.shutdown(socket.SHUT_RDWR)
-                        except OSError:
-                            pass
-                return
+    def end(self):
+        self.process.kill()
+        self.process.wait()
 
 
 class Node:
@@ -137,9 +80,9 @@ class Node:
 
 
 class Pair:
-    """Two nodes in sync, `delay` seconds apart each way."""
+    """Two nodes in sync, `delay` seconds apart each way; None: with nothing between them."""
 
-    def __init__(self, a, folder, delay=0.0, more=()):
+    def __init__(self, a, folder, delay=None, more=()):
         self.folder = folder
         self.nodes = [Node(a, folder, "a", more), Node(a, folder, "b", more)]
 
@@ -155,13 +98,13 @@ class Pair:
 
         one, two = self.nodes
         witness, listen = f"127.0.0.1:{free_port()}", free_port()
-        self.relay = Relay(listen, delay)
+        self.relay = None if delay is None else Relay(a.weir, listen, delay)
         place = folder / "witness"
         decider = ["--witness", witness, "--witness-certificate", weir("witness", "--data", place, "--show").strip()]
         made = weir("pair", "create", "--data", one.data, "--listen", f"127.0.0.1:{listen}", *decider)
         first = word(made, "certificate")
         joined = weir("pair", "join", "--data", two.data, "--aggregate", word(made, "aggregate"),
-                      "--partner", f"127.0.0.1:{self.relay.port}", "--partner-certificate", first, *decider)
+                      "--partner", f"127.0.0.1:{self.relay.port if self.relay else listen}", "--partner-certificate", first, *decider)
         second = word(joined, "certificate")
         weir("pair", "accept", "--data", one.data, second)
         ready = folder / "witness.ready"
@@ -184,6 +127,8 @@ class Pair:
             node.end()
         self.witness.kill()
         self.witness.wait()
+        if self.relay:
+            self.relay.end()
 
 
 class Client:

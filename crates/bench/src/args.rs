@@ -28,6 +28,9 @@ pub enum BenchCommand {
     Tcp(TcpArgs),
     /// What devices make of an intent log: durable appends, folder by folder.
     Log(crate::log::LogArgs),
+    /// A link with a delay, for measurements of two nodes on one machine.
+    #[command(hide = true)]
+    Relay(crate::relay::RelayArgs),
     /// Whether limits on throughput hold: starts a server of its own.
     Qos(Box<crate::qos::QosArgs>),
     /// What snapshots cost beside a load: starts a server of its own.

@@ -19,6 +19,7 @@
 //! | [`run`], [`race`], [`tcp`] | the two measurements |
 //! | [`smb`] | the SMB generator, a client of its own as well |
 //! | [`log`] | durable appends to a device, without a server |
+//! | [`relay`] | a link between two machines on one |
 //! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
@@ -41,6 +42,7 @@ pub mod outbox;
 pub mod pattern;
 pub mod qos;
 pub mod race;
+pub mod relay;
 pub mod report;
 pub mod rpc;
 pub mod run;
@@ -81,6 +83,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
         }),
+        BenchCommand::Relay(a) => relay::relay(a).map(|()| Ending::Sound),
         BenchCommand::Qos(a) => qos::qos(a).map(|met| match met {
             true => Ending::Sound,
             false => Ending::Faulty,

@@ -4,6 +4,7 @@ mod completion;
 mod file;
 mod mem;
 mod op;
+mod paced;
 mod staging;
 mod sync;
 #[cfg(target_os = "linux")]
@@ -16,6 +17,8 @@ use weir_base::BlockAddr;
 pub use completion::{Completer, Io};
 pub use file::{FileDevice, FileOptions, HOST_MARGIN};
 pub use mem::MemDevice;
+pub use paced::Pace;
+pub(crate) use paced::{PacedDevice, PacedDisk};
 
 use crate::frame::{Frame, FrameMut};
 

@@ -26,7 +26,7 @@ pub use aggregate::{Aggregate, Env, Location, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
 pub use cp::{CpWriter, Run};
-pub use device::{Device, FileDevice, FileOptions, Io, MemDevice};
+pub use device::{Device, FileDevice, FileOptions, Io, MemDevice, Pace};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool, Populator};
 pub use life::RootPin;

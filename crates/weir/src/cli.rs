@@ -142,6 +142,9 @@ pub struct Serve {
     /// Let the aggregate's device grow to this size at most
     #[arg(long, value_name = "SIZE", hide = true)]
     pub size: Option<Size>,
+    /// Make the disk as slow as this: microseconds an operation, operations a second, MB/s; for measurements
+    #[arg(long, value_name = "MICROSECONDS,OPERATIONS,MB", hide = true)]
+    pub pace_disk: Option<weir_store::Pace>,
     /// Drop peers that stall for this many seconds
     #[arg(long, value_name = "SECONDS", hide = true)]
     pub stall: Option<u64>,

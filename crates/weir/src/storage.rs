@@ -114,6 +114,7 @@ impl Opened {
             location.device_blocks = location.device_blocks.min(location.max_blocks);
         }
         location.log_most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG) / BLOCK_SIZE as u64;
+        location.pace = args.pace_disk;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;

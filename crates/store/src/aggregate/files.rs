@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::open::{Inspection, random};
 use super::{Aggregate, Env, Replay};
-use crate::device::{Device, FileDevice, FileOptions};
+use crate::device::{Device, FileDevice, FileOptions, Pace, PacedDevice, PacedDisk};
 use crate::error::StoreError;
 use crate::folder::Folder;
 use crate::frame::FramePool;
@@ -30,6 +30,8 @@ pub struct Location {
     /// The more, the less often a block that is written again and again is
     /// written to its place as well.
     pub log_most: u64,
+    /// How slow the disk is made on which device and log are, for a measurement.
+    pub pace: Option<Pace>,
 }
 
 /// The part of the free space that an intent log may take.
@@ -46,6 +48,7 @@ impl Location {
             max_blocks: MAX_BLOCKS,
             log_blocks: 65_536,
             log_most: 65_536,
+            pace: None,
         }
     }
 }
@@ -76,6 +79,7 @@ impl Aggregate {
         let blocks = room.min(location.log_most).max(location.log_blocks);
         let log = FileOptions::log().create(blocks);
         let (device, log_device) = devices(&folder, data, log, &env.pool)?;
+        let (device, log_device) = paced(location, &env, device, log_device)?;
         Self::format(&device, &log_device, &env, id)?;
         folder.complete()?;
         Self::open_in(device, log_device, env, Some(id), Some(folder))
@@ -96,6 +100,7 @@ impl Aggregate {
             FileOptions::log(),
             &env.pool,
         )?;
+        let (device, log_device) = paced(location, &env, device, log_device)?;
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
@@ -149,6 +154,23 @@ fn devices(
         device(&data_path, FileDevice::open_staged(&data_path, data, pool))?,
         device(&log_path, FileDevice::open_staged(&log_path, log, pool))?,
     ))
+}
+
+fn paced(
+    location: &Location,
+    env: &Env,
+    device: Arc<dyn Device>,
+    log_device: Arc<dyn Device>,
+) -> Result<Devices, StoreError> {
+    let Some(pace) = location.pace else {
+        return Ok((device, log_device));
+    };
+    let disk = PacedDisk::new(pace, Arc::clone(&env.clock));
+    let pace = |inner| match PacedDevice::new(inner, &disk) {
+        Ok(device) => Ok(Arc::new(device) as Arc<dyn Device>),
+        Err(e) => Err(StoreError::Format(format!("starting a thread: {e}").into())),
+    };
+    Ok((pace(device)?, pace(log_device)?))
 }
 
 fn device(path: &Path, opened: io::Result<FileDevice>) -> Result<Arc<dyn Device>, StoreError> {

@@ -1,0 +1,182 @@
+//! A disk that is slower than the one under it, for measurements: each operation takes at least a fixed time, and there are limits on
+//! operations and bytes a second, as providers of disks set them. So a load has the same disk on every machine that is faster.
+
+use std::io;
+use std::str::FromStr;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_base::{BLOCK_SIZE, BlockAddr, Clock};
+
+use super::{Device, Io};
+use crate::frame::{Frame, FrameMut};
+
+/// How fast such a disk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// From the start of an operation to its end, where no limit holds it.
+    pub latency: Duration,
+    /// Operations a second.
+    pub operations: u64,
+    /// Bytes a second.
+    pub bytes: u64,
+}
+
+impl FromStr for Pace {
+    type Err = String;
+
+    /// Microseconds, operations a second and MB/s: `1900,15000,240`.
+    fn from_str(text: &str) -> Result<Pace, String> {
+        let numbers: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
+        match numbers.as_deref() {
+            Ok([micros, operations, mega]) if *operations > 0 && *mega > 0 => Ok(Pace {
+                latency: Duration::from_micros(*micros),
+                operations: *operations,
+                bytes: mega * 1_000_000,
+            }),
+            _ => Err(format!(
+                "'{text}' is no disk: write microseconds, operations a second and MB/s, as in 1900,15000,240"
+            )),
+        }
+    }
+}
+
+/// The disk on which several devices are.
+pub(crate) struct PacedDisk {
+    pace: Pace,
+    clock: Arc<dyn Clock>,
+    /// When its limits admit another operation.
+    free: Mutex<Duration>,
+}
+
+impl PacedDisk {
+    pub(crate) fn new(pace: Pace, clock: Arc<dyn Clock>) -> Arc<PacedDisk> {
+        Arc::new(PacedDisk {
+            pace,
+            clock,
+            free: Mutex::default(),
+        })
+    }
+
+    /// When an operation on so many blocks ends that begins now.
+    fn admit(&self, blocks: u64) -> Duration {
+        let second = Duration::from_secs(1).as_nanos() as u64;
+        let bytes = u128::from(blocks) * BLOCK_SIZE as u128;
+        let carried = bytes * u128::from(second) / u128::from(self.pace.bytes);
+        let takes = (second / self.pace.operations).max(carried as u64);
+        let mut free = self.free.lock();
+        let begins = self.clock.monotonic().max(*free);
+        *free = begins + Duration::from_nanos(takes);
+        free.max(begins + self.pace.latency)
+    }
+}
+
+type Ending = (Duration, Box<dyn FnOnce() + Send>);
+
+/// A device on a paced disk. Its operations end in the order in which they began.
+pub(crate) struct PacedDevice {
+    inner: Arc<dyn Device>,
+    disk: Arc<PacedDisk>,
+    endings: mpsc::Sender<Ending>,
+}
+
+impl PacedDevice {
+    pub(crate) fn new(inner: Arc<dyn Device>, disk: &Arc<PacedDisk>) -> io::Result<PacedDevice> {
+        let (endings, ending) = mpsc::channel::<Ending>();
+        let clock = Arc::clone(&disk.clock);
+        std::thread::Builder::new()
+            .name("paced-disk".into())
+            .spawn(move || {
+                for (due, end) in ending {
+                    // Saturates: it is due already.
+                    std::thread::sleep(due.saturating_sub(clock.monotonic()));
+                    end();
+                }
+            })?;
+        Ok(PacedDevice {
+            inner,
+            disk: Arc::clone(disk),
+            endings,
+        })
+    }
+
+    fn pace<T: Send + 'static>(&self, blocks: u64, inner: Io<T>) -> Io<T> {
+        let due = self.disk.admit(blocks);
+        let (done, io) = Io::pair();
+        let end = Box::new(move || done.complete(inner.wait()));
+        // The thread is there for as long as this is; what it never ends ends as lost.
+        let _ = self.endings.send((due, end));
+        io
+    }
+}
+
+impl Device for PacedDevice {
+    fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+        let blocks = into.len() as u64;
+        self.pace(blocks, self.inner.read(addr, into))
+    }
+
+    fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+        let blocks = from.len() as u64;
+        self.pace(blocks, self.inner.write(addr, from))
+    }
+
+    fn flush(&self) -> Io<()> {
+        self.pace(0, self.inner.flush())
+    }
+
+    fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
+        self.inner.discard(addr, count)
+    }
+
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<u64> {
+        self.inner.grow(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::ManualClock;
+
+    #[test]
+    fn operations_take_their_time_and_no_more_pass_than_may() {
+        let pace: Pace = "1900,1000,240".parse().unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let disk = PacedDisk::new(pace, Arc::clone(&clock) as _);
+        let now = clock.monotonic();
+        let ends = |blocks| (disk.admit(blocks) - now).as_micros();
+        assert_eq!(ends(2), 1900);
+        assert_eq!(ends(2), 2900, "a thousand a second");
+        // 2 MiB at 240 MB/s are 8.7 ms, behind 2 ms.
+        assert_eq!(ends(512), 2000 + 8738);
+        for wrong in ["", "1,2", "1,0,1", "1,1,0", "1,1,1,1", "a,1,1"] {
+            assert!(wrong.parse::<Pace>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_later() {
+        let clock = Arc::new(weir_base::SystemClock::new());
+        let disk = PacedDisk::new("3000,100000,1000".parse().unwrap(), Arc::clone(&clock) as _);
+        let inner = Arc::new(crate::device::MemDevice::new(16));
+        let device = PacedDevice::new(inner, &disk).unwrap();
+        let pool = crate::frame::FramePool::new(4).unwrap();
+        let frame = || pool.zeroed(crate::frame::Class::Cp).unwrap();
+        let mut page = frame();
+        page.fill(7);
+        let began = clock.monotonic();
+        device
+            .write(BlockAddr(3), vec![page.freeze()])
+            .wait()
+            .unwrap();
+        let read = device.read(BlockAddr(3), vec![frame()]).wait().unwrap();
+        assert!(read[0].iter().all(|byte| *byte == 7));
+        assert!(clock.monotonic() - began >= Duration::from_millis(6));
+    }
+}
