@@ -253,6 +253,32 @@ fn without_a_witness_a_user_has_the_last_word() {
         words.split_whitespace().collect::<Vec<_>>(),
         ["remove", "remove", "add"]
     );
+    // The one that was preferred finds out that it is not any more, and that it lacks something.
+    a.start();
+    a.is("in sync", "yes");
+    b.is("in sync", "yes");
+    assert!(!a.ready.exists());
+    // The side that has the last word does not use it again before the other has said that it was not made to serve meanwhile.
+    a.end();
+    b.end();
+    b.start();
+    until("it is said why", || {
+        b.shows()?
+            .contains("has not said whether a user has it serve")
+            .then_some(())
+    });
+    assert!(!b.ready.exists());
+    a.start();
+    b.serves();
+    a.is("in sync", "yes");
+    Client::connect(b.nfs).unwrap().holds(&fh, blocks);
+    // Or a user has said that it was not.
+    a.end();
+    b.end();
+    b.start();
+    until("it asks", || b.shows());
+    does(&["pair", "takeover", "--data", b.data(), "--force"]);
+    b.serves();
 }
 
 #[test]

@@ -17,15 +17,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
-use weir_mirror::{Role, Side};
+use weir_mirror::{Register, Role, Side};
 use weir_store::Frame;
 use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
-use super::Pair;
-use super::config::State;
+use super::config::{Config, State};
 use super::files::Incoming;
 use super::standby::Received;
 use super::synchronise::{Feed, Ready, Taken};
+use super::{Pair, begin_anew, witness};
 use crate::identity::Known;
 
 /// How long a partner may take to show its certificate and to greet.
@@ -478,7 +478,17 @@ impl Pair {
                 uuid::Uuid::from_bytes(greeting.aggregate)
             );
         }
+        let forced = self.keeps_register() && {
+            witness::has_met(&self.folder)?;
+            let at = StreamPosition {
+                term: greeting.term,
+                sequence: greeting.sequence,
+            };
+            // It serves, or has served, what this side has not: its register says so next.
+            at.mark().is_none() && at.term > self.inner.lock().node.register().term
+        };
         let mut inner = self.inner.lock();
+        inner.heard |= !forced;
         inner.links += 1;
         inner.unlinked = None;
         let number = inner.links;
@@ -626,10 +636,7 @@ impl Pair {
                 last,
             } => incoming.take(self, &name, &bytes, first, last),
             Message::HandOver { term, sequence } => self.takes_over(term, sequence).await,
-            Message::Register(register) => {
-                self.inner.lock().told = Some(register);
-                Ok(())
-            }
+            Message::Register(register) => self.is_told(register),
             Message::Verify {
                 term,
                 mark,
@@ -656,6 +663,25 @@ impl Pair {
                 bail!("the partner refuses: {why}")
             }
         }
+    }
+
+    /// What the side says that keeps the register.
+    fn is_told(&self, register: Register) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if !self.keeps_register() {
+            inner.told = Some(register);
+            return Ok(());
+        }
+        // Both keep one: a user has had the other take over by hand.
+        if register.term <= inner.node.register().term {
+            return Ok(());
+        }
+        let config = Config {
+            preferred: Some(Side::from(self.config.side).other().into()),
+            ..self.config.clone()
+        };
+        config.write(&self.folder)?;
+        begin_anew("a user has had the partner take over, and it has the last word now")
     }
 
     /// A node that has just started may not know yet what it is.

@@ -141,6 +141,8 @@ struct Inner {
     trouble: Option<String>,
     /// As the other side of a pair without a witness has said.
     told: Option<Register>,
+    /// It has said since the start that it does not serve, or a user has said so.
+    heard: bool,
     /// Nothing more is begun.
     stopping: bool,
     /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
@@ -187,6 +189,7 @@ impl Pair {
             at if at.mark().is_none() => node.above(at.term),
             _ => node,
         };
+        let heard = witness::was_taken(&folder)?;
         LEASE.begin(&clock);
         let (ask, asked) = mpsc::unbounded_channel();
         let (note, notes) = mpsc::unbounded_channel();
@@ -218,6 +221,7 @@ impl Pair {
                 verified: None,
                 trouble: None,
                 told: None,
+                heard,
                 stopping: false,
                 round_trip: None,
             }),
@@ -731,6 +735,7 @@ impl Pair {
             "this copy was being brought up to date, and is no state that clients ever saw: it cannot be served"
         );
         if self.config.witness.is_none() && !self.keeps_register() {
+            ensure!(!self.is_fresh(), "this copy has got nothing yet");
             // Nobody can be asked: from now on this side has the last word.
             let config = Config {
                 preferred: Some(self.config.side),
@@ -738,7 +743,10 @@ impl Pair {
             };
             let known = inner.told.unwrap_or(inner.node.register());
             let id = self.engine.aggregate().id().0;
-            witness::take(&self.folder, id, known.alone(self.config.side.into()))?;
+            // Above what the other side can have come to without this one: it may have gone on alone, once.
+            let next = known.alone(self.config.side.into());
+            let next = next.alone(next.primary);
+            witness::take(&self.folder, id, next)?;
             config.write(&self.folder)?;
             inner.stopping = true;
             // The reply to the user is on its way first.

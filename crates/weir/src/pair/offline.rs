@@ -123,6 +123,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 data.display()
             );
             Config::delete(data)?;
+            super::witness::forget(data)?;
             println!(
                 "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
                  their clients could not tell them apart",

@@ -21,6 +21,10 @@ use super::config::WitnessAt;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The register of the side that has the last word, in a folder of the data folder.
 const FOLDER: &str = "pair-register";
+/// In it: the other side has been there, and may have been made to serve since.
+const MET: &str = "met";
+/// A user has this side serve, whatever the other one does; for one start.
+const BY_HAND: &str = "by-hand";
 
 /// Asks what is to be asked, one question after the other; of several that wait only the last.
 pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
@@ -97,15 +101,57 @@ fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
     let mut witness = FileWitness::open(&folder)?;
     Ok(match (to, witness.read(id)?) {
         (Some(to), Some(_)) => witness.swap(id, to)?,
-        (None, Some(register)) => Swap::Done(register),
+        (None, Some(register)) => {
+            // Unless it was met, it has nothing that it could serve.
+            let knows = pair.inner.lock().heard || !folder.join(MET).exists();
+            if !knows {
+                bail!(
+                    "there is no witness, and since this node has started the other side has not said whether a user has it \
+                     serve: start it, or, if it is off for good, `weir pair takeover --force` here"
+                );
+            }
+            Swap::Done(register)
+        }
         (_, None) => witness.swap(id, first(pair)?)?,
     })
 }
 
-/// This side has the last word from now on, and the register is this.
+/// This side has the last word from now on, whatever the other does until this one has started again, and the register is this.
 pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
     let folder = folder.join(FOLDER);
     std::fs::create_dir_all(&folder)?;
     FileWitness::open(&folder)?.keep(id, &register)?;
-    Ok(())
+    note(&folder, BY_HAND)
+}
+
+/// Whether a user has this side serve from this start on. Says so once.
+pub fn was_taken(folder: &Path) -> Result<bool> {
+    match std::fs::remove_file(folder.join(FOLDER).join(BY_HAND)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The other side has been there: it may have a copy from now on.
+pub fn has_met(folder: &Path) -> Result<()> {
+    let folder = folder.join(FOLDER);
+    match folder.join(MET).exists() {
+        true => Ok(()),
+        false => note(&folder, MET),
+    }
+}
+
+fn note(folder: &Path, name: &str) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::File::create(folder.join(name))?.sync_all()?;
+    Ok(std::fs::File::open(folder)?.sync_all()?)
+}
+
+/// The pair is no more.
+pub fn forget(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder.join(FOLDER)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
