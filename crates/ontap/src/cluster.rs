@@ -272,6 +272,23 @@ pub struct SmbSession {
     pub shares: Vec<String>,
 }
 
+/// This node and its partner, which keep one aggregate together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failover {
+    /// This node, as the pair calls it: `a` or `b`.
+    pub node: String,
+    /// The other one.
+    pub partner: String,
+    /// Whether the partner has everything and may serve.
+    pub possible: bool,
+    /// The partner is connected.
+    pub connected: bool,
+    /// Bytes that the partner has not acknowledged.
+    pub lag: u64,
+    /// What is in the way, if anything is.
+    pub trouble: Option<String>,
+}
+
 /// An operation of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -468,6 +485,20 @@ pub trait Cluster: Send + Sync {
         address: &str,
         passphrase: &str,
     ) -> Result<String, Failure>;
+    /// The pair that this node, which serves, is one of; `None`: it is one of none.
+    fn failover(&self) -> Option<Failover> {
+        None
+    }
+    /// Has the partner serve from now on.
+    ///
+    /// # Errors
+    /// There is none, or it cannot; the user is no administrator.
+    fn hand_over(&self) -> Result<(), Failure> {
+        Err(Failure::new(
+            Reason::State,
+            "This node is not one of a pair.",
+        ))
+    }
     /// Shares of SMB, by machine and name.
     fn shares(&self) -> Vec<Share>;
     /// Sessions over SMB, by number.

@@ -30,6 +30,10 @@ pub struct State {
     pub volumes: Vec<Volume>,
     /// Volumes as shares of SMB.
     pub shares: Vec<crate::cluster::Share>,
+    /// The pair that the node is one of.
+    pub pair: Option<own::Failover>,
+    /// How often its partner was to serve.
+    pub handed_over: usize,
     /// All that was asked for, in order, refused or not.
     pub changes: Vec<Change>,
     /// Transfers move on whenever relationships are listed.
@@ -560,6 +564,15 @@ impl Cluster for Script {
 
     fn jobs(&self) -> Vec<Job> {
         Vec::new()
+    }
+
+    fn failover(&self) -> Option<own::Failover> {
+        self.state().pair.clone()
+    }
+
+    fn hand_over(&self) -> Result<(), Failure> {
+        self.state().handed_over += 1;
+        Ok(())
     }
 
     fn shares(&self) -> Vec<crate::cluster::Share> {

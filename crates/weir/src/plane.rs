@@ -23,6 +23,7 @@ use weir_volume::Engine;
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::os;
+use crate::pair::Pair;
 use crate::replica::{self, AsUser, Replication};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
@@ -159,6 +160,8 @@ pub struct Parts<'a> {
     pub mounts: Mounts,
     /// The SMB service.
     pub smb: Arc<weir_smb::Service>,
+    /// The pair that this node is one of.
+    pub pair: Option<Arc<Pair>>,
     /// Bytes that the device holds.
     pub device_bytes: u64,
     /// The metrics as text.
@@ -214,6 +217,7 @@ impl Plane {
         let catalog = options.catalog.clone();
         let (data, mounts) = (args.data.clone(), parts.mounts);
         let smb = Arc::clone(&parts.smb);
+        let pair = parts.pair.clone();
         let metrics = Arc::clone(&parts.metrics);
         let problems = Arc::clone(&parts.problems);
         let handle = runtime.handle().clone();
@@ -239,6 +243,9 @@ impl Plane {
                     // If there is none, the start has failed.
                     if let Ok(replication) = replicated.await {
                         let _ = replication.smb.set(smb);
+                        if let Some(pair) = pair {
+                            let _ = replication.pair.set(pair);
+                        }
                         let served = Served {
                             control: Arc::clone(&control),
                             replication: Arc::clone(&replication),

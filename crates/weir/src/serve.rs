@@ -96,6 +96,7 @@ pub fn run(args: &Serve) -> Result<()> {
                 smb: smb_address.map(|address| address.port()),
             },
             smb: storage.smb(),
+            pair: pair.clone(),
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
             metrics: Arc::new(move || {

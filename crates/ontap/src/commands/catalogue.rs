@@ -530,6 +530,27 @@ pub const COMMANDS: &[Command] = &[
             switch("instance"),
         ],
     ),
+    command(
+        &["storage", "failover", "show"],
+        "The pair that this node is one of",
+        &[
+            may("node", "text"),
+            may("partner-name", "text"),
+            may("possible", "true|false"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["storage", "failover", "takeover"],
+        "Have the partner serve in place of this node",
+        &[must("ofnode", "text")],
+    ),
+    command(
+        &["storage", "failover", "giveback"],
+        "Have the partner serve again",
+        &[must("ofnode", "text")],
+    ),
     command(&["version"], "What this is", &[]),
     command(
         &["volume", "clone", "create"],

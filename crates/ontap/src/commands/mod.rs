@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod cifs;
+mod failover;
 pub mod node;
 mod options;
 pub mod policy;
@@ -106,6 +107,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["statistics", "show"] => statistics::counters(parsed, cluster),
         ["statistics", "volume", "show"] => statistics::volumes(parsed, cluster),
         ["qos", "policy-group", verb] => storage::policy_group(verb, parsed, cluster),
+        ["storage", "failover", verb] => failover::run(verb, parsed, cluster),
         ["storage", "aggregate", "show"] => storage::aggregates(parsed, cluster),
         ["cifs", what, verb] | ["vserver", "cifs", what, verb] => {
             cifs::run(what, verb, parsed, cluster)

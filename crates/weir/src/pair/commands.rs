@@ -17,6 +17,26 @@ pub struct PairCommands {
     pub next: OnceLock<Arc<dyn Commands>>,
 }
 
+impl Pair {
+    /// Has the partner serve from now on.
+    ///
+    /// # Errors
+    /// This node does not serve, or the partner cannot.
+    pub fn hand_over(&self) -> Result<()> {
+        let shown = self.show();
+        ensure!(
+            shown.serving,
+            "this node does not serve: ask the one that does"
+        );
+        ensure!(
+            shown.in_sync && shown.connected,
+            "the partner is not in sync, so it cannot take over now"
+        );
+        self.switch.notify_one();
+        Ok(())
+    }
+}
+
 impl Commands for PairCommands {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         let Some(request) = request.strip_prefix("pair ") else {
@@ -47,16 +67,7 @@ impl Commands for PairCommands {
                 Ok(String::new())
             }
             "switch" => {
-                let shown = pair.show();
-                ensure!(
-                    shown.serving,
-                    "this node does not serve: ask the one that does"
-                );
-                ensure!(
-                    shown.in_sync && shown.connected,
-                    "the partner is not in sync, so it cannot take over now"
-                );
-                pair.switch.notify_one();
+                pair.hand_over()?;
                 Ok("the partner takes over".to_owned())
             }
             "takeover --force" => {

@@ -1,6 +1,7 @@
 //! What is known of a pair at a moment, for users and for Prometheus.
 
-use weir_mirror::Role;
+use weir_mirror::{Role, Side};
+use weir_ontap::cluster::Failover;
 
 use super::Pair;
 
@@ -119,6 +120,21 @@ impl Pair {
             term: register.term,
             connected,
             synchronising,
+        }
+    }
+
+    /// In ONTAP's terms.
+    pub fn failover(&self) -> Failover {
+        let shown = self.show();
+        let name = |side: Side| format!("{side:?}").to_lowercase();
+        let side = Side::from(self.config.side);
+        Failover {
+            node: name(side),
+            partner: name(side.other()),
+            possible: shown.in_sync && shown.connected,
+            connected: shown.connected,
+            lag: shown.lag,
+            trouble: self.inner.lock().trouble.clone(),
         }
     }
 

@@ -14,8 +14,8 @@ use weir_control::{
     Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failure, Job, Offer, Peer, Performance, Reason, Share, SmbSession,
-    Snapshot, Volume,
+    Change, Cluster, Event, Failover, Failure, Job, Offer, Peer, Performance, Reason, Share,
+    SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
@@ -510,6 +510,22 @@ impl Cluster for AsUser {
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
         let view = self.service.control.view();
         read(&view.relations, &self.service.manager.lock());
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.service.pair.get().map(|pair| pair.failover())
+    }
+
+    fn hand_over(&self) -> Answer<()> {
+        if self.actor.role != Role::Admin {
+            let why = "Only an administrator has the partner serve.";
+            return Err(Failure::new(Reason::Denied, why));
+        }
+        let Some(pair) = self.service.pair.get() else {
+            return Err(missing());
+        };
+        let refused = |why: anyhow::Error| Failure::new(Reason::State, format!("{why:#}"));
+        pair.hand_over().map_err(refused)
     }
 
     fn shares(&self) -> Vec<Share> {

@@ -49,6 +49,7 @@ use weir_replica::plan;
 use weir_replica::retention::Held;
 use weir_volume::{Engine, FsError};
 
+use crate::pair::Pair;
 use crate::state;
 pub use cluster::AsUser;
 use limiter::Limiter;
@@ -118,6 +119,8 @@ pub struct Replication {
     threads: AtomicUsize,
     /// Who uses shares of SMB, for those who ask.
     pub smb: OnceLock<Arc<weir_smb::Service>>,
+    /// The pair that this node is one of, if it is.
+    pub pair: OnceLock<Arc<Pair>>,
     /// What becomes of frames that come in.
     #[cfg(test)]
     forger: Mutex<weir_replica::pipe::Forger>,
@@ -199,6 +202,7 @@ impl Replication {
             stopping: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
             smb: OnceLock::new(),
+            pair: OnceLock::new(),
             #[cfg(test)]
             forger: Mutex::default(),
         });
