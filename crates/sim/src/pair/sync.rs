@@ -385,7 +385,12 @@ impl Story<'_> {
         pages: Vec<weir_volume::Frame>,
     ) -> Checked {
         let engine = self.copy.engine()?;
+        // As the product does: what needs nothing from the disk is applied at once.
+        let received: Vec<Box<[u8]>> = pages.iter().map(|page| Box::from(&page[..])).collect();
         let put = || -> Result<_, StandbyError> {
+            if let Some(lsn) = engine.try_entry(at, meta, &received)? {
+                return Ok(lsn);
+            }
             engine.prepare_entry(meta, pages.len())?;
             let mut own = Vec::new();
             for page in &pages {
