@@ -17,9 +17,9 @@ PATHS = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 class Kdc:
-    """MIT krb5's KDC in a temporary folder."""
+    """MIT krb5's KDC in a temporary folder; `types` are those of its keys, if not the usual ones."""
 
-    def __init__(self, address="127.0.0.1"):
+    def __init__(self, address="127.0.0.1", types=None):
         self.folder = tempfile.TemporaryDirectory(prefix="weir-kdc-")
         with socket.socket() as probe:
             probe.bind((address, 0))
@@ -32,6 +32,7 @@ class Kdc:
  rdns = false
  dns_canonicalize_hostname = false
  default_rcache_name = dfl:
+{f" permitted_enctypes = {types}" if types else ""}
 [realms]
  {REALM} = {{
   kdc = {address}:{port}
@@ -48,6 +49,8 @@ class Kdc:
   database_name = {self.path("principal")}
   key_stash_file = {self.path("stash")}
   acl_file = {self.path("acl")}
+{f"  supported_enctypes = {types}:normal" if types else ""}
+{f"  master_key_type = {types}" if types else ""}
  }}
 [logging]
  kdc = FILE:{self.path("kdc.log")}

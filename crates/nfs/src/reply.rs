@@ -11,28 +11,34 @@ use weir_base::BLOCK_SIZE;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 
-/// Data of a READ: a range of shared pages.
-pub struct Payload(ReadOut);
+/// Data of a READ: a range of shared pages, and what follows them.
+pub struct Payload {
+    data: ReadOut,
+    tail: Vec<u8>,
+}
 
 impl Payload {
     /// The data of a read.
     pub fn new(data: ReadOut) -> Payload {
-        Payload(data)
+        Payload {
+            data,
+            tail: Vec::new(),
+        }
     }
 
-    /// The data and the XDR padding, copied behind `to`.
+    /// All of it, copied behind `to`.
     pub(crate) fn flatten(&self, to: &mut Vec<u8>) {
         self.parts().for_each(|part| to.extend_from_slice(part));
     }
 
-    /// The data and the XDR padding.
-    fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let padding = &[0u8; 3][..padding(self.0.len)];
-        self.0.slices().chain(std::iter::once(padding))
+    /// The data, the XDR padding and the tail.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let padding = &[0u8; 3][..padding(self.data.len)];
+        self.data.slices().chain([padding, &self.tail])
     }
 
     pub(crate) fn encoded_len(&self) -> usize {
-        self.0.len + padding(self.0.len)
+        self.data.len + padding(self.data.len) + self.tail.len()
     }
 }
 
@@ -116,9 +122,13 @@ impl ReplyBuf {
         }
     }
 
-    /// The reply with another head, which begins with room for the record mark; its data follow as before. It counts as the
-    /// same; if the log fails, it becomes SYSTEM_ERR.
-    pub(crate) fn reheaded(self, head: Vec<u8>) -> ReplyBuf {
+    /// The reply with another head, which begins with room for the record mark; its data follow as before, and behind them
+    /// `tail`. It counts as the same; if the log fails, it becomes SYSTEM_ERR.
+    pub(crate) fn reheaded(mut self, head: Vec<u8>, tail: Vec<u8>) -> ReplyBuf {
+        match &mut self.payload {
+            Some(payload) => payload.tail = tail,
+            None => assert!(tail.is_empty(), "a reply without data has no tail"),
+        }
         ReplyBuf {
             done: self.done,
             more: self.more,
@@ -165,8 +175,9 @@ impl ReplyBuf {
     /// Bytes of memory that the reply keeps from being used otherwise, for the
     /// connection's bound on replies that are waiting.
     pub fn held(&self) -> usize {
-        let pages = self.payload.as_ref().map_or(0, |p| p.0.pages.len());
-        self.head.capacity() + pages * BLOCK_SIZE
+        let payload = self.payload.as_ref();
+        let payload = payload.map_or(0, |p| p.data.pages.len() * BLOCK_SIZE + p.tail.capacity());
+        self.head.capacity() + payload
     }
 
     /// The bytes of the reply from `skip` on, in order, appended to `out`;

@@ -8,8 +8,9 @@
 //! name service may be a network away. Everything about a user that calls need is in the context from then on: a change of
 //! its groups counts from its next context on, as it does for knfsd.
 //!
-//! A context is exported once and imported as often as there are cores, since the library wants each to be used by one
-//! thread at a time (see `weir_nfs::gss`).
+//! Of a context whose keys are of a common type the keys are taken, and its messages are protected without the library
+//! ([`weir_nfs::gss::krb5`]). Others are exported once and imported as often as there are cores, since the library wants each to be
+//! used by one thread at a time.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::future::Future;
@@ -22,7 +23,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, Established, Peer, Protection};
+use weir_base::SystemRng;
+use weir_nfs::gss::{
+    Accepted, Acceptor, ESTABLISHING, Established, Mic, Peer, Protection, Unwrapped, krb5,
+};
 use weir_vfs::{Groups, Identity, NOBODY};
 
 use crate::users;
@@ -124,6 +128,8 @@ library! {
     display_name: fn(Handle, *mut Buffer, *mut *const Oid);
     localname: fn(Handle, *const Oid, *mut Buffer);
     display_status: fn(u32, c_int, *const Oid, *mut u32, *mut Buffer);
+    krb5_export_lucid_sec_context: fn(*mut Handle, u32, *mut *const Exported);
+    krb5_free_lucid_sec_context: fn(*const Exported);
     release_buffer: fn(*mut Buffer);
     release_name: fn(*mut Handle);
 }
@@ -168,6 +174,59 @@ impl Library {
     }
 }
 
+/// `gss_krb5_lucid_key_t`.
+#[repr(C)]
+struct Key {
+    enctype: u32,
+    length: u32,
+    bytes: *const c_void,
+}
+
+impl Key {
+    /// Its type and bytes.
+    ///
+    /// # Safety
+    /// The library has filled it, and has not released it while the bytes are used.
+    unsafe fn parts(&self) -> (u32, &[u8]) {
+        if self.bytes.is_null() {
+            return (self.enctype, &[]);
+        }
+        // SAFETY: there are so many bytes.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.bytes.cast::<u8>(), self.length as usize) };
+        (self.enctype, bytes)
+    }
+}
+
+/// `gss_krb5_rfc1964_keydata_t`: keys of the older tokens.
+#[repr(C)]
+struct OldKeys {
+    algorithms: [u32; 2],
+    key: Key,
+}
+
+/// `gss_krb5_cfx_keydata_t`: keys of the tokens of RFC 4121.
+#[repr(C)]
+struct CfxKeys {
+    have_acceptor_subkey: u32,
+    key: Key,
+    acceptor_subkey: Key,
+}
+
+/// `gss_krb5_lucid_context_v1_t` of `<gssapi/gssapi_krb5.h>`.
+#[repr(C)]
+struct Exported {
+    version: u32,
+    initiate: u32,
+    end_time: u32,
+    send_sequence: u64,
+    receive_sequence: u64,
+    /// Which keys there are: 1 for those of RFC 4121.
+    protocol: u32,
+    old: OldKeys,
+    cfx: CfxKeys,
+}
+
 /// A context of the library's.
 struct Context {
     library: Arc<Library>,
@@ -191,8 +250,8 @@ impl Drop for Context {
     }
 }
 
-impl Protection for Context {
-    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool {
+impl Context {
+    fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
         let (mut minor, mut qop) = (0, 0);
         let (message, mic) = (Buffer::of(message), Buffer::of(mic));
         // SAFETY: the context is established; the buffers outlive the call and are only read.
@@ -208,7 +267,7 @@ impl Protection for Context {
         major & ERRORS == 0
     }
 
-    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+    fn mic(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut out) = (0, Buffer::EMPTY);
         let message = Buffer::of(message);
         // SAFETY: the context is established; `message` is only read, `out` is filled.
@@ -225,7 +284,7 @@ impl Protection for Context {
         (major & ERRORS == 0).then_some(mic)
     }
 
-    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+    fn wrap(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut encrypted, mut out) = (0, 0, Buffer::EMPTY);
         let message = Buffer::of(message);
         // SAFETY: as in `mic`.
@@ -244,7 +303,7 @@ impl Protection for Context {
         (major & ERRORS == 0 && encrypted != 0).then_some(sealed)
     }
 
-    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>> {
+    fn unwrap(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut encrypted, mut qop, mut out) = (0, 0, 0, Buffer::EMPTY);
         let sealed = Buffer::of(sealed);
         // SAFETY: as in `mic`.
@@ -260,6 +319,40 @@ impl Protection for Context {
         };
         let message = self.library.take(out);
         (major & ERRORS == 0 && encrypted != 0).then_some(message)
+    }
+}
+
+/// A copy of a context, for one thread at a time.
+struct Locked(Mutex<Context>);
+
+impl Protection for Locked {
+    fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
+        self.0.lock().verify(message, mic)
+    }
+
+    fn mic(&self, parts: &[&[u8]]) -> Option<Mic> {
+        self.0.lock().mic(&parts.concat()).map(Mic::from_vec)
+    }
+
+    fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
+        match self.0.lock().wrap(&parts.concat()) {
+            Some(sealed) => {
+                out.extend_from_slice(&sealed);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped> {
+        let message = self.0.lock().unwrap(sealed)?;
+        let mut bytes = Vec::with_capacity(room + message.len());
+        bytes.resize(room, 0);
+        bytes.extend_from_slice(&message);
+        Some(Unwrapped {
+            message: room..bytes.len(),
+            bytes,
+        })
     }
 }
 
@@ -422,7 +515,8 @@ fn accept(library: &Arc<Library>, keys: &Keys, token: &[u8], copies: usize) -> A
     }
 }
 
-/// The context, `copies` times.
+/// What protects the context's messages: one for all threads if its keys are of a type that is known, else the library,
+/// `copies` times.
 fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>>> {
     let library = context.library.clone();
     let (mut minor, mut exported) = (0, Buffer::EMPTY);
@@ -444,9 +538,46 @@ fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>
         let major = unsafe {
             (library.import_sec_context)(&raw mut minor, &raw const token, &raw mut copy.handle)
         };
-        (major & ERRORS == 0).then(|| Box::new(copy) as Box<dyn Protection>)
+        (major & ERRORS == 0).then_some(copy)
     };
-    (0..copies.max(1)).map(|_| import()).collect()
+    if let Some(own) = import().and_then(without_library) {
+        return Some(vec![Box::new(own)]);
+    }
+    (0..copies.max(1))
+        .map(|_| import().map(|copy| Box::new(Locked(Mutex::new(copy))) as Box<dyn Protection>))
+        .collect()
+}
+
+/// The context as one whose messages are protected without the library, if its keys are of a type that is known.
+fn without_library(mut context: Context) -> Option<krb5::Context> {
+    const VERSION: u32 = 1;
+    let library = context.library.clone();
+    let (mut minor, mut exported) = (0, std::ptr::null());
+    // SAFETY: the context is established; it is null afterwards, and `exported` has what this version has.
+    let major = unsafe {
+        (library.krb5_export_lucid_sec_context)(
+            &raw mut minor,
+            &raw mut context.handle,
+            VERSION,
+            &raw mut exported,
+        )
+    };
+    // SAFETY: with success it points to what the library has filled, until it is released below.
+    let keys = unsafe { exported.as_ref() }.filter(|_| major & ERRORS == 0)?;
+    let made = (keys.version == VERSION && keys.protocol == 1).then(|| {
+        // SAFETY: of this protocol the keys are filled; they are released below.
+        let (key, subkey) = unsafe { (keys.cfx.key.parts(), keys.cfx.acceptor_subkey.parts()) };
+        let keys = krb5::Keys {
+            initiator: keys.initiate != 0,
+            next: keys.send_sequence,
+            key,
+            subkey: (keys.cfx.have_acceptor_subkey != 0).then_some(subkey),
+        };
+        krb5::Context::new(&keys, &SystemRng)
+    });
+    // SAFETY: it is the library's, and is not used any more.
+    unsafe { (library.krb5_free_lucid_sec_context)(&raw mut minor, exported) };
+    made.flatten()
 }
 
 /// The user of a context: what the realm's rules and the name service make of its principal. Principals that are no user
@@ -467,3 +598,7 @@ fn peer(library: &Library, name: Handle, mechanism: *const Oid) -> Peer {
         identity: identity.unwrap_or_else(|| Identity::unix(NOBODY, NOBODY, Groups::default())),
     }
 }
+
+#[cfg(test)]
+#[path = "krb5_tests.rs"]
+mod tests;

@@ -21,7 +21,7 @@ pub(super) struct Context {
     pub(super) peer: Peer,
     /// A hash of the principal's name, never 0.
     pub(super) name: u64,
-    protections: Box<[Mutex<Box<dyn Protection>>]>,
+    protections: Box<[Box<dyn Protection>]>,
     window: Mutex<Window>,
     /// On the monotonic clock.
     ends: Duration,
@@ -31,10 +31,9 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Uses a copy of it; any number is one.
-    pub(super) fn with<T>(&self, copy: usize, use_it: impl FnOnce(&mut dyn Protection) -> T) -> T {
-        let protection = &self.protections[copy % self.protections.len()];
-        use_it(&mut **protection.lock())
+    /// A copy of it; any number is one.
+    pub(super) fn copy(&self, number: usize) -> &dyn Protection {
+        &*self.protections[number % self.protections.len()]
     }
 
     /// A call has this number.
@@ -93,7 +92,7 @@ impl Contexts {
         let context = Arc::new(Context {
             name: self.names.hash(made.peer.principal.as_bytes()).max(1),
             peer: made.peer,
-            protections: made.protections.into_iter().map(Mutex::new).collect(),
+            protections: made.protections.into(),
             window: Mutex::default(),
             ends: now.saturating_add(made.lifetime),
             used: AtomicU64::new(now.as_secs()),

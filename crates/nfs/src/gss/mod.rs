@@ -4,8 +4,8 @@
 //! opened, and an ordinary record is made of it, with a credential of a flavour of our own in place of the sealed one
 //! ([`crate::rpc`], `AUTH_KRB5` and after); the reply to it is sealed on its way out. So every program, what waits, and what
 //! is kept of calls for retransmissions know nothing of it, and calls without it pay one comparison. A call off the wire
-//! that already bears such a flavour is refused. The price is one copy of a call and of its reply, beside a checksum or a
-//! cipher over the same bytes that costs more.
+//! that already bears such a flavour is refused. The price is one copy of a call that is protected, and of a reply that is encrypted, beside a checksum or a
+//! cipher over the same bytes that costs more. Data of a reply that is not encrypted go out by reference.
 //!
 //! **What blocks.** Establishing a context reads the keytab and writes the replay cache, and finding the user's groups may
 //! ask a directory server: the [`Acceptor`] does both on threads of its own, and the call waits as one that waits for a
@@ -18,11 +18,13 @@
 //! time ago goes; its client establishes another (RPCSEC_GSS_CREDPROBLEM). A context ends with the ticket that it was
 //! established by, and after [`IDLE`] without a call.
 //!
-//! **One context on several cores.** A user on a mount with `nconnect=16` is one context, and a mechanism may need
-//! exclusive use of it for each message. So it may hand out several copies of a context ([`Established::protections`]); a
-//! connection always uses the same one.
+//! **One context on several cores.** A user on a mount with `nconnect=16` is one context. Of the common types of keys
+//! Kerberos' messages are protected here ([`krb5`]), by any number of threads at once. A mechanism that needs exclusive use of
+//! a context for each message may hand out several copies of it ([`Established::protections`]); a connection always uses
+//! the same one.
 
 mod contexts;
+pub mod krb5;
 pub mod window;
 mod wire;
 
@@ -30,8 +32,11 @@ use crate::connection::{Arrival, ConnInfo};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, AuthStat, Call, Refusal};
 use crate::service::{Handled, Service};
+use crate::xdr::Put;
 use contexts::{Context, Contexts};
+use smallvec::SmallVec;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,16 +65,27 @@ pub struct Peer {
     pub identity: Identity,
 }
 
-/// What protects the messages of one context. Not shared between threads at once.
-pub trait Protection: Send {
+/// A checksum of a message with what belongs to it.
+pub type Mic = SmallVec<[u8; 40]>;
+
+/// A message that was decrypted.
+pub struct Unwrapped {
+    /// The message, and bytes before it that are nobody's.
+    pub bytes: Vec<u8>,
+    /// Where in them the message is.
+    pub message: Range<usize>,
+}
+
+/// What protects the messages of one context. A message to the peer comes in parts.
+pub trait Protection: Send + Sync {
     /// Whether `mic` is the peer's checksum of `message`.
-    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool;
+    fn verify(&self, message: &[u8], mic: &[u8]) -> bool;
     /// The checksum of a message; `None` if the context is no longer good.
-    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>>;
-    /// The message encrypted, likewise.
-    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>>;
-    /// The message of the peer decrypted; `None` if it was not encrypted under this context.
-    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>>;
+    fn mic(&self, parts: &[&[u8]]) -> Option<Mic>;
+    /// Appends the message encrypted to `out`; false if the context is no longer good.
+    fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool;
+    /// The message of the peer decrypted, behind `room` bytes or more; `None` if it was not encrypted under this context.
+    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped>;
 }
 
 /// A context that is established.
@@ -78,7 +94,7 @@ pub struct Established {
     pub peer: Peer,
     /// How long it is good for.
     pub lifetime: Duration,
-    /// One copy or more.
+    /// One copy or more, for as many threads to use at once; one that several can use at once is enough.
     pub protections: Vec<Box<dyn Protection>>,
 }
 
@@ -209,7 +225,7 @@ impl Gss {
         let handle = made.as_ref().map_or(&[][..], |(handle, _)| handle);
         // The verifier is the checksum of the window (RFC 2203 §5.2.3.1).
         let mic = match &made {
-            Some((_, context)) => context.with(0, |p| p.mic(&window::SIZE.to_be_bytes())),
+            Some((_, context)) => context.copy(0).mic(&[&window::SIZE.to_be_bytes()]),
             None => None,
         };
         let mut out = ReplyBuf::start(128 + token.len());
@@ -233,7 +249,7 @@ impl Gss {
             return refuse(call.xid, AuthStat::GssCred);
         };
         let copy = conn.id as usize;
-        if !context.with(copy, |p| p.verify(head, mic)) {
+        if !context.copy(copy).verify(head, mic) {
             return refuse(call.xid, AuthStat::GssCred);
         }
         if credential.sequence >= window::MAX_SEQUENCE {
@@ -259,17 +275,11 @@ impl Gss {
             rpc::put_accepted(&mut out, call.xid);
             return seal.handled(Handled::Reply(ReplyBuf::whole(out, None), None));
         }
-        let Some(args) = seal.open(call.args) else {
+        let Some((record, at)) = seal.open(call) else {
             return crate::service::refuse(call.xid, Refusal::GarbageArgs);
         };
-        let flavour = match credential.service {
-            Protect::None => Flavour::Krb5,
-            Protect::Integrity => Flavour::Krb5Integrity,
-            Protect::Privacy => Flavour::Krb5Privacy,
-        };
-        let who = (&seal.context.peer.identity, seal.context.name);
-        let inner = rpc::established(call, flavour, who, &args);
-        seal.handled(service.handle_established(conn, &inner, now))
+        let inner = record.get(at..).unwrap_or_default();
+        seal.handled(service.handle_established(conn, inner, now))
     }
 }
 
@@ -283,26 +293,42 @@ impl Drop for Turn {
 }
 
 impl Seal {
-    /// The arguments of a call as they were before they were protected.
-    fn open<'a>(&self, args: &'a [u8]) -> Option<std::borrow::Cow<'a, [u8]>> {
-        use std::borrow::Cow;
-        match self.protect {
-            Protect::None => Some(Cow::Borrowed(args)),
+    /// The record of a call as it were if its caller had been established otherwise, and where in those bytes it begins.
+    fn open(&self, call: &Call<'_>) -> Option<(Vec<u8>, usize)> {
+        let flavour = match self.protect {
+            Protect::None => Flavour::Krb5,
+            Protect::Integrity => Flavour::Krb5Integrity,
+            Protect::Privacy => Flavour::Krb5Privacy,
+        };
+        let who = (&self.context.peer.identity, self.context.name);
+        let args = match self.protect {
+            Protect::None => call.args,
             Protect::Integrity => {
-                let (body, mic) = wire::integrity(args)?;
-                if !self.context.with(self.copy, |p| p.verify(body, mic)) {
+                let (body, mic) = wire::integrity(call.args)?;
+                if !self.protection().verify(body, mic) {
                     return None;
                 }
-                wire::numbered(body, self.sequence).map(Cow::Borrowed)
+                wire::numbered(body, self.sequence)?
             }
             Protect::Privacy => {
-                let sealed = wire::privacy(args)?;
-                let mut body = self.context.with(self.copy, |p| p.unwrap(sealed))?;
-                let args = wire::numbered(&body, self.sequence)?.len();
-                body.drain(..body.len() - args);
-                Some(Cow::Owned(body))
+                // The arguments stay where they are decrypted, and the head of the record comes before them.
+                let sealed = wire::privacy(call.args)?;
+                let head = rpc::established(call, flavour, who, &[]);
+                let opened = self.protection().unwrap(sealed, head.len())?;
+                let Unwrapped { mut bytes, message } = opened;
+                bytes.truncate(message.end);
+                let args = wire::numbered(bytes.get(message)?, self.sequence)?.len();
+                let end = bytes.len() - args;
+                let at = end - head.len();
+                bytes.get_mut(at..end)?.copy_from_slice(&head);
+                return Some((bytes, at));
             }
-        }
+        };
+        Some((rpc::established(call, flavour, who, args), 0))
+    }
+
+    fn protection(&self) -> &dyn Protection {
+        self.context.copy(self.copy)
     }
 
     /// What becomes of the call, with its reply sealed.
@@ -336,35 +362,38 @@ impl Seal {
             return Some(reply);
         };
         let number = self.sequence.to_be_bytes();
+        let protection = self.protection();
+        let verifier = protection.mic(&[&number])?;
+        let mut out = ReplyBuf::start(256 + results.len());
+        wire::put_head(&mut out, (xid, stat), &verifier);
         if stat != 0 || self.protect == Protect::None {
             // The verifier says nothing of the results: data stay where they are.
-            let verifier = self.context.with(self.copy, |p| p.mic(&number))?;
-            let mut out = ReplyBuf::start(256 + results.len());
-            wire::put_head(&mut out, (xid, stat), &verifier);
             out.extend_from_slice(results);
-            return Some(reply.reheaded(out));
+            return Some(reply.reheaded(out, Vec::new()));
         }
-        let mut body = Vec::with_capacity(number.len() + reply.len());
-        body.extend_from_slice(&number);
-        body.extend_from_slice(results);
-        if let Some(payload) = payload {
-            payload.flatten(&mut body);
+        let parts: SmallVec<[&[u8]; 8]> = [&number[..], results]
+            .into_iter()
+            .chain(payload.iter().flat_map(|p| p.parts()))
+            .collect();
+        if self.protect == Protect::Privacy {
+            wire::put_sealed(&mut out, |out| protection.wrap(&parts, out))?;
+            drop(parts);
+            return Some(reply.replaced(out));
         }
-        let (verifier, (body, mic)) = self.context.with(self.copy, |p| {
-            let verifier = p.mic(&number)?;
-            let protected = match self.protect {
-                Protect::Privacy => (p.wrap(&body)?, None),
-                _ => {
-                    let mic = p.mic(&body)?;
-                    (body, Some(mic))
-                }
-            };
-            Some((verifier, protected))
-        })?;
-        let mut out = ReplyBuf::start(256 + body.len());
-        wire::put_head(&mut out, (xid, stat), &verifier);
-        wire::put_protected(&mut out, &body, mic.as_deref());
-        Some(reply.replaced(out))
+        let mic = protection.mic(&parts)?;
+        drop(parts);
+        let data = payload.map_or(0, |p| p.encoded_len());
+        out.put_u32((number.len() + results.len() + data) as u32);
+        out.extend_from_slice(&number);
+        out.extend_from_slice(results);
+        // The checksum comes behind the data.
+        let mut tail = Vec::new();
+        let end = match payload {
+            Some(_) => &mut tail,
+            None => &mut out,
+        };
+        end.put_opaque(&mic);
+        Some(reply.reheaded(out, tail))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{MAX_TOKEN, window};
 use crate::rpc::{MAX_AUTH_BYTES, REPLY, RPCSEC_GSS};
-use crate::xdr::{Put, Reader};
+use crate::xdr::{Put, Reader, padding};
 use weir_base::limits::net::MAX_RECORD;
 
 /// The only version (RFC 2203 §5.1).
@@ -165,12 +165,18 @@ pub(super) fn put_init_result(
     out.put_opaque(token);
 }
 
-/// Appends protected results: the body, and with integrity its checksum.
-pub(super) fn put_protected(out: &mut Vec<u8>, body: &[u8], mic: Option<&[u8]>) {
-    out.put_opaque(body);
-    if let Some(mic) = mic {
-        out.put_opaque(mic);
+/// Appends encrypted results, `rpc_gss_priv_data`: what `seal` appends. `None` if it cannot.
+pub(super) fn put_sealed(out: &mut Vec<u8>, seal: impl FnOnce(&mut Vec<u8>) -> bool) -> Option<()> {
+    let start = out.len();
+    out.put_u32(0);
+    if !seal(out) {
+        return None;
     }
+    let len = out.len() - start - 4;
+    out.get_mut(start..start + 4)?
+        .copy_from_slice(&(len as u32).to_be_bytes());
+    out.extend_from_slice(&[0; 3][..padding(len)]);
+    Some(())
 }
 
 /// Decodes whatever is at the front of a record of this flavour, for fuzzing: whether all of it decodes.

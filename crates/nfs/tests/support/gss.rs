@@ -4,7 +4,7 @@ use super::{NFS, R, Server, X};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_nfs::gss::{Accepted, Acceptor, Established, Peer, Protection, window};
+use weir_nfs::gss::{Accepted, Acceptor, Established, Mic, Peer, Protection, Unwrapped, window};
 use weir_vfs::{Flavours, Groups, Identity, Rule, Squash};
 
 pub const NONE: u32 = 1;
@@ -42,17 +42,22 @@ pub fn unwrap(key: u8, sealed: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Protection for Mock {
-    fn verify(&mut self, message: &[u8], sum: &[u8]) -> bool {
+    fn verify(&self, message: &[u8], sum: &[u8]) -> bool {
         mic(self.key, message) == sum
     }
-    fn mic(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        Some(mic(self.key, message))
+    fn mic(&self, parts: &[&[u8]]) -> Option<Mic> {
+        Some(mic(self.key, &parts.concat()).into())
     }
-    fn wrap(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        Some(wrap(self.key, message))
+    fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
+        out.extend(wrap(self.key, &parts.concat()));
+        true
     }
-    fn unwrap(&mut self, sealed: &[u8]) -> Option<Vec<u8>> {
-        unwrap(self.key, sealed)
+    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped> {
+        let mut bytes = vec![0xdd; room + 3];
+        bytes.extend(unwrap(self.key, sealed)?);
+        let message = room + 3..bytes.len();
+        bytes.extend([0xee; 5]);
+        Some(Unwrapped { bytes, message })
     }
 }
 
