@@ -108,6 +108,10 @@ pub struct Serve {
     /// then sent so, too
     #[arg(long, value_name = "DOMAIN")]
     pub nfs4_domain: Option<String>,
+    /// Send NFSv4 clients that come to PATH to other servers: LOCATIONS is HOST:/PATH, with a port HOST:PORT:/PATH (then HOST is
+    /// an address), with commas between if several have the same files (repeat for several paths)
+    #[arg(long, value_name = "PATH=LOCATIONS")]
+    pub nfs4_referral: Vec<String>,
     /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,

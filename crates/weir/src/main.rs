@@ -23,6 +23,7 @@ mod net;
 mod os;
 mod pair;
 mod plane;
+mod referrals;
 mod replica;
 mod resolve;
 mod room;

@@ -36,7 +36,7 @@ use crate::size::Size;
 use crate::smb::Smb;
 use crate::state;
 use crate::watch::Files;
-use crate::{exports, os, plane, resolve, tls, users};
+use crate::{exports, os, plane, referrals, resolve, tls, users};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -239,6 +239,7 @@ impl Storage {
         service.on_callback(Arc::new(move |connection, message| {
             mail.send(connection, message).is_ok()
         }));
+        service.refer(referrals::read(&args.nfs4_referral)?);
         if let Some(keytab) = &args.krb5_keytab {
             service.accept_contexts(Arc::new(Kerberos::start(keytab, os::cores())?));
         }

@@ -92,5 +92,10 @@ pub const REPLY_AGE_RECOVERED: i64 = 600;
 /// resolver that works; a client that gets JUKEBOX retries after about as long.
 pub const NAME_WAIT: u64 = 5;
 
+/// Paths that refer clients of NFSv4 to other servers. Each table of exports makes the tree of paths anew.
+pub const MAX_REFERRALS: usize = 1024;
+/// Places of one such path: all of them are in one reply.
+pub const MAX_LOCATIONS: usize = 16;
+
 /// Longest name of a host that is monitored (`SM_MAXSTRLEN`).
 pub const MAX_MONITOR_NAME: usize = 1024;

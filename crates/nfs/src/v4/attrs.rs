@@ -4,6 +4,8 @@
 //! attributes, those of the pseudo file system too: clients take what a root supports for what all below it does.
 
 use super::args::Attrs;
+use super::pseudo;
+use super::referral::Referral;
 use super::status::Status;
 use super::types::{self, Bitmap};
 use crate::idmap::Names;
@@ -41,7 +43,8 @@ const FILEID: u32 = 20;
 const FILES_AVAIL: u32 = 21;
 const FILES_FREE: u32 = 22;
 const FILES_TOTAL: u32 = 23;
-const FS_LOCATIONS: u32 = 24;
+/// Where a file system is.
+pub const FS_LOCATIONS: u32 = 24;
 const HOMOGENEOUS: u32 = 26;
 const MAXFILESIZE: u32 = 27;
 const MAXLINK: u32 = 28;
@@ -545,6 +548,52 @@ pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
         false => {
             out.put_u32(4);
             out.put_u32(Status::Io as u32);
+        }
+    }
+}
+
+/// The attributes of a file system that another server has (§11.4.1).
+pub struct Absent<'a> {
+    /// The number of the directory that it would cover.
+    pub number: u64,
+    /// Where it is.
+    pub referral: &'a Referral,
+    /// Why there is no more of it than that, if it was not asked for.
+    pub error: Status,
+}
+
+/// Its attributes.
+const OF_ABSENT: Bitmap = Bitmap::of(&[FSID, RDATTR_ERROR, FS_LOCATIONS, MOUNTED_ON_FILEID]);
+
+impl Absent<'_> {
+    /// Whether it has all of these.
+    pub fn has(mask: &Bitmap) -> bool {
+        mask.within(&OF_ABSENT)
+    }
+
+    /// Appends a `fattr4` with those of `mask` that there are.
+    pub fn put(&self, mask: &Bitmap, out: &mut Vec<u8>) {
+        let mask = mask.and(&OF_ABSENT);
+        let mut values = Vec::new();
+        self.put_values(&mask, &mut values);
+        mask.put(out);
+        out.put_opaque(&values);
+    }
+
+    /// Appends the values alone. `mask` has nothing that is not there.
+    pub fn put_values(&self, mask: &Bitmap, out: &mut Vec<u8>) {
+        for number in mask.iter() {
+            match number {
+                // No other file system has it.
+                FSID => {
+                    out.put_u64(pseudo::FSID);
+                    out.put_u64(self.number);
+                }
+                RDATTR_ERROR => out.put_u32(self.error as u32),
+                FS_LOCATIONS => self.referral.put(out),
+                MOUNTED_ON_FILEID => out.put_u64(self.number),
+                _ => {}
+            }
         }
     }
 }

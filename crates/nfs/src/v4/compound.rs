@@ -706,10 +706,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The current file handle; NOFILEHANDLE if there is none.
+    /// The current file handle; NOFILEHANDLE if there is none, MOVED in an absent file system.
     pub(super) fn here(&self) -> Result<Fh, Status> {
         match self.c.current {
             Fh::None => Err(Status::NoFileHandle),
+            Fh::Pseudo(number) if self.referral(number).is_some() => Err(Status::Moved),
             fh => Ok(fh),
         }
     }

@@ -5,7 +5,7 @@
 //! cookies 0 to 2 are no entry's.
 
 use super::args::ReadDir;
-use super::attrs::{self, Object};
+use super::attrs::{self, Absent, Object};
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::status::Status;
 use super::types::Bitmap;
@@ -185,6 +185,26 @@ impl Run<'_> {
         let after = children.into_iter().filter(|(id, _)| *id > a.cookie);
         for (id, name) in after {
             if !self.sees(&pseudo, id) {
+                continue;
+            }
+            if let Some(referral) = pseudo.referral(id) {
+                // §11.4.2.
+                let error = match (
+                    a.mask.has(attrs::FS_LOCATIONS),
+                    a.mask.has(attrs::RDATTR_ERROR),
+                ) {
+                    (true, _) => Status::Ok,
+                    (false, true) => Status::Moved,
+                    (false, false) => return Err(Status::Moved.into()),
+                };
+                let absent = Absent {
+                    number: id,
+                    referral,
+                    error,
+                };
+                if !listing.entry(id, name, |out| absent.put(&a.mask, out)) {
+                    return Ok((false, [0; 8]));
+                }
                 continue;
             }
             let fh = self.crossed(&pseudo, id);

@@ -1,10 +1,11 @@
 //! Operations on one object: handles, attributes, ACCESS, READLINK, READ, WRITE, COMMIT, holes.
 
 use super::args::{Attrs, Bytes, Cloning, Write};
-use super::attrs::{self, New, Object};
+use super::attrs::{self, Absent, New, Object};
 use super::client::Client;
 use super::compound::{ACCESS, Access, Fail, Fh, GETATTR, Operand, Outcome, Run};
 use super::pseudo;
+use super::referral::Referral;
 use super::state::{Basis, State, WRITE};
 use super::status::Status;
 use super::types::{Bitmap, StateId};
@@ -277,10 +278,29 @@ impl<'a> Run<'a> {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
         }
-        if !self.put_seen(mask) {
+        if let Some((number, referral)) = self.absent(mask)? {
+            let error = Status::Ok;
+            Absent {
+                number,
+                referral: &referral,
+                error,
+            }
+            .put(mask, &mut self.c.out);
+        } else if !self.put_seen(mask) {
             self.with_object(mask, |object, out| object.put(mask, out))?;
         }
         Ok(Status::Ok)
+    }
+
+    /// The absent file system that the current handle is in, if it is in one; MOVED if the client does not ask where that is.
+    fn absent(&self, mask: &Bitmap) -> Result<Option<(u64, Arc<Referral>)>, Status> {
+        let Fh::Pseudo(number) = self.c.current else {
+            return Ok(None);
+        };
+        match self.referral(number) {
+            Some(_) if !mask.has(attrs::FS_LOCATIONS) => Err(Status::Moved),
+            referral => Ok(referral.map(|referral| (number, referral))),
+        }
     }
 
     /// The attributes of a file that an operation of this request has just had, for which the caller was admitted to the volume and
@@ -319,11 +339,21 @@ impl<'a> Run<'a> {
         if attrs::write_only(&mask) || mask.has(attrs::RDATTR_ERROR) {
             return Err(Status::Inval.into());
         }
-        let are = self.with_object(&mask, |object, _| {
-            let mut values = Vec::with_capacity(a.values.len());
-            object.put_values(&mask, &mut values);
-            values == a.values
-        })?;
+        let mut values = Vec::with_capacity(a.values.len());
+        match self.absent(&mask)? {
+            Some(_) if !Absent::has(&mask) => return Err(Status::Moved.into()),
+            Some((number, referral)) => {
+                let error = Status::Ok;
+                Absent {
+                    number,
+                    referral: &referral,
+                    error,
+                }
+                .put_values(&mask, &mut values);
+            }
+            None => self.with_object(&mask, |object, _| object.put_values(&mask, &mut values))?,
+        }
+        let are = values == a.values;
         match (are, same) {
             (true, true) | (false, false) => Ok(Status::Ok),
             (false, true) => Err(Status::NotSame.into()),

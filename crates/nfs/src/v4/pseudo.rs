@@ -6,9 +6,14 @@
 //! They are handles of a volume that does not exist.
 //!
 //! An export below another export's path is not reachable through it: a LOOKUP within a volume finds what the volume has.
+//!
+//! A referral ([`super::referral`]) is a directory without anything in it, which every client sees. Where an export is, or
+//! the way to one, there is none.
 
+use super::referral::{self, Referral};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 use weir_base::{Ino, Time, VolumeId};
 use weir_vfs::volume::{Attr, FileKind, Guard};
 use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Verdict, Vfs};
@@ -29,6 +34,8 @@ pub struct Node {
     pub children: BTreeMap<Box<[u8]>, u64>,
     /// The volume of the export with this path.
     pub export: Option<VolumeId>,
+    /// Where else clients are to go for it.
+    referral: Option<Arc<Referral>>,
 }
 
 /// The tree of one table of exports.
@@ -48,8 +55,8 @@ fn number(path: &str) -> u64 {
 }
 
 impl Pseudo {
-    /// The tree of `table`.
-    pub fn new(table: &ExportTable, change: u64) -> Pseudo {
+    /// The tree of `table` and of `referrals`.
+    pub fn new(table: &ExportTable, referrals: &[Arc<Referral>], change: u64) -> Pseudo {
         let mut nodes = HashMap::new();
         nodes.insert(
             ROOT,
@@ -60,25 +67,25 @@ impl Pseudo {
         );
         for export in table.iter() {
             for path in export.paths() {
-                let mut at = ROOT;
-                let mut so_far = String::new();
-                for name in path.split('/').filter(|n| !n.is_empty()) {
-                    so_far.push('/');
-                    so_far.push_str(name);
-                    let next = number(&so_far);
-                    let above: &mut Node = nodes.entry(at).or_default();
-                    above.children.insert(name.as_bytes().into(), next);
-                    nodes.entry(next).or_default().parent = at;
-                    at = next;
-                }
-                if at != ROOT
-                    && let Some(node) = nodes.get_mut(&at)
-                {
+                if let Some(node) = lead(&mut nodes, path) {
                     node.export = Some(export.volume());
                 }
             }
         }
+        for referral in referrals {
+            if let Some(node) = lead(&mut nodes, &referral.path)
+                && node.export.is_none()
+                && node.children.is_empty()
+            {
+                node.referral = Some(Arc::clone(referral));
+            }
+        }
         Pseudo { nodes, change }
+    }
+
+    /// Where else the clients of a directory are to go.
+    pub fn referral(&self, number: u64) -> Option<&Arc<Referral>> {
+        self.nodes.get(&number)?.referral.as_ref()
     }
 
     /// The directory with this number, if there is one.
@@ -107,7 +114,10 @@ impl Pseudo {
             )
         });
         let mut below = node.children.values();
-        admitted || number == ROOT || below.any(|n| self.visible(vfs, table, client, *n))
+        admitted
+            || number == ROOT
+            || node.referral.is_some()
+            || below.any(|n| self.visible(vfs, table, client, *n))
     }
 
     /// The attributes of a directory, made from its number.
@@ -133,6 +143,22 @@ impl Pseudo {
             guard: Guard::Mode,
         }
     }
+}
+
+/// The directory with this path, made with those above; `None` for the root.
+fn lead<'n>(nodes: &'n mut HashMap<u64, Node>, path: &str) -> Option<&'n mut Node> {
+    let mut at = ROOT;
+    let mut so_far = String::new();
+    for name in referral::names(path) {
+        so_far.push('/');
+        so_far.push_str(name);
+        let next = number(&so_far);
+        let above: &mut Node = nodes.entry(at).or_default();
+        above.children.insert(name.as_bytes().into(), next);
+        nodes.entry(next).or_default().parent = at;
+        at = next;
+    }
+    nodes.get_mut(&at).filter(|_| at != ROOT)
 }
 
 /// What a handle to a directory of the pseudo file system names.

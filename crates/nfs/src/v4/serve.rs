@@ -10,6 +10,7 @@ use super::offload::{Background, Offloads};
 use super::patience::Patience;
 use super::persistent::Before;
 use super::pseudo::Pseudo;
+use super::referral::Referral;
 use super::status::Status;
 use super::types::SessionId;
 use crate::connection::{Arrival, ConnInfo};
@@ -65,6 +66,8 @@ pub(crate) struct Nfs4 {
     pub(crate) offloads: Offloads,
     /// Names of users and groups, if clients may use them.
     pub(crate) idmap: OnceLock<IdMap>,
+    /// Paths for which clients are to go to other servers.
+    pub(crate) referrals: OnceLock<Vec<Arc<Referral>>>,
     /// Itself, for work in the background.
     pub(super) me: Weak<Nfs4>,
     /// When memory was short last, in seconds on the monotonic clock, from 1; 0: all may use all of their slots.
@@ -121,12 +124,13 @@ impl Nfs4 {
                 before_start: Before::new(sessions, &p.done, now),
                 owners,
                 identity: identity.into_bytes().into(),
-                pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), 0)))),
+                pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), &[], 0)))),
                 callbacks: Callbacks::default(),
                 recalled: Recalled::default(),
                 blocked: Blocked::default(),
                 offloads: Offloads::default(),
                 idmap: OnceLock::new(),
+                referrals: OnceLock::new(),
                 me: this.clone(),
                 pressed: AtomicU64::new(0),
                 patience: Patience::default(),
@@ -159,7 +163,8 @@ impl Nfs4 {
         let change = (now.secs as u64)
             .wrapping_mul(1_000_000_000)
             .wrapping_add(now.nanos.into());
-        let made = Arc::new(Pseudo::new(table, change));
+        let referrals = self.referrals.get().map_or(&[][..], Vec::as_slice);
+        let made = Arc::new(Pseudo::new(table, referrals, change));
         let mut cached = self.pseudo.write();
         if cached.0 < generation {
             *cached = (generation, Arc::clone(&made));

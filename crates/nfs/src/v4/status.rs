@@ -41,6 +41,7 @@ pub enum Status {
     ShareDenied = 10015,
     WrongSec = 10016,
     ClidInUse = 10017,
+    Moved = 10019,
     NoFileHandle = 10020,
     MinorVersMismatch = 10021,
     StaleClientId = 10022,
