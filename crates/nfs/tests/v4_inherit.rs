@@ -128,3 +128,81 @@ fn what_is_made_in_a_directory_has_what_its_list_passes_on() {
     r.opened();
     assert_eq!(r.attrs().u(), 0o640);
 }
+
+/// What a client gives a file that it makes counts, whatever the directory passes on.
+#[test]
+fn what_is_made_with_a_list_has_that_list() {
+    let mut s = Server::new();
+    let (file, sub) = {
+        let c = Client::new(&s, HOST, b"client");
+        let root = c.volume();
+        let passes_on = acl(&[
+            (0, FILE | DIRECTORY, READ, b"501"),
+            (0, 0, READ, b"EVERYONE@"),
+        ]);
+        assert_eq!(c.status(&set(Ops::new().fh(&root), &passes_on)), OK);
+        let list = acl(&[
+            (0, 0, READ | WRITE, b"OWNER@"),
+            (0, 0, READ | WRITE, b"500"),
+        ]);
+        // The mode comes to what the list does, with what it has beyond.
+        let values = X::new().raw(&list.0).u(0o4777);
+        let open = X::new().u(0).u(3).u(0).h(0).o(b"o").u(1).u(1);
+        let open = bitmap(open, &[12, 33]).o(&values.0).u(0).o(b"file");
+        let mut r = c.run(&Ops::new().fh(&root).op(18, open).getfh());
+        assert_eq!(r.status, OK);
+        r.ok(22);
+        let open = r.ok(18);
+        open.raw(16 + 20);
+        let _flags = open.u();
+        let words: Vec<u32> = (0..open.u()).map(|_| open.u()).collect();
+        assert_eq!(words, [1 << 12, 1 << 1], "list and mode are set");
+        assert_eq!(open.u(), 0, "a delegation");
+        let file = r.handle();
+        // A directory, by the newer form, which has flags.
+        let list = acl(&[
+            (0, DIRECTORY, READ | EXECUTE, b"500"),
+            (0, 0, READ, b"GROUP@"),
+        ]);
+        let values = X::new().u(0).raw(&list.0);
+        let make = |name: &[u8], kind: X| bitmap(kind.o(name), &[58]).o(&values.0);
+        let made = Ops::new().fh(&root).op(6, make(b"sub", X::new().u(2)));
+        let mut r = c.run(&made.getfh());
+        assert_eq!(r.status, OK);
+        r.ok(22);
+        r.ok(6).raw(20 + 4 + 2 * 4);
+        let sub = r.handle();
+        // What can be passed on is for directories; a link has no list.
+        let link = make(b"link", X::new().u(5).o(b"target"));
+        for made in [make(b"fifo", X::new().u(7)), link] {
+            assert_eq!(c.status(&Ops::new().fh(&root).op(6, made)), INVAL);
+        }
+        let open = X::new().u(0).u(3).u(0).h(0).o(b"o").u(1).u(1);
+        let open = bitmap(open, &[58]).o(&values.0).u(0).o(b"other");
+        assert_eq!(c.status(&Ops::new().fh(&root).op(18, open)), INVAL);
+        assert_eq!(c.status(&Ops::new().fh(&root).lookup(b"other")), NOENT);
+        (file, sub)
+    };
+    s.engine.wait_durable(s.last_lsn.get()).unwrap();
+    s.crash();
+    let c = Client::new(&s, HOST, b"client");
+    let who = |file: &[u8]| {
+        let (list, mode) = list_of(&c, file);
+        let names: Vec<_> = list
+            .into_iter()
+            .map(|(_, flags, _, who)| (flags, who))
+            .collect();
+        (names, mode)
+    };
+    let entry = |flags: u32, name: &str| (flags, name.as_bytes().to_vec());
+    assert_eq!(
+        who(&file),
+        (vec![entry(0, "OWNER@"), entry(0, "500")], 0o4600)
+    );
+    assert_eq!(
+        who(&sub),
+        (vec![entry(DIRECTORY, "500"), entry(0x40, "GROUP@")], 0o040)
+    );
+    assert_eq!(may(&s, &file, 500), (true, true));
+    assert_eq!(may(&s, &file, 501), (false, false));
+}

@@ -87,7 +87,8 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// What is made in the directory `parent` with these attributes: the mode under the umask; or, if the directory's list has
-    /// entries that are passed on, the list that it is made with, and the mode that this comes to.
+    /// entries that are passed on, the list that it is made with, and the mode that this comes to. A list that the caller gives it
+    /// has precedence over both.
     pub(crate) fn inherit(
         &self,
         cx: &mut EngineContext,
@@ -98,11 +99,18 @@ impl<A: AccessModel> Operand<'_, A> {
         let mode = attrs.mode.unwrap_or(0);
         if kind == FileKind::Symlink {
             // Its mode says nothing.
-            return Ok(attrs);
+            return match &self.list {
+                Some(_) => Err(Error::Invalid.into()),
+                None => Ok(attrs),
+            };
         }
-        let list = match parent.guard {
-            Guard::Mode => None,
-            Guard::Acl | Guard::Granted(_) => {
+        let list = match (&self.list, parent.guard) {
+            (Some(list), _) if list.is_inheritable() && kind != FileKind::Directory => {
+                return Err(Error::Invalid.into());
+            }
+            (Some(list), _) => Some(list.clone()),
+            (None, Guard::Mode) => None,
+            (None, Guard::Acl | Guard::Granted(_)) => {
                 let directory = kind == FileKind::Directory;
                 let list = self.list(cx, parent)?;
                 list.inherited(directory, mode & 0o777, attrs.umask)

@@ -145,6 +145,7 @@ impl<A: AccessModel> Operand<'_, A> {
             claims: self.claims,
             grace: self.grace,
             watchers: self.watchers,
+            list: None,
         }
     }
 

@@ -871,6 +871,7 @@ impl Vfs {
             claims: &self.claims,
             grace: &self.grace,
             watchers: &self.watchers,
+            list: None,
         };
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             if name == ".." {

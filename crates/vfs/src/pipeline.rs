@@ -46,6 +46,7 @@
 //! charged, so that each is charged once. What was charged and not moved is refunded when the operation has ended.
 
 use crate::Vfs;
+use crate::acl::Acl;
 use crate::claims::{Claims, Question};
 use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::exports::Export;
@@ -276,9 +277,19 @@ pub struct Operand<'t, A> {
     pub(crate) grace: &'t Grace,
     /// Where changes of names are reported.
     pub(crate) watchers: &'t Watchers,
+    /// The access control list of what is made here, in place of what the directory passes on.
+    pub(crate) list: Option<Acl>,
 }
 
 impl<A> Operand<'_, A> {
+    /// What is made in the directory gets this access control list, and the mode that it comes to; `None`: what the directory
+    /// passes on, or none.
+    #[must_use]
+    pub fn with_list(mut self, list: Option<Acl>) -> Self {
+        self.list = list;
+        self
+    }
+
     /// The file within its volume.
     pub fn file(&self) -> FileRef {
         self.file

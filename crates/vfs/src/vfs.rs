@@ -252,6 +252,7 @@ impl Vfs {
             claims: &self.claims,
             grace: &self.grace,
             watchers: &self.watchers,
+            list: None,
         }))
     }
 }

@@ -33,6 +33,7 @@ pub const RDATTR_ERROR: u32 = 11;
 /// The access control list.
 pub const ACL: u32 = 12;
 const ACLSUPPORT: u32 = 13;
+const ARCHIVE: u32 = 14;
 const CANSETTIME: u32 = 15;
 const CASE_INSENSITIVE: u32 = 16;
 const CASE_PRESERVING: u32 = 17;
@@ -45,6 +46,7 @@ const FILES_FREE: u32 = 22;
 const FILES_TOTAL: u32 = 23;
 /// Where a file system is.
 pub const FS_LOCATIONS: u32 = 24;
+const HIDDEN: u32 = 25;
 const HOMOGENEOUS: u32 = 26;
 const MAXFILESIZE: u32 = 27;
 const MAXLINK: u32 = 28;
@@ -56,11 +58,15 @@ const NO_TRUNC: u32 = 34;
 const NUMLINKS: u32 = 35;
 const OWNER: u32 = 36;
 const OWNER_GROUP: u32 = 37;
+const QUOTA_AVAIL_HARD: u32 = 38;
+const QUOTA_AVAIL_SOFT: u32 = 39;
+const QUOTA_USED: u32 = 40;
 const RAWDEV: u32 = 41;
 const SPACE_AVAIL: u32 = 42;
 const SPACE_FREE: u32 = 43;
 const SPACE_TOTAL: u32 = 44;
 const SPACE_USED: u32 = 45;
+const SYSTEM: u32 = 46;
 const TIME_ACCESS: u32 = 47;
 const TIME_ACCESS_SET: u32 = 48;
 const TIME_CREATE: u32 = 50;
@@ -69,8 +75,11 @@ const TIME_METADATA: u32 = 52;
 const TIME_MODIFY: u32 = 53;
 const TIME_MODIFY_SET: u32 = 54;
 const MOUNTED_ON_FILEID: u32 = 55;
+/// The access control list as it is since minor version 1, with flags of its own.
+const DACL: u32 = 58;
 const MODE_SET_MASKED: u32 = 74;
 const SUPPATTR_EXCLCREAT: u32 = 75;
+const FS_CHARSET_CAP: u32 = 76;
 const CLONE_BLKSIZE: u32 = 77;
 const CHANGE_ATTR_TYPE: u32 = 79;
 const MODE_UMASK: u32 = 81;
@@ -97,6 +106,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     RDATTR_ERROR,
     ACL,
     ACLSUPPORT,
+    ARCHIVE,
     CANSETTIME,
     CASE_INSENSITIVE,
     CASE_PRESERVING,
@@ -107,6 +117,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     FILES_FREE,
     FILES_TOTAL,
     FS_LOCATIONS,
+    HIDDEN,
     HOMOGENEOUS,
     MAXFILESIZE,
     MAXLINK,
@@ -118,11 +129,15 @@ const OF_1: Bitmap = Bitmap::of(&[
     NUMLINKS,
     OWNER,
     OWNER_GROUP,
+    QUOTA_AVAIL_HARD,
+    QUOTA_AVAIL_SOFT,
+    QUOTA_USED,
     RAWDEV,
     SPACE_AVAIL,
     SPACE_FREE,
     SPACE_TOTAL,
     SPACE_USED,
+    SYSTEM,
     TIME_ACCESS,
     TIME_ACCESS_SET,
     TIME_CREATE,
@@ -131,8 +146,10 @@ const OF_1: Bitmap = Bitmap::of(&[
     TIME_MODIFY,
     TIME_MODIFY_SET,
     MOUNTED_ON_FILEID,
+    DACL,
     MODE_SET_MASKED,
     SUPPATTR_EXCLCREAT,
+    FS_CHARSET_CAP,
 ]);
 /// Those that minor version 2 adds, with those of version 1.
 const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
@@ -189,12 +206,16 @@ const OF_HOLDER: Bitmap = Bitmap::of(&[TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 const SETTABLE: Bitmap = Bitmap::of(&[
     SIZE,
     ACL,
+    ARCHIVE,
+    HIDDEN,
     MODE,
     OWNER,
     OWNER_GROUP,
+    SYSTEM,
     TIME_ACCESS_SET,
     TIME_CREATE,
     TIME_MODIFY_SET,
+    DACL,
     MODE_SET_MASKED,
     MODE_UMASK,
     TIME_DELEG_ACCESS,
@@ -205,10 +226,17 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
+    QUOTA_AVAIL_HARD,
+    QUOTA_AVAIL_SOFT,
+    QUOTA_USED,
     SPACE_AVAIL,
     SPACE_FREE,
     SPACE_TOTAL,
 ]);
+/// The access control list, in both forms.
+const LISTS: Bitmap = Bitmap::of(&[ACL, DACL]);
+/// Attributes that are bits of DOS's (MS-FSCC §2.6).
+const DOS: [(u32, u16); 3] = [(ARCHIVE, 0x20), (HIDDEN, 0x2), (SYSTEM, 0x4)];
 
 /// Those that change with the content.
 const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_ACCESS, TIME_METADATA, TIME_MODIFY]);
@@ -233,7 +261,12 @@ pub fn of_content(mask: &Bitmap) -> bool {
 
 /// Whether a file's handle, its access control list or its volume has to be asked.
 pub fn wants_more(mask: &Bitmap) -> bool {
-    mask.has(FILEHANDLE) || mask.has(ACL) || wants_volume(mask)
+    mask.has(FILEHANDLE) || wants_list(mask) || wants_volume(mask)
+}
+
+/// Whether the access control list is asked for.
+pub fn wants_list(mask: &Bitmap) -> bool {
+    mask.any(&LISTS)
 }
 
 /// Whether some of `mask` can only be set.
@@ -265,7 +298,7 @@ impl Object<'_> {
         let mut mask = mask.and(&supported(self.minor));
         if self.acl.is_none() {
             // A listing has none.
-            mask = mask.without(ACL);
+            mask = mask.minus(&LISTS);
         }
         if mask == WHOLE && self.names.is_none() {
             return self.put_whole(out);
@@ -305,6 +338,15 @@ impl Object<'_> {
                 TYPE => out.put_u32(kind(a.kind)),
                 FH_EXPIRE_TYPE | RDATTR_ERROR => out.put_u32(0),
                 ACL => put_acl(out, self.acl.as_ref(), self.names),
+                DACL => {
+                    // No flags: nothing that a directory passes on later reaches what is there.
+                    out.put_u32(0);
+                    put_acl(out, self.acl.as_ref(), self.names);
+                }
+                ARCHIVE | HIDDEN | SYSTEM => {
+                    let bit = DOS.iter().find(|(n, _)| *n == number);
+                    out.put_bool(bit.is_some_and(|(_, bit)| a.dos & bit != 0));
+                }
                 // ACL4_SUPPORT_ALLOW_ACL, ACL4_SUPPORT_DENY_ACL.
                 ACLSUPPORT => out.put_u32(3),
                 CHANGE => out.put_u64(a.change),
@@ -335,7 +377,9 @@ impl Object<'_> {
                     out.put_u32(a.rdev.0);
                     out.put_u32(a.rdev.1);
                 }
-                SPACE_AVAIL => out.put_u64(space.available),
+                // A volume's capacity is the one quota there is.
+                SPACE_AVAIL | QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT => out.put_u64(space.available),
+                QUOTA_USED => out.put_u64(space.total - space.free.min(space.total)),
                 SPACE_FREE => out.put_u64(space.free),
                 SPACE_TOTAL => out.put_u64(space.total),
                 SPACE_USED => out.put_u64(a.used),
@@ -351,8 +395,10 @@ impl Object<'_> {
                 MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
                 SUPPATTR_EXCLCREAT => {
                     let all = SETTABLE.and(&supported(self.minor));
-                    all.without(ACL).minus(&OF_HOLDER).put(out);
+                    all.minus(&OF_HOLDER).put(out);
                 }
+                // FSCHARSET_CAP4_CONTAINS_NON_UTF8 (RFC 8881 §14.4): names are bytes.
+                FS_CHARSET_CAP => out.put_u32(1),
                 CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
                 OPEN_ARGUMENTS => OPEN_TAKES.iter().for_each(|map| map.put(out)),
                 // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
@@ -605,6 +651,8 @@ pub struct New {
     pub set: SetAttr,
     /// MODE_SET_MASKED: these bits of the mode.
     pub masked: Option<(u32, u32)>,
+    /// These bits of DOS's attributes, of which.
+    dos: (u16, u16),
     /// The numbers of the attributes that are set.
     pub mask: Bitmap,
     /// When the holder of a delegation has last read and written the file.
@@ -623,7 +671,8 @@ impl New {
         if !mask.within(&supported(minor)) {
             return Err(Status::AttrNotSupp);
         }
-        if !mask.within(&SETTABLE) || (mask.has(MODE) && mask.has(MODE_UMASK)) {
+        let twice = (mask.has(MODE) && mask.has(MODE_UMASK)) || (mask.has(ACL) && mask.has(DACL));
+        if !mask.within(&SETTABLE) || twice {
             return Err(Status::Inval);
         }
         let mut r = Reader::new(attrs.values);
@@ -640,6 +689,8 @@ impl New {
             new.list = Some(attrs.values.len() - r.rest().len());
             acl(&mut r, names)?;
         }
+        dos_bit(&mut r, &mask, ARCHIVE, &mut new.dos)?;
+        dos_bit(&mut r, &mask, HIDDEN, &mut new.dos)?;
         if mask.has(MODE) {
             set.mode = Some(mode(r.u32().map_err(xdr)?)?);
         }
@@ -649,6 +700,7 @@ impl New {
         if mask.has(OWNER_GROUP) {
             set.gid = Some(who(r.string().map_err(xdr)?, true, names)?);
         }
+        dos_bit(&mut r, &mask, SYSTEM, &mut new.dos)?;
         if mask.has(TIME_ACCESS_SET) {
             set.atime = set_time(&mut r)?;
         }
@@ -657,6 +709,14 @@ impl New {
         }
         if mask.has(TIME_MODIFY_SET) {
             set.mtime = set_time(&mut r)?;
+        }
+        if mask.has(DACL) {
+            if r.u32().map_err(xdr)? != 0 {
+                // None is kept.
+                return Err(Status::AttrNotSupp);
+            }
+            new.list = Some(attrs.values.len() - r.rest().len());
+            acl(&mut r, names)?;
         }
         if mask.has(MODE_SET_MASKED) {
             let (value, bits) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
@@ -692,17 +752,16 @@ impl New {
             .transpose()
     }
 
-    /// The same of a file that is made, which gets no list.
+    /// The same of a file that is made.
     ///
     /// # Errors
-    /// As [`New::decode`]; ATTRNOTSUPP for a list, INVAL for the times of a delegation.
+    /// As [`New::decode`]; INVAL for the times of a delegation.
     pub fn decode_for_creation(
         minor: u32,
         attrs: &Attrs<'_>,
         names: &Names<'_>,
     ) -> Result<New, Status> {
         match () {
-            () if attrs.mask.has(ACL) => Err(Status::AttrNotSupp),
             () if minor > 1 && attrs.mask.any(&OF_HOLDER) => Err(Status::Inval),
             () => New::decode(minor, attrs, names),
         }
@@ -710,7 +769,7 @@ impl New {
 
     /// Whether anything is set but a list and the times of a delegation.
     pub fn sets_more(&self) -> bool {
-        !self.mask.without(ACL).minus(&OF_HOLDER).is_empty()
+        !self.mask.minus(&LISTS).minus(&OF_HOLDER).is_empty()
     }
 
     /// Whether times are set that only the holder of a delegation sets.
@@ -718,19 +777,36 @@ impl New {
         self.mask.any(&OF_HOLDER)
     }
 
-    /// Whether the mode that there is has to be known.
-    pub fn needs_mode(&self) -> bool {
-        self.masked.is_some()
+    /// Whether the mode and DOS's attributes that there are have to be known.
+    pub fn needs_old(&self) -> bool {
+        self.masked.is_some() || self.dos.1 != 0
     }
 
-    /// What is set of an object with the mode `old`.
-    pub fn over(&self, old: u32) -> SetAttr {
+    /// What is set of an object with the mode `old` and these of DOS's attributes.
+    pub fn over(&self, (old, dos): (u32, u16)) -> SetAttr {
         let masked = self.masked.map(|(value, bits)| old & !bits | value & bits);
+        let (value, bits) = self.dos;
         SetAttr {
             mode: self.set.mode.or(masked),
+            dos: (bits != 0).then_some(dos & !bits | value),
             ..self.set
         }
     }
+}
+
+/// Decodes one of DOS's attributes, if it is in `mask`, into the values and the bits that are set.
+fn dos_bit(
+    r: &mut Reader<'_>,
+    mask: &Bitmap,
+    number: u32,
+    dos: &mut (u16, u16),
+) -> Result<(), Status> {
+    let known = DOS.iter().find(|(n, _)| *n == number);
+    if let Some((_, bit)) = known.filter(|_| mask.has(number)) {
+        let on = r.bool().map_err(|_| Status::BadXdr)?;
+        *dos = (if on { dos.0 | bit } else { dos.0 }, dos.1 | bit);
+    }
+    Ok(())
 }
 
 fn mode(mode: u32) -> Result<u32, Status> {

@@ -45,6 +45,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         object.put_values(&mask, &mut out);
         let expected = match number {
             SUPPORTED_ATTRS | SUPPATTR_EXCLCREAT => 16,
+            QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT | QUOTA_USED => 8,
             CHANGE | SIZE | FILEID | FILES_AVAIL | FILES_FREE | FILES_TOTAL | FS_LOCATIONS
             | MAXFILESIZE | MAXREAD | MAXWRITE | RAWDEV | SPACE_AVAIL | SPACE_FREE
             | SPACE_TOTAL | SPACE_USED | MOUNTED_ON_FILEID => 8,
@@ -53,6 +54,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
             OPEN_ARGUMENTS => 40,
             // Three entries: their number, and each with three words and a name.
             ACL => 4 + 3 * 12 + 12 + 12 + 16,
+            DACL => 4 + 4 + 3 * 12 + 12 + 12 + 16,
             OWNER => 16,
             OWNER_GROUP => 8,
             TIME_ACCESS | TIME_CREATE | TIME_DELTA | TIME_METADATA | TIME_MODIFY => 12,
@@ -62,7 +64,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         assert_eq!(out.len(), expected, "attribute {number}");
     }
     let mut out = Vec::new();
-    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 14]), &mut out);
+    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 32]), &mut out);
     let mut r = Reader::new(&out);
     assert_eq!(
         Bitmap::decode(&mut r),
@@ -127,7 +129,11 @@ fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
 
 #[test]
 fn what_cannot_be_set_is_refused() {
-    assert_eq!(new(&[14], &[]).unwrap_err(), Status::AttrNotSupp);
+    assert_eq!(
+        new(&[32], &[]).unwrap_err(),
+        Status::AttrNotSupp,
+        "mimetype"
+    );
     assert_eq!(new(&[CHANGE], &[0; 8]).unwrap_err(), Status::Inval);
     assert_eq!(new(&[SIZE], &[0; 4]).unwrap_err(), Status::BadXdr);
     assert_eq!(new(&[SIZE], &[0; 12]).unwrap_err(), Status::BadXdr);
@@ -149,13 +155,45 @@ fn what_cannot_be_set_is_refused() {
 fn modes_are_set_whole_masked_or_under_a_umask() {
     let words = |a: u32, b: u32| [a.to_be_bytes(), b.to_be_bytes()].concat();
     let umask = new(&[MODE_UMASK], &words(0o666, 0o022)).unwrap();
-    assert_eq!((umask.over(0).mode, umask.set.umask), (Some(0o666), 0o022));
+    assert_eq!(
+        (umask.over((0, 0)).mode, umask.set.umask),
+        (Some(0o666), 0o022)
+    );
     let masked = new(&[MODE_SET_MASKED], &words(0o070, 0o077)).unwrap();
-    assert!(masked.needs_mode());
-    assert_eq!(masked.over(0o4755).mode, Some(0o4770));
+    assert!(masked.needs_old());
+    assert_eq!(masked.over((0o4755, 0)).mode, Some(0o4770));
     let mut text = Vec::new();
     text.put_opaque(b"4294967294");
     assert_eq!(new(&[OWNER], &text).unwrap().set.uid, Some(4_294_967_294));
+}
+
+/// Each is a bit of what SMB shows and sets (MS-FSCC §2.6).
+#[test]
+fn attributes_of_dos_are_set_one_by_one() {
+    let on = 1u32.to_be_bytes();
+    let hide = new(&[HIDDEN], &on).unwrap();
+    assert!(hide.needs_old());
+    assert_eq!(hide.over((0, 0x21)).dos, Some(0x23));
+    let off_and_on = new(&[ARCHIVE, SYSTEM], &[[0; 4], on].concat()).unwrap();
+    assert_eq!(off_and_on.over((0, 0x23)).dos, Some(0x07));
+    assert_eq!(new(&[SIZE], &[0; 8]).unwrap().over((0, 0x23)).dos, None);
+    assert_eq!(new(&[HIDDEN], &[0, 0, 0, 2]).unwrap_err(), Status::BadXdr);
+    let attr = Attr {
+        dos: 0x22,
+        ..attr()
+    };
+    let object = Object {
+        minor: 2,
+        attr: &attr,
+        handle: &[],
+        covers: None,
+        space: None,
+        acl: None,
+        names: None,
+    };
+    let mut out = Vec::new();
+    object.put_values(&Bitmap::of(&[ARCHIVE, HIDDEN, SYSTEM]), &mut out);
+    assert_eq!(out, [on, on, [0; 4]].concat());
 }
 
 #[test]
@@ -183,10 +221,27 @@ fn lists_are_sent_and_read_back() {
         values: &values,
     };
     let new = New::decode(2, &attrs, &Names::default()).unwrap();
-    assert_eq!(new.list(&attrs, &Names::default()), Ok(Some(all)));
+    assert_eq!(new.list(&attrs, &Names::default()), Ok(Some(all.clone())));
     assert!(!new.sets_more());
-    let made = New::decode_for_creation(2, &attrs, &Names::default());
-    assert_eq!(made.unwrap_err(), Status::AttrNotSupp);
+    let made = New::decode_for_creation(2, &attrs, &Names::default()).unwrap();
+    assert_eq!(made.list(&attrs, &Names::default()), Ok(Some(all.clone())));
+    // The newer form has flags before it.
+    let newer = |flags: u32| [&flags.to_be_bytes()[..], &values].concat();
+    let decoded = |mask: &[u32], values: &[u8]| {
+        let attrs = Attrs {
+            mask: Bitmap::of(mask),
+            values,
+        };
+        New::decode(2, &attrs, &Names::default()).map(|new| new.list(&attrs, &Names::default()))
+    };
+    assert_eq!(decoded(&[DACL], &newer(0)).unwrap(), Ok(Some(all.clone())));
+    assert_eq!(
+        decoded(&[DACL], &newer(2)).unwrap_err(),
+        Status::AttrNotSupp,
+        "protected"
+    );
+    let both = [&values[..], &newer(0)].concat();
+    assert_eq!(decoded(&[ACL, DACL], &both).unwrap_err(), Status::Inval);
     let refused = |kind: u32, flags: u32, mask: u32, who: &[u8]| {
         let mut values = Vec::new();
         [1, kind, flags, mask]

@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
             Some(o) if o.is_live_root() => self.pseudo().covered(self.table, o.file_id().volume),
             _ => None,
         };
-        let acl = match (&operand, mask.has(attrs::ACL)) {
+        let acl = match (&operand, attrs::wants_list(mask)) {
             (_, false) => None,
             (Some(o), true) => Some(o.acl(&mut self.c.cx)?),
             (None, true) => Some(Acl::of(attr.mode, true)),
@@ -271,6 +271,13 @@ impl<'a> Run<'a> {
             false => New::decode(self.c.minor, a, &names),
         };
         new.map_err(|status| lacking(&names, status))
+    }
+
+    /// The access control list among them.
+    pub(super) fn new_list(&self, new: &New, a: &Attrs<'_>) -> Result<Option<Acl>, Fail> {
+        let names = Names::of(self.s.idmap.get());
+        let list = new.list(a, &names);
+        list.map_err(|status| lacking(&names, status))
     }
 
     /// GETATTR (§18.7): the attributes in `mask`.
@@ -619,9 +626,7 @@ impl<'a> Run<'a> {
             true => Some(stated.vetted(new.held, self.c.time())?),
             false => None,
         };
-        let names = Names::of(self.s.idmap.get());
-        let list = new.list(a, &names);
-        if let Some(acl) = list.map_err(|status| lacking(&names, status))? {
+        if let Some(acl) = self.new_list(&new, a)? {
             if new.sets_more() || times.is_some() {
                 // Carried out is what the last of several changes has carried out.
                 self.c.cx.set_call(None);
@@ -658,11 +663,14 @@ impl<'a> Run<'a> {
     /// Sets what is neither a list nor the times of a delegation.
     fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Fail> {
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
-        let mode = match new.needs_mode() {
-            true => operand.getattr(&mut self.c.cx)?.mode,
-            false => 0,
+        let old = match new.needs_old() {
+            true => {
+                let attr = operand.getattr(&mut self.c.cx)?;
+                (attr.mode, attr.dos)
+            }
+            false => (0, 0),
         };
-        let mut set = new.over(mode);
+        let mut set = new.over(old);
         set.mode = set.mode.map(|mode| mode & !set.umask);
         match operand.setattr(&mut self.c.cx, charged, &set, None) {
             Ok(done) => {

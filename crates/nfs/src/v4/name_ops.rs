@@ -152,13 +152,15 @@ impl Run<'_> {
         if new.set.size.is_some() {
             return Err(Status::Inval.into());
         }
-        let mut attrs: SetAttr = new.over(0);
+        let list = self.new_list(&new, a)?;
+        let mut attrs: SetAttr = new.over((0, 0));
         if matches!(make, Make::Link(_)) {
             // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is 0777 on every local file system.
             attrs.mode = None;
         }
         let client = self.client();
         let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
+        let operand = operand.with_list(list);
         let cx = &mut self.c.cx;
         let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
         let done: Done<Created> = match *make {

@@ -197,12 +197,17 @@ impl<'a> Run<'a> {
             ino: file.ino,
             namespace: file.namespace,
         };
-        let new = |attrs: &Attrs<'_>| self.new_attrs(attrs, true);
-        let (create, new) = match how {
-            How::NoCreate => (None, New::default()),
+        let new = |attrs: &Attrs<'_>| {
+            let new = self.new_attrs(attrs, true)?;
+            let list = self.new_list(&new, attrs)?;
+            Ok::<_, Fail>((new, list))
+        };
+        let none = || (New::default(), None);
+        let (create, (new, list)) = match how {
+            How::NoCreate => (None, none()),
             How::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs)?),
             How::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs)?),
-            How::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), New::default()),
+            How::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), none()),
             How::ExclusiveWith(verifier, attrs) => {
                 (Some(CreateHow::Exclusive(*verifier)), new(attrs)?)
             }
@@ -234,8 +239,9 @@ impl<'a> Run<'a> {
             Some(how) => how,
             None => unreachable!("what is not made was found"),
         };
-        let attrs = new.over(0);
-        let done = match dir.create(&mut self.c.cx, charged, name, how, &attrs) {
+        let attrs = new.over((0, 0));
+        let place_of = dir.at(dir.file()).with_list(list);
+        let done = match place_of.create(&mut self.c.cx, charged, name, how, &attrs) {
             Err(Unfinished::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
                 return Err(Status::Delay.into());
             }
