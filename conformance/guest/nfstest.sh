@@ -15,7 +15,7 @@ for t in ${NFSTEST:-$TESTS}; do
   log=/share/nfstest_$t.log s=$(date +%s) SIZE=
   # The tests of packets count on the size that they have by themselves.
   [ "$t" != posix ] || SIZE="--filesize 65000"
-  /usr/bin/python3 "test/nfstest_$t" --server "$HOST" --port "$PORT" --export "$EXP" --nfsversion "$V" --mtpoint /mnt/t \
+  "${NFSTEST_PYTHON:-/usr/bin/python3}" "test/nfstest_$t" --server "$HOST" --port "$PORT" --export "$EXP" --nfsversion "$V" --mtpoint /mnt/t \
     $SIZE --mtopts "hard$MORE" >"$log" 2>&1
   echo "# nfstest_$t: status $?, $(($(date +%s) - s)) s, $(grep -E '^[0-9]+ tests' "$log")"
   PASSED=$((PASSED + $(grep -c '^ *PASS: ' "$log"))) FAILED=$((FAILED + $(grep -c '^ *FAIL: ' "$log")))
