@@ -18,3 +18,15 @@ lock_services() { # what NLM needs on the client side
 }
 mount_volume() { mkdir -p /mnt/n; mount -t nfs -o "${1:-$OPTS,nolock}" "$HOST:$EXP" /mnt/n; }
 remount_volume() { umount /mnt/n && mount_volume "$@"; }
+sources() { # sources DIRS FILES OBJECTS: things to work on in the machine's memory: $S/tree, $S/tree.tar, and a program in $S/build
+  local d f i; S=/tmp/source; mkdir -p $S/tree $S/build || return 1
+  for d in $(seq "$1"); do
+    mkdir "$S/tree/d$d"
+    for f in $(seq "$2"); do head -c $((f * 331 % 9000 + 1)) /dev/urandom >"$S/tree/d$d/f$f"; done
+  done
+  tar cf $S/tree.tar -C $S tree
+  { printf 'OBJS ='; for i in $(seq "$3"); do printf ' f%s.o' "$i"; done; printf '\nall: prog\nprog: main.o $(OBJS)\n\t$(CC) -o $@ $^\n'; } >$S/build/Makefile
+  { for i in $(seq "$3"); do echo "int f$i(int);"; done; echo '#include <stdio.h>'; echo 'int main(void) { int s = 0;'
+    for i in $(seq "$3"); do echo "s += f$i(1);"; done; echo 'printf("%d\n", s); return 0; }'; } >$S/build/main.c
+  for i in $(seq "$3"); do echo "int f$i(int x) { return x * $i; }" >"$S/build/f$i.c"; done
+}

@@ -3,16 +3,7 @@
 # mount writes stable blocks of 256 KiB all the while.
 . "$CONF/guest/lib.sh"
 mount_volume || { bad mount; finish; exit 1; }
-# Things to work on, made in the machine's memory.
-S=/tmp/source; mkdir -p $S/tree && cd $S || exit 1
-for d in $(seq 30); do
-  mkdir "tree/d$d"
-  for f in $(seq 99); do head -c $((f * 331 % 9000 + 1)) /dev/urandom >"tree/d$d/f$f"; done
-done
-tar cf tree.tar tree
-mkdir build && { printf 'OBJS ='; for i in $(seq 40); do printf ' f%s.o' "$i"; done; printf '\nall: prog\nprog: main.o $(OBJS)\n\t$(CC) -o $@ $^\n'; } >build/Makefile
-{ for i in $(seq 40); do echo "int f$i(int);"; done; echo 'int main(void) { int s = 0;'; for i in $(seq 40); do echo "s += f$i($i);"; done; echo 'return s == 0; }'; } >build/main.c
-for i in $(seq 40); do echo "int f$i(int x) { return x * $i; }" >"build/f$i.c"; done
+sources 30 99 40 && cd $S || exit 1
 command -v git >/dev/null && { git init -q repo && cp -r tree/d1 tree/d2 tree/d3 tree/d4 tree/d5 repo/ && git -C repo add -A && git -C repo -c user.name=a -c user.email=a@b commit -qm x; } >/dev/null
 timed() { # timed JOB COMMAND...
   local job=$1 from to; shift; sync -f /mnt/n 2>/dev/null || true
