@@ -82,12 +82,26 @@ snapshot_of_server() { # create|delete NAME
   esac
 }
 
-# Gives the volume the export policy with the rules that stand in a file, and waits until it is in force.
+# Gives the volume the export policy with the rules that stand in a file.
 policy_of_server() { # FILE
-  local api=http://127.0.0.1:8049/v1 operation
   [ "$SERVER" = weir ] || { echo "no policies here" >&2; return 1; }
-  operation=$(curl -fsS -X PATCH -H 'Content-Type: application/json' -d "{\"exportPolicy\":{\"rules\":$(cat "$1")}}" \
-    "$api/projects/weir/locations/local/volumes/vol1?updateMask=exportPolicy") || { echo "$operation"; return 1; }
+  volume_of_server exportPolicy "{\"rules\":$(cat "$1")}"
+}
+
+# Gives the volume's share these settings, quoted and with commas between, in place of others.
+smb_settings_of_server() { # SETTINGS
+  local i; for i in $(seq 100); do # the API listens a moment later
+    volume_of_server smbSettings "[$1]" && return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# Changes a field of the volume, and waits until that is in force.
+volume_of_server() { # FIELD JSON
+  local api=http://127.0.0.1:8049/v1 operation
+  operation=$(curl -fsS -X PATCH -H 'Content-Type: application/json' -d "{\"$1\":$2}" \
+    "$api/projects/weir/locations/local/volumes/vol1?updateMask=$1") || { echo "$operation"; return 1; }
   for _ in $(seq 100); do
     [[ $operation != *'"error"'* ]] || { echo "$operation"; return 1; }
     [[ $operation != *'"done":true'* ]] || return 0

@@ -44,6 +44,8 @@ NOT_RUN = {
         "asks for a password; conformance/smb/run gives it one",
     ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME //127.0.0.1/vol1 /mnt"):
         "needs a kernel with cifs",
+    ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME,hard //127.0.0.1/data /mnt"):
+        "needs a kernel with cifs; conformance/guest/smb-crash.sh mounts so",
     ("docs/provisioning.md", "weir catalog rebuild DIR"):
         "needs a folder whose catalog is lost; crates/weir/tests/catalog.rs runs it on one",
     ("docs/doctor.md", "weir doctor --fix"):

@@ -11,8 +11,8 @@ from weirsmb import PASSWORD, WEIR, SmbTest
 PLACE = "/v1/projects/weir/locations/local"
 
 
-class Shares(SmbTest):
-    OPTIONS = ("--api", "127.0.0.1:0")
+class Api:
+    """Requests of the API of `self.server`."""
 
     def api(self, method, path, body=None):
         request = urllib.request.Request(self.server.api + PLACE + path, method=method,
@@ -23,6 +23,10 @@ class Shares(SmbTest):
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
+
+
+class Shares(SmbTest, Api):
+    OPTIONS = ("--api", "127.0.0.1:0")
 
     def ontap(self, line):
         done = subprocess.run([WEIR, "ontap", line, "--server", self.server.api], capture_output=True, text=True, timeout=60)

@@ -87,10 +87,10 @@ class Server:
         done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
         return done.stdout + done.stderr
 
-    def smbtorture(self, test):
+    def smbtorture(self, test, share="vol1"):
         """Runs one test of smbtorture; what it printed."""
         args = ["smbtorture", "-s", self.config, "-p", self.port, "-m", "SMB3_11", "-U", f"mouse%{PASSWORD}", "--client-protection=sign",
-                "//127.0.0.1/vol1", test]
+                f"//127.0.0.1/{share}", test]
         done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
         return done.stdout + done.stderr
 

@@ -182,6 +182,8 @@ pub struct ShareSpec {
     pub access_based: bool,
     /// Whether only what is encrypted reaches it.
     pub encrypted: bool,
+    /// Whether opens of it may outlive the server.
+    pub continuous: bool,
 }
 
 /// How a volume is served.

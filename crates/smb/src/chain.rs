@@ -92,6 +92,8 @@ pub(crate) enum Step {
     Made(Box<crate::create::Found>),
     /// CREATE has opened it, and it is to be cut.
     Opened(Arc<Open>),
+    /// CREATE has an open that is as it is to be.
+    Claimed(crate::create::Claimed),
     /// WRITE has written so many bytes.
     Written(usize),
     /// CLOSE has closed, and a name is to be removed. The attributes for the response.
@@ -99,6 +101,12 @@ pub(crate) enum Step {
         Box<crate::deletions::Deletion>,
         Option<weir_vfs::volume::Attr>,
     ),
+    /// CLOSE has removed the record of a persistent open, with the attributes for the response.
+    Erased(Arc<Open>, Option<weir_vfs::volume::Attr>),
+    /// LOCK has done all of it, and is to be recorded; what it frees.
+    Locked(crate::files::Freed),
+    /// LOCK is recorded.
+    Recorded(crate::files::Freed),
     /// LOCK waits for another's lock.
     Waits(Box<crate::waits::Waiting>),
     /// CHANGE_NOTIFY waits for a change.

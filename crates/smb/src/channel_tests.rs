@@ -432,3 +432,18 @@ fn more_connections_go_where_the_first_went() {
     assert_eq!((out[4], out[8]), (1, 1), "an index, and RSS");
     assert_eq!(out[24..32], [2, 0, 0, 0, 127, 0, 0, 2]);
 }
+
+#[test]
+fn message_numbers_are_used_once() {
+    let world = world();
+    let mut c = Client::ready(&world, 1);
+    let record = c.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+    assert!(matches!(world.send(1, &record), Came::Answer(_)));
+    assert!(matches!(world.send(1, &record), Came::Closed));
+    let mut other = Client::new(&world, 2);
+    let early = other.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
+    assert!(
+        matches!(world.send(2, &early), Came::Closed),
+        "NEGOTIATE comes first"
+    );
+}

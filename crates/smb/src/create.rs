@@ -6,56 +6,33 @@
 //! overwritten is cut. A wait repeats none of it ([`Step`]).
 
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
-use crate::deletions::What;
+use crate::deletions::{Marker, What};
 use crate::durable::{self, Durable};
-use crate::ea::{self, Ea};
 use crate::info::attributes;
-use crate::leases::{self, Hold, level};
+use crate::leases::{self, Hold};
 use crate::names;
 use crate::notify::filter;
+use crate::persistent::Deletes;
 use crate::pipe::Pipe;
 use crate::previous;
-use crate::security::{self, Wanted};
+use crate::request::{Disposition, Request, option};
 use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
+use crate::shares;
 use crate::shown::{Said, Shown, put_response};
 use crate::status::Status;
-use crate::wire::{Malformed, Reader, from_utf16, part};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use weir_base::invariant;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
 use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
 
-/// Longest path in UTF-16 units.
-const MAX_PATH: usize = 32_767;
-/// Create contexts that are looked through.
-const MOST_CONTEXTS: usize = 32;
 /// The mode of files and directories that are made, of which the umask is left where their directory passes no list on: what a
 /// client of SMB says of permissions is in no mode.
 const MODE: u32 = 0o777;
 const FILE_UMASK: u32 = 0o133;
 const DIRECTORY_UMASK: u32 = 0o022;
-
-/// Bits of CreateOptions (§2.2.13).
-pub(crate) mod option {
-    pub const DIRECTORY: u32 = 0x1;
-    pub const WRITE_THROUGH: u32 = 0x2;
-    pub const NON_DIRECTORY: u32 = 0x40;
-    pub const DELETE_ON_CLOSE: u32 = 0x1000;
-    pub const OPEN_BY_FILE_ID: u32 = 0x2000;
-}
-
-/// CreateDisposition (§2.2.13), and whether each opens and makes what is there and what is not.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Disposition {
-    Supersede,
-    Open,
-    Create,
-    OpenIf,
-    Overwrite,
-    OverwriteIf,
-}
 
 /// CreateAction (§2.2.14).
 mod action {
@@ -63,156 +40,6 @@ mod action {
     pub const OPENED: u32 = 1;
     pub const CREATED: u32 = 2;
     pub const OVERWRITTEN: u32 = 3;
-}
-
-impl Disposition {
-    fn of(number: u32) -> Option<Disposition> {
-        use Disposition::{Create, Open, OpenIf, Overwrite, OverwriteIf, Supersede};
-        let all = [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf];
-        all.get(number as usize).copied()
-    }
-
-    pub fn makes(self) -> bool {
-        !matches!(self, Disposition::Open | Disposition::Overwrite)
-    }
-
-    fn cuts(self) -> bool {
-        use Disposition::{Overwrite, OverwriteIf, Supersede};
-        matches!(self, Supersede | Overwrite | OverwriteIf)
-    }
-}
-
-pub(crate) struct Request {
-    wanted: u32,
-    attributes: u32,
-    share: u32,
-    pub disposition: Disposition,
-    options: u32,
-    pub path: String,
-    /// The oplock level that is asked for, or that a lease is.
-    oplock: u8,
-    pub lease: Option<leases::Wanted>,
-    /// A durable open is asked for, or one that was is to be taken over.
-    pub durable: Option<durable::Wanted>,
-    back: Option<durable::Back>,
-    /// MxAc and QFid were asked for.
-    maximal: bool,
-    disk_id: bool,
-    /// The second of a snapshot (TWrp).
-    second: Option<i64>,
-    /// What a file that is made is to have (ExtA, SecD).
-    pub eas: Vec<Ea>,
-    pub security: Option<Wanted>,
-}
-
-impl Request {
-    fn decode(message: &[u8]) -> Result<Request, Status> {
-        let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
-        if r.u16()? != 57 {
-            return Err(Status::INVALID_PARAMETER);
-        }
-        r.u8()?; // Security flags.
-        let oplock = r.u8()?;
-        let impersonation = r.u32()?;
-        r.bytes(16)?;
-        let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
-        let disposition = Disposition::of(r.u32()?);
-        let options = r.u32()?;
-        let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
-        let (contexts, contexts_len) = (r.u32()? as usize, r.u32()? as usize);
-        if len > 2 * MAX_PATH {
-            return Err(Status::INVALID_PARAMETER);
-        }
-        let mut request = Request {
-            wanted,
-            attributes,
-            share,
-            disposition: disposition.unwrap_or(Disposition::Open),
-            options,
-            path: from_utf16(part(message, offset, len)?)?,
-            oplock,
-            lease: None,
-            durable: None,
-            back: None,
-            maximal: false,
-            disk_id: false,
-            second: None,
-            eas: Vec::new(),
-            security: None,
-        };
-        request.contexts(part(message, contexts, contexts_len)?)?;
-        if request.back.is_some() {
-            // It is as it was opened, whatever else this says (§3.3.5.9.7).
-            return Ok(request);
-        }
-        request.lease = request.lease.filter(|_| oplock == level::LEASE);
-        if impersonation > 3 {
-            return Err(Status::BAD_IMPERSONATION_LEVEL);
-        }
-        let both = option::DIRECTORY | option::NON_DIRECTORY;
-        let contradicts = options & both == both || share & !7 != 0;
-        match contradicts || disposition.is_none() {
-            true => Err(Status::INVALID_PARAMETER),
-            false => Ok(request),
-        }
-    }
-
-    /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
-    fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Status> {
-        let mut durable = Vec::new();
-        for _ in 0..MOST_CONTEXTS {
-            if rest.is_empty() {
-                break;
-            }
-            let mut r = Reader::new(rest);
-            let next = r.u32()? as usize;
-            let (name_at, name_len) = (usize::from(r.u16()?), usize::from(r.u16()?));
-            r.u16()?;
-            let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
-            let data = part(rest, data_at, data_len)?;
-            match part(rest, name_at, name_len)? {
-                b"RqLs" => self.lease = Some(leases::Wanted::decode(data)?),
-                b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
-                b"ExtA" => self.eas = ea::decode(data)?,
-                b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
-                b"MxAc" => self.maximal = true,
-                b"DHnQ" => durable.push(Ask::New(durable::Wanted::first(data)?)),
-                b"DH2Q" => durable.push(Ask::New(durable::Wanted::second(data)?)),
-                b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
-                b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
-                b"QFid" => self.disk_id = true,
-                _ => {}
-            }
-            match next {
-                0 => break,
-                next => rest = rest.get(next..).ok_or(Malformed)?,
-            }
-        }
-        // They exclude each other, but for those of the first version, of which the one that takes over counts (§3.3.5.9.6).
-        use durable::Wanted::First;
-        match durable[..] {
-            [] => {}
-            [Ask::New(wanted)] => self.durable = Some(wanted),
-            [Ask::Back(back)] => self.back = Some(back),
-            [Ask::New(First), Ask::Back(back)] | [Ask::Back(back), Ask::New(First)]
-                if back.is_first() =>
-            {
-                self.back = Some(back);
-            }
-            _ => return Err(Status::INVALID_PARAMETER),
-        }
-        Ok(())
-    }
-
-    pub fn asks(&self, option: u32) -> bool {
-        self.options & option != 0
-    }
-}
-
-/// A context of durable opens.
-enum Ask {
-    New(durable::Wanted),
-    Back(durable::Back),
 }
 
 /// What a CREATE has found or made.
@@ -226,6 +53,22 @@ pub(crate) struct Found {
     pub made: bool,
     /// What it is a stream of.
     pub base: Option<Base>,
+}
+
+/// A CREATE that has its open, and what else its response says.
+#[derive(Clone)]
+pub(crate) struct Claimed {
+    open: Arc<Open>,
+    attr: Box<Attr>,
+}
+
+impl Claimed {
+    fn new(open: Arc<Open>, attr: Attr) -> Claimed {
+        Claimed {
+            open,
+            attr: Box::new(attr),
+        }
+    }
 }
 
 /// Where a path leads.
@@ -250,12 +93,15 @@ impl<'a> Run<'a> {
         if let Some(back) = request.back {
             return self.come_back(&session.session, &tree, &request, back);
         }
+        if let Step::Claimed(claimed) = &self.c.step {
+            let claimed = claimed.clone();
+            return self.claimed(&session.session, claimed, &request);
+        }
         let wanted = self.durable(&request);
-        if let Some(durable::Wanted::Second(_, guid)) = wanted
-            && let Some(open) = self.replayed(&session.session, guid, &request)?
+        if let Some(durable::Wanted::Second { guid, .. }) = wanted
+            && let Some(outcome) = self.replayed(&session.session, &tree, guid, &request)?
         {
-            let action = open.action.load(Ordering::Relaxed);
-            return self.again(&session.session, open, &request, Some(action));
+            return outcome;
         }
         if request.asks(option::OPEN_BY_FILE_ID) {
             return Err(Status::NOT_SUPPORTED.into());
@@ -294,11 +140,11 @@ impl<'a> Run<'a> {
             }
             Step::Opened(open) => {
                 self.c.step = Step::Opened(Arc::clone(&open));
-                return self.cut(&session, &open, &request);
+                return self.cut(&session.session, &open, &request);
             }
             _ => {
                 let found = match self.walk(&operand, root, &path)? {
-                    Walked::Found(found) => found,
+                    Walked::Found(found) => self.made_before(root, found, &request),
                     Walked::Missing { dir, named } => {
                         self.make(&operand, charged, dir, named, &request)?
                     }
@@ -323,13 +169,95 @@ impl<'a> Run<'a> {
         let cut = !found.made && request.disposition.cuts();
         if cut {
             self.c.step = Step::Opened(Arc::clone(&open));
-            return self.cut(&session, &open, &request);
+            return self.cut(&session.session, &open, &request);
         }
-        let action = match found.made {
-            true => action::CREATED,
-            false => action::OPENED,
+        self.claimed(&session.session, Claimed::new(open, found.attr), &request)
+    }
+
+    /// What a path led to; made by this CREATE, if a crash was between that and what it is recorded as.
+    fn made_before(&mut self, root: FileId, mut found: Found, request: &Request) -> Found {
+        let name = self.create_name(request);
+        let before = name.and_then(|name| self.s.made.before(name, self.s.clock.monotonic()));
+        if before == Some((root.volume, found.file.ino)) && root.namespace == Namespace::Live {
+            found.made = true;
+            self.c.step = Step::Made(Box::new(found.clone()));
+        }
+        found
+    }
+
+    /// Makes an open persistent that is to be, and answers.
+    fn claimed(&mut self, session: &Arc<Session>, claimed: Claimed, request: &Request) -> Outcome {
+        let Claimed { open, attr } = claimed.clone();
+        // A wait from here on repeats nothing of what was before.
+        self.c.step = Step::Claimed(claimed);
+        match self.persist(session, &open, request) {
+            Ok(()) => {}
+            Err(Unfinished::Suspended(suspend)) => return Err(suspend.into()),
+            Err(Unfinished::Failed(error)) => {
+                session.take(open.id);
+                open.end(&self.s.vfs, &self.s.leases);
+                return Err(error.into());
+            }
+        }
+        let action = open.action.load(Ordering::Relaxed);
+        self.opened(session, open, &attr, (action, true), request)
+    }
+
+    /// Records an open that is to be persistent, if it can be.
+    fn persist(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        request: &Request,
+    ) -> Result<(), Unfinished> {
+        let Some(durable::Wanted::Second { timeout, .. }) = self.persistent(request) else {
+            return Ok(());
         };
-        self.opened(&session, open, &found.attr, (action, true), &request)
+        let Some(file) = open
+            .file()
+            .filter(|f| f.claimed && !f.directory && f.base.is_none())
+        else {
+            return Ok(());
+        };
+        if open.persistent.get().is_some() {
+            return Ok(());
+        }
+        let lease = open.hold.lease().and_then(|_| self.lease(request));
+        let head = open.head(&session.user, request.share, timeout, lease);
+        let deletes = match request.asks(option::DELETE_ON_CLOSE) {
+            true => Deletes::OnClose,
+            false => Deletes::No,
+        };
+        let (persistents, claims) = (&self.s.leases.persistents, &self.s.vfs.claims);
+        let Some(head) = head else {
+            return Ok(());
+        };
+        if let Some((persistent, lsn)) = persistents.add(claims, &head, file, deletes)? {
+            self.c.wait_for(Some(lsn));
+            open.hold.persists();
+            let set = open.persistent.set(persistent).is_ok();
+            invariant!(set, "an open becomes persistent once");
+        }
+        Ok(())
+    }
+
+    /// The persistent open that is asked for, of a share that has them.
+    fn persistent(&self, request: &Request) -> Option<durable::Wanted> {
+        let wanted = self.durable(request)?;
+        let target = self.tree().ok()?.target;
+        let can = self.session().ok()?.negotiated.offer.has_persistent();
+        (wanted.is_persistent() && can && shares::is_continuous(self.table, target))
+            .then_some(wanted)
+    }
+
+    /// The name of a CREATE whose open is to be persistent.
+    fn create_name(&self, request: &Request) -> Option<durable::Name> {
+        match self.persistent(request) {
+            Some(durable::Wanted::Second { guid, .. }) => {
+                Some((self.session().ok()?.negotiated.offer.guid, guid))
+            }
+            _ => None,
+        }
     }
 
     /// Walks a path in any case. What is on the way has to be a directory.
@@ -431,10 +359,16 @@ impl<'a> Run<'a> {
             ..SetAttr::default()
         };
         let dir = root.at(dir);
+        let call = self.create_name(request).map(|name| self.s.made.key(name));
         let (cx, name) = (&mut self.c.cx, &named.name);
         let done = match directory {
             true => dir.mkdir(cx, charged, name, &set),
-            false => dir.create(cx, charged, name, CreateHow::Guarded, &set),
+            false => {
+                cx.set_call(call);
+                let done = dir.create(cx, charged, name, CreateHow::Guarded, &set);
+                cx.set_call(None);
+                done
+            }
         };
         let done = match done {
             // Another client made it since the path was walked: now it is there to be opened.
@@ -580,6 +514,12 @@ impl<'a> Run<'a> {
             _ => Hold::Nothing,
         };
         let wanted = self.durable(request);
+        let action = match (found.made, request.disposition) {
+            (true, _) => action::CREATED,
+            (false, Disposition::Supersede) => action::SUPERSEDED,
+            (false, disposition) if disposition.cuts() => action::OVERWRITTEN,
+            (false, _) => action::OPENED,
+        };
         let open = Arc::new(Open {
             id,
             session: AtomicU64::new(0),
@@ -602,14 +542,15 @@ impl<'a> Run<'a> {
             owner,
             key,
             durable: wanted.filter(|_| hold.outlives()).map(Durable::new),
+            persistent: OnceLock::new(),
             create_guid: match wanted {
-                Some(durable::Wanted::Second(_, guid)) => {
+                Some(durable::Wanted::Second { guid, .. }) => {
                     Some((session.negotiated.offer.guid, guid))
                 }
                 _ => None,
             },
             hold,
-            action: AtomicU32::new(action::OPENED),
+            action: AtomicU32::new(action),
             sequence: AtomicU16::new(self.header.sequence),
             write_through: request.asks(option::WRITE_THROUGH),
         });
@@ -624,7 +565,7 @@ impl<'a> Run<'a> {
                 (None, true) => What::Directory,
                 (None, false) => What::File,
             };
-            deletions.mark(file, session, self.conn.peer, what);
+            deletions.mark(file, Marker::of(session, self.conn.peer), what);
             match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
                 Marked::Yes => {}
                 Marked::NotOpen | Marked::Full => {
@@ -650,7 +591,7 @@ impl<'a> Run<'a> {
     }
 
     /// Cuts an open file that is to be overwritten.
-    fn cut(&mut self, session: &Session, open: &Arc<Open>, request: &Request) -> Outcome {
+    fn cut(&mut self, session: &Arc<Session>, open: &Arc<Open>, request: &Request) -> Outcome {
         let Some(file) = open.file() else {
             return Err(Status::INVALID_PARAMETER.into());
         };
@@ -675,14 +616,10 @@ impl<'a> Run<'a> {
         match done {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
-                let action = match request.disposition {
-                    Disposition::Supersede => action::SUPERSEDED,
-                    _ => action::OVERWRITTEN,
-                };
                 let all = filter::ATTRIBUTES | filter::SIZE | filter::LAST_WRITE;
                 self.modified(session, open, all);
                 let attr = self.whole(session, open, file, done.value.after)?;
-                self.opened(session, Arc::clone(open), &attr, (action, true), request)
+                self.claimed(session, Claimed::new(Arc::clone(open), attr), request)
             }
             Err(Unfinished::Failed(error)) => {
                 // The client learns of no open.
@@ -703,9 +640,6 @@ impl<'a> Run<'a> {
         (action, is_new): (u32, bool),
         request: &Request,
     ) -> Outcome {
-        if is_new {
-            open.action.store(action, Ordering::Relaxed);
-        }
         let maximal = match (request.maximal, open.file()) {
             (true, Some(file)) => {
                 let access = Access::Permissions(&session.walker);
@@ -735,7 +669,7 @@ impl<'a> Run<'a> {
                 maximal,
                 disk_id: id.filter(|_| request.disk_id),
                 lease: lease.as_deref(),
-                durable: open.durable.as_ref().filter(|_| is_new),
+                durable: open.durable().filter(|_| is_new),
             },
         );
         Ok(Status::SUCCESS)
@@ -755,6 +689,7 @@ impl<'a> Run<'a> {
             key: session.walker.who.clone(),
             hold: Hold::Nothing,
             durable: None,
+            persistent: OnceLock::new(),
             create_guid: None,
             action: AtomicU32::new(action::OPENED),
             sequence: AtomicU16::new(self.header.sequence),
@@ -873,7 +808,8 @@ fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
     out
 }
 
-fn modes(granted: u32) -> Modes {
+/// What an open with this access uses.
+pub(crate) fn modes(granted: u32) -> Modes {
     let mut modes = Modes::NONE;
     if granted & (mask::READ_DATA | mask::EXECUTE) != 0 {
         modes = modes | Modes::READ;
@@ -887,7 +823,8 @@ fn modes(granted: u32) -> Modes {
     modes
 }
 
-fn denied(share: u32) -> Modes {
+/// What an open with this ShareAccess denies to others.
+pub(crate) fn denied(share: u32) -> Modes {
     let mut deny = Modes::NONE;
     for (bit, mode) in [(1, Modes::READ), (2, Modes::WRITE), (4, Modes::DELETE)] {
         if share & bit == 0 {

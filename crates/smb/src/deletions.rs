@@ -30,13 +30,35 @@ pub enum What {
     Stream,
 }
 
+/// Who marked a file.
+#[derive(Clone)]
+pub struct Marker {
+    /// On whose behalf it is removed.
+    pub identity: Arc<Identity>,
+    /// To whom limits charge that.
+    pub client: ClientKey,
+    /// The client's address.
+    pub origin: IpAddr,
+    /// The owner that others' claims are compared with.
+    pub owner: Owner,
+}
+
+impl Marker {
+    /// A session, by a request that came from `origin`.
+    pub fn of(session: &Session, origin: IpAddr) -> Marker {
+        Marker {
+            identity: Arc::clone(&session.identity),
+            client: session.client_key,
+            origin,
+            owner: session.walker.clone(),
+        }
+    }
+}
+
 /// Who marked a file, and what it is.
 #[derive(Clone)]
 pub struct Mark {
-    identity: Arc<Identity>,
-    client: ClientKey,
-    origin: IpAddr,
-    owner: Owner,
+    by: Marker,
     what: What,
 }
 
@@ -72,15 +94,8 @@ impl Deletions {
     }
 
     /// Notes who marks a file, before the table is asked to.
-    pub fn mark(&self, file: FileId, session: &Session, origin: IpAddr, what: What) {
-        let mark = Mark {
-            identity: Arc::clone(&session.identity),
-            client: session.client_key,
-            origin,
-            owner: session.walker.clone(),
-            what,
-        };
-        self.state.lock().marks.insert(file, mark);
+    pub fn mark(&self, file: FileId, by: Marker, what: What) {
+        self.state.lock().marks.insert(file, Mark { by, what });
     }
 
     /// The mark of a file was taken back.
@@ -166,13 +181,13 @@ impl Service {
     ) -> Outcome<Option<weir_base::Lsn>> {
         let table = self.vfs.exports();
         let session = weir_vfs::Session {
-            origin: mark.origin,
+            origin: mark.by.origin,
             protocol: Protocol::Smb,
             flavour: Flavour::Ntlm,
             transport: weir_vfs::Transport::Clear,
-            identity: Some(&mark.identity),
-            access: Access::Permissions(&mark.owner),
-            client: mark.client,
+            identity: Some(&mark.by.identity),
+            access: Access::Permissions(&mark.by.owner),
+            client: mark.by.client,
             admitted: &Admissions::default(),
         };
         let dir = FileId {

@@ -3,16 +3,17 @@
 //! An open is durable if its CREATE asks for it and nobody else can want the file without the client being asked first: under a batch
 //! oplock, or a lease with H. When the session loses its last connection, or is replaced by another of its client, such an open is
 //! kept with all its claims: denials, locks, what it caches. The client's next CREATE takes it over, on another session of the
-//! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer.
+//! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer. A persistent one is
+//! kept whatever it caches, and ended by its time alone ([`crate::persistent`]).
 //!
 //! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
 //! finds what the first one has opened.
 
 use crate::chain::{Fail, Outcome, Run, Step};
-use crate::create::Request;
 use crate::header::flag;
 use crate::leases::Leases;
 use crate::negotiate::Dialect;
+use crate::request::Request;
 use crate::service::Service;
 use crate::session::{Open, Session, Target, Tree};
 use crate::status::Status;
@@ -22,6 +23,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use weir_base::VolumeId;
 use weir_vfs::Vfs;
 use weir_vfs::signal::Signal;
 
@@ -30,6 +32,8 @@ const FIRST: Duration = Duration::from_secs(16 * 60);
 /// Likewise of the second version, if the client says nothing, and at most.
 const SECOND: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(300);
+/// Likewise of a persistent one, if the client says nothing: a server that has to be started on another machine takes longer.
+const PERSISTENT: Duration = Duration::from_secs(120);
 /// Opens without a session that are kept, of all clients.
 const MOST_KEPT: usize = 65_536;
 
@@ -41,9 +45,19 @@ pub type Name = ([u8; 16], [u8; 16]);
 pub enum Wanted {
     /// A durable open of the first version.
     First,
-    /// Of the second: for how long in ms, 0 leaves it to the server; and the CreateGuid.
-    Second(u32, [u8; 16]),
+    /// Of the second.
+    Second {
+        /// For how long in ms; 0 leaves it to the server.
+        timeout: u32,
+        /// The CreateGuid.
+        guid: [u8; 16],
+        /// It is to outlive the server.
+        persistent: bool,
+    },
 }
+
+/// SMB2_DHANDLE_FLAG_PERSISTENT.
+const FLAG_PERSISTENT: u32 = 2;
 
 /// The open that a CREATE takes over (§2.2.13.2.4, §2.2.13.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +66,8 @@ pub struct Back {
     id: u64,
     /// Of the second version.
     guid: Option<[u8; 16]>,
+    /// It says that the open is persistent.
+    persistent: bool,
 }
 
 impl Wanted {
@@ -64,17 +80,35 @@ impl Wanted {
     /// From the data of DH2Q.
     pub fn second(data: &[u8]) -> Result<Wanted, Malformed> {
         let mut r = Reader::new(data);
-        let timeout = r.u32()?;
-        r.bytes(12)?;
-        Ok(Wanted::Second(timeout, r.array()?))
+        let (timeout, flags) = (r.u32()?, r.u32()?);
+        r.bytes(8)?;
+        Ok(Wanted::Second {
+            timeout,
+            guid: r.array()?,
+            persistent: flags & FLAG_PERSISTENT != 0,
+        })
+    }
+
+    /// Whether the open is to outlive the server.
+    pub fn is_persistent(self) -> bool {
+        matches!(self, Wanted::Second { persistent, .. } if persistent)
     }
 
     /// How long the open is kept.
     fn time(self) -> Duration {
         match self {
             Wanted::First => FIRST,
-            Wanted::Second(0, _) => SECOND,
-            Wanted::Second(ms, _) => Duration::from_millis(u64::from(ms)).min(LONGEST),
+            Wanted::Second {
+                timeout: 0,
+                persistent,
+                ..
+            } => match persistent {
+                true => PERSISTENT,
+                false => SECOND,
+            },
+            Wanted::Second { timeout, .. } => {
+                Duration::from_millis(u64::from(timeout)).min(LONGEST)
+            }
         }
     }
 }
@@ -83,7 +117,11 @@ impl Back {
     /// From the data of DHnC.
     pub fn first(data: &[u8]) -> Result<Back, Malformed> {
         let id = Reader::new(data).u64()?;
-        Ok(Back { id, guid: None })
+        Ok(Back {
+            id,
+            guid: None,
+            persistent: false,
+        })
     }
 
     /// From the data of DH2C.
@@ -92,7 +130,13 @@ impl Back {
         let id = r.u64()?;
         r.u64()?;
         let guid = Some(r.array()?);
-        Ok(Back { id, guid })
+        // The flags are not there with every client.
+        let flags = r.u32().unwrap_or(0);
+        Ok(Back {
+            id,
+            guid,
+            persistent: flags & FLAG_PERSISTENT != 0,
+        })
     }
 
     /// Whether it is of the first version.
@@ -108,8 +152,26 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// As it was asked for.
+    /// As it was asked for, but not persistent.
     pub fn new(wanted: Wanted) -> Durable {
+        let wanted = match wanted {
+            Wanted::Second { timeout, guid, .. } => Wanted::Second {
+                timeout,
+                guid,
+                persistent: false,
+            },
+            first => first,
+        };
+        Durable { wanted }
+    }
+
+    /// Of a persistent open, by the time in ms that it asked for, and its CreateGuid.
+    pub fn persistent(timeout: u32, guid: [u8; 16]) -> Durable {
+        let wanted = Wanted::Second {
+            timeout,
+            guid,
+            persistent: true,
+        };
         Durable { wanted }
     }
 
@@ -121,9 +183,9 @@ impl Durable {
                 out.put_u64(0);
                 (b"DHnQ", out)
             }
-            Wanted::Second(..) => {
+            Wanted::Second { persistent, .. } => {
                 out.put_u32(self.wanted.time().as_millis() as u32);
-                out.put_u32(0);
+                out.put_u32(if persistent { FLAG_PERSISTENT } else { 0 });
                 (b"DH2Q", out)
             }
         }
@@ -173,26 +235,45 @@ impl Drop for Creating {
 impl Durables {
     /// Keeps an open whose session has lost its connections, if it is durable still.
     pub fn keep(&self, open: &Arc<Open>, session: &Session, vfs: &Vfs, now: Duration) -> bool {
-        let (Some(durable), Some(file)) = (open.durable, open.file()) else {
+        let Some(file) = open.file() else {
             return false;
         };
-        if !open.hold.outlives() || vfs.claims.delete_pending(file.id) {
-            return false;
-        }
-        let mut kept = self.kept.lock();
-        if kept.len() >= MOST_KEPT {
-            return false;
-        }
-        let new = Kept {
-            open: Arc::clone(open),
-            user: session.user.clone(),
-            guid: session.negotiated.offer.guid,
-            until: now + durable.wanted.time(),
+        let stays = match open.persistent.get() {
+            // It is being closed.
+            Some(persistent) => !persistent.is_erased(),
+            None => {
+                let marked = || vfs.claims.delete_pending(file.id);
+                let room = || self.kept.lock().len() < MOST_KEPT;
+                open.hold.outlives() && !marked() && room()
+            }
         };
-        kept.insert(open.id, new);
-        drop(kept);
+        if !stays || open.durable().is_none() {
+            return false;
+        }
+        let guid = session.negotiated.offer.guid;
+        self.put(Arc::clone(open), &session.user, guid, now);
         self.arrived();
         true
+    }
+
+    /// Keeps an open without a session, of a client's user, for its time.
+    pub fn put(&self, open: Arc<Open>, user: &str, guid: [u8; 16], now: Duration) {
+        // What is not durable is not kept.
+        let time = open.durable().map_or(Duration::ZERO, |d| d.wanted.time());
+        let new = Kept {
+            user: user.to_owned(),
+            guid,
+            until: now + time,
+            open,
+        };
+        self.kept.lock().insert(new.open.id, new);
+    }
+
+    /// Whether a persistent open is kept of something below a directory of a volume.
+    pub fn has_persistent_below(&self, volume: VolumeId, path: &str) -> bool {
+        let kept = self.kept.lock();
+        let mut all = kept.values().map(|kept| &kept.open);
+        all.any(|open| open.is_persistent() && open.is_below(volume, path))
     }
 
     /// Has those who wait look again: an open was put here, or they have waited long enough.
@@ -225,10 +306,27 @@ impl Durables {
     /// Takes out the open that a client comes back to.
     fn take(&self, back: Back, session: &Session, request: &Request) -> Result<Arc<Open>, Status> {
         let none = Status::OBJECT_NAME_NOT_FOUND;
+        let client = session.negotiated.offer.guid;
+        // A persistent open is also found by its CreateGuid alone.
+        let by_guid = || {
+            let guid = back.guid.filter(|_| back.persistent)?;
+            match self.made.lock().get(&(client, guid))? {
+                Made::Open(open) => Some(open.upgrade()?.id),
+                Made::Pending => None,
+            }
+        };
+        let other = by_guid();
         let mut all = self.kept.lock();
-        let kept = all.get(&back.id).ok_or(none)?;
+        let id = match all.contains_key(&back.id) {
+            true => back.id,
+            false => other.ok_or(none)?,
+        };
+        let kept = all.get(&id).ok_or(none)?;
         let open = &kept.open;
-        let same_client = kept.guid == session.negotiated.offer.guid;
+        let same_client = kept.guid == client;
+        if open.is_persistent() && !back.persistent {
+            return Err(none);
+        }
         // The first version asks by the number alone; an open that it made has an id of zeroes (§3.3.5.9.7, §3.3.5.9.12).
         let guid = open.create_guid.map_or([0; 16], |(_, guid)| guid);
         if back.guid.is_some_and(|asked| asked != guid) {
@@ -249,7 +347,7 @@ impl Durables {
         if kept.user != session.user {
             return Err(Status::ACCESS_DENIED);
         }
-        let kept = all.remove(&back.id).ok_or(none)?;
+        let kept = all.remove(&id).ok_or(none)?;
         Ok(kept.open)
     }
 
@@ -280,7 +378,7 @@ impl Service {
     fn has(&self, session: &Session, open: u64) -> bool {
         let others = self.all_sessions().into_iter();
         let mut others = others.filter(|o| o.id != session.id && o.user == session.user);
-        others.any(|other| other.open(open).is_some_and(|o| o.durable.is_some()))
+        others.any(|other| other.open(open).is_some_and(|o| o.durable().is_some()))
     }
 }
 
@@ -296,9 +394,10 @@ impl Run<'_> {
     pub(crate) fn replayed(
         &mut self,
         session: &Arc<Session>,
+        tree: &Tree,
         guid: [u8; 16],
         request: &Request,
-    ) -> Result<Option<Arc<Open>>, Status> {
+    ) -> Result<Option<Outcome>, Status> {
         if self.c.creating.is_some() {
             return Ok(None);
         }
@@ -321,14 +420,34 @@ impl Run<'_> {
             return Ok(None);
         };
         drop(made);
-        // Only as it is, and to the session that has it.
-        if !replay || session.open(open.id).is_none() {
+        if !replay {
             return Err(Status::DUPLICATE_OBJECTID);
         }
-        match (open.hold.lease(), &request.lease) {
-            (Some(lease), Some(wanted)) if lease.is_the_one(wanted) => Ok(Some(open)),
-            (None, None) => Ok(Some(open)),
-            _ => Err(Status::ACCESS_DENIED),
+        // What it came to when it was carried out.
+        let action = Some(open.action.load(Ordering::Relaxed));
+        if session.open(open.id).is_none() {
+            // As it is, to the session that has it; a persistent one also to the next, since the response may be lost with the
+            // session, or the server.
+            return match open.is_persistent() {
+                true => {
+                    let back = Back {
+                        id: open.id,
+                        guid: Some(guid),
+                        persistent: true,
+                    };
+                    Ok(Some(self.take_over(session, tree, request, (back, action))))
+                }
+                false => Err(Status::DUPLICATE_OBJECTID),
+            };
+        }
+        let same = match (open.hold.lease(), &request.lease) {
+            (Some(lease), Some(wanted)) => lease.is_the_one(wanted),
+            (None, None) => true,
+            _ => false,
+        };
+        match same {
+            true => Ok(Some(self.again(session, open, request, action))),
+            false => Err(Status::ACCESS_DENIED),
         }
     }
 
@@ -339,6 +458,17 @@ impl Run<'_> {
         tree: &Tree,
         request: &Request,
         back: Back,
+    ) -> Outcome {
+        self.take_over(session, tree, request, (back, None))
+    }
+
+    /// Takes over an open that is kept; with `action`, as the response to the CREATE that has made it.
+    fn take_over(
+        &mut self,
+        session: &Arc<Session>,
+        tree: &Tree,
+        request: &Request,
+        (back, action): (Back, Option<u32>),
     ) -> Outcome {
         let open = match std::mem::take(&mut self.c.step) {
             // Since then it has its session.
@@ -366,9 +496,12 @@ impl Run<'_> {
                 let there = open.file().map(|file| file.id.volume) == volume;
                 open.tree.store(tree.id, Ordering::Relaxed);
                 open.sequence.store(self.header.sequence, Ordering::Relaxed);
-                open.hold.belongs_to(session);
+                self.s
+                    .leases
+                    .returns(&open.hold, session, request.lease.as_ref());
                 // It may have been broken as it was taken out.
-                if !there || !open.hold.outlives() || !session.add(Arc::clone(&open)) {
+                let lives = open.is_persistent() || open.hold.outlives();
+                if !there || !lives || !session.add(Arc::clone(&open)) {
                     open.end(&self.s.vfs, &self.s.leases);
                     return Err(Status::OBJECT_NAME_NOT_FOUND.into());
                 }
@@ -376,7 +509,7 @@ impl Run<'_> {
             }
         };
         self.c.step = Step::Opened(Arc::clone(&open));
-        self.again(session, open, request, None)
+        self.again(session, open, request, action)
     }
 
     /// The response to a CREATE of an open that was there, with the action that it had, or a new one.

@@ -13,7 +13,7 @@ const R_H_W: u32 = 7;
 const GUID: [u8; 16] = [0xa5; 16];
 
 /// A CREATE of "f" with an oplock and these contexts.
-fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8>) {
+pub(crate) fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8>) {
     let (command, mut body) = create("f", 0x3, SHARE, OPEN_IF, 0);
     body[3] = oplock;
     body.truncate(56);
@@ -58,26 +58,26 @@ fn second(timeout: u32) -> (&'static [u8; 4], Vec<u8>) {
     (b"DH2Q", data)
 }
 
-fn second_back(file: &[u8], guid: [u8; 16]) -> (&'static [u8; 4], Vec<u8>) {
+pub(crate) fn second_back(file: &[u8], guid: [u8; 16]) -> (&'static [u8; 4], Vec<u8>) {
     let mut data = file.to_vec();
     data.put(&guid);
     data.put_u32(0);
     (b"DH2C", data)
 }
 
-fn lease(key: u8, bits: u32) -> (&'static [u8; 4], Vec<u8>) {
+pub(crate) fn lease(key: u8, bits: u32) -> (&'static [u8; 4], Vec<u8>) {
     let mut data = vec![key; 16];
     data.put_u32(bits);
     data.put_zeroes(32);
     (b"RqLs", data)
 }
 
-fn has(answer: &Answer, name: &[u8; 4]) -> bool {
+pub(crate) fn has(answer: &Answer, name: &[u8; 4]) -> bool {
     answer.body.windows(4).any(|w| w == name)
 }
 
 /// The client of connection 1, on another.
-fn again<'w>(world: &'w World, connection: u64, user: &'static str) -> Client<'w> {
+pub(crate) fn again<'w>(world: &'w World, connection: u64, user: &'static str) -> Client<'w> {
     let mut c = Client::new(world, connection);
     (c.guid, c.user) = (1, user);
     assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);

@@ -1,13 +1,13 @@
 //! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
 //!
 //! **Durability.** A WRITE is in memory when it is answered, as NFS's UNSTABLE is; FLUSH makes all before it durable, as COMMIT
-//! does. If the open, or the WRITE itself, asks for WRITE_THROUGH, it is durable when it is answered. CLOSE makes nothing
-//! durable.
+//! does. If the open, or the WRITE itself, asks for WRITE_THROUGH, or the open is persistent, it is durable when it is answered. CLOSE
+//! makes nothing durable. Locks are durable of persistent opens alone ([`crate::persistent`]).
 
 use crate::chain::{Fail, Outcome, Run, Step};
 use crate::negotiate::{Dialect, MAX_TRANSFER};
 use crate::notify::filter;
-use crate::session::{Access, File, Kind, MAX_LOCKS, Open, Session, mask};
+use crate::session::{Access, File, Held, Kind, MAX_LOCKS, Open, Session, mask};
 use crate::shown::Shown;
 use crate::status::Status;
 use crate::streams::merged;
@@ -15,9 +15,10 @@ use crate::waits::Waiting;
 use crate::wire::{Put, Reader, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_base::Lsn;
 use weir_vfs::claims::{Lock, Range, Verdict};
 use weir_vfs::volume::{Attr, FileKind, Stability};
-use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Writes};
+use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Vfs, Writes};
 
 /// Bytes of a READ up to which they are copied: by reference they would cost more.
 const COPIED: usize = 4096;
@@ -49,11 +50,24 @@ impl Run<'_> {
         let session = self.session()?;
         let (deletion, attr) = match std::mem::take(&mut self.c.step) {
             Step::Deleting(deletion, attr) => (Some(*deletion), attr),
-            _ => {
-                let open = self.open(halves)?;
-                let attr = match (wants_attributes, open.file()) {
-                    (true, Some(file)) => self.attr(&session, &open, file)?,
-                    _ => None,
+            step => {
+                let (open, attr) = match step {
+                    Step::Erased(open, attr) => (open, attr),
+                    _ => {
+                        let open = self.open(halves)?;
+                        let attr = match (wants_attributes, open.file()) {
+                            (true, Some(file)) => self.attr(&session, &open, file)?,
+                            _ => None,
+                        };
+                        if let Some(persistent) = open.persistent.get()
+                            && let Some(lsn) = persistent.erase()?
+                        {
+                            // What others gain by the close, they keep over a crash.
+                            self.c.step = Step::Erased(open, attr);
+                            return Err(self.recorded(lsn));
+                        }
+                        (open, attr)
+                    }
                 };
                 session.take(open.id);
                 open.end(&self.s.vfs, &self.s.leases);
@@ -92,6 +106,12 @@ impl Run<'_> {
             None => out.put_zeroes(52),
         }
         Ok(Status::SUCCESS)
+    }
+
+    /// What a command waits for that goes on when a change of a record is durable.
+    fn recorded(&self, lsn: Lsn) -> Fail {
+        let records = Arc::clone(&self.s.leases.persistents.records);
+        Suspend::Record(records, lsn).into()
     }
 
     /// The attributes of an open file, if it still has any.
@@ -305,7 +325,8 @@ impl Run<'_> {
                 done.value.len
             }
         };
-        if open.write_through || flags & WRITE_THROUGH != 0 {
+        let through = open.write_through || open.persistent.get().is_some();
+        if through || flags & WRITE_THROUGH != 0 {
             let range = match offset {
                 AT_END => (0, 0),
                 offset => (offset, written as u64),
@@ -346,14 +367,66 @@ impl Run<'_> {
         // It costs nothing, but it is of a file that the session may use.
         let access = Access::Open(&open);
         let _ = self.enter(&session, file.id, access, Exempt)?;
-        // Only clients that may lose a channel, or the open's session, send again what was done.
-        let repeats = session.negotiated.dialect >= Dialect::Smb300 || open.durable.is_some();
-        let sequence = Some(sequence).filter(|_| repeats);
-        if sequence.is_some_and(|sequence| file.sequences.lock().was_done(sequence)) {
-            self.c.out.put_u16(4);
-            self.c.out.put_u16(0);
-            return Ok(Status::SUCCESS);
+        let freed = match std::mem::take(&mut self.c.step) {
+            // What it frees is freed now.
+            Step::Recorded(freed) => {
+                drop(freed);
+                put_locked(&mut self.c.out);
+                return Ok(Status::SUCCESS);
+            }
+            Step::Locked(freed) => freed,
+            step => {
+                self.c.step = step;
+                // Only clients that may lose a channel, or the open's session, send again what was done.
+                let repeats =
+                    session.negotiated.dialect >= Dialect::Smb300 || open.durable().is_some();
+                let sequence = Some(sequence).filter(|_| repeats);
+                if sequence.is_some_and(|sequence| file.sequences.lock().was_done(sequence)) {
+                    put_locked(&mut self.c.out);
+                    return Ok(Status::SUCCESS);
+                }
+                let freed = self.lock_all(&open, file, count, r)?;
+                if let Some(sequence) = sequence {
+                    file.sequences.lock().done(sequence);
+                }
+                freed
+            }
+        };
+        if let Some(persistent) = open.persistent.get() {
+            let lsn = match persistent.note(file) {
+                Ok(lsn) => lsn,
+                Err(why) => {
+                    self.c.step = Step::Locked(freed);
+                    return Err(why.into());
+                }
+            };
+            match lsn {
+                Some(lsn) if !freed.is_empty() => {
+                    // What others gain by it, they keep over a crash.
+                    self.c.step = Step::Recorded(freed);
+                    return Err(self.recorded(lsn));
+                }
+                lsn => self.c.wait_for(lsn),
+            }
         }
+        put_locked(&mut self.c.out);
+        Ok(Status::SUCCESS)
+    }
+
+    /// Locks and unlocks what a LOCK says, all or none; what was unlocked stays so (§3.3.5.14.1), and is freed when what is returned
+    /// is dropped.
+    fn lock_all(
+        &mut self,
+        open: &Arc<Open>,
+        file: &File,
+        count: usize,
+        mut r: Reader<'_>,
+    ) -> Result<Freed, Fail> {
+        let mut freed = Freed {
+            vfs: Arc::clone(&self.s.vfs),
+            open: Arc::clone(open),
+            ranges: Vec::new(),
+        };
         let mut locked: Vec<Range> = Vec::new();
         let mut unlocks = None;
         for _ in 0..count {
@@ -363,36 +436,40 @@ impl Run<'_> {
             let unlocks = *unlocks.get_or_insert(flags & UNLOCK != 0);
             let range = Range::exact(offset, len).ok_or(Status::INVALID_LOCK_RANGE);
             let result = match (range, unlocks, flags & !FAIL_IMMEDIATELY) {
-                (Ok(range), true, UNLOCK) if flags == UNLOCK => self.unlock(&open, file, range),
+                (Ok(range), true, UNLOCK) if flags == UNLOCK => {
+                    take_lock(file, range).map(|()| freed.ranges.push(range))
+                }
                 (Ok(range), false, kind @ (SHARED | EXCLUSIVE))
                     if count == 1 && flags & FAIL_IMMEDIATELY == 0 =>
                 {
-                    self.lock_waiting(&open, file, range, kind == EXCLUSIVE)
+                    self.lock_waiting(open, file, range, kind == EXCLUSIVE)
                 }
                 // Several wait for nothing (§3.3.5.14.2).
                 (Ok(_), false, SHARED | EXCLUSIVE) if flags & FAIL_IMMEDIATELY == 0 => {
                     Err(Status::INVALID_PARAMETER.into())
                 }
                 (Ok(range), false, kind @ (SHARED | EXCLUSIVE)) => self
-                    .lock_one(&open, file, range, kind == EXCLUSIVE)
+                    .lock_one(open, file, range, kind == EXCLUSIVE)
                     .inspect(|()| locked.push(range)),
                 (Err(status), ..) => Err(status.into()),
                 _ => Err(Status::INVALID_PARAMETER.into()),
             };
             if let Err(why) = result {
-                // All or none; what was unlocked stays so (§3.3.5.14.1).
                 for range in locked {
-                    let _ = self.unlock(&open, file, range);
+                    // It is there: it was locked a moment ago.
+                    if take_lock(file, range).is_ok() {
+                        freed.ranges.push(range);
+                    }
+                }
+                if let Some(persistent) = open.persistent.get()
+                    && !freed.is_empty()
+                {
+                    let _ = persistent.note_some_time(file);
                 }
                 return Err(why);
             }
         }
-        if let Some(sequence) = sequence {
-            file.sequences.lock().done(sequence);
-        }
-        self.c.out.put_u16(4);
-        self.c.out.put_u16(0);
-        Ok(Status::SUCCESS)
+        Ok(freed)
     }
 
     fn lock_one(
@@ -403,7 +480,7 @@ impl Run<'_> {
         exclusive: bool,
     ) -> Result<(), Fail> {
         let mut locks = file.locks.lock();
-        if locks.len() >= MAX_LOCKS {
+        if !has_room(open, file, locks.len() + 1) {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         let want = Lock {
@@ -415,7 +492,7 @@ impl Run<'_> {
         match self.s.vfs.claims.lock(file.id, &want, &open.key, false) {
             Verdict::Granted => {
                 self.s.leases.changes(&open.hold);
-                locks.push(range);
+                locks.push(Held { range, exclusive });
                 Ok(())
             }
             Verdict::Denied(_) | Verdict::Queued | Verdict::Deadlock => {
@@ -437,7 +514,7 @@ impl Run<'_> {
         let mut waiting = match std::mem::take(&mut self.c.step) {
             Step::Waits(waiting) => waiting,
             _ => {
-                if file.locks.lock().len() >= MAX_LOCKS {
+                if !has_room(open, file, file.locks.lock().len() + 1) {
                     return Err(Status::INSUFFICIENT_RESOURCES.into());
                 }
                 let want = Lock {
@@ -450,7 +527,7 @@ impl Run<'_> {
                     (Verdict::Queued, Some(waiting)) => Box::new(waiting),
                     (Verdict::Granted, _) => {
                         self.s.leases.changes(&open.hold);
-                        file.locks.lock().push(range);
+                        file.locks.lock().push(Held { range, exclusive });
                         return Ok(());
                     }
                     (Verdict::Breaking(ticket), _) => return Err(Suspend::Recall(ticket).into()),
@@ -461,7 +538,14 @@ impl Run<'_> {
         };
         match waiting.take() {
             true => {
-                file.locks.lock().push(range);
+                let mut locks = file.locks.lock();
+                if !has_room(open, file, locks.len() + 1) {
+                    drop(locks);
+                    let claims = &self.s.vfs.claims;
+                    claims.unlock_exact(file.id, &open.owner, range);
+                    return Err(Status::INSUFFICIENT_RESOURCES.into());
+                }
+                locks.push(Held { range, exclusive });
                 Ok(())
             }
             false => {
@@ -473,15 +557,51 @@ impl Run<'_> {
             }
         }
     }
+}
 
-    fn unlock(&self, open: &Open, file: &File, range: Range) -> Result<(), Fail> {
-        let mut locks = file.locks.lock();
-        let at = locks.iter().position(|held| *held == range);
-        let at = at.ok_or(Status::RANGE_NOT_LOCKED)?;
-        locks.swap_remove(at);
-        self.s.vfs.claims.unlock_exact(file.id, &open.owner, range);
-        Ok(())
+/// What a LOCK has unlocked, which is freed when this is dropped.
+pub(crate) struct Freed {
+    vfs: Arc<Vfs>,
+    open: Arc<Open>,
+    ranges: Vec<Range>,
+}
+
+impl Freed {
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
     }
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        if let Some(file) = self.open.file() {
+            for range in std::mem::take(&mut self.ranges) {
+                let claims = &self.vfs.claims;
+                claims.unlock_exact(file.id, &self.open.owner, range);
+            }
+        }
+    }
+}
+
+/// Whether an open may have so many ranges locked.
+fn has_room(open: &Open, file: &File, locks: usize) -> bool {
+    let recorded = open.persistent.get();
+    locks <= MAX_LOCKS && recorded.is_none_or(|p| p.has_room(&file.named.lock(), locks))
+}
+
+/// Takes out a range that an open has locked.
+fn take_lock(file: &File, range: Range) -> Result<(), Fail> {
+    let mut locks = file.locks.lock();
+    let at = locks.iter().position(|held| held.range == range);
+    let at = at.ok_or(Status::RANGE_NOT_LOCKED)?;
+    locks.swap_remove(at);
+    Ok(())
+}
+
+/// The body of the response to LOCK.
+fn put_locked(out: &mut Vec<u8>) {
+    out.put_u16(4);
+    out.put_u16(0);
 }
 
 /// Whether data can be read from something and written to it.

@@ -125,7 +125,7 @@ fn a_listing_by_access_leaves_out_what_may_not_be_read() {
     for name in ["seen", "hidden"] {
         alice.open(name, ALL, CREATE).unwrap();
     }
-    let volume = world._engine.volumes().remove(0);
+    let volume = world.engine.volumes().remove(0);
     let mut cx = EngineContext::new(Time::EPOCH);
     let hidden = volume
         .lookup(&mut cx, volume.root(), b"hidden")
@@ -448,7 +448,7 @@ fn previous_versions_are_opened_by_their_second() {
     published(&world, |export| export.snapshot_directory = true);
     let mut c = Client::ready(&world, 1);
     let file = c.open("f", ALL, CREATE).unwrap();
-    let volume = world._engine.volumes().remove(0);
+    let volume = world.engine.volumes().remove(0);
     let second = |secs| Time { secs, nanos: 5 };
     for (name, at) in [("one", 1_000_000_000), ("two", 1_000_000_001)] {
         c.send(write(&file, 0, name.as_bytes()));

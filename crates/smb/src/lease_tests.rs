@@ -24,7 +24,12 @@ pub(crate) type Sent = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
 /// A world whose service sends its breaks into a list.
 pub(crate) fn with_mail() -> (World, Sent) {
-    let (world, sent) = (world(), Sent::default());
+    mailed(world())
+}
+
+/// A world that sends its breaks into a list from now on.
+pub(crate) fn mailed(world: World) -> (World, Sent) {
+    let sent = Sent::default();
     let list = Arc::clone(&sent);
     world
         .service

@@ -9,14 +9,22 @@
 //! everything at once. If there are connections and none has room for it, it waits for that: a client that was not asked may
 //! rely on what it caches, and nobody goes ahead before it has answered or its time is over. Breaks are neither signed nor
 //! encrypted, and have no number.
+//!
+//! A client with a persistent open comes back ([`crate::persistent`]): as long as it has no connection a break waits for it, and is
+//! sent to the session that takes the open over.
 
+use crate::caching::{
+    BREAK_IN_PROGRESS, PARENT_KEY_SET, from_wire, lease_break, level_of, of_level, oplock_break,
+    to_wire,
+};
+pub use crate::caching::{Wanted, level};
 use crate::connection::Connection;
 use crate::durable::Durables;
-use crate::header::{HEADER, PROTOCOL, command, flag};
+use crate::persistent::Persistents;
 use crate::session::{Open, Session};
 use crate::status::Status;
 use crate::waits::Waits;
-use crate::wire::{Malformed, Put, Reader};
+use crate::wire::Put;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,110 +33,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use weir_vfs::claims::{Actor, Caching, Client, Event, Kind, Notice, Owner, Style, Who};
 use weir_vfs::{FileId, Vfs};
 
-/// Oplock levels (§2.2.13).
-pub mod level {
-    /// None.
-    pub const NONE: u8 = 0;
-    /// Others may read as well.
-    pub const II: u8 = 1;
-    /// Reads and writes are cached.
-    pub const EXCLUSIVE: u8 = 8;
-    /// Closes as well.
-    pub const BATCH: u8 = 9;
-    /// A lease says it.
-    pub const LEASE: u8 = 0xff;
-}
-
-/// SMB2_LEASE_FLAG_BREAK_IN_PROGRESS and SMB2_LEASE_FLAG_PARENT_LEASE_KEY_SET (§2.2.13.2.10).
-const BREAK_IN_PROGRESS: u32 = 2;
-const PARENT_KEY_SET: u32 = 4;
-/// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED (§2.2.23.2).
-const ACK_REQUIRED: u32 = 1;
-
 /// Mutexes that leases and holders are dealt to.
 const SHARDS: usize = 32;
-
-/// The bits of a lease on the wire: R 1, H 2, W 4 (§2.2.13.2.8).
-fn to_wire(caching: Caching) -> u32 {
-    u32::from(caching.any(Caching::READ))
-        | u32::from(caching.any(Caching::HANDLE)) << 1
-        | u32::from(caching.any(Caching::WRITE)) << 2
-}
-
-fn from_wire(bits: u32) -> Caching {
-    let mut out = Caching::NONE;
-    for (bit, caching) in [
-        (1, Caching::READ),
-        (2, Caching::HANDLE),
-        (4, Caching::WRITE),
-    ] {
-        if bits & bit != 0 {
-            out = out | caching;
-        }
-    }
-    out
-}
-
-/// What an oplock lets its holder cache.
-fn of_level(level: u8) -> Caching {
-    match level {
-        level::II => Caching::READ,
-        level::EXCLUSIVE => Caching::READ | Caching::WRITE,
-        level::BATCH => Caching::ALL,
-        _ => Caching::NONE,
-    }
-}
-
-/// The oplock that is so much; what no oplock is, is the one below.
-fn level_of(caching: Caching) -> u8 {
-    match caching {
-        c if c == Caching::ALL => level::BATCH,
-        c if c == Caching::READ | Caching::WRITE => level::EXCLUSIVE,
-        c if c.any(Caching::READ) => level::II,
-        _ => level::NONE,
-    }
-}
-
-/// A lease that is asked for (§2.2.13.2.8, §2.2.13.2.10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The key.
-    pub key: [u8; 16],
-    caching: Caching,
-    /// Of version 2: the key of the lease on the directory, if there is one, and the epoch.
-    second: Option<(Option<[u8; 16]>, u16)>,
-}
-
-impl Wanted {
-    /// From the data of the create context.
-    pub fn decode(data: &[u8]) -> Result<Wanted, Malformed> {
-        let mut r = Reader::new(data);
-        let (key, bits, flags) = (r.array()?, r.u32()?, r.u32()?);
-        r.u64()?;
-        let second = match data.len() {
-            32 => None,
-            _ => {
-                let parent = Some(r.array()?).filter(|_| flags & PARENT_KEY_SET != 0);
-                Some((parent, r.u16()?))
-            }
-        };
-        // Without R there is no lease, and no other bit exists.
-        let caching = match bits & 1 != 0 && bits < 8 {
-            true => from_wire(bits),
-            false => Caching::NONE,
-        };
-        Ok(Wanted {
-            key,
-            caching,
-            second,
-        })
-    }
-
-    /// Whether it is of version 2: directories have no other.
-    pub fn is_second(&self) -> bool {
-        self.second.is_some()
-    }
-}
 
 /// By what clients know a lease: their GUID and the key.
 type Name = ([u8; 16], [u8; 16]);
@@ -143,6 +49,10 @@ struct LeaseState {
     /// To what it is being broken.
     breaking: Option<Caching>,
     epoch: u16,
+    /// Opens under it that are persistent.
+    persistent: usize,
+    /// It is of before the start, and may be more than its client had.
+    restored: bool,
 }
 
 /// A lease.
@@ -171,6 +81,8 @@ struct OplockState {
     /// To what it is being broken.
     breaking: Option<u8>,
     over: bool,
+    /// Its open is persistent.
+    persistent: bool,
 }
 
 /// Who is found under the number that the table of claims knows a holder by.
@@ -194,7 +106,6 @@ enum Sent {
 }
 
 /// All leases and oplocks.
-#[derive(Default)]
 pub struct Leases {
     vfs: Weak<Vfs>,
     mail: OnceLock<Mail>,
@@ -207,6 +118,8 @@ pub struct Leases {
     pub waits: Waits,
     /// Opens without a session.
     pub durables: Durables,
+    /// Opens that outlive the server.
+    pub persistents: Arc<Persistents>,
 }
 
 /// What an open caches by. It is given up with the open.
@@ -224,6 +137,8 @@ pub struct Attached {
     lease: Arc<Lease>,
     table: Arc<Leases>,
     left: AtomicBool,
+    /// Its open is persistent.
+    persistent: AtomicBool,
 }
 
 impl Attached {
@@ -239,7 +154,8 @@ impl Attached {
 
     fn leave(&self) {
         if !self.left.swap(true, Ordering::AcqRel) {
-            self.table.leave(&self.lease);
+            let persistent = self.persistent.load(Ordering::Relaxed);
+            self.table.leave(&self.lease, persistent);
         }
     }
 }
@@ -275,29 +191,75 @@ impl Hold {
         }
     }
 
-    /// It is a session's from now on: breaks are sent to that.
-    pub fn belongs_to(&self, session: &Arc<Session>) {
-        let new = Arc::downgrade(session);
+    /// Its open is persistent from now on: a break waits for its client.
+    pub fn persists(&self) {
         match self {
             Hold::Nothing => {}
-            Hold::Oplock(oplock) => *oplock.session.lock() = new,
+            Hold::Oplock(oplock) => oplock.state.lock().persistent = true,
             Hold::Lease(attached) => {
-                let mut state = attached.lease.state.lock();
-                state.sessions.retain(|s| s.strong_count() > 0);
-                if !state.sessions.iter().any(|s| s.ptr_eq(&new)) {
-                    state.sessions.push(new);
+                if !attached.persistent.swap(true, Ordering::Relaxed) {
+                    attached.lease.state.lock().persistent += 1;
                 }
+            }
+        }
+    }
+
+    /// It is a session's from now on: breaks are sent to that, and so is what is returned, the one that nobody was there for.
+    fn belongs_to(&self, session: &Arc<Session>) -> Option<Vec<u8>> {
+        match self {
+            Hold::Nothing => None,
+            Hold::Oplock(oplock) => {
+                *oplock.session.lock() = Arc::downgrade(session);
+                let breaking = oplock.state.lock().breaking;
+                breaking.map(|to| oplock_break(session.id, oplock.number, to))
+            }
+            Hold::Lease(attached) => {
+                let lease = &attached.lease;
+                lease.state.lock().joins(lease, session)
             }
         }
     }
 }
 
+impl LeaseState {
+    /// One more session has opens under the lease. The break that nobody was there for, which is sent to it.
+    fn joins(&mut self, lease: &Lease, session: &Arc<Session>) -> Option<Vec<u8>> {
+        self.sessions.retain(|s| s.strong_count() > 0);
+        let alive = |s: &Weak<Session>| s.upgrade().is_some_and(|s| !s.has_ended());
+        let alone = !self.sessions.iter().any(alive);
+        let new = Arc::downgrade(session);
+        if !self.sessions.iter().any(|s| s.ptr_eq(&new)) {
+            self.sessions.push(new);
+        }
+        let to = self.breaking.filter(|_| alone)?;
+        Some(lease.message(self, to, true))
+    }
+}
+
+impl Lease {
+    /// The break of the lease to what is left (§2.2.23.2).
+    fn message(&self, state: &LeaseState, to: Caching, answer: bool) -> Vec<u8> {
+        let epoch = match self.second {
+            Some(_) => state.epoch,
+            None => 0,
+        };
+        lease_break(&self.name.1, epoch, (state.granted, to), answer)
+    }
+}
+
 impl Leases {
     /// None yet.
-    pub fn new(vfs: &Arc<Vfs>) -> Arc<Leases> {
+    pub fn new(vfs: &Arc<Vfs>, persistents: Arc<Persistents>) -> Arc<Leases> {
         Arc::new(Leases {
             vfs: Arc::downgrade(vfs),
-            ..Leases::default()
+            mail: OnceLock::new(),
+            hasher: RandomState::default(),
+            by_name: Default::default(),
+            by_number: Default::default(),
+            unsent: Mutex::default(),
+            waits: Waits::default(),
+            durables: Durables::default(),
+            persistents,
         })
     }
 
@@ -325,7 +287,28 @@ impl Leases {
         wanted: &Wanted,
         number: impl FnOnce() -> u64,
     ) -> Result<Attached, Status> {
-        let name = (session.negotiated.offer.guid, wanted.key);
+        let of = (session.negotiated.offer.guid, &session.client);
+        let attached = self.attach_for(of, file, wanted, number)?;
+        let mut state = attached.lease.state.lock();
+        if let Some(owed) = state.joins(&attached.lease, session) {
+            self.unsent.lock().push((Arc::downgrade(session), owed));
+        }
+        drop(state);
+        Ok(attached)
+    }
+
+    /// As [`Leases::attach`], of a client that has no session.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_for(
+        self: &Arc<Self>,
+        (guid, client): ([u8; 16], &Client),
+        file: FileId,
+        wanted: &Wanted,
+        number: impl FnOnce() -> u64,
+    ) -> Result<Attached, Status> {
+        let name = (guid, wanted.key);
         let mut leases = self.named(&name).lock();
         let lease = match leases.get(&name) {
             Some(lease) if lease.file != file => return Err(Status::INVALID_PARAMETER),
@@ -334,7 +317,7 @@ impl Leases {
                 let number = number();
                 let lease = Arc::new(Lease {
                     name,
-                    owner: owner(&session.client, number),
+                    owner: owner(client, number),
                     file,
                     second: wanted.second.map(|(parent, _)| parent),
                     state: Mutex::new(LeaseState {
@@ -348,27 +331,22 @@ impl Leases {
                 lease
             }
         };
-        let mut state = lease.state.lock();
-        state.opens += 1;
-        state.sessions.retain(|s| s.strong_count() > 0);
-        let new = Arc::downgrade(session);
-        if !state.sessions.iter().any(|s| s.ptr_eq(&new)) {
-            state.sessions.push(new);
-        }
-        drop(state);
+        lease.state.lock().opens += 1;
         Ok(Attached {
             lease,
             table: Arc::clone(self),
             left: AtomicBool::new(false),
+            persistent: AtomicBool::new(false),
         })
     }
 
     /// An open under a lease is over.
-    fn leave(&self, lease: &Arc<Lease>) {
+    fn leave(&self, lease: &Arc<Lease>, persistent: bool) {
         let mut leases = self.named(&lease.name).lock();
         let last = {
             let mut state = lease.state.lock();
             state.opens -= 1;
+            state.persistent -= usize::from(persistent);
             state.opens == 0
         };
         if !last {
@@ -475,6 +453,74 @@ impl Leases {
         any.then_some(oplock)
     }
 
+    /// The oplock of a persistent open of before the start, in the table of claims as `owner`; [`Leases::cache_again`] grants it.
+    pub fn oplock_again(&self, number: u64, file: FileId, owner: &Owner, level: u8) -> Hold {
+        if of_level(level).is_none() {
+            return Hold::Nothing;
+        }
+        let oplock = Arc::new(Oplock {
+            number,
+            owner: owner.clone(),
+            file,
+            session: Mutex::default(),
+            state: Mutex::default(),
+        });
+        let mut numbered = self.numbered(number).lock();
+        numbered.insert(number, Holder::Oplock(Arc::clone(&oplock)));
+        Hold::Oplock(oplock)
+    }
+
+    /// Lets the client of an open of before the start cache again: by its oplock as much as it had (`level`), by a lease as much as others
+    /// leave room for; as far as there is that room.
+    pub fn cache_again(&self, hold: &Hold, level: u8) {
+        let Some(vfs) = self.vfs.upgrade() else {
+            return;
+        };
+        match hold {
+            Hold::Nothing => {}
+            Hold::Oplock(oplock) => {
+                let (file, owner) = (oplock.file, &oplock.owner);
+                let mut state = oplock.state.lock();
+                let granted = vfs.claims.grant(file, owner, Kind::Lease, of_level(level));
+                state.level = level_of(granted);
+                let kept = of_level(state.level);
+                if kept != granted {
+                    vfs.claims.acknowledge(file, owner, kept);
+                }
+            }
+            Hold::Lease(attached) => {
+                let lease = &attached.lease;
+                let mut state = lease.state.lock();
+                state.granted =
+                    vfs.claims
+                        .grant(lease.file, &lease.owner, Kind::Lease, Caching::ALL);
+                state.restored = true;
+            }
+        }
+    }
+
+    /// The client of an open is back, on this session.
+    pub fn returns(&self, hold: &Hold, session: &Arc<Session>, wanted: Option<&Wanted>) {
+        if let Some(owed) = hold.belongs_to(session) {
+            let mut unsent = self.unsent.lock();
+            unsent.push((Arc::downgrade(session), owed));
+        }
+        if let (Hold::Lease(attached), Some(wanted)) = (hold, wanted) {
+            self.reduce(&attached.lease, wanted);
+        }
+    }
+
+    /// Leaves a lease of before the start no more than its client asks for, if nobody has had it broken since.
+    fn reduce(&self, lease: &Lease, wanted: &Wanted) {
+        let mut state = lease.state.lock();
+        if !std::mem::take(&mut state.restored) || state.breaking.is_some() {
+            return;
+        }
+        state.granted = Kind::Lease.left(state.granted & wanted.caching, Caching::NONE);
+        state.epoch = wanted.second.map_or(0, |(_, epoch)| epoch.wrapping_add(1));
+        self.give_up(lease.file, &lease.owner, state.granted);
+    }
+
     /// What an open caches is over with it.
     pub fn end(&self, hold: &Hold) {
         match hold {
@@ -553,30 +599,22 @@ impl Leases {
             }
             (None, _) => {}
         }
+        if let Notice::Lost { owner, .. } = notice {
+            self.end_all(|open| open.owner == *owner);
+        }
     }
 
     fn break_lease(&self, lease: Arc<Lease>, to: Caching, answer: bool) {
         let mut state = lease.state.lock();
-        let from = state.granted;
         state.epoch = state.epoch.wrapping_add(1);
+        let out = lease.message(&state, to, answer);
         match answer {
             true => state.breaking = Some(to),
             false => state.granted = to,
         }
-        let epoch = match lease.second {
-            Some(_) => state.epoch,
-            None => 0,
-        };
-        let mut out = head(0);
-        out.put_u16(44);
-        out.put_u16(epoch);
-        out.put_u32(if answer { ACK_REQUIRED } else { 0 });
-        out.put(&lease.name.1);
-        out.put_u32(to_wire(from));
-        out.put_u32(to_wire(to));
-        out.put_zeroes(12);
         let sessions = state.sessions.iter().filter_map(Weak::upgrade);
-        if self.send_or_queue(sessions, out) {
+        // The client of a persistent open gets it when it comes back.
+        if self.send_or_queue(sessions, out) || state.persistent > 0 {
             return;
         }
         (state.granted, state.breaking) = (Caching::NONE, None);
@@ -586,14 +624,19 @@ impl Leases {
         self.give_up(file, &owner, Caching::NONE);
     }
 
-    /// Ends the opens without a session that cache by `holder`: their client is not there to be asked.
+    /// Ends the opens without a session that cache by `holder`, but for persistent ones: their client is not there to be asked.
     fn purge(&self, holder: &Holder) {
         let by = |open: &Open| match (&open.hold, holder) {
             (Hold::Lease(attached), Holder::Lease(lease)) => Arc::ptr_eq(&attached.lease, lease),
             (Hold::Oplock(own), Holder::Oplock(oplock)) => Arc::ptr_eq(own, oplock),
             _ => false,
         };
-        let gone = self.durables.take_all(by);
+        self.end_all(|open| !open.is_persistent() && by(open));
+    }
+
+    /// Ends the opens without a session that `which` selects.
+    fn end_all(&self, which: impl Fn(&Open) -> bool) {
+        let gone = self.durables.take_all(which);
         if let Some(vfs) = self.vfs.upgrade() {
             gone.iter().for_each(|open| open.end(&vfs, self));
         }
@@ -611,13 +654,8 @@ impl Leases {
         }
         let session = oplock.session.lock().upgrade();
         let id = session.as_ref().map_or(0, |session| session.id);
-        let mut out = head(id);
-        out.put_u16(24);
-        out.put_u8(to);
-        out.put_zeroes(5);
-        out.put_u64(oplock.number);
-        out.put_u64(oplock.number);
-        if self.send_or_queue(session.into_iter(), out) {
+        let out = oplock_break(id, oplock.number, to);
+        if self.send_or_queue(session.into_iter(), out) || state.persistent {
             return;
         }
         (state.level, state.breaking) = (level::NONE, None);
@@ -738,21 +776,4 @@ fn number_of(owner: &Owner) -> Option<u64> {
         Who::Key(0, number) => Some(number),
         _ => None,
     }
-}
-
-/// The header of a message that nobody asked for (§3.3.4.6).
-fn head(session: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER + 44);
-    out.put(&PROTOCOL);
-    out.put_u16(HEADER as u16);
-    out.put_zeroes(6);
-    out.put_u16(command::OPLOCK_BREAK);
-    out.put_u16(0);
-    out.put_u32(flag::RESPONSE);
-    out.put_u32(0);
-    out.put_u64(u64::MAX);
-    out.put_zeroes(8);
-    out.put_u64(session);
-    out.put_zeroes(16);
-    out
 }

@@ -10,10 +10,13 @@
 //! export's rules, charged to the same limits, under one table of claims. Access is decided when a file is opened, by its
 //! mode or list, and then by what was granted.
 //!
+//! **How long.** An open ends with its session, or is kept for its client (`durable`), over a restart as well (`persistent`).
+//!
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
 //! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
 mod breaks;
+mod caching;
 mod chain;
 mod channel;
 #[cfg(test)]
@@ -48,10 +51,15 @@ pub mod ntlm;
 pub mod operation;
 mod penalties;
 mod pending;
+mod persistent;
+#[cfg(test)]
+mod persistent_tests;
 mod pipe;
 mod previous;
 mod query;
 mod reply;
+mod request;
+mod restore;
 mod rpc;
 pub mod sealing;
 mod security;

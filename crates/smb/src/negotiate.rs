@@ -53,6 +53,8 @@ const LARGE_MTU: u32 = 4;
 const LEASING: u32 = 2;
 /// SMB2_GLOBAL_CAP_MULTI_CHANNEL: a session may have several connections.
 const MULTI_CHANNEL: u32 = 8;
+/// SMB2_GLOBAL_CAP_PERSISTENT_HANDLES: opens may outlive the server.
+const PERSISTENT: u32 = 0x10;
 /// SMB2_GLOBAL_CAP_ENCRYPTION: of 3.0 and 3.0.2 alone, 3.1.1 has a context for it.
 const ENCRYPTION: u32 = 0x40;
 /// Longest READ, WRITE and other transfer in bytes.
@@ -89,6 +91,11 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Whether opens of the client may outlive the server.
+    pub fn has_persistent(&self) -> bool {
+        self.granted() & PERSISTENT != 0
+    }
+
     /// What the server says it can do with this client (§2.2.4).
     fn granted(&self) -> u32 {
         let always = match self.dialect {
@@ -97,7 +104,7 @@ impl Offer {
         };
         let of_3 = match self.dialect {
             Some(Dialect::Smb210) | None => 0,
-            Some(_) => self.capabilities & MULTI_CHANNEL,
+            Some(_) => self.capabilities & (MULTI_CHANNEL | PERSISTENT),
         };
         always | of_3 | LEASING
     }
@@ -427,7 +434,7 @@ mod tests {
         assert_eq!(offer.dialect, Some(Dialect::Smb311));
         assert_eq!(
             (offer.cipher, offer.granted()),
-            (None, LARGE_MTU | LEASING | MULTI_CHANNEL)
+            (None, LARGE_MTU | LEASING | MULTI_CHANNEL | PERSISTENT)
         );
         // The request has all capabilities: 3.0 encrypts with the one cipher that it has.
         let offer = decode(&request(&all[..2], &[])).unwrap();

@@ -1,13 +1,14 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
 use crate::chain::{Fail, Outcome, Run, Step};
-use crate::deletions::What;
+use crate::deletions::{Marker, What};
 use crate::ea;
 use crate::files::is_regular;
 use crate::info::{self, attributes, class};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
 use crate::notify::filter;
+use crate::persistent::Deletes;
 use crate::security::{self, Wanted};
 use crate::session::{Access, Base, File, Named, Open, Session, mask};
 use crate::status::Status;
@@ -450,6 +451,7 @@ impl Run<'_> {
         if !delete {
             claims.unmark(file.id, &open.owner);
             self.s.news.deletions.unmark(file.id);
+            self.note_deletion(open, file, Deletes::No);
             return Ok(());
         }
         let named = file.named.lock().clone();
@@ -478,7 +480,7 @@ impl Run<'_> {
             (None, false) => What::File,
         };
         let deletions = &self.s.news.deletions;
-        deletions.mark(file.id, session, peer, what);
+        deletions.mark(file.id, Marker::of(session, peer), what);
         match self
             .s
             .vfs
@@ -489,6 +491,7 @@ impl Run<'_> {
                 if file.directory {
                     self.s.watches.goes(file.id);
                 }
+                self.note_deletion(open, file, Deletes::Now);
                 Ok(())
             }
             Marked::NotOpen | Marked::Full => {
@@ -667,6 +670,17 @@ impl Run<'_> {
         let (operand, charged) = self.enter(session, source, access, Changes)?;
         let target = operand.at(at);
         let to_name = other.as_deref().unwrap_or(&name);
+        if let Some(persistent) = open.persistent.get() {
+            let named = Named {
+                dir: Some(at.ino),
+                name: to_name.into(),
+                path: shown.clone(),
+            };
+            let locks = file.locks.lock().len();
+            if !persistent.has_room(&named, locks) {
+                return Err(Status::INSUFFICIENT_RESOURCES.into());
+            }
+        }
         let done = operand.rename(&mut self.c.cx, charged, &named.name, &target, to_name)?;
         self.c.wait_for(done.lsn);
         self.c.step = Step::Done;
@@ -674,11 +688,13 @@ impl Run<'_> {
             // Windows has it so: it sets the bit of what is to be archived.
             open.changed(filter::ATTRIBUTES | filter::CREATION);
         }
-        *file.named.lock() = Named {
+        let renamed = Named {
             dir: Some(at.ino),
             name: to_name.into(),
             path: shown,
         };
+        *file.named.lock() = renamed;
+        self.note(open, file);
         Ok(())
     }
 

@@ -14,9 +14,10 @@ use crate::negotiate::{Dialect, Server};
 use crate::notify::Watches;
 use crate::penalties::Penalties;
 use crate::pending::{self, Parked, Place};
+use crate::persistent::{Made, Persistent, Persistents};
 use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
-use crate::session::Session;
+use crate::session::{Open, Session};
 use crate::status::Status;
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -28,6 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
 use weir_vfs::claims::{Notice, ServiceId, Sink};
+use weir_vfs::grace::Records;
+use weir_vfs::volume::DoneCall;
 use weir_vfs::{Admissions, Identity, Suspend, Vfs};
 
 /// The number of this service in the table of claims.
@@ -72,6 +75,10 @@ pub struct Config {
     pub name: String,
     /// Only clients that encrypt all they send are served.
     pub encrypted: bool,
+    /// Where opens are recorded that outlive the server.
+    pub records: Arc<Records>,
+    /// What was carried out before the start ([`weir_vfs::volume::Engine::done_calls`]).
+    pub done_calls: Vec<DoneCall>,
 }
 
 /// A response that is not there yet.
@@ -169,7 +176,11 @@ pub struct Service {
     connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
     /// All sessions, to find one that another replaces or that a connection is to be bound to.
     sessions: Mutex<HashMap<u64, Weak<Session>>>,
-    next_open: AtomicU64,
+    pub(crate) next_open: AtomicU64,
+    /// What CREATEs made before the start.
+    pub(crate) made: Made,
+    /// Persistent opens whose time is over, and when that is durable.
+    ending: Mutex<Vec<(Lsn, Arc<Open>)>>,
 }
 
 impl Service {
@@ -177,7 +188,9 @@ impl Service {
     pub fn new(config: Config) -> Arc<Service> {
         let mut guid = [0; 16];
         config.rng.fill(&mut guid);
-        let leases = Leases::new(&config.vfs);
+        let leases = Leases::new(&config.vfs, Persistents::new(config.records));
+        let secret = config.vfs.derive_secret(b"smb creates");
+        let made = Made::new(secret, &config.done_calls, config.clock.monotonic());
         let watches = Watches::new(&config.vfs);
         let news = Arc::new(News {
             deletions: Deletions::new(&config.vfs),
@@ -200,6 +213,8 @@ impl Service {
             connections: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sessions: Mutex::default(),
             next_open: AtomicU64::new(1),
+            made,
+            ending: Mutex::default(),
         })
     }
 
@@ -214,9 +229,26 @@ impl Service {
         self.penalties.tick(now);
         self.leases.tick();
         self.leases.durables.arrived();
-        for open in self.leases.durables.expired(now) {
-            open.end(&self.vfs, &self.leases);
+        let records = &self.leases.persistents.records;
+        records.tick();
+        let mut over = Vec::new();
+        let mut ending = self.ending.lock();
+        for (lsn, open) in std::mem::take(&mut *ending) {
+            match records.is_durable(lsn) {
+                true => over.push(open),
+                false => ending.push((lsn, open)),
+            }
         }
+        for open in self.leases.durables.expired(now) {
+            // What others gain by its end, they keep over a crash.
+            match open.persistent.get().map(Persistent::erase) {
+                Some(Ok(Some(lsn))) => ending.push((lsn, open)),
+                _ => over.push(open),
+            }
+        }
+        drop(ending);
+        over.iter()
+            .for_each(|open| open.end(&self.vfs, &self.leases));
     }
 
     /// Deletes for ever what sessions that ended without closing their opens were to delete.
@@ -260,7 +292,7 @@ impl Service {
             let kept = how == How::Lost && leases.durables.keep(&open, session, vfs, now);
             if !kept {
                 open.end(vfs, leases);
-            } else if !open.hold.outlives() {
+            } else if !open.hold.outlives() && !open.is_persistent() {
                 // It was broken as it was put there.
                 let gone = leases.durables.take_all(|other| other.id == open.id);
                 gone.iter().for_each(|open| open.end(vfs, leases));
@@ -290,8 +322,11 @@ impl Service {
         }
     }
 
-    /// Whether a session has something open below a directory.
+    /// Whether a session has something open below a directory, or will have when its client comes back.
     pub(crate) fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
+        if self.leases.durables.has_persistent_below(volume, path) {
+            return true;
+        }
         let sessions = self.sessions.lock();
         let mut alive = sessions.values().filter_map(Weak::upgrade);
         alive.any(|session| session.has_open_below(volume, path))
@@ -311,6 +346,11 @@ impl Service {
             let (t, o) = session.counts();
             (n + 1, trees + t, opens + o)
         })
+    }
+
+    /// Opens that outlive the server, with or without a session, at this moment.
+    pub fn persistent(&self) -> usize {
+        self.leases.persistents.count()
     }
 
     /// The sessions at this moment.

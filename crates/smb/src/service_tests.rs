@@ -16,6 +16,7 @@ use std::time::Duration;
 use weir_base::{Clock, ManualClock, SeededRng};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
+use weir_vfs::grace::Records;
 use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
@@ -60,7 +61,9 @@ pub(crate) struct World {
     pub service: Arc<Service>,
     pub vfs: Arc<Vfs>,
     pub clock: Arc<ManualClock>,
-    _engine: Engine,
+    pub engine: Engine,
+    disks: [Arc<MemDevice>; 2],
+    encrypted: bool,
 }
 
 pub(crate) fn world() -> World {
@@ -68,20 +71,36 @@ pub(crate) fn world() -> World {
 }
 
 pub(crate) fn world_with(encrypted: bool) -> World {
-    let clock = Arc::new(ManualClock::default());
+    let disks = [64 << 8, 4 << 8].map(|blocks| Arc::new(MemDevice::new(blocks)));
+    booted(disks, Arc::default(), encrypted, true)
+}
+
+/// A service over disks; `new` ones get a volume.
+fn booted(
+    disks: [Arc<MemDevice>; 2],
+    clock: Arc<ManualClock>,
+    encrypted: bool,
+    new: bool,
+) -> World {
     let env = Env {
         pool: FramePool::new(4096).unwrap(),
         clock: clock.clone(),
         rng: Arc::new(SeededRng::new(43)),
     };
-    let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
     let rng = SeededRng::new(42);
-    let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+    let [device, log] = disks.clone();
+    let opened = match new {
+        true => Aggregate::create_on(device, log, env),
+        false => Aggregate::open_on(device, log, env),
+    };
+    let (aggregate, replay) = opened.unwrap();
     let engine = Engine::open(aggregate, replay, &rng, EngineOptions::default()).unwrap();
-    let now = clock.now();
-    engine
-        .create_volume("vol1", (0, 0), 0o755, now, &rng)
-        .unwrap();
+    if new {
+        let now = clock.now();
+        engine
+            .create_volume("vol1", (0, 0), 0o755, now, &rng)
+            .unwrap();
+    }
     let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
     let service = Service::new(Config {
         vfs: Arc::clone(&vfs),
@@ -90,12 +109,17 @@ pub(crate) fn world_with(encrypted: bool) -> World {
         users: Arc::new(Alice),
         name: "weir".into(),
         encrypted,
+        records: Records::of(&engine),
+        done_calls: engine.done_calls(),
     });
+    service.restore(&engine.volumes());
     let world = World {
         service,
         vfs,
         clock,
-        _engine: engine,
+        engine,
+        disks,
+        encrypted,
     };
     published(&world, |_| {});
     world
@@ -103,7 +127,7 @@ pub(crate) fn world_with(encrypted: bool) -> World {
 
 /// Exports the volume as a share, with what `change` says of it.
 pub(crate) fn published(world: &World, change: impl FnOnce(&mut Export)) {
-    let volume = world._engine.volumes().remove(0);
+    let volume = world.engine.volumes().remove(0);
     let rule = Rule {
         flavours: Flavours::NTLM,
         writers: Flavours::NTLM,
@@ -123,6 +147,13 @@ pub(crate) enum Came {
 }
 
 impl World {
+    /// The world after a crash: what was durable is there.
+    pub fn crashed(self) -> World {
+        let (disks, clock) = (self.disks, self.clock);
+        drop((self.service, self.vfs, self.engine));
+        booted(disks, clock, self.encrypted, false)
+    }
+
     /// The reply to a message that does not wait, and what it waits for in the log.
     pub fn reply(&self, connection: u64, record: &[u8]) -> (crate::Reply, Option<weir_base::Lsn>) {
         match self.handle(connection, record) {
@@ -145,17 +176,23 @@ impl World {
         self.service.handle(at, record)
     }
 
+    /// The reply, when what it says is durable.
+    fn answered(&self, reply: crate::Reply, lsn: Option<weir_base::Lsn>) -> Came {
+        let log = self.engine.aggregate().log();
+        lsn.map_or(Ok(()), |lsn| log.wait_blocking(lsn)).unwrap();
+        Came::Answer(reply.to_vec())
+    }
+
     pub fn send(&self, connection: u64, record: &[u8]) -> Came {
         match self.handle(connection, record) {
-            Handled::Reply(reply, _) => Came::Answer(reply.to_vec()),
+            Handled::Reply(reply, lsn) => self.answered(reply, lsn),
             Handled::Later(mut later)
             | Handled::Held(mut later)
             | Handled::Parked(mut later, ..) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 for _ in 0..100_000 {
                     if let Poll::Ready(done) = later.as_mut().poll(&mut cx) {
-                        return done
-                            .map_or(Came::Closed, |(reply, _)| Came::Answer(reply.to_vec()));
+                        return done.map_or(Came::Closed, |(r, lsn)| self.answered(r, lsn));
                     }
                     self.clock.advance(Duration::from_millis(100));
                     self.service.tick();
@@ -755,21 +792,6 @@ fn what_is_marked_goes_with_its_last_close() {
     assert_eq!(
         statuses(&a.ask(false, &[left])),
         [Status::OBJECT_NAME_NOT_FOUND]
-    );
-}
-
-#[test]
-fn message_numbers_are_used_once() {
-    let world = world();
-    let mut c = Client::ready(&world, 1);
-    let record = c.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
-    assert!(matches!(world.send(1, &record), Came::Answer(_)));
-    assert!(matches!(world.send(1, &record), Came::Closed));
-    let mut other = Client::new(&world, 2);
-    let early = other.chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
-    assert!(
-        matches!(world.send(2, &early), Came::Closed),
-        "NEGOTIATE comes first"
     );
 }
 

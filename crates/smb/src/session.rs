@@ -8,14 +8,15 @@ use crate::durable::{self, Durable};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
 use crate::notify::Watching;
+use crate::persistent::Persistent;
 use crate::pipe::Pipe;
 use crate::sealing::Sealing;
 use crate::service::SERVICE;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use weir_base::{Ino, VolumeId};
 use weir_vfs::access::{R, W, permits};
 use weir_vfs::claims::{Actor, Client, Owner, Range, Who};
@@ -218,15 +219,8 @@ impl Session {
 
     /// Whether something below a directory of a volume is open, by the paths at which it was opened.
     pub fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
-        let below = |open: &Arc<Open>| {
-            let file = open.file().filter(|file| file.id.volume == volume);
-            file.is_some_and(|file| {
-                let named = file.named.lock();
-                let rest = named.path.strip_prefix(path);
-                rest.is_some_and(|rest| rest.starts_with('\\'))
-            })
-        };
-        self.opens.lock().values().any(below)
+        let opens = self.opens.lock();
+        opens.values().any(|open| open.is_below(volume, path))
     }
 
     /// The names of the shares that it is connected to.
@@ -256,7 +250,7 @@ impl Session {
 }
 
 /// The name under which something was opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// The directory that has the name.
     pub dir: Option<Ino>,
@@ -297,13 +291,15 @@ pub struct Open {
     pub hold: Hold,
     /// It outlives its session's connections.
     pub durable: Option<Durable>,
+    /// It outlives the server.
+    pub persistent: OnceLock<Persistent>,
     /// The id that its client made up for it.
     pub create_guid: Option<durable::Name>,
     /// What its CREATE came to (CreateAction).
     pub action: AtomicU32,
     /// The newest channel sequence that a request of it had.
     pub sequence: AtomicU16,
-    /// Every WRITE is to be durable before it is answered.
+    /// Every WRITE is to be durable before it is answered, as it is of a persistent open.
     pub write_through: bool,
 }
 
@@ -360,12 +356,28 @@ impl LockSequences {
         }
     }
 
+    /// Places that have a last one, and its number.
+    pub fn all(&self) -> Vec<(u8, u8)> {
+        let all = self.0.iter().flat_map(|all| all.iter().enumerate());
+        all.filter_map(|(at, last)| Some((at as u8 + 1, (*last)?)))
+            .collect()
+    }
+
     /// It was carried out now.
     pub fn done(&mut self, sequence: u32) {
         if let Some(last) = self.place(sequence) {
             *last = Some((sequence & 0xf) as u8);
         }
     }
+}
+
+/// A byte range that an open has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The bytes.
+    pub range: Range,
+    /// Others may not read them either.
+    pub exclusive: bool,
 }
 
 /// An open file, directory or stream.
@@ -383,7 +395,7 @@ pub struct File {
     /// Where the last READ or WRITE ended, in bytes, which clients may ask for.
     pub position: AtomicU64,
     /// Byte ranges that it has locked.
-    pub locks: Mutex<Vec<Range>>,
+    pub locks: Mutex<Vec<Held>>,
     /// What it has locked and unlocked last.
     pub sequences: Mutex<LockSequences>,
     /// It has a claim in the table.
@@ -403,6 +415,16 @@ impl Open {
             Kind::File(file) => Some(file),
             Kind::Pipe(_) => None,
         }
+    }
+
+    /// Whether it is of something below a directory of a volume, by the path at which it was opened.
+    pub fn is_below(&self, volume: VolumeId, path: &str) -> bool {
+        let file = self.file().filter(|file| file.id.volume == volume);
+        file.is_some_and(|file| {
+            let named = file.named.lock();
+            let rest = named.path.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with('\\'))
+        })
     }
 
     /// Takes note of a request's channel sequence (§3.3.5.2.10). False if the client has lost the channel that the request came
@@ -436,6 +458,9 @@ impl Open {
     /// Takes back all that it claims.
     pub fn end(&self, vfs: &Vfs, leases: &Leases) {
         leases.durables.forget(self);
+        if let Some(persistent) = self.persistent.get() {
+            persistent.forget();
+        }
         // Before what it cached: who waits for that goes on as soon as it is given up, and is not to find a denial.
         self.unclaim(vfs, leases);
         leases.end(&self.hold);
@@ -450,8 +475,8 @@ impl Open {
         if let Watching::By(watch) = watch {
             watch.end();
         }
-        for range in std::mem::take(&mut *file.locks.lock()) {
-            vfs.claims.unlock_exact(file.id, &self.owner, range);
+        for held in std::mem::take(&mut *file.locks.lock()) {
+            vfs.claims.unlock_exact(file.id, &self.owner, held.range);
         }
         if file.claimed {
             vfs.claims.close(file.id, &self.owner);

@@ -28,6 +28,8 @@ mod share_flag {
     pub const ACCESS_BASED_DIRECTORY_ENUM: u32 = 0x800;
     pub const ENCRYPT_DATA: u32 = 0x8000;
 }
+/// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY (§2.2.10): opens may outlive the server.
+const CONTINUOUS_AVAILABILITY: u32 = 0x10;
 /// What every NTLM message begins with.
 const NTLM: &[u8] = b"NTLMSSP\0";
 
@@ -413,7 +415,10 @@ impl Run<'_> {
         ];
         let flags = flags.into_iter().filter(|(_, has)| *has);
         out.put_u32(flags.fold(0, |all, (flag, _)| all | flag));
-        out.put_u32(0);
+        out.put_u32(match shares::is_continuous(self.table, target) {
+            true => CONTINUOUS_AVAILABILITY,
+            false => 0,
+        });
         out.put_u32(mask::ALL);
         Ok(Status::SUCCESS)
     }

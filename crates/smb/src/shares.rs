@@ -33,6 +33,14 @@ pub fn must_seal(table: &ExportTable, target: Target) -> bool {
     }
 }
 
+/// Whether opens under a tree connect may outlive the server, as the share is now.
+pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
+    match target {
+        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.continuous),
+        Target::Pipes => false,
+    }
+}
+
 /// What a share of this name, in any case, leads to, and how it is written.
 ///
 /// # Errors

@@ -5,10 +5,11 @@
 //! new is made too. NFS does not see streams.
 
 use crate::chain::{Fail, Operand, Run, Step};
-use crate::create::{Found, Request, option};
+use crate::create::Found;
 use crate::files::is_regular;
 use crate::info::{self, attributes};
 use crate::names;
+use crate::request::{Request, option};
 use crate::session::{Access, Base, File, Named, Open, Session};
 use crate::status::Status;
 use crate::wire::{Put, utf16};

@@ -12,6 +12,7 @@ use crate::names::Wait;
 use crate::signal::Signal;
 use crate::throttle::Throttled;
 use std::sync::Arc;
+use weir_base::Lsn;
 use weir_volume::{ClientRecords, FsError, Stop, Volume};
 
 /// Why an operation cannot be done.
@@ -133,6 +134,8 @@ pub enum Suspend {
     NameService(Wait),
     /// The name service, for who a user or group is.
     Users(Arc<Signal<()>>),
+    /// A change of what is recorded of its client, which is to be durable before others gain anything by it.
+    Record(Arc<Records>, Lsn),
     /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes on where it was.
     Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after

@@ -203,6 +203,8 @@ pub struct Share {
     pub access_based: bool,
     /// Whether only what is encrypted reaches it.
     pub encrypted: bool,
+    /// Whether opens of it may outlive the server (CONTINUOUSLY_AVAILABLE).
+    pub continuous: bool,
 }
 
 impl Share {
@@ -213,6 +215,7 @@ impl Share {
             browsable: true,
             access_based: false,
             encrypted: false,
+            continuous: false,
         }
     }
 }

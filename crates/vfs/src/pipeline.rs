@@ -144,6 +144,10 @@ impl OpContext {
                 let over = wait.over().await;
                 over.map_err(Error::from)
             }
+            Suspend::Record(records, lsn) => match records.settled(lsn).await {
+                true => Ok(()),
+                false => Err(Error::Io),
+            },
             Suspend::Limit(held) => {
                 self.charge = held.await;
                 self.passed = true;

@@ -117,6 +117,7 @@ impl Node {
             browsable: share.browsable,
             access_based: share.access_based,
             encrypted: share.encrypted,
+            continuous: share.continuous,
         });
         Ok(export)
     }

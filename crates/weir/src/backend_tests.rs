@@ -408,6 +408,7 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         browsable: false,
         access_based: true,
         encrypted: true,
+        continuous: true,
     });
     for (n, share, rules) in [
         (0, None, None),
@@ -440,11 +441,12 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
                 share.browsable,
                 share.access_based,
                 share.encrypted,
+                share.continuous,
             )
         });
         assert_eq!(
             name,
-            share.as_ref().map(|_| ("Data", false, true, true)),
+            share.as_ref().map(|_| ("Data", false, true, true, true)),
             "{n}"
         );
     }

@@ -453,6 +453,8 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let smb = crate::smb::Smb::new(
         weir_smb::Service::new(weir_smb::Config {
             encrypted: false,
+            records: Records::of(&engine),
+            done_calls: Vec::new(),
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),

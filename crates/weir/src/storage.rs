@@ -204,13 +204,14 @@ impl Storage {
             Arc::clone(&rng),
             opened.rules,
         ));
+        let records = Records::of(&engine);
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
             rng,
             drc_bytes: usize::try_from(opened.drc)?,
             done_calls: engine.done_calls(),
-            records: Records::of(&engine),
+            records: Arc::clone(&records),
             grace: GRACE,
             name: os::host_name(),
         });
@@ -224,12 +225,19 @@ impl Storage {
                 users: Arc::clone(&accounts) as Arc<dyn weir_smb::Users>,
                 name: os::host_name(),
                 encrypted: args.smb_require_encryption,
+                records,
+                done_calls: engine.done_calls(),
             }),
             Arc::clone(&throttle),
             Arc::clone(&stats),
             Arc::clone(clock),
             Arc::clone(&engine),
         );
+        // Before anyone is served, over whatever protocol.
+        match args.smb {
+            plane::ApiAddress::At(_) => smb.service().restore(&engine.volumes()),
+            plane::ApiAddress::Off => smb.service().forget_persistent(),
+        }
         let mail = wakeups.clone();
         smb.service()
             .send_with(Arc::new(move |connection, message| {

@@ -78,8 +78,8 @@ pub const COMMIT_ROUNDS: u16 = 4;
 /// Longest record of a client in bytes: with its version it fits into a value of the tree.
 pub const MAX_CLIENT_RECORD: usize = 1000;
 
-/// Most records of clients in an aggregate.
-pub const MAX_CLIENT_RECORDS: usize = 16_384;
+/// Most records of clients in an aggregate: 16,384 each of hosts of NLM, clients of NFSv4 and persistent opens of SMB.
+pub const MAX_CLIENT_RECORDS: usize = 49_152;
 
 /// Calls that were carried out and are remembered, of one of eight shards.
 pub const CALLS_PER_SHARD: usize = 2048;

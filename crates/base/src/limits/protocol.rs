@@ -68,6 +68,9 @@ pub const MAX_HOSTS: usize = 16_384;
 /// Most of them at one address: behind address translation several hosts share one.
 pub const MAX_HOST_NAMES: usize = 256;
 
+/// Most opens of SMB that outlive the server: each has a record of up to [`MAX_CLIENT_RECORD`](super::engine::MAX_CLIENT_RECORD) bytes.
+pub const MAX_PERSISTENT_OPENS: usize = 16_384;
+
 /// Most hosts that have asked to be notified of a restart.
 pub const MAX_MONITORS: usize = 1024;
 

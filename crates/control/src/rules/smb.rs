@@ -9,7 +9,7 @@ use crate::refusal::{Refusal, Status};
 use crate::view::View;
 
 /// Settings that are not served yet.
-const NOT_SERVED: &[SmbSetting] = &[SmbSetting::ShowSnapshot, SmbSetting::ContinuouslyAvailable];
+const NOT_SERVED: &[SmbSetting] = &[SmbSetting::ShowSnapshot];
 /// Longest name of a share (MS-SRVS, and Windows' limit).
 const MAX_NAME: usize = 80;
 
@@ -96,6 +96,7 @@ pub fn share(volume: &Volume) -> Option<ShareSpec> {
         browsable: !has(SmbSetting::NonBrowsable) && !name.ends_with('$'),
         access_based: has(SmbSetting::AccessBasedEnumeration),
         encrypted: has(SmbSetting::EncryptData),
+        continuous: has(SmbSetting::ContinuouslyAvailable),
         name: name.to_string(),
     })
 }
@@ -112,22 +113,30 @@ mod tests {
     fn the_node_shares_what_has_the_protocol() {
         let name = Place::new("p", "l").volume("v");
         let mut volume = first::volume(name, 1, 1, Stamp(0));
-        let flags = |s: &ShareSpec| [s.browsable, s.access_based, s.encrypted];
+        let flags = |s: &ShareSpec| [s.browsable, s.access_based, s.encrypted, s.continuous];
         let shared = |volume: &Volume| share(volume).map(|s| (s.name.clone(), flags(&s)));
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, false]))
+            Some(("v".to_owned(), [true, false, false, false]))
         );
         volume.smb.settings = vec![SmbSetting::NonBrowsable, SmbSetting::AccessBasedEnumeration];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [false, true, false]))
+            Some(("v".to_owned(), [false, true, false, false]))
         );
         volume.smb.settings = vec![SmbSetting::EncryptData];
-        assert_eq!(shared(&volume), Some(("v".to_owned(), [true, false, true])));
+        assert_eq!(
+            shared(&volume),
+            Some(("v".to_owned(), [true, false, true, false]))
+        );
+        volume.smb.settings = vec![SmbSetting::ContinuouslyAvailable];
+        assert_eq!(
+            shared(&volume),
+            Some(("v".to_owned(), [true, false, false, true]))
+        );
         volume.smb.settings.clear();
         volume.smb.name = Some("Data$".into());
-        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 3])));
+        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 4])));
         volume
             .protocols
             .retain(|protocol| *protocol != Protocol::Smb);

@@ -18,6 +18,7 @@ use weir_smb::negotiate::{self, Dialect};
 use weir_smb::ntlm::{Challenge, nt_hash};
 use weir_smb::wire::{Put, utf16};
 use weir_smb::{Arrived, Config, Handled, Service, User, Users, sealing, spnego};
+use weir_vfs::grace::Records;
 use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
 use super::Target;
@@ -267,6 +268,8 @@ impl Fixture {
             users: Arc::new(Alice),
             name: "weir".into(),
             encrypted: false,
+            records: Records::of(&running.engine),
+            done_calls: Vec::new(),
         });
         // Breaks have somewhere to go, or nothing would be granted to be broken.
         service.send_with(Arc::new(|_, _| true));

@@ -26,6 +26,10 @@ impl AsUser {
                         has(SmbSetting::AccessBasedEnumeration),
                     ),
                     ("encrypt-data", has(SmbSetting::EncryptData)),
+                    (
+                        "continuously-available",
+                        has(SmbSetting::ContinuouslyAvailable),
+                    ),
                 ];
                 let properties = properties.into_iter().filter(|(_, has)| *has);
                 Some(Share {

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Files of a share under a server that is killed: `persistent.py FOLDER TURNS`. Programs keep files open, write, cut and read them; every
+call has to succeed, and what is read has to be what was written, at the end also from another open. Locks are not among it: while cifs
+of Linux 6.1 connects again it refuses to unlock by itself (EINVAL, as it knows of no size of messages); smb/test_persistent.py has them."""
+
+import os
+import random
+import sys
+import time
+
+
+def main(folder, turns):
+    seed = random.randrange(1 << 32)
+    print("seed", seed, flush=True)
+    choice = random.Random(seed)
+    files = []
+    for n in range(8):
+        path = f"{folder}/model-{n}"
+        files.append([path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), bytearray()])
+    for turn in range(turns):
+        for path, fd, data in files:
+            for _ in range(choice.randrange(1, 5)):
+                at = choice.randrange(len(data) + 1)
+                some = choice.randbytes(choice.randrange(1, 100_000))
+                os.pwrite(fd, some, at)
+                data[at:at + len(some)] = some
+            if choice.random() < 0.1:
+                size = choice.randrange(len(data) + 1)
+                os.ftruncate(fd, size)
+                del data[size:]
+            if choice.random() < 0.3:
+                os.fsync(fd)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            at = choice.randrange(len(data) + 1)
+            read = os.pread(fd, 65_536, at)
+            if read != bytes(data[at:at + 65_536]):
+                raise SystemExit(f"turn {turn}: {path} differs at {at}")
+        time.sleep(0.2)
+        if turn % 10 == 9:
+            print("turn", turn, flush=True)
+    for path, fd, data in files:
+        os.close(fd)
+    with open("/proc/sys/vm/drop_caches", "w") as drop:
+        drop.write("3")
+    for path, _, data in files:
+        with open(path, "rb") as file:
+            if file.read() != data:
+                raise SystemExit(f"{path} differs at the end")
+        os.unlink(path)
+    print("all right", flush=True)
+
+
+main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,393 @@
+//! Persistent opens over crashes of the server, with the client of [`crate::service_tests`].
+
+use crate::durable_tests::{again, asks, has, lease, second_back};
+use crate::header::command;
+use crate::lease_tests::{BATCH, LEASE, Sent, mailed, waits};
+use crate::negotiate::Dialect;
+use crate::service_tests::*;
+use crate::status::Status;
+use crate::wire::Put;
+use std::time::Duration;
+use weir_base::Clock;
+use weir_vfs::claims::{Actor, Event, Passage, Range, Style};
+use weir_vfs::{FileId, Namespace};
+
+const GUID: [u8; 16] = [0x5a; 16];
+/// SMB2_DHANDLE_FLAG_PERSISTENT.
+const PERSISTENT: u32 = 2;
+const R_H_W: u32 = 7;
+
+/// A world whose share has persistent opens, and the breaks that it sends.
+fn continuous() -> (World, Sent) {
+    let world = world();
+    published(&world, |export| {
+        export.share.as_mut().unwrap().continuous = true
+    });
+    mailed(world)
+}
+
+/// The same after a crash.
+fn crashed(world: World) -> (World, Sent) {
+    let world = world.crashed();
+    published(&world, |export| {
+        export.share.as_mut().unwrap().continuous = true
+    });
+    mailed(world)
+}
+
+fn wanted(timeout: u32, guid: [u8; 16], flags: u32) -> (&'static [u8; 4], Vec<u8>) {
+    let mut data = timeout.to_le_bytes().to_vec();
+    data.put_u32(flags);
+    data.put_u64(0);
+    data.put(&guid);
+    (b"DH2Q", data)
+}
+
+fn back(file: &[u8]) -> (&'static [u8; 4], Vec<u8>) {
+    let (name, mut data) = second_back(file, GUID);
+    data.set_u32(32, PERSISTENT);
+    (name, data)
+}
+
+/// The timeout and the flags that a response has.
+fn granted(answer: &Answer) -> Option<(u32, u32)> {
+    let at = answer.body.windows(4).position(|w| w == b"DH2Q")? + 8;
+    Some((answer.u32(at), answer.u32(at + 4)))
+}
+
+fn pass(world: &World, seconds: u64) {
+    for _ in 0..seconds {
+        world.clock.advance(Duration::from_secs(1));
+        world.service.tick();
+        world.vfs.claims.tick(world.clock.monotonic());
+    }
+}
+
+/// Opens "f" as `contexts` say, with ShareAccess.
+fn open(c: &mut Client<'_>, oplock: u8, share: u32, contexts: &[(&[u8; 4], Vec<u8>)]) -> Answer {
+    let (command, mut body) = asks(oplock, contexts);
+    body[32..36].copy_from_slice(&share.to_le_bytes());
+    c.one(command, body)
+}
+
+/// The file "f".
+fn file(world: &World) -> FileId {
+    let volume = world.engine.volumes().remove(0);
+    let mut cx = weir_volume::EngineContext::new(weir_base::Time::EPOCH);
+    let root = volume.root();
+    let found = volume.drive_blocking(&mut cx, |cx| volume.lookup(cx, root, b"f"));
+    FileId {
+        volume: volume.id(),
+        ino: found.unwrap().ino,
+        namespace: Namespace::Live,
+    }
+}
+
+#[test]
+fn an_open_with_its_locks_is_there_again_after_a_crash() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let record = {
+        let (command, body) = asks(0, &[wanted(0, GUID, PERSISTENT)]);
+        a.chain(false, &[(command, body)])
+    };
+    let (reply, lsn) = world.reply(1, &record);
+    assert!(lsn.is_some(), "the response waits for the record");
+    let opened = answers(&reply.to_vec()).remove(0);
+    assert_eq!(granted(&opened), Some((120_000, PERSISTENT)));
+    let made = opened.file();
+    let all = [
+        write(&made, 0, b"hello"),
+        lock(&made, 0, 5, 2 | 0x10),
+        lock(&made, 9, 9, 1 | 0x10),
+    ];
+    for request in all {
+        let record = a.chain(false, &[request]);
+        let (reply, lsn) = world.reply(1, &record);
+        assert_eq!(answers(&reply.to_vec())[0].status, Status::SUCCESS);
+        assert!(lsn.is_some(), "what is answered is durable");
+    }
+    let unlocked = a.ask(false, &[lock(&made, 9, 9, 4)]);
+    assert_eq!(statuses(&unlocked), [Status::SUCCESS]);
+
+    let (world, _) = crashed(world);
+    assert_eq!(world.service.persistent(), 1);
+    // Nobody gets at what it has, whatever protocol they use.
+    let f = file(&world);
+    let claims = &world.vfs.claims;
+    let nfs = |write, start, len| {
+        let range = Range::exact(start, len).unwrap();
+        claims.io(f, Actor::Stateless, write, range)
+    };
+    assert_eq!(nfs(true, 0, 5), Passage::Locked);
+    assert_eq!(nfs(true, 9, 9), Passage::Free);
+    let mut bob = again(&world, 3, "Bob");
+    let refused = bob.ask(false, &[asks(0, &[back(&made)])]);
+    assert_eq!(statuses(&refused), [Status::ACCESS_DENIED]);
+    let mut c = again(&world, 2, "Alice");
+    let unflagged = c.ask(false, &[asks(0, &[second_back(&made, GUID)])]);
+    assert_eq!(statuses(&unflagged), [Status::OBJECT_NAME_NOT_FOUND]);
+
+    let returned = c.one(command::CREATE, asks(0, &[back(&made)]).1);
+    assert_eq!(returned.file(), made);
+    let all = c.ask(
+        false,
+        &[
+            read(&made, 0, 9),
+            lock(&made, 0, 5, 4),
+            lock(&made, 0, 5, 4),
+        ],
+    );
+    assert_eq!(&all[0].body[16..21], b"hello");
+    assert_eq!(
+        statuses(&all[1..]),
+        [Status::SUCCESS, Status::RANGE_NOT_LOCKED]
+    );
+    // New opens have numbers of their own.
+    let other = c.one(command::CREATE, asks(0, &[]).1);
+    assert_ne!(other.file(), made);
+    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+
+    let (world, _) = crashed(world);
+    assert_eq!(world.service.persistent(), 0, "what was closed is closed");
+    assert!(world.engine.client_records().all().is_empty());
+}
+
+#[test]
+fn denials_and_caches_hold_until_the_client_is_back_or_its_time_is_over() {
+    for returns in [true, false] {
+        let (world, _) = continuous();
+        let mut a = Client::ready(&world, 1);
+        let contexts = [wanted(80_000, GUID, PERSISTENT), lease(7, R_H_W)];
+        // It shares reading alone.
+        let made = open(&mut a, LEASE, 1, &contexts).file();
+        let (world, sent) = crashed(world);
+        let f = file(&world);
+        let claims = &world.vfs.claims;
+        // NFS waits for a break that nobody is there for yet, and writes nothing.
+        let all = Range::ALL;
+        assert!(matches!(
+            claims.io(f, Actor::Stateless, true, all),
+            Passage::Denied
+        ));
+        assert!(matches!(
+            claims.io(f, Actor::Stateless, false, all),
+            Passage::Breaking(_)
+        ));
+        let mut b = Client::ready(&world, 9);
+        let mut refused = || b.one(command::CREATE, asks(0, &[]).1).status;
+        let contexts = [back(&made), lease(7, R_H_W)];
+        if returns {
+            let mut c = again(&world, 2, "Alice");
+            assert_eq!(open(&mut c, LEASE, 1, &contexts).file(), made);
+            assert_eq!(sent.lock().len(), 0);
+            world.service.tick();
+            assert_eq!(sent.lock().len(), 1, "the break has waited for its client");
+            pass(&world, 100);
+            assert_eq!(refused(), Status::SHARING_VIOLATION);
+            assert_eq!(world.service.persistent(), 1);
+        } else {
+            pass(&world, 40);
+            assert_eq!(refused(), Status::SHARING_VIOLATION);
+            pass(&world, 42);
+            // What others gain by its end is durable first.
+            while refused() == Status::SHARING_VIOLATION {
+                pass(&world, 1);
+            }
+            assert_eq!(refused(), Status::SUCCESS);
+            assert_eq!(world.service.persistent(), 0);
+            assert!(world.engine.client_records().all().is_empty());
+            let mut c = again(&world, 2, "Alice");
+            let late = c.ask(false, &[asks(LEASE, &contexts)]);
+            assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
+        }
+    }
+}
+
+#[test]
+fn a_create_that_is_sent_again_over_a_crash_is_carried_out_once() {
+    let request = |disposition: u32| {
+        let (command, mut body) = asks(BATCH, &[wanted(0, GUID, PERSISTENT)]);
+        body[36..40].copy_from_slice(&disposition.to_le_bytes());
+        (command, body)
+    };
+    // The record is there; or only what says that this CREATE has made the file.
+    for recorded in [true, false] {
+        let (world, _) = continuous();
+        let mut a = Client::ready(&world, 1);
+        let opened = a.one(command::CREATE, request(CREATE).1);
+        assert_eq!((opened.status, opened.u32(4)), (Status::SUCCESS, 2));
+        if !recorded {
+            let records = world.engine.client_records();
+            let (number, _) = records.all().remove(0);
+            records.set_blocking(number, None).unwrap();
+        }
+        let (world, _) = crashed(world);
+        assert_eq!(world.service.persistent(), usize::from(recorded));
+        let mut c = again(&world, 2, "Alice");
+        if recorded {
+            let twice = c.ask(false, &[request(CREATE)]);
+            assert_eq!(statuses(&twice), [Status::DUPLICATE_OBJECTID]);
+        }
+        c.replay = true;
+        let replayed = c.one(command::CREATE, request(CREATE).1);
+        assert_eq!((replayed.status, replayed.u32(4)), (Status::SUCCESS, 2));
+        assert_eq!(granted(&replayed), Some((120_000, PERSISTENT)));
+        if recorded {
+            assert_eq!(replayed.file(), opened.file());
+        }
+        assert_eq!(
+            (world.service.persistent(), world.service.counts().2),
+            (1, 1)
+        );
+        // Another is another.
+        c.replay = false;
+        let mut other = request(CREATE);
+        let at = other.1.windows(16).position(|w| w == GUID).unwrap();
+        other.1[at] ^= 1;
+        let refused = c.ask(false, &[other]);
+        assert_eq!(statuses(&refused), [Status::OBJECT_NAME_COLLISION]);
+    }
+}
+
+#[test]
+fn only_what_a_share_has_for_files_is_persistent() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let (_, mut directory) = asks(BATCH, &[wanted(0, GUID, PERSISTENT)]);
+    directory[40] = 1;
+    let name = directory.windows(2).rposition(|w| w == b"f\0").unwrap();
+    directory[name] = b'd';
+    let opened = a.one(command::CREATE, directory);
+    assert_eq!((opened.status, granted(&opened)), (Status::SUCCESS, None));
+    published(&world, |_| {});
+    for (oplock, grants) in [(0, None), (BATCH, Some((60_000, 0)))] {
+        let guid = [oplock; 16];
+        let opened = a.one(
+            command::CREATE,
+            asks(oplock, &[wanted(0, guid, PERSISTENT)]).1,
+        );
+        assert_eq!((opened.status, granted(&opened)), (Status::SUCCESS, grants));
+        a.ask(false, &[close(&opened.file())]);
+    }
+    assert_eq!(world.service.persistent(), 0);
+    assert!(world.engine.client_records().all().is_empty());
+    // Of 2.1 they are not.
+    let (world, _) = continuous();
+    let mut old = Client::new(&world, 1);
+    assert_eq!(old.log_on(Dialect::Smb210, PASSWORD), Status::SUCCESS);
+    assert_eq!(old.connect("VOL1"), Status::SUCCESS);
+    let opened = old.one(
+        command::CREATE,
+        asks(BATCH, &[wanted(0, GUID, PERSISTENT)]).1,
+    );
+    assert_eq!(
+        (opened.status, has(&opened, b"DH2Q")),
+        (Status::SUCCESS, false)
+    );
+}
+
+#[test]
+fn a_lock_that_is_sent_again_over_a_crash_locks_nothing_twice() {
+    const EXCLUSIVE_AT_ONCE: u32 = 0x12;
+    let at = |c: &mut Client<'_>, made: &[u8], sequence: u32, flags| {
+        let (command, mut body) = lock(made, 0, 10, flags);
+        body[4..8].copy_from_slice(&sequence.to_le_bytes());
+        c.one(command, body).status
+    };
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let made = a
+        .one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1)
+        .file();
+    let sequence = 3 << 4 | 7;
+    assert_eq!(
+        at(&mut a, &made, sequence, EXCLUSIVE_AT_ONCE),
+        Status::SUCCESS
+    );
+    let (world, _) = crashed(world);
+    let mut c = again(&world, 2, "Alice");
+    assert_eq!(
+        c.one(command::CREATE, asks(0, &[back(&made)]).1).file(),
+        made
+    );
+    assert_eq!(
+        at(&mut c, &made, sequence, EXCLUSIVE_AT_ONCE),
+        Status::SUCCESS
+    );
+    let refused = at(&mut c, &made, sequence + 1, EXCLUSIVE_AT_ONCE);
+    assert_eq!(refused, Status::LOCK_NOT_GRANTED);
+    // As many as its record has room for.
+    let mut n = 1;
+    let full = loop {
+        match c
+            .one(command::LOCK, lock(&made, 100 * n, 1, EXCLUSIVE_AT_ONCE).1)
+            .status
+        {
+            Status::SUCCESS => n += 1,
+            full => break full,
+        }
+    };
+    assert_eq!(full, Status::INSUFFICIENT_RESOURCES);
+    assert!(n > 30, "{n}");
+    let (world, _) = crashed(world);
+    let claims = &world.vfs.claims;
+    assert_eq!(
+        claims.totals().held as u64,
+        1 + n,
+        "the open, and all of them"
+    );
+}
+
+#[test]
+fn what_was_to_be_deleted_and_what_was_renamed_stays_so() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let (_, mut body) = asks(0, &[wanted(0, GUID, PERSISTENT)]);
+    body[24..28].copy_from_slice(&ALL.to_le_bytes());
+    let (access, options) = (24, 40);
+    body[access..access + 4].copy_from_slice(&ALL.to_le_bytes());
+    body[options + 1] = 0x10;
+    let made = a.one(command::CREATE, body).file();
+    let (world, _) = crashed(world);
+    let mut c = again(&world, 2, "Alice");
+    assert_eq!(
+        c.one(command::CREATE, asks(0, &[back(&made)]).1).file(),
+        made
+    );
+    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+    let gone = c
+        .one(command::CREATE, create("f", 1, SHARE, OPEN, 0).1)
+        .status;
+    assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND);
+}
+
+#[test]
+fn a_break_waits_for_a_persistent_client_without_a_connection() {
+    let (world, sent) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let contexts = [wanted(60_000, GUID, PERSISTENT), lease(7, R_H_W)];
+    let made = open(&mut a, LEASE, SHARE, &contexts).file();
+    world.service.connection_ended(1);
+    let mut b = Client::ready(&world, 9);
+    let (_later, _) = waits(&mut b, asks(0, &[]));
+    assert_eq!(
+        world.service.persistent(),
+        1,
+        "it is not ended by who wants the file"
+    );
+    assert!(sent.lock().is_empty());
+    let mut c = again(&world, 2, "Alice");
+    let returned = open(&mut c, LEASE, SHARE, &[back(&made), lease(7, R_H_W)]);
+    assert_eq!(returned.file(), made);
+    world.service.tick();
+    assert_eq!(sent.lock().len(), 1);
+    // A directory above it is not renamed meanwhile, and names pass when it is over.
+    let passage = world.vfs.claims.names(
+        file(&world),
+        Actor::Stateless,
+        Event::Attributes,
+        Style::Unix,
+    );
+    assert_eq!(passage, Passage::Free);
+}

@@ -1,0 +1,192 @@
+//! A CREATE as it is asked for (MS-SMB2 §2.2.13): its fixed part and its contexts.
+
+use crate::durable;
+use crate::ea::{self, Ea};
+use crate::leases::{self, level};
+use crate::previous;
+use crate::security::{self, Wanted};
+use crate::status::Status;
+use crate::wire::{Malformed, Reader, from_utf16, part};
+
+/// Longest path in UTF-16 units.
+const MAX_PATH: usize = 32_767;
+/// Create contexts that are looked through.
+const MOST_CONTEXTS: usize = 32;
+
+/// Bits of CreateOptions (§2.2.13).
+pub(crate) mod option {
+    pub const DIRECTORY: u32 = 0x1;
+    pub const WRITE_THROUGH: u32 = 0x2;
+    pub const NON_DIRECTORY: u32 = 0x40;
+    pub const DELETE_ON_CLOSE: u32 = 0x1000;
+    pub const OPEN_BY_FILE_ID: u32 = 0x2000;
+}
+
+/// CreateDisposition (§2.2.13), and whether each opens and makes what is there and what is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    Supersede,
+    Open,
+    Create,
+    OpenIf,
+    Overwrite,
+    OverwriteIf,
+}
+
+impl Disposition {
+    fn of(number: u32) -> Option<Disposition> {
+        use Disposition::{Create, Open, OpenIf, Overwrite, OverwriteIf, Supersede};
+        let all = [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf];
+        all.get(number as usize).copied()
+    }
+
+    /// Whether it makes what is not there.
+    pub fn makes(self) -> bool {
+        !matches!(self, Disposition::Open | Disposition::Overwrite)
+    }
+
+    /// Whether it cuts what is there.
+    pub fn cuts(self) -> bool {
+        use Disposition::{Overwrite, OverwriteIf, Supersede};
+        matches!(self, Supersede | Overwrite | OverwriteIf)
+    }
+}
+
+/// A CREATE.
+pub(crate) struct Request {
+    pub wanted: u32,
+    pub attributes: u32,
+    pub share: u32,
+    pub disposition: Disposition,
+    pub options: u32,
+    pub path: String,
+    /// The oplock level that is asked for, or that a lease is.
+    pub oplock: u8,
+    pub lease: Option<leases::Wanted>,
+    /// A durable open is asked for, or one that was is to be taken over.
+    pub durable: Option<durable::Wanted>,
+    pub back: Option<durable::Back>,
+    /// MxAc and QFid were asked for.
+    pub maximal: bool,
+    pub disk_id: bool,
+    /// The second of a snapshot (TWrp).
+    pub second: Option<i64>,
+    /// What a file that is made is to have (ExtA, SecD).
+    pub eas: Vec<Ea>,
+    pub security: Option<Wanted>,
+}
+
+impl Request {
+    /// From the message of a request.
+    ///
+    /// # Errors
+    /// It is malformed, or contradicts itself.
+    pub fn decode(message: &[u8]) -> Result<Request, Status> {
+        let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
+        if r.u16()? != 57 {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        r.u8()?; // Security flags.
+        let oplock = r.u8()?;
+        let impersonation = r.u32()?;
+        r.bytes(16)?;
+        let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
+        let disposition = Disposition::of(r.u32()?);
+        let options = r.u32()?;
+        let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+        let (contexts, contexts_len) = (r.u32()? as usize, r.u32()? as usize);
+        if len > 2 * MAX_PATH {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        let mut request = Request {
+            wanted,
+            attributes,
+            share,
+            disposition: disposition.unwrap_or(Disposition::Open),
+            options,
+            path: from_utf16(part(message, offset, len)?)?,
+            oplock,
+            lease: None,
+            durable: None,
+            back: None,
+            maximal: false,
+            disk_id: false,
+            second: None,
+            eas: Vec::new(),
+            security: None,
+        };
+        request.contexts(part(message, contexts, contexts_len)?)?;
+        if request.back.is_some() {
+            // It is as it was opened, whatever else this says (§3.3.5.9.7).
+            return Ok(request);
+        }
+        request.lease = request.lease.filter(|_| oplock == level::LEASE);
+        if impersonation > 3 {
+            return Err(Status::BAD_IMPERSONATION_LEVEL);
+        }
+        let both = option::DIRECTORY | option::NON_DIRECTORY;
+        let contradicts = options & both == both || share & !7 != 0;
+        match contradicts || disposition.is_none() {
+            true => Err(Status::INVALID_PARAMETER),
+            false => Ok(request),
+        }
+    }
+
+    /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
+    fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Status> {
+        let mut durable = Vec::new();
+        for _ in 0..MOST_CONTEXTS {
+            if rest.is_empty() {
+                break;
+            }
+            let mut r = Reader::new(rest);
+            let next = r.u32()? as usize;
+            let (name_at, name_len) = (usize::from(r.u16()?), usize::from(r.u16()?));
+            r.u16()?;
+            let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
+            let data = part(rest, data_at, data_len)?;
+            match part(rest, name_at, name_len)? {
+                b"RqLs" => self.lease = Some(leases::Wanted::decode(data)?),
+                b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
+                b"ExtA" => self.eas = ea::decode(data)?,
+                b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
+                b"MxAc" => self.maximal = true,
+                b"DHnQ" => durable.push(Ask::New(durable::Wanted::first(data)?)),
+                b"DH2Q" => durable.push(Ask::New(durable::Wanted::second(data)?)),
+                b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
+                b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
+                b"QFid" => self.disk_id = true,
+                _ => {}
+            }
+            match next {
+                0 => break,
+                next => rest = rest.get(next..).ok_or(Malformed)?,
+            }
+        }
+        // They exclude each other, but for those of the first version, of which the one that takes over counts (§3.3.5.9.6).
+        use durable::Wanted::First;
+        match durable[..] {
+            [] => {}
+            [Ask::New(wanted)] => self.durable = Some(wanted),
+            [Ask::Back(back)] => self.back = Some(back),
+            [Ask::New(First), Ask::Back(back)] | [Ask::Back(back), Ask::New(First)]
+                if back.is_first() =>
+            {
+                self.back = Some(back);
+            }
+            _ => return Err(Status::INVALID_PARAMETER),
+        }
+        Ok(())
+    }
+
+    /// Whether a bit of CreateOptions is set.
+    pub fn asks(&self, option: u32) -> bool {
+        self.options & option != 0
+    }
+}
+
+/// A context of durable opens.
+enum Ask {
+    New(durable::Wanted),
+    Back(durable::Back),
+}
