@@ -15,7 +15,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit conformance bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
@@ -34,7 +34,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb api docs ontap lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -76,6 +76,11 @@ conformance:
 smb:
 	$(CARGO) build -p weir --locked
 	conformance/smb/run
+
+# SMB in an Active Directory domain, with a domain controller of the tests' own (Samba's).
+ad:
+	$(CARGO) build -p weir --locked
+	conformance/ad/run
 
 # Clients that others have written, against the API of the real binary.
 api:

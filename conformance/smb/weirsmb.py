@@ -18,6 +18,8 @@ class Server:
 
     def __init__(self, *options):
         self.options = options if "--api" in options else ("--api", "off", *options)
+        if "--smb" not in options:
+            self.options = ("--smb", "127.0.0.1:0", *self.options)
         self.folder = tempfile.TemporaryDirectory(prefix="weir-smb-")
         self.top = Path(self.folder.name)
         self.data = self.top / "data"
@@ -40,7 +42,7 @@ class Server:
         ready.unlink(missing_ok=True)
         with open(self.top / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--memory", "256M",
+                [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--memory", "256M",
                  "--no-rpcbind", "--ready-file", ready, *self.options], stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not (ready.exists() and "smb" in ready.read_text()):

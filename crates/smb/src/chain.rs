@@ -42,6 +42,8 @@ pub(crate) enum Fail {
     Wait(Suspend),
     /// It waits on purpose, for what another client does; then it is run again.
     Park(Parked),
+    /// It waits for what another thread of this server does; then it is run again.
+    Later(Parked),
     /// The connection is to be closed.
     Close(&'static str),
 }
@@ -117,6 +119,8 @@ pub(crate) enum Step {
     Done,
     /// A copy within the server has come so far.
     Copying(crate::fsctl::Copying),
+    /// SESSION_SETUP waits for what becomes of a ticket.
+    Authenticates(Box<crate::kerberos::Waiting>),
     /// A search for what is allocated has.
     Ranges(Box<crate::fsctl::Ranges>),
 }
@@ -127,6 +131,8 @@ pub(crate) enum Stopped {
     Wait(Suspend),
     /// It waits on purpose.
     Park(Parked),
+    /// It waits for another thread.
+    Later(Parked),
     /// The connection is to be closed.
     Close(&'static str),
 }
@@ -410,6 +416,19 @@ fn needs(command: u16) -> (bool, bool) {
     }
 }
 
+/// Whether a session may still send this whose user's ticket is over (§3.3.5.2.9): what frees something, and another ticket. A LOCK
+/// that does not unlock is refused, as Windows does (smbtorture's smb2.session.expire2s).
+fn outlives_a_ticket(command: u16, message: &[u8]) -> bool {
+    /// The flags of the first lock, and the bit by which it is unlocked (§2.2.26).
+    const FLAGS: usize = crate::header::HEADER + 40;
+    const UNLOCK: u8 = 4;
+    match command {
+        command::SESSION_SETUP | command::LOGOFF | command::CLOSE => true,
+        command::LOCK => message.get(FLAGS).is_some_and(|flags| flags & UNLOCK != 0),
+        _ => false,
+    }
+}
+
 impl Service {
     /// Runs a chain from where it is.
     pub(crate) fn run(
@@ -466,6 +485,11 @@ impl Service {
                     chain.payload = None;
                     chain.begun = Some(begun);
                     return Err(Stopped::Park(parked));
+                }
+                Err(Fail::Later(work)) => {
+                    chain.out.truncate(at);
+                    chain.begun = Some(begun);
+                    return Err(Stopped::Later(work));
                 }
                 Err(Fail::Close(why)) => return Err(Stopped::Close(why)),
             };
@@ -614,6 +638,11 @@ impl Service {
             // Also of a SESSION_SETUP that renews the session (§3.3.5.2.4).
             tracing::warn!(peer = %conn.peer, user = found.user, "a request with a wrong signature, or none, or not encrypted");
             begun.refused = Some(Status::ACCESS_DENIED);
+            return Ok(begun);
+        }
+        if found.expires.has_passed(&*self.clock) && !outlives_a_ticket(header.command, message)
+        {
+            begun.refused = Some(Status::NETWORK_SESSION_EXPIRED);
             return Ok(begun);
         }
         if tree {

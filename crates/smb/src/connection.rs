@@ -2,11 +2,13 @@
 
 use crate::channel::Channel;
 use crate::credits::Window;
+use crate::kerberos::Logon;
 use crate::keys::Preauth;
 use crate::negotiate::{Dialect, Offer};
 use crate::ntlm::Challenge;
 use crate::pending::Pending;
 use crate::session::Session;
+use crate::spnego::Mechanism;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -64,12 +66,26 @@ pub struct Negotiated {
 pub struct Setup {
     /// The hash of the messages so far.
     pub preauth: Preauth,
-    /// The challenge that the client has to respond to.
-    pub challenge: Option<Challenge>,
+    /// What the client has to send next.
+    pub stage: Stage,
     /// The mechanisms that the client offered, encoded.
     pub mechanisms: Option<Vec<u8>>,
     /// The session that the connection is to be bound to.
     pub binds: Option<Arc<Session>>,
+}
+
+/// How far an authentication has come.
+#[derive(Default)]
+pub enum Stage {
+    /// It begins.
+    #[default]
+    Begins,
+    /// The client has to respond to a challenge of NTLM.
+    Challenged(Challenge),
+    /// It has to send a ticket of Kerberos, which it did not do by itself.
+    WantsTicket(Mechanism),
+    /// Its ticket was good. It has to prove that the mechanisms which it offered are those that have arrived.
+    WantsProof(Box<Logon>),
 }
 
 impl Connection {

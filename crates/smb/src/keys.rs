@@ -47,6 +47,14 @@ pub fn derive<const N: usize>(key: &[u8], label: &[u8], context: &[u8]) -> [u8; 
     out
 }
 
+/// The key of a session whose authentication ended with `full` (§3.3.5.5.3): its first 16 bytes, with zeroes behind a shorter one.
+pub fn short(full: &[u8]) -> Key {
+    let mut key = [0; 16];
+    let len = full.len().min(key.len());
+    key[..len].copy_from_slice(&full[..len]);
+    key
+}
+
 /// How messages are signed (§2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]

@@ -3,7 +3,7 @@
 //! Sans-I/O as `weir-nfs` is: the binary brings a connection's messages and takes the responses away; what waits is a future
 //! on the connection's own thread. Nothing here opens a socket, reads a clock of its own or blocks.
 //!
-//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2. Every message after that is signed or encrypted, in both
+//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2 or a ticket of Kerberos. Every message after that is signed or encrypted, in both
 //! directions. There is no guest and no anonymous user. A session may have several connections, on any cores (`channel`).
 //!
 //! **What.** A share is an export; its files are reached by the same pipeline as NFS's (`weir_vfs::pipeline`): admitted by the
@@ -13,7 +13,7 @@
 //! **How long.** An open ends with its session, or is kept for its client (`durable`), over a restart as well (`persistent`).
 //!
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
-//! `wire` and `header` (bytes), `negotiate`, `spnego` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
+//! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
 mod breaks;
 mod caching;
@@ -26,6 +26,7 @@ mod create;
 pub mod credits;
 mod deletions;
 mod dir;
+pub mod domains;
 mod durable;
 #[cfg(test)]
 mod durable_tests;
@@ -36,6 +37,9 @@ mod gmac;
 pub mod header;
 mod info;
 mod ioctl;
+pub mod kerberos;
+#[cfg(test)]
+mod kerberos_tests;
 pub mod keys;
 #[cfg(test)]
 mod lease_tests;
@@ -49,6 +53,7 @@ mod notify;
 mod notify_tests;
 pub mod ntlm;
 pub mod operation;
+pub mod pac;
 mod penalties;
 mod pending;
 mod persistent;
@@ -62,7 +67,7 @@ mod request;
 mod restore;
 mod rpc;
 pub mod sealing;
-mod security;
+pub mod security;
 mod service;
 #[cfg(test)]
 mod service_tests;

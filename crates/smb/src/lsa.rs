@@ -2,14 +2,17 @@
 //! identifier of a name.
 //!
 //! Users and groups are numbers (see [`crate::security`]): S-1-22-1-uid is `Unix User\NAME`, the user who logs on and acts as that number, S-1-22-2-gid
-//! is `Unix Group\NUMBER`, as Samba has them. A number that no user acts as is its own name. Nothing here can be changed, and a policy handle
+//! is `Unix Group\NUMBER`, as Samba has them. A number that no user acts as is its own name. Users of Active Directory domains have the names
+//! that their tickets had, and groups of domains those that are the same in every domain; others are for a domain controller to say. Nothing here can be changed, and a policy handle
 //! stands for nothing.
 
+use crate::domains::Known;
 use crate::rpc::Syntax;
 use crate::security::{Sid, sid};
 use crate::service::Users;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader, from_utf16, utf16};
+use std::borrow::Cow;
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.
 pub const LSARPC: Syntax = [
@@ -32,6 +35,7 @@ mod operation {
 /// SID_NAME_USE (MS-LSAT §2.2.13).
 mod kind {
     pub const USER: u16 = 1;
+    pub const GROUP: u16 = 2;
     pub const ALIAS: u16 = 4;
     pub const WELL_KNOWN: u16 = 5;
     pub const UNKNOWN: u16 = 8;
@@ -66,11 +70,31 @@ const KNOWN: [(u8, &[u32], &str, &str, u16); 6] = [
     (5, &[32, 545], "BUILTIN", "Users", kind::ALIAS),
 ];
 
+/// Users and groups that every domain has, by what ends their identifier (MS-DTYP §2.4.2.4).
+const IN_EVERY_DOMAIN: [(u32, &str, u16); 11] = [
+    (500, "Administrator", kind::USER),
+    (501, "Guest", kind::USER),
+    (502, "krbtgt", kind::USER),
+    (512, "Domain Admins", kind::GROUP),
+    (513, "Domain Users", kind::GROUP),
+    (514, "Domain Guests", kind::GROUP),
+    (515, "Domain Computers", kind::GROUP),
+    (516, "Domain Controllers", kind::GROUP),
+    (518, "Schema Admins", kind::GROUP),
+    (519, "Enterprise Admins", kind::GROUP),
+    (520, "Group Policy Creator Owners", kind::GROUP),
+];
+
 /// What a call comes to: its results in NDR, or nothing if there is no such operation.
 ///
 /// # Errors
 /// Its arguments cannot be read.
-pub fn call(operation: u16, stub: &[u8], users: &dyn Users) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn call(
+    operation: u16,
+    stub: &[u8],
+    users: &dyn Users,
+    known: &Known,
+) -> Result<Option<Vec<u8>>, Malformed> {
     let mut r = Reader::new(stub);
     let mut out = Vec::new();
     match operation {
@@ -87,7 +111,10 @@ pub fn call(operation: u16, stub: &[u8], users: &dyn Users) -> Result<Option<Vec
         operation::LOOKUP_SIDS | operation::LOOKUP_SIDS_2 => {
             let status = has_policy(&mut r)?;
             let asked = sids(&mut r)?;
-            let found = asked.iter().map(|sid| Named::of(sid, users)).collect();
+            let found = asked
+                .iter()
+                .map(|sid| Named::of(sid, users, known))
+                .collect();
             let extended = operation == operation::LOOKUP_SIDS_2;
             put_found(
                 &mut out,
@@ -113,7 +140,7 @@ pub fn call(operation: u16, stub: &[u8], users: &dyn Users) -> Result<Option<Vec
             let asked = names(&mut r)?;
             let found = asked
                 .iter()
-                .map(|name| Named::called(name, users))
+                .map(|name| Named::called(name, users, known))
                 .collect();
             let whole = operation == operation::LOOKUP_NAMES_3;
             put_found(
@@ -209,7 +236,7 @@ fn names(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
 
 /// What an identifier and a name come to.
 struct Named {
-    domain: Option<(&'static str, Sid)>,
+    domain: Option<(Cow<'static, str>, Sid)>,
     name: String,
     sid: Option<Sid>,
     kind: u16,
@@ -217,7 +244,7 @@ struct Named {
 
 fn unix_user(uid: u32, name: String) -> Named {
     Named {
-        domain: Some((UNIX_USER, sid(22, &[1]))),
+        domain: Some((UNIX_USER.into(), sid(22, &[1]))),
         name,
         sid: Some(Sid::user(uid)),
         kind: kind::USER,
@@ -234,21 +261,41 @@ impl Named {
         }
     }
 
-    fn known(
+    /// Someone of a domain of which a user has been seen.
+    fn in_domain(asked: &Sid, known: &Known) -> Option<Named> {
+        let (domain, relative) = asked.in_domain()?;
+        let everywhere = IN_EVERY_DOMAIN.iter().find(|(id, ..)| *id == relative);
+        let (short, name, kind) = match (known.name(asked), everywhere) {
+            (Some((short, name)), _) => (short, name, kind::USER),
+            (None, Some((_, name, kind))) => (known.domain(&domain)?, *name, *kind),
+            (None, None) => return None,
+        };
+        Some(Named {
+            domain: Some((short.to_owned().into(), domain)),
+            name: name.to_owned(),
+            sid: Some(asked.clone()),
+            kind,
+        })
+    }
+
+    fn well_known(
         (authority, subs, domain, name, kind): &(u8, &[u32], &'static str, &str, u16),
     ) -> Named {
         let above = subs.len() - 1;
         Named {
-            domain: Some((domain, sid(*authority, &subs[..above]))),
+            domain: Some(((*domain).into(), sid(*authority, &subs[..above]))),
             name: (*name).to_owned(),
             sid: Some(sid(*authority, subs)),
             kind: *kind,
         }
     }
 
-    fn of(asked: &Sid, users: &dyn Users) -> Named {
-        if let Some(known) = KNOWN.iter().find(|known| *asked == sid(known.0, known.1)) {
-            return Named::known(known);
+    fn of(asked: &Sid, users: &dyn Users, known: &Known) -> Named {
+        if let Some(named) = KNOWN.iter().find(|known| *asked == sid(known.0, known.1)) {
+            return Named::well_known(named);
+        }
+        if let Some(named) = Named::in_domain(asked, known) {
+            return named;
         }
         if let Some(uid) = asked.as_user() {
             let name = users.with_uid(uid).map(|user| user.name.clone());
@@ -256,7 +303,7 @@ impl Named {
         }
         if let Some(gid) = asked.as_group() {
             return Named {
-                domain: Some((UNIX_GROUP, sid(22, &[2]))),
+                domain: Some((UNIX_GROUP.into(), sid(22, &[2]))),
                 name: gid.to_string(),
                 sid: Some(asked.clone()),
                 kind: kind::ALIAS,
@@ -266,26 +313,30 @@ impl Named {
     }
 
     /// A name, with or without a domain in front.
-    fn called(asked: &str, users: &dyn Users) -> Named {
+    fn called(asked: &str, users: &dyn Users, known: &Known) -> Named {
         let (domain, name) = asked.split_once('\\').unwrap_or(("", asked));
         let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         let in_domain = |own: &str| domain.is_empty() || is(domain, own);
-        let known = KNOWN
+        let everywhere = KNOWN
             .iter()
             .find(|known| is(known.3, name) && in_domain(known.2));
-        if let Some(known) = known {
-            return Named::known(known);
+        if let Some(named) = everywhere {
+            return Named::well_known(named);
+        }
+        let of_a_domain = known.called(domain, name);
+        if let Some(named) = of_a_domain.and_then(|sid| Named::in_domain(sid, known)) {
+            return named;
         }
         // A group is a number, and so may a user be, if it is said which.
         if is(domain, UNIX_GROUP)
             && let Ok(gid) = name.parse()
         {
-            return Named::of(&Sid::group(gid), users);
+            return Named::of(&Sid::group(gid), users, known);
         }
         if is(domain, UNIX_USER)
             && let Ok(uid) = name.parse()
         {
-            return Named::of(&Sid::user(uid), users);
+            return Named::of(&Sid::user(uid), users, known);
         }
         // The domain of users is whatever clients take the server for.
         match users.find(name).filter(|_| !is(domain, UNIX_GROUP)) {
@@ -323,7 +374,7 @@ fn put_found(
         Status::SUCCESS => found,
         _ => Vec::new(),
     };
-    let mut domains: Vec<&(&str, Sid)> = Vec::new();
+    let mut domains: Vec<&(Cow<'_, str>, Sid)> = Vec::new();
     let mut places = Vec::new();
     for named in &found {
         let place = named.domain.as_ref().map(|domain| {
@@ -340,7 +391,7 @@ fn put_found(
         out.put_u32(v);
     }
     for (name, _) in &domains {
-        let len = 2 * name.len() as u16;
+        let len = 2 * name.encode_utf16().count() as u16;
         out.put_u16(len);
         out.put_u16(len);
         out.put_u32(POINTER);
@@ -377,6 +428,11 @@ mod tests {
     use std::sync::Arc;
     use weir_vfs::{Groups, Identity};
 
+    /// No domain is known.
+    fn none() -> Known {
+        Known::default()
+    }
+
     struct Mouse;
 
     impl Users for Mouse {
@@ -412,20 +468,51 @@ mod tests {
         ] {
             let asked = sid(authority, subs);
             let expected = (domain.to_owned(), name.to_owned(), kind);
-            assert_eq!(named(&Named::of(&asked, &Mouse)), expected);
-            let back = Named::called(&format!("{domain}\\{name}"), &Mouse);
+            assert_eq!(named(&Named::of(&asked, &Mouse, &none())), expected);
+            let back = Named::called(&format!("{domain}\\{name}"), &Mouse, &none());
             assert_eq!((named(&back), back.sid), (expected, Some(asked)));
         }
         // As clients say it who take the server for the domain.
         for name in ["mouse", "WEIR\\MOUSE"] {
-            assert_eq!(Named::called(name, &Mouse).sid, Some(Sid::user(1234)));
+            assert_eq!(
+                Named::called(name, &Mouse, &none()).sid,
+                Some(Sid::user(1234))
+            );
         }
         for name in ["Unix Group\\mouse", "nobody", "77", ""] {
-            assert_eq!(Named::called(name, &Mouse).sid, None, "{name}");
+            assert_eq!(Named::called(name, &Mouse, &none()).sid, None, "{name}");
         }
-        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &Mouse);
+        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &Mouse, &none());
         assert_eq!(stranger.name, "S-1-5-21-1-2-3-500");
         assert!(stranger.sid.is_none() && stranger.domain.is_none());
+    }
+
+    #[test]
+    fn those_of_a_domain_have_the_names_of_their_tickets() {
+        let domain = sid(5, &[21, 1, 2, 3]);
+        let domains = crate::domains::Domains::default();
+        let logon = crate::pac::Logon {
+            name: "Alice".into(),
+            domain: "WEIR".into(),
+            user: domain.with(1105),
+            primary: domain.with(513),
+            groups: vec![domain.with(1200)],
+            is_machine: false,
+        };
+        domains.meet(&logon, None).unwrap();
+        let known = domains.known();
+        for (relative, name, kind) in [
+            (1105, "Alice", kind::USER),
+            (513, "Domain Users", kind::GROUP),
+            (500, "Administrator", kind::USER),
+        ] {
+            let found = Named::of(&domain.with(relative), &Mouse, &known);
+            assert_eq!(named(&found), ("WEIR".into(), name.into(), kind));
+            assert_eq!(found.domain.unwrap().1, domain);
+        }
+        let back = Named::called("weir\\ALICE", &Mouse, &known);
+        assert_eq!(back.sid, Some(domain.with(1105)));
+        assert!(Named::of(&domain.with(1200), &Mouse, &known).sid.is_none());
     }
 
     /// A call of LookupSids for these.
@@ -443,7 +530,9 @@ mod tests {
     }
 
     fn status(stub: &[u8]) -> Status {
-        let result = call(operation::LOOKUP_SIDS, stub, &Mouse).unwrap().unwrap();
+        let result = call(operation::LOOKUP_SIDS, stub, &Mouse, &none())
+            .unwrap()
+            .unwrap();
         let (_, last) = result.split_last_chunk::<4>().unwrap();
         Status(u32::from_le_bytes(*last))
     }
@@ -470,13 +559,13 @@ mod tests {
             with in any::<u8>(),
             bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            let _ = call(which, &bytes, &Mouse);
+            let _ = call(which, &bytes, &Mouse, &none());
             let mut stub = lookup(&[Sid::user(1), Sid::group(2)]);
             if let Some(byte) = stub.get_mut(at) {
                 *byte = with;
             }
             for which in [which, operation::LOOKUP_SIDS, operation::LOOKUP_NAMES] {
-                if let Ok(Some(result)) = call(which, &stub, &Mouse) {
+                if let Ok(Some(result)) = call(which, &stub, &Mouse, &none()) {
                     prop_assert!(result.len() < 100 * 1024);
                 }
             }

@@ -104,7 +104,10 @@ impl Run<'_> {
         };
         let result = match pipe.endpoint {
             Endpoint::Srvsvc => self.call(call.operation, call.stub),
-            Endpoint::Lsarpc => lsa::call(call.operation, call.stub, &*self.s.users),
+            Endpoint::Lsarpc => {
+                let known = self.s.domains().known();
+                lsa::call(call.operation, call.stub, &*self.s.users, &known)
+            }
         };
         match result {
             Ok(Some(stub)) => rpc::respond(&mut pipe.unread, &call, &stub),

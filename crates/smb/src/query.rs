@@ -144,7 +144,8 @@ impl Run<'_> {
                         Some(main.acl(&mut self.c.cx)?)
                     }
                 };
-                data = security::descriptor(&attr, list.as_ref(), parts);
+                let known = self.s.domains().known();
+                data = security::descriptor(&attr, list.as_ref(), parts, &known);
                 if data.len() > most {
                     // How much room it needs (§2.2.2.1).
                     let out = &mut self.c.out;
@@ -378,7 +379,8 @@ impl Run<'_> {
         let access = Access::Made(owner, &owner.who);
         let (operand, charged) = self.enter(session, file, access, Changes)?;
         let mut attr = operand.getattr(&mut self.c.cx)?;
-        let (uid, gid) = (wanted.uid(&attr)?, wanted.gid(&attr)?);
+        let known = self.s.domains().known();
+        let (uid, gid) = (wanted.uid(&attr, &known)?, wanted.gid(&attr, &known)?);
         let set = SetAttr {
             uid: uid.filter(|uid| *uid != attr.uid),
             gid: gid.filter(|gid| *gid != attr.gid),
@@ -393,7 +395,7 @@ impl Run<'_> {
             attr = done.value.after;
         }
         // Its entries are for the owner that it has by now.
-        if let Some(list) = wanted.list(&attr, directory) {
+        if let Some(list) = wanted.list(&attr, directory, &known) {
             let (operand, charged) = self.enter(session, file, access, Changes)?;
             let done = operand.set_acl(&mut self.c.cx, charged, &list)?;
             self.c.wait_for(done.lsn);

@@ -4,7 +4,7 @@
 //! is made of the channel's number within the session and a count within the channel: no two channels have to agree on anything.
 //! An encrypted message is not signed, its code says who sent it. What is answered to it is encrypted likewise.
 
-use crate::keys::{Preauth, derive};
+use crate::keys::{Preauth, derive, short};
 use crate::negotiate::Dialect;
 use crate::wire::{Malformed, Put, Reader};
 use aes::{Aes128, Aes256};
@@ -141,8 +141,14 @@ pub struct Sealing {
 }
 
 impl Sealing {
-    /// The server's keys of a session with this key, whose messages had this hash (§3.3.5.5.3).
-    pub fn new(cipher: Cipher, dialect: Dialect, session_key: &[u8], preauth: &Preauth) -> Sealing {
+    /// The server's keys of a session whose authentication ended with `key`, and whose messages had this hash (§3.3.5.5.3). Keys of
+    /// 256 bits are derived from all of it, others from the part that is the session's key (§3.1.4.2).
+    pub fn new(cipher: Cipher, dialect: Dialect, key: &[u8], preauth: &Preauth) -> Sealing {
+        let short = short(key);
+        let session_key = match cipher {
+            Cipher::Aes256Ccm | Cipher::Aes256Gcm => key,
+            Cipher::Aes128Ccm | Cipher::Aes128Gcm => &short,
+        };
         let both: [(&[u8], &[u8]); 2] = match dialect {
             Dialect::Smb311 => [
                 (b"SMBS2CCipherKey\0", &preauth.0),

@@ -5,15 +5,18 @@
 //! and a mode set over NFS changes what Windows shows.
 //!
 //! **Who.** Users and groups are numbers: S-1-22-1-uid and S-1-22-2-gid, as Samba and Linux name them; S-1-5-88-1 and -2 are taken
-//! too, as clients with `idsfromsid` send them. The file's own owner and group are entries for owner and group, so that they show in
+//! too, as clients with `idsfromsid` send them. Those of Active Directory domains have the identifiers that they have there
+//! ([`crate::domains`]). The file's own owner and group are entries for owner and group, so that they show in
 //! the mode. All authenticated users are everyone. An entry for anyone else concerns nobody who could log on here, and is left
 //! out.
 
+use crate::domains::Known;
 use crate::session::mask;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags};
 use weir_vfs::volume::Attr;
+use weir_vfs::{DOMAIN_NUMBERS, Sid as Whole};
 
 /// Which parts of a descriptor are asked for (§2.4.7).
 pub const OWNER: u32 = 1;
@@ -37,7 +40,7 @@ const DENIED: u8 = 1;
 const MOST: usize = MAX_ENTRIES;
 
 /// Someone or some, by an identifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sid {
     authority: u8,
     subs: Vec<u32>,
@@ -78,6 +81,32 @@ impl Sid {
         }
     }
 
+    /// The one of its domain that ends so.
+    #[must_use]
+    pub fn with(&self, relative: u32) -> Sid {
+        let mut subs = self.subs.clone();
+        subs.push(relative);
+        Sid {
+            authority: self.authority,
+            subs,
+        }
+    }
+
+    /// The domain that it is of, and what it is there (MS-DTYP §2.4.2.4).
+    pub fn in_domain(&self) -> Option<(Sid, u32)> {
+        match (self.authority, &self.subs[..]) {
+            (5, [21, a, b, c, relative]) => Some((sid(5, &[21, *a, *b, *c]), *relative)),
+            _ => None,
+        }
+    }
+
+    /// Its binary form.
+    pub fn whole(&self) -> Option<Whole> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        Whole::from_bytes(&bytes)
+    }
+
     /// How many numbers follow the authority.
     pub fn count(&self) -> u32 {
         self.subs.len() as u32
@@ -110,7 +139,16 @@ impl Sid {
     }
 
     /// Whom it concerns, of a file with this owner and group; `None`: nobody here.
-    fn principal(&self, attr: &Attr) -> Option<Principal> {
+    fn principal(&self, attr: &Attr, known: &Known) -> Option<Principal> {
+        if let Some(number) = known.number(self) {
+            let either = DOMAIN_NUMBERS.contains(&number);
+            return Some(match number {
+                uid if uid == attr.uid => Principal::Owner,
+                gid if gid == attr.gid && either => Principal::Group,
+                gid if either => Principal::NamedGroup(gid),
+                uid => Principal::User(uid),
+            });
+        }
         if let Some(uid) = self.as_user() {
             return Some(match uid == attr.uid {
                 true => Principal::Owner,
@@ -168,11 +206,12 @@ fn access(bits: u32, owner: bool) -> u32 {
 }
 
 /// The entries of a file's list: whether each allows, its flags, whom it concerns, and the access.
-fn entries(attr: &Attr, list: Option<&Acl>) -> Vec<(bool, u8, Sid, u32)> {
+fn entries(attr: &Attr, list: Option<&Acl>, known: &Known) -> Vec<(bool, u8, Sid, u32)> {
+    let (owner, group) = (known.user(attr.uid), known.group(attr.gid));
     let Some(list) = list else {
         return vec![
-            (true, 0, Sid::user(attr.uid), access(attr.mode >> 6, true)),
-            (true, 0, Sid::group(attr.gid), access(attr.mode >> 3, false)),
+            (true, 0, owner, access(attr.mode >> 6, true)),
+            (true, 0, group, access(attr.mode >> 3, false)),
             (true, 0, sid(1, &[0]), access(attr.mode, false)),
         ];
     };
@@ -181,11 +220,11 @@ fn entries(attr: &Attr, list: Option<&Acl>) -> Vec<(bool, u8, Sid, u32)> {
         let who = match entry.who {
             Principal::Owner if later => sid(3, &[0]),
             Principal::Group if later => sid(3, &[1]),
-            Principal::Owner => Sid::user(attr.uid),
-            Principal::Group => Sid::group(attr.gid),
+            Principal::Owner => owner.clone(),
+            Principal::Group => group.clone(),
             Principal::Everyone => sid(1, &[0]),
-            Principal::User(uid) => Sid::user(uid),
-            Principal::NamedGroup(gid) => Sid::group(gid),
+            Principal::User(uid) => known.user(uid),
+            Principal::NamedGroup(gid) => known.group(gid),
         };
         // The flags have the same numbers (§2.4.4.1).
         (entry.allows, entry.flags, who, entry.mask)
@@ -193,9 +232,10 @@ fn entries(attr: &Attr, list: Option<&Acl>) -> Vec<(bool, u8, Sid, u32)> {
     shown.collect()
 }
 
-/// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control list, if it has one.
-pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32) -> Vec<u8> {
-    let (owner, group) = (Sid::user(attr.uid), Sid::group(attr.gid));
+/// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control list, if it has one; `known`: the
+/// domains.
+pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &Known) -> Vec<u8> {
+    let (owner, group) = (known.user(attr.uid), known.group(attr.gid));
     let has_list = parts & DACL != 0;
     let mut out = Vec::with_capacity(200);
     out.put_u8(1);
@@ -212,7 +252,7 @@ pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32) -> Vec<u8> {
     if has_list {
         let here = out.len();
         out.set_u32(16, here as u32);
-        let entries = entries(attr, list);
+        let entries = entries(attr, list, known);
         out.put_u16(2);
         out.put_u16(0);
         out.put_u16(entries.len() as u16);
@@ -290,9 +330,14 @@ impl Wanted {
     ///
     /// # Errors
     /// It is no user.
-    pub fn uid(&self, attr: &Attr) -> Result<Option<u32>, Status> {
-        match self.owner.as_ref().map(|sid| sid.principal(attr)) {
+    pub fn uid(&self, attr: &Attr, known: &Known) -> Result<Option<u32>, Status> {
+        match self.owner.as_ref().map(|sid| sid.principal(attr, known)) {
             None => Ok(None),
+            // A group of a domain may own a file, as a user who has its number.
+            Some(Some(Principal::Group)) if DOMAIN_NUMBERS.contains(&attr.gid) => {
+                Ok(Some(attr.gid))
+            }
+            Some(Some(Principal::NamedGroup(id))) if DOMAIN_NUMBERS.contains(&id) => Ok(Some(id)),
             Some(Some(Principal::Owner)) => Ok(Some(attr.uid)),
             Some(Some(Principal::User(uid))) => Ok(Some(uid)),
             Some(_) => Err(Status::INVALID_OWNER),
@@ -303,9 +348,12 @@ impl Wanted {
     ///
     /// # Errors
     /// It is none.
-    pub fn gid(&self, attr: &Attr) -> Result<Option<u32>, Status> {
-        match self.group.as_ref().map(|sid| sid.principal(attr)) {
+    pub fn gid(&self, attr: &Attr, known: &Known) -> Result<Option<u32>, Status> {
+        match self.group.as_ref().map(|sid| sid.principal(attr, known)) {
             None => Ok(None),
+            Some(Some(Principal::Owner)) if DOMAIN_NUMBERS.contains(&attr.uid) => {
+                Ok(Some(attr.uid))
+            }
             Some(Some(Principal::Group)) => Ok(Some(attr.gid)),
             Some(Some(Principal::NamedGroup(gid))) => Ok(Some(gid)),
             Some(_) => Err(Status::INVALID_PRIMARY_GROUP),
@@ -313,7 +361,7 @@ impl Wanted {
     }
 
     /// The list that is wanted, of a file with these attributes.
-    pub fn list(&self, attr: &Attr, directory: bool) -> Option<Acl> {
+    pub fn list(&self, attr: &Attr, directory: bool, known: &Known) -> Option<Acl> {
         let everyone = || Entry {
             allows: true,
             who: Principal::Everyone,
@@ -326,7 +374,7 @@ impl Wanted {
                 flags |= flags::INHERIT_ONLY;
             }
             let useless = !directory && flags & flags::INHERIT_ONLY != 0;
-            let who = ace.who.principal(attr).filter(|_| !useless)?;
+            let who = ace.who.principal(attr, known).filter(|_| !useless)?;
             Some(Entry {
                 allows: ace.allows,
                 who,
@@ -379,6 +427,11 @@ mod tests {
     use weir_base::{Ino, Time};
     use weir_vfs::volume::{FileKind, Guard};
 
+    /// No domain is known.
+    fn none() -> Known {
+        Known::default()
+    }
+
     fn attr(mode: u32) -> Attr {
         Attr {
             kind: FileKind::Directory,
@@ -428,31 +481,92 @@ mod tests {
             entry(true, Principal::Everyone, mask::READ_ATTRIBUTES, 0),
         ]);
         let attr = attr(0o755);
-        let shown = descriptor(&attr, Some(&list), OWNER | GROUP | DACL);
+        let shown = descriptor(&attr, Some(&list), OWNER | GROUP | DACL, &none());
         let wanted = Wanted::decode(&shown, OWNER | GROUP | DACL).unwrap();
-        assert_eq!(wanted.list(&attr, true), Some(list));
+        assert_eq!(wanted.list(&attr, true, &none()), Some(list));
         assert_eq!(
-            (wanted.uid(&attr), wanted.gid(&attr)),
+            (wanted.uid(&attr, &none()), wanted.gid(&attr, &none())),
             (Ok(Some(10)), Ok(Some(20)))
         );
         // What is not asked for is neither shown nor taken.
-        let owner = descriptor(&attr, None, OWNER);
+        let owner = descriptor(&attr, None, OWNER, &none());
         let wanted = Wanted::decode(&owner, OWNER | DACL).unwrap();
         assert_eq!(
-            wanted.list(&attr, true),
+            wanted.list(&attr, true, &none()),
             Some(Acl(vec![entry(true, Principal::Everyone, mask::ALL, 0)]))
         );
         assert_eq!(
-            Wanted::decode(&shown, OWNER).unwrap().list(&attr, true),
+            Wanted::decode(&shown, OWNER)
+                .unwrap()
+                .list(&attr, true, &none()),
             None
         );
-        assert_eq!(wanted.gid(&attr), Ok(None));
+        assert_eq!(wanted.gid(&attr, &none()), Ok(None));
+    }
+
+    /// Of a domain too: who owns the file, who is in the list, and who may be made its owner.
+    #[test]
+    fn users_and_groups_of_a_domain_have_its_identifiers() {
+        let domain = sid(5, &[21, 1, 2, 3]);
+        let domains = crate::domains::Domains::default();
+        let logon = crate::pac::Logon {
+            name: "alice".into(),
+            domain: "WEIR".into(),
+            user: domain.with(1105),
+            primary: domain.with(513),
+            groups: Vec::new(),
+            is_machine: false,
+        };
+        let alice = domains.meet(&logon, None).unwrap().unix;
+        let known = domains.known();
+        let attr = Attr {
+            uid: alice.uid,
+            gid: alice.gid,
+            ..attr(0o750)
+        };
+        let number = |relative| DOMAIN_NUMBERS.start + relative;
+        let entry = |who| Entry {
+            allows: true,
+            who,
+            mask: mask::READ_DATA,
+            flags: 0,
+        };
+        let list = Acl(vec![
+            entry(Principal::Owner),
+            entry(Principal::Group),
+            entry(Principal::NamedGroup(number(1200))),
+            entry(Principal::User(10)),
+        ]);
+        let shown = descriptor(&attr, Some(&list), ALL, &known);
+        let wanted = Wanted::decode(&shown, ALL).unwrap();
+        assert_eq!(wanted.owner, Some(domain.with(1105)));
+        assert_eq!(wanted.group, Some(domain.with(513)));
+        assert_eq!(wanted.list(&attr, true, &known), Some(list));
+        // The same of a file that is the other user's.
+        let other = Attr {
+            uid: 0,
+            gid: 0,
+            ..attr
+        };
+        assert_eq!(wanted.uid(&other, &known), Ok(Some(number(1105))));
+        assert_eq!(wanted.gid(&other, &known), Ok(Some(number(513))));
+        let who: Vec<Principal> = wanted
+            .list(&other, true, &known)
+            .unwrap()
+            .0
+            .iter()
+            .map(|e| e.who)
+            .collect();
+        let groups = [1105, 513, 1200].map(|relative| Principal::NamedGroup(number(relative)));
+        assert_eq!(who, [&groups[..], &[Principal::User(10)]].concat());
+        // To who does not know the domain, they are nobody.
+        assert_eq!(wanted.uid(&other, &none()), Err(Status::INVALID_OWNER));
     }
 
     #[test]
     fn who_is_nobody_here_has_no_entry_and_owns_nothing() {
         let attr = attr(0o755);
-        let mut shown = descriptor(&attr, None, OWNER | DACL);
+        let mut shown = descriptor(&attr, None, OWNER | DACL, &none());
         // The owner becomes BUILTIN\Administrators, in both places.
         let administrators = |bytes: &mut [u8]| {
             bytes[7] = 5;
@@ -462,8 +576,8 @@ mod tests {
         administrators(&mut shown[20..36]);
         administrators(&mut shown[52..68]);
         let wanted = Wanted::decode(&shown, OWNER | DACL).unwrap();
-        assert_eq!(wanted.uid(&attr), Err(Status::INVALID_OWNER));
-        let list = wanted.list(&attr, true).unwrap();
+        assert_eq!(wanted.uid(&attr, &none()), Err(Status::INVALID_OWNER));
+        let list = wanted.list(&attr, true, &none()).unwrap();
         let who: Vec<Principal> = list.0.iter().map(|entry| entry.who).collect();
         assert_eq!(who, [Principal::Group, Principal::Everyone]);
     }
@@ -473,12 +587,12 @@ mod tests {
         fn any_descriptor_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..110, with in any::<u8>()) {
             let _ = Wanted::decode(&bytes, 7);
             let attr = attr(0o640);
-            let mut shown = descriptor(&attr, None, 7);
+            let mut shown = descriptor(&attr, None, 7, &none());
             if let Some(byte) = shown.get_mut(at) {
                 *byte = with;
             }
             if let Ok(wanted) = Wanted::decode(&shown, 7) {
-                let _ = (wanted.list(&attr, false), wanted.uid(&attr), wanted.gid(&attr));
+                let _ = (wanted.list(&attr, false, &none()), wanted.uid(&attr, &none()), wanted.gid(&attr, &none()));
             }
         }
     }

@@ -7,7 +7,9 @@ use crate::chain::{Chain, Finished, Stopped};
 use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::deletions::Deletions;
+use crate::domains::Domains;
 use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
+use crate::kerberos::{MAX_TOKEN, Tickets};
 use crate::leases::{Leases, Mail};
 use crate::legacy::Key;
 use crate::negotiate::{Dialect, Server};
@@ -19,7 +21,7 @@ use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
 use crate::session::{Open, Session};
 use crate::status::Status;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
@@ -181,6 +183,10 @@ pub struct Service {
     pub(crate) made: Made,
     /// Persistent opens whose time is over, and when that is durable.
     ending: Mutex<Vec<(Lsn, Arc<Open>)>>,
+    /// Who accepts tickets of Kerberos; `None`: it is not offered.
+    tickets: RwLock<Option<Arc<dyn Tickets>>>,
+    /// Which numbers users and groups of domains have.
+    domains: RwLock<Arc<Domains>>,
 }
 
 impl Service {
@@ -215,7 +221,29 @@ impl Service {
             next_open: AtomicU64::new(1),
             made,
             ending: Mutex::default(),
+            tickets: RwLock::default(),
+            domains: RwLock::default(),
         })
+    }
+
+    /// Users and groups of domains have the numbers that `domains` gives them.
+    pub fn number_domains(&self, domains: Arc<Domains>) {
+        *self.domains.write() = domains;
+    }
+
+    /// Which numbers users and groups of domains have.
+    pub(crate) fn domains(&self) -> Arc<Domains> {
+        Arc::clone(&self.domains.read())
+    }
+
+    /// Offers Kerberos to clients that negotiate from now on; `acceptor` takes their tickets. `None`: it is not offered any more.
+    pub fn accept_tickets(&self, acceptor: Option<Arc<dyn Tickets>>) {
+        *self.tickets.write() = acceptor;
+    }
+
+    /// Who accepts tickets of Kerberos.
+    pub(crate) fn tickets(&self) -> Option<Arc<dyn Tickets>> {
+        self.tickets.read().clone()
     }
 
     /// Messages that clients did not ask for, as breaks of what they cache, are sent with this. Before, nothing is granted.
@@ -389,9 +417,19 @@ impl Service {
         }
     }
 
-    /// Whether memory may be taken for a long message of which only `head` is there: it has to be of a user's session. Only
-    /// WRITE and SET_INFO are that long, or a chain.
-    pub fn takes_long(&self, connection: u64, head: &[u8]) -> bool {
+    /// Whether memory may be taken for a message of so many bytes of which only `head` is there: it has to be of a user's session. Only
+    /// WRITE and SET_INFO are that long, or a chain; or a SESSION_SETUP with a ticket that names many groups. What a stranger can have
+    /// memory taken for is thus bounded by [`MAX_TOKEN`].
+    pub fn takes_long(&self, connection: u64, head: &[u8], bytes: usize) -> bool {
+        /// Bytes of a SESSION_SETUP that are none of its token.
+        const AROUND: usize = 256;
+        if let Ok(header) = Header::decode(head)
+            && header.command == command::SESSION_SETUP
+            && bytes <= MAX_TOKEN + AROUND
+            && self.tickets.read().is_some()
+        {
+            return true;
+        }
         let known = self.shard(connection).lock().get(&connection).cloned();
         let session = match head.starts_with(&TRANSFORM) {
             true => sealing::session_of(head),
@@ -456,6 +494,15 @@ impl Service {
             Err(Stopped::Close(why)) => Handled::Close(why),
             Err(Stopped::Park(parked)) => {
                 self.park(at, chain, connection, record, Wait::Park(parked))
+            }
+            Err(Stopped::Later(work)) => {
+                let waiting = Waiting {
+                    service: Arc::clone(self),
+                    chain,
+                };
+                let (admitted, record) = (at.admitted.clone(), record.into_owned());
+                let (on, wait) = ((connection, None), Wait::Park(work));
+                Handled::Later(Box::pin(later(waiting, on, admitted, record, wait)))
             }
             Err(Stopped::Wait(suspend @ Suspend::Recall(_))) => {
                 self.park(at, chain, connection, record, Wait::Suspend(suspend))
@@ -585,7 +632,7 @@ async fn later(
                 return Some((finished.reply, finished.lsn));
             }
             Err(Stopped::Wait(again)) => wait = Wait::Suspend(again),
-            Err(Stopped::Park(again)) => wait = Wait::Park(again),
+            Err(Stopped::Park(again) | Stopped::Later(again)) => wait = Wait::Park(again),
             Err(Stopped::Close(_)) => return None,
         }
     }

@@ -404,7 +404,7 @@ impl<'w> Client<'w> {
         (record, came)
     }
 
-    fn setup_body(token: &[u8], binds: bool) -> Vec<u8> {
+    pub fn setup_body(token: &[u8], binds: bool) -> Vec<u8> {
         let mut body = Vec::new();
         body.put_u16(25);
         body.put_u16(1 << 8 | u16::from(binds));

@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use weir_base::{Ino, VolumeId};
+use std::time::Duration;
+use weir_base::{Clock, Ino, VolumeId};
 use weir_vfs::access::{R, W, permits};
 use weir_vfs::claims::{Actor, Client, Owner, Range, Who};
 use weir_vfs::volume::{Attr, Pin};
@@ -84,6 +85,35 @@ pub struct Session {
     ended: AtomicBool,
     /// Its connections.
     pub channels: Mutex<Channels>,
+    /// When its user's ticket is over.
+    pub expires: Expiry,
+}
+
+/// When a session's authentication is over, which another one puts off.
+pub struct Expiry(AtomicU64);
+
+impl Default for Expiry {
+    fn default() -> Expiry {
+        Expiry(AtomicU64::new(Expiry::NEVER))
+    }
+}
+
+impl Expiry {
+    const NEVER: u64 = u64::MAX;
+
+    /// Sets it, on the monotonic clock; `None`: it never is.
+    pub fn set(&self, at: Option<Duration>) {
+        let at = at.and_then(|at| u64::try_from(at.as_millis()).ok());
+        self.0.store(at.unwrap_or(Expiry::NEVER), Ordering::Relaxed);
+    }
+
+    /// Whether it is over.
+    pub fn has_passed(&self, clock: &dyn Clock) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            Expiry::NEVER => false,
+            at => clock.monotonic() >= Duration::from_millis(at),
+        }
+    }
 }
 
 /// The keys of a session.
@@ -152,6 +182,7 @@ impl Session {
             next_tree: AtomicU32::new(1),
             ended: AtomicBool::new(false),
             channels: Mutex::default(),
+            expires: Expiry::default(),
         }
     }
 

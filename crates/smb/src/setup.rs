@@ -1,21 +1,26 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
 
-use crate::chain::{Chain, Fail, Hash, Outcome, Run};
+use crate::chain::{Chain, Fail, Hash, Outcome, Run, Step};
 use crate::channel::{Channel, Recent};
-use crate::connection::{Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup};
+use crate::connection::{
+    Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup, Stage,
+};
 use crate::header::{Header, command, flag};
-use crate::keys::{Signer, Signing};
+use crate::kerberos::Waiting;
+use crate::keys::{self, Signer, Signing};
 use crate::negotiate::{self, Dialect};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
 use crate::sealing::{Nonces, Sealing};
-use crate::service::{Handled, How, Service, User};
+use crate::service::{Handled, How, Service};
 use crate::session::{Keys, Session, Target, mask};
 use crate::shares;
-use crate::spnego::{self, State};
+use crate::spnego::{self, Mechanism, State};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
+use std::time::Duration;
+use weir_vfs::Identity;
 
 /// SMB2_SESSION_FLAG_BINDING (§2.2.5).
 const BINDING: u8 = 1;
@@ -30,6 +35,8 @@ mod share_flag {
 }
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY (§2.2.10): opens may outlive the server.
 const CONTINUOUS_AVAILABILITY: u32 = 0x10;
+/// Why a logon is refused whose list of mechanisms has a wrong integrity code.
+pub(crate) const CHANGED: &str = "its list of mechanisms was changed on the way";
 /// What every NTLM message begins with.
 const NTLM: &[u8] = b"NTLMSSP\0";
 
@@ -63,7 +70,8 @@ impl Service {
         let mut out = reply::start();
         let at = out.len();
         header.put_response(&mut out, 0, credits);
-        negotiate::put_again(&mut out, &self.server(), &spnego::offer());
+        let offer = spnego::offer(self.tickets().is_some());
+        negotiate::put_again(&mut out, &self.server(), &offer);
         let part = Part {
             at,
             header,
@@ -82,10 +90,32 @@ impl Service {
 }
 
 /// A client's message to authenticate with, taken out of its wrapping.
-struct Unwrapped<'t> {
-    message: &'t [u8],
+pub(crate) struct Unwrapped<'t> {
+    pub message: &'t [u8],
     wrapped: bool,
-    token: spnego::Token<'t>,
+    pub token: spnego::Token<'t>,
+}
+
+/// What a SESSION_SETUP is about.
+pub(crate) struct Asked {
+    /// The number of the session.
+    pub id: u64,
+    /// The session that it is to replace; 0: none.
+    pub previous: u64,
+    /// The session that is there, whose user is to be authenticated anew.
+    pub renews: Option<Arc<Channel>>,
+}
+
+/// Who was authenticated.
+pub(crate) struct Authenticated {
+    /// The user's name.
+    pub user: String,
+    /// On whose behalf the session acts.
+    pub identity: Identity,
+    /// The key that the authentication ended with (§3.3.1.8, FullSessionKey).
+    pub key: Vec<u8>,
+    /// How long it is good for; `None`: for ever.
+    pub lifetime: Option<Duration>,
 }
 
 fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Fail> {
@@ -110,7 +140,8 @@ impl Run<'_> {
         let offer = negotiate::decode(self.message)?;
         let dialect = offer.dialect.ok_or(Status::NOT_SUPPORTED)?;
         let server = self.s.server();
-        negotiate::put_response(&mut self.c.out, &server, dialect, &offer, &spnego::offer());
+        let token = spnego::offer(self.s.tickets().is_some());
+        negotiate::put_response(&mut self.c.out, &server, dialect, &offer, &token);
         let mut state = self.conn.state.lock();
         if dialect == Dialect::Smb311 {
             state.preauth.add(self.message);
@@ -121,8 +152,11 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// SESSION_SETUP (§3.3.5.5): NTLM in two steps.
+    /// SESSION_SETUP (§3.3.5.5): NTLM in two steps, Kerberos in one, or more if the client has guessed another mechanism.
     pub(crate) fn session_setup(&mut self) -> Outcome {
+        if let Step::Authenticates(waiting) = std::mem::take(&mut self.c.step) {
+            return self.accepted(*waiting);
+        }
         let (flags, previous, token) = negotiate::session_setup(self.message)?;
         let dialect = self.conn.dialect().ok_or(Status::INVALID_PARAMETER)?;
         let binds = match flags & BINDING != 0 {
@@ -156,35 +190,27 @@ impl Run<'_> {
         }
         self.c.named_session = Some(id);
         let unwrapped = unwrap(token)?;
-        match setup.challenge.take() {
-            None => self.challenge(id, setup, &unwrapped),
-            Some(challenge) => {
-                let replaced = (previous, renews);
-                self.authenticate(id, setup, &challenge, &unwrapped, replaced)
+        let asked = Asked {
+            id,
+            previous,
+            renews,
+        };
+        match std::mem::take(&mut setup.stage) {
+            Stage::Begins => self.first(asked, setup, &unwrapped),
+            Stage::Challenged(challenge) => self.authenticate(asked, setup, &challenge, &unwrapped),
+            Stage::WantsTicket(mechanism) => {
+                self.accept(asked, setup, &unwrapped, Waiting::proves(mechanism))
             }
+            Stage::WantsProof(logon) => self.prove(asked, setup, *logon, &unwrapped),
         }
     }
 
-    fn challenge(&mut self, id: u64, mut setup: Setup, client: &Unwrapped<'_>) -> Outcome {
-        if client.wrapped && !client.token.offers_ntlm {
-            return Err(Status::LOGON_FAILURE.into());
-        }
-        let again = client.wrapped && !client.token.prefers_ntlm;
-        let message = match again {
-            // It guessed another mechanism; it is asked for NTLM, and sends that in a second first message.
-            true => spnego::reply(State::RequestMic, true, &[], None),
-            false => {
-                let nonce = self.s.rng.next_u64().to_le_bytes();
-                let now = self.s.clock.now();
-                let name = self.s.short_name();
-                let challenge = Challenge::new(client.message, name, nonce, now)?;
-                let message = match client.wrapped {
-                    true => spnego::reply(State::Incomplete, true, challenge.message(), None),
-                    false => challenge.message().to_vec(),
-                };
-                setup.challenge = Some(challenge);
-                message
-            }
+    /// The first message of a client.
+    fn first(&mut self, asked: Asked, mut setup: Setup, client: &Unwrapped<'_>) -> Outcome {
+        let kerberos = self.s.tickets().is_some();
+        let (mechanism, sent) = match client.wrapped {
+            false => (Mechanism::Ntlm, true),
+            true => client.token.chosen(kerberos).ok_or(Status::LOGON_FAILURE)?,
         };
         if let Some(mechanisms) = client.token.mechanisms {
             if mechanisms.len() > MAX_MECHANISMS {
@@ -192,9 +218,43 @@ impl Run<'_> {
             }
             setup.mechanisms = Some(mechanisms.to_vec());
         }
+        let sent = sent && !client.message.is_empty();
+        let message = match mechanism {
+            Mechanism::Ntlm if sent => {
+                let nonce = self.s.rng.next_u64().to_le_bytes();
+                let now = self.s.clock.now();
+                let name = self.s.short_name();
+                let challenge = Challenge::new(client.message, name, nonce, now)?;
+                let message = match client.wrapped {
+                    true => {
+                        let chosen = Some(Mechanism::Ntlm);
+                        spnego::reply(State::Incomplete, chosen, challenge.message(), None)
+                    }
+                    false => challenge.message().to_vec(),
+                };
+                setup.stage = Stage::Challenged(challenge);
+                message
+            }
+            Mechanism::Kerberos | Mechanism::WindowsKerberos if sent => {
+                let waiting = Waiting::believed(mechanism);
+                return self.accept(asked, setup, client, waiting);
+            }
+            // It guessed another mechanism; it is asked for this one, and sends that in a second first message.
+            chosen => {
+                if chosen != Mechanism::Ntlm {
+                    setup.stage = Stage::WantsTicket(chosen);
+                }
+                spnego::reply(State::RequestMic, Some(chosen), &[], None)
+            }
+        };
+        self.goes_on(asked.id, setup, &message)
+    }
+
+    /// Asks the client for another message.
+    pub(crate) fn goes_on(&mut self, id: u64, setup: Setup, message: &[u8]) -> Outcome {
         self.conn.state.lock().setups.insert(id, setup);
         self.c.hash = Some(Hash::Setup(id));
-        put_setup(self.c, 0, &message);
+        put_setup(self.c, 0, message);
         Ok(Status::MORE_PROCESSING_REQUIRED)
     }
 
@@ -237,8 +297,8 @@ impl Run<'_> {
     }
 
     /// Makes the connection a channel of a session that another one set up (§3.3.5.5.3).
-    fn bind(&mut self, session: Arc<Session>, signer: Signer, user: &User) -> Outcome {
-        if session.user != user.name {
+    fn bind(&mut self, session: Arc<Session>, signer: Signer, user: &str) -> Outcome {
+        if session.user != user {
             return Err(Status::ACCESS_DENIED.into());
         }
         let mut state = self.conn.state.lock();
@@ -259,17 +319,17 @@ impl Run<'_> {
             recent: Recent::default(),
         };
         state.sessions.insert(session.id, Arc::new(channel));
-        tracing::debug!(peer = %self.conn.peer, user = user.name, number, "a channel was added over SMB");
+        tracing::debug!(peer = %self.conn.peer, user, number, "a channel was added over SMB");
         Ok(Status::SUCCESS)
     }
 
+    /// The response to a challenge of NTLM.
     fn authenticate(
         &mut self,
-        id: u64,
+        asked: Asked,
         setup: Setup,
         challenge: &Challenge,
         client: &Unwrapped<'_>,
-        (previous, renews): (u64, Option<Arc<Channel>>),
     ) -> Outcome {
         let users = &self.s.users;
         let mut user = None;
@@ -283,11 +343,8 @@ impl Run<'_> {
             (Err(None), _) => return Err(Status::INVALID_PARAMETER.into()),
             (refused, _) => {
                 let claimed = refused.err().flatten();
-                if let Some(session) = renews {
-                    // Who cannot say any more who they are has no session (§3.3.5.5.3).
-                    self.s.end(&session, How::Over);
-                }
-                return Err(self.refuse(claimed.as_ref()));
+                let user = claimed.map_or(String::new(), |c| c.user);
+                return Err(self.refuse(&asked, &user, "a wrong password, or no such user"));
             }
         };
         // Who changed the list of mechanisms on the way is noticed (RFC 4178 §5).
@@ -295,45 +352,72 @@ impl Run<'_> {
         if let (Some(mic), Some(list)) = (client.token.mic, mechanisms)
             && !crate::legacy::equal(&established.mic(false, list), mic)
         {
-            return Err(self.refuse(None));
+            return Err(self.refuse(&asked, &user.name, CHANGED));
         }
         let mic = client.token.mic.and(mechanisms);
         let mic = mic.map(|list| established.mic(true, list));
         let message = match client.wrapped {
-            true => spnego::reply(State::Completed, false, &[], mic.as_ref().map(|m| &m[..])),
+            true => spnego::reply(State::Completed, None, &[], mic.as_ref().map(|m| &m[..])),
             false => Vec::new(),
         };
+        let who = Authenticated {
+            user: user.name.clone(),
+            identity: user.identity.clone(),
+            key: established.key.to_vec(),
+            lifetime: None,
+        };
+        self.complete(asked, setup, who, &message)
+    }
+
+    /// Sets the session up, or renews it, or binds the connection to it, for a user who was authenticated.
+    pub(crate) fn complete(
+        &mut self,
+        asked: Asked,
+        setup: Setup,
+        who: Authenticated,
+        message: &[u8],
+    ) -> Outcome {
+        let Authenticated {
+            user,
+            identity,
+            key,
+            lifetime,
+        } = who;
         let negotiated = self.conn.state.lock().negotiated.clone();
         let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?;
         let cipher = negotiated.offer.cipher;
         if self.s.encrypted && cipher.is_none() {
-            tracing::warn!(peer = %self.conn.peer, user = user.name, "a client that cannot encrypt was refused over SMB");
+            tracing::warn!(peer = %self.conn.peer, user, "a client that cannot encrypt was refused over SMB");
             return Err(Status::ACCESS_DENIED.into());
         }
         let flags = if self.s.encrypted { ENCRYPT_DATA } else { 0 };
-        put_setup(self.c, flags, &message);
-        if let Some(session) = renews {
+        put_setup(self.c, flags, message);
+        let until = lifetime.map(|lifetime| self.s.clock.monotonic() + lifetime);
+        if let Some(session) = asked.renews {
             // Its keys stay (§3.3.5.5.3), and so does its user.
-            return match session.user == user.name {
-                true => Ok(Status::SUCCESS),
-                false => Err(Status::ACCESS_DENIED.into()),
-            };
+            if session.user != user {
+                return Err(Status::ACCESS_DENIED.into());
+            }
+            session.expires.set(until);
+            return Ok(Status::SUCCESS);
         }
         let dialect = negotiated.dialect;
         let how = (dialect, negotiated.offer.signing);
-        let signer = Signer::new(how, &established.key, &setup.preauth);
+        let signer = Signer::new(how, &keys::short(&key), &setup.preauth);
         if let Some(session) = setup.binds {
             return self.bind(session, signer, &user);
         }
-        let sealing =
-            cipher.map(|cipher| Sealing::new(cipher, dialect, &established.key, &setup.preauth));
+        let sealing = cipher.map(|cipher| Sealing::new(cipher, dialect, &key, &setup.preauth));
         let keys = Keys {
             signer: Arc::new(signer),
             sealing,
             must_seal: self.s.encrypted,
         };
-        let who = (user.name.clone(), Arc::new(user.identity.clone()));
-        let session = Arc::new(Session::new(id, who, negotiated, keys, self.conn.peer));
+        let id = asked.id;
+        let session = (user.clone(), Arc::new(identity));
+        let session = Session::new(id, session, negotiated, keys, self.conn.peer);
+        session.expires.set(until);
+        let session = Arc::new(session);
         let number = session.channels.lock().add(self.conn);
         let number = number.ok_or(Status::INSUFFICIENT_RESOURCES)?;
         let channel = Channel {
@@ -345,16 +429,18 @@ impl Run<'_> {
         self.c.signs = Some(Arc::clone(&session.signer));
         let channel = Arc::new(channel);
         self.conn.state.lock().sessions.insert(id, channel);
-        tracing::debug!(peer = %self.conn.peer, user = user.name, "logged on over SMB");
-        self.s.enter(&session, previous);
+        tracing::debug!(peer = %self.conn.peer, user, "logged on over SMB");
+        self.s.enter(&session, asked.previous);
         Ok(Status::SUCCESS)
     }
 
-    /// Refuses a logon: slowly, and with a line in the log.
-    fn refuse(&mut self, claimed: Option<&Claimed>) -> Fail {
+    /// Refuses a logon: slowly, and with a line in the log. Who cannot say any more who they are has no session (§3.3.5.5.3).
+    pub(crate) fn refuse(&mut self, asked: &Asked, user: &str, why: &str) -> Fail {
+        if let Some(session) = &asked.renews {
+            self.s.end(session, How::Over);
+        }
         let peer = self.conn.peer;
-        let user = claimed.map_or("", |c| &c.user);
-        tracing::warn!(%peer, user, "a logon over SMB was refused: a wrong password, or no such user");
+        tracing::warn!(%peer, user, "a logon over SMB was refused: {why}");
         match self.s.penalties.add(peer, self.s.clock.monotonic()) {
             Some(delay) => {
                 self.c.delay = Some(delay);

@@ -1,12 +1,10 @@
-//! SPNEGO (RFC 4178, MS-SPNG): the wrapping in which a client and a server agree on NTLM. Small on purpose: of DER only what
-//! its two tokens need, of mechanisms only NTLM. Clients that send NTLM without a wrapping get it without one (MS-SMB2 §3.3.5.5.3).
+//! SPNEGO (RFC 4178, MS-SPNG): the wrapping in which a client and a server agree on Kerberos or NTLM. Small on purpose: of DER only
+//! what its two tokens need. Clients that send NTLM without a wrapping get it without one (MS-SMB2 §3.3.5.5.3).
 
 use crate::wire::{Malformed, Put};
 
 /// 1.3.6.1.5.5.2, with tag and length.
 const SPNEGO: [u8; 8] = [0x06, 6, 0x2b, 6, 1, 5, 5, 2];
-/// NTLMSSP: 1.3.6.1.4.1.311.2.2.10.
-const NTLM: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10];
 /// What the server's first token has for a name (MS-SPNG §3.2.5.2).
 const HINT: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
@@ -20,6 +18,40 @@ const MOST_MECHANISMS: usize = 32;
 
 const fn context(n: u8) -> u8 {
     0xa0 | n
+}
+
+/// What users are authenticated by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Kerberos: 1.2.840.113554.1.2.2 (RFC 4121).
+    Kerberos,
+    /// The same under the number by which Windows has it first: 1.2.840.48018.1.2.2 (MS-SPNG §1.9).
+    WindowsKerberos,
+    /// NTLMSSP: 1.3.6.1.4.1.311.2.2.10.
+    Ntlm,
+}
+
+impl Mechanism {
+    /// In the order in which the server offers them.
+    const ALL: [Mechanism; 3] = [
+        Mechanism::WindowsKerberos,
+        Mechanism::Kerberos,
+        Mechanism::Ntlm,
+    ];
+
+    /// Its object identifier, encoded.
+    fn oid(self) -> &'static [u8] {
+        match self {
+            Mechanism::Kerberos => &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2],
+            Mechanism::WindowsKerberos => &[0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2],
+            Mechanism::Ntlm => &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10],
+        }
+    }
+
+    /// Whether a server can speak it that has Kerberos, or has it not.
+    fn is_served(self, kerberos: bool) -> bool {
+        kerberos || self == Mechanism::Ntlm
+    }
 }
 
 /// How the negotiation stands (RFC 4178 §4.2.2).
@@ -39,14 +71,24 @@ pub enum State {
 pub struct Token<'a> {
     /// The mechanisms that it offers, as they are encoded: what the integrity codes are over. Of its first token alone.
     pub mechanisms: Option<&'a [u8]>,
-    /// NTLM is one of them.
-    pub offers_ntlm: bool,
-    /// NTLM is the one that it prefers, so that its message is NTLM's.
-    pub prefers_ntlm: bool,
+    /// Those of them that are known here, in the client's order.
+    offered: Vec<Mechanism>,
+    /// The one that it prefers, whose message it sends, if that is known here.
+    preferred: Option<Mechanism>,
     /// The mechanism's message.
     pub message: &'a [u8],
     /// The integrity code over the mechanisms.
     pub mic: Option<&'a [u8]>,
+}
+
+impl Token<'_> {
+    /// The mechanism to use with a client that sent this first, of a server that has Kerberos or has it not; and whether the message is
+    /// that mechanism's.
+    pub fn chosen(&self, kerberos: bool) -> Option<(Mechanism, bool)> {
+        let mut offered = self.offered.iter().copied();
+        let chosen = offered.find(|mechanism| mechanism.is_served(kerberos))?;
+        Some((chosen, self.preferred == Some(chosen)))
+    }
 }
 
 /// DER, from its front.
@@ -117,9 +159,12 @@ pub fn decode(bytes: &[u8]) -> Result<Token<'_>, Malformed> {
                     if list.0.is_empty() {
                         break;
                     }
-                    let ntlm = list.expect(OID)? == NTLM;
-                    token.offers_ntlm |= ntlm;
-                    token.prefers_ntlm |= ntlm && n == 0;
+                    let oid = list.expect(OID)?;
+                    let known = Mechanism::ALL.into_iter().find(|m| m.oid() == oid);
+                    token.offered.extend(known);
+                    if n == 0 {
+                        token.preferred = known;
+                    }
                 }
             }
             0xa2 => token.message = only(content, OCTETS)?,
@@ -146,10 +191,13 @@ fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The server's first token, in NEGOTIATE: that it speaks NTLM.
-pub fn offer() -> Vec<u8> {
+/// The server's first token, in NEGOTIATE: what it speaks.
+pub fn offer(kerberos: bool) -> Vec<u8> {
     const GENERAL_STRING: u8 = 0x1b;
-    let list = value(SEQUENCE, &[&value(OID, &[&NTLM])]);
+    let served = Mechanism::ALL.into_iter().filter(|m| m.is_served(kerberos));
+    let oids: Vec<Vec<u8>> = served.map(|m| value(OID, &[m.oid()])).collect();
+    let oids: Vec<&[u8]> = oids.iter().map(|oid| &oid[..]).collect();
+    let list = value(SEQUENCE, &oids);
     let hint = value(context(0), &[&value(GENERAL_STRING, &[HINT])]);
     let fields = value(
         SEQUENCE,
@@ -161,11 +209,16 @@ pub fn offer() -> Vec<u8> {
     value(APPLICATION, &[&SPNEGO, &value(context(0), &[&fields])])
 }
 
-/// A token in reply to a client's.
-pub fn reply(state: State, first: bool, message: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
+/// A token in reply to a client's; in the first one `chosen` is what the server has chosen.
+pub fn reply(
+    state: State,
+    chosen: Option<Mechanism>,
+    message: &[u8],
+    mic: Option<&[u8]>,
+) -> Vec<u8> {
     let mut fields = value(context(0), &[&value(ENUMERATED, &[&[state as u8]])]);
-    if first {
-        fields.put(&value(context(1), &[&value(OID, &[&NTLM])]));
+    if let Some(chosen) = chosen {
+        fields.put(&value(context(1), &[&value(OID, &[chosen.oid()])]));
     }
     if !message.is_empty() {
         fields.put(&value(context(2), &[&value(OCTETS, &[message])]));
@@ -176,53 +229,88 @@ pub fn reply(state: State, first: bool, message: &[u8], mic: Option<&[u8]>) -> V
     value(context(1), &[&value(SEQUENCE, &[&fields])])
 }
 
+/// The first token of a client that offers these, of which `None` is one that is not known here.
+#[cfg(test)]
+fn first(mechanisms: &[Option<Mechanism>], message: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
+    let oid = |m: &Option<Mechanism>| value(OID, &[m.map_or(&[0x2b, 9], |m| m.oid())]);
+    let oids: Vec<Vec<u8>> = mechanisms.iter().map(oid).collect();
+    let oids: Vec<&[u8]> = oids.iter().map(|oid| &oid[..]).collect();
+    let mut fields = value(context(0), &[&value(SEQUENCE, &oids)]);
+    fields.put(&value(context(2), &[&value(OCTETS, &[message])]));
+    if let Some(mic) = mic {
+        fields.put(&value(context(3), &[&value(OCTETS, &[mic])]));
+    }
+    let fields = value(SEQUENCE, &[&fields]);
+    value(APPLICATION, &[&SPNEGO, &value(context(0), &[&fields])])
+}
+
+/// The first token of a client, for tests.
+#[cfg(test)]
+pub(crate) fn init(mechanisms: &[Mechanism], message: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
+    let all: Vec<_> = mechanisms.iter().copied().map(Some).collect();
+    first(&all, message, mic)
+}
+
+/// The same of one that prefers something that is not known here.
+#[cfg(test)]
+pub(crate) fn init_unknown(mechanisms: &[Mechanism], message: &[u8]) -> Vec<u8> {
+    let known = mechanisms.iter().copied().map(Some);
+    let all: Vec<_> = std::iter::once(None).chain(known).collect();
+    first(&all, message, None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The first token of a client that offers Kerberos before NTLM, or NTLM alone.
-    fn init(kerberos: bool, message: &[u8]) -> Vec<u8> {
-        let krb5 = value(OID, &[&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2]]);
-        let ntlm = value(OID, &[&NTLM]);
-        let list = match kerberos {
-            true => value(SEQUENCE, &[&krb5, &ntlm]),
-            false => value(SEQUENCE, &[&ntlm]),
-        };
-        let fields = value(
-            SEQUENCE,
-            &[
-                &value(context(0), &[&list]),
-                &value(context(2), &[&value(OCTETS, &[message])]),
-            ],
-        );
-        value(APPLICATION, &[&SPNEGO, &value(context(0), &[&fields])])
-    }
-
     #[test]
     fn tokens_are_read_as_they_were_written() {
         let long = vec![7; 300];
         for message in [&b"NTLM"[..], &[0; 0x7f], &[0; 0x80], &long] {
-            let bytes = init(false, message);
-            let token = decode(&bytes).unwrap();
-            assert!(token.offers_ntlm && token.prefers_ntlm);
-            assert_eq!(token.message, message);
-            let bytes = init(true, message);
-            let token = decode(&bytes).unwrap();
-            assert!(token.offers_ntlm && !token.prefers_ntlm);
-            let bytes = reply(State::Incomplete, true, message, Some(b"code"));
+            let bytes = init(&[Mechanism::Ntlm], message, None);
+            assert_eq!(decode(&bytes).unwrap().message, message);
+            let chosen = Some(Mechanism::Ntlm);
+            let bytes = reply(State::Incomplete, chosen, message, Some(b"code"));
             let token = decode(&bytes).unwrap();
             assert_eq!((token.message, token.mic), (message, Some(&b"code"[..])));
         }
         // The place of a code has the hint in the server's own first token.
-        let offer = offer();
-        assert_eq!(offer[1] as usize, offer.len() - 2);
-        assert!(offer.windows(NTLM.len()).any(|w| w == NTLM) && offer.ends_with(HINT));
+        for kerberos in [false, true] {
+            let offer = offer(kerberos);
+            assert_eq!(offer[1] as usize, offer.len() - 2);
+            assert!(offer.ends_with(HINT));
+            for mechanism in Mechanism::ALL {
+                let oid = mechanism.oid();
+                let offers = offer.windows(oid.len()).any(|w| w == oid);
+                assert_eq!(offers, kerberos || mechanism == Mechanism::Ntlm);
+            }
+        }
         assert_eq!(decode(&[]), Err(Malformed));
         assert_eq!(
             decode(&[0x60, 0x84, 0xff, 0xff, 0xff, 0xff]),
             Err(Malformed)
         );
+    }
+
+    /// The client's order counts, and its message is taken only if it is of the mechanism that is chosen.
+    #[test]
+    fn the_first_mechanism_that_both_have_is_chosen() {
+        use Mechanism::{Kerberos, Ntlm, WindowsKerberos};
+        let all = [Some(WindowsKerberos), Some(Kerberos), None, Some(Ntlm)];
+        for (offered, kerberos, chosen) in [
+            (&all[..], true, Some((WindowsKerberos, true))),
+            (&all[1..], true, Some((Kerberos, true))),
+            (&all[2..], true, Some((Ntlm, false))),
+            (&all[..], false, Some((Ntlm, false))),
+            (&[Some(Ntlm), Some(Kerberos)], true, Some((Ntlm, true))),
+            (&[None, Some(Kerberos)], true, Some((Kerberos, false))),
+            (&[Some(Kerberos)], false, None),
+            (&[None], true, None),
+        ] {
+            let bytes = first(offered, b"message", None);
+            assert_eq!(decode(&bytes).unwrap().chosen(kerberos), chosen);
+        }
     }
 
     proptest! {
@@ -233,7 +321,8 @@ mod tests {
             with in any::<u8>(),
         ) {
             let _ = decode(&bytes);
-            for mut token in [init(true, b"message"), reply(State::Completed, true, b"m", Some(b"mic"))] {
+            let (kerberos, ntlm) = (Some(Mechanism::Kerberos), Some(Mechanism::Ntlm));
+            for mut token in [first(&[kerberos, ntlm], b"message", Some(b"mic")), reply(State::Completed, kerberos, b"m", Some(b"mic"))] {
                 if let Some(byte) = token.get_mut(at) {
                     *byte = with;
                 }

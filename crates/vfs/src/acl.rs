@@ -16,7 +16,7 @@
 //! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An entry of which both is true becomes two when
 //!   the mode is set: one that is passed on as it was, and one for the directory, which the mode limits.
 
-use crate::identity::Creds;
+use crate::identity::{Creds, DOMAIN_NUMBERS};
 use weir_volume::Attr;
 
 /// Entries of a list at most.
@@ -222,6 +222,10 @@ impl Acl {
             Principal::Group => who.in_group(attr.gid),
             Principal::Everyone => true,
             Principal::User(uid) => who.uid == uid,
+            // Of a domain it is not known which is a user and which a group.
+            Principal::NamedGroup(id) if DOMAIN_NUMBERS.contains(&id) => {
+                who.uid == id || who.in_group(id)
+            }
             Principal::NamedGroup(gid) => who.in_group(gid),
         };
         self.decided(concerns) | mask::ALWAYS
@@ -389,6 +393,26 @@ mod tests {
         assert_eq!(data(&who(12, 30)), mask::READ | mask::WRITE | mask::APPEND);
         assert_eq!(data(&who(12, 31)), mask::APPEND);
         assert_eq!(acl.mode(), 0, "of writing only a part");
+    }
+
+    /// An entry for a user or group of a domain, of whom only the number is known.
+    #[test]
+    fn an_entry_of_a_domain_concerns_the_user_or_the_group_with_its_number() {
+        let of = |id: u32| {
+            let entry = Entry {
+                allows: true,
+                who: Principal::NamedGroup(id),
+                mask: mask::READ,
+                flags: 0,
+            };
+            let list = Acl(vec![entry]);
+            [who(id, 99), who(11, id), who(11, 99)]
+                .map(|caller| list.granted(&attr(0), &caller) & DATA != 0)
+        };
+        assert_eq!(of(DOMAIN_NUMBERS.start + 1105), [true, true, false]);
+        assert_eq!(of(DOMAIN_NUMBERS.end - 1), [true, true, false]);
+        assert_eq!(of(DOMAIN_NUMBERS.start - 1), [false, true, false]);
+        assert_eq!(of(DOMAIN_NUMBERS.end), [false, true, false]);
     }
 
     #[test]

@@ -93,6 +93,10 @@ impl Sid {
     }
 }
 
+/// Numbers that stand for users and groups of Windows domains: each for one identifier, which is a user's or a group's. No user of a
+/// machine has one of them.
+pub const DOMAIN_NUMBERS: std::ops::Range<u32> = 1 << 30..1 << 31;
+
 /// The Windows side of an identity, fixed when its session was set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {

@@ -41,7 +41,7 @@ pub use exports::{
     Verdict,
 };
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
-pub use identity::{Creds, Groups, Identity, Sid, Token};
+pub use identity::{Creds, DOMAIN_NUMBERS, Groups, Identity, Sid, Token};
 pub use ops::{LockAccess, Permitted};
 pub use pipeline::{
     Admitted, Changes, Charged, Cost, Exempt, Looks, OpContext, Operand, Reads, Writes,

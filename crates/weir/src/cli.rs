@@ -87,8 +87,8 @@ pub struct Serve {
         default_value = "rw,no_root_squash"
     )]
     pub export_options: Vec<String>,
-    /// Let Kerberos establish NFS users (sec=krb5, krb5i, krb5p), with the keys of this keytab: those of nfs/HOST. Needs the
-    /// system's libgssapi-krb5-2
+    /// Let Kerberos establish users of NFS (sec=krb5, krb5i, krb5p) and SMB, with the keys of this keytab: those of nfs/HOST and
+    /// cifs/HOST. Needs the system's libgssapi-krb5-2
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,
     /// Let clients protect their NFS connections by TLS (RFC 9289; xprtsec=tls of a mount), with this certificate (PEM)

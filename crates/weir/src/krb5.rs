@@ -1,4 +1,4 @@
-//! Kerberos for RPCSEC_GSS, by the system's MIT krb5.
+//! Kerberos for RPCSEC_GSS and for logons over SMB, by the system's MIT krb5.
 //!
 //! The library is loaded when a keytab is given (`--krb5-keytab`), with dlopen(3): a server without Kerberos needs none of it
 //! installed, and the build needs none of its headers, which a binding crate (libgssapi, cross-krb5) asks for.
@@ -8,9 +8,12 @@
 //! name service may be a network away. Everything about a user that calls need is in the context from then on: a change of
 //! its groups counts from its next context on, as it does for knfsd.
 //!
-//! Of a context whose keys are of a common type the keys are taken, and its messages are protected without the library
+//! Of a context of NFS whose keys are of a common type the keys are taken, and its messages are protected without the library
 //! ([`weir_nfs::gss::krb5`]). Others are exported once and imported as often as there are cores, since the library wants each to be
-//! used by one thread at a time.
+//! used by one thread at a time. SMB needs a context's key, and the context itself for one integrity code at most.
+//!
+//! A ticket of an Active Directory domain says who its user and the user's groups are (PAC). The library verifies that the domain said so to
+//! this server; the numbers that they have here are those of [`Domains`].
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::future::Future;
@@ -27,9 +30,12 @@ use weir_base::SystemRng;
 use weir_nfs::gss::{
     Accepted, Acceptor, ESTABLISHING, Established, Mic, Peer, Protection, Unwrapped, krb5,
 };
+use weir_smb::domains::Domains;
+use weir_smb::kerberos::{Accepted as Logon, Code, Tickets};
+use weir_smb::pac;
 use weir_vfs::{Groups, Identity, NOBODY};
 
-use crate::users;
+use crate::{keytab, users};
 
 /// Threads that accept contexts.
 const THREADS: usize = 2;
@@ -40,6 +46,12 @@ const UNAVAILABLE: u32 = 16 << 16;
 const ERRORS: u32 = 0xffff_0000;
 const GSS_C_ACCEPT: c_int = 2;
 const GSS_C_INDEFINITE: u32 = u32::MAX;
+/// The mechanism (RFC 4121 §1): 1.2.840.113554.1.2.2.
+const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
+/// The attribute of a name that is KERB_VALIDATION_INFO of its ticket (MIT krb5, "Authorization interface").
+const LOGON_INFO: &[u8] = b"urn:mspac:logon-info";
+/// `GSS_C_INQ_SSPI_SESSION_KEY` (gssapi_ext.h): 1.2.840.113554.1.2.2.5.5.
+const SESSION_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2, 5, 5];
 
 type Handle = *mut c_void;
 
@@ -70,6 +82,29 @@ impl Buffer {
 struct Oid {
     length: u32,
     elements: *const c_void,
+}
+
+impl Oid {
+    fn of(oid: &'static [u8]) -> Oid {
+        Oid {
+            length: oid.len() as u32,
+            elements: oid.as_ptr().cast(),
+        }
+    }
+}
+
+/// `gss_OID_set_desc`.
+#[repr(C)]
+struct Oids {
+    count: usize,
+    elements: *const Oid,
+}
+
+/// `gss_buffer_set_desc`.
+#[repr(C)]
+struct Buffers {
+    count: usize,
+    elements: *const Buffer,
 }
 
 /// `gss_key_value_element_desc`, `gss_key_value_set_desc`.
@@ -117,7 +152,7 @@ macro_rules! library {
 
 library! {
     accept_sec_context: fn(*mut Handle, Handle, *const Buffer, *const c_void, *mut Handle, *mut *const Oid, *mut Buffer, *mut u32, *mut u32, *mut Handle);
-    acquire_cred_from: fn(Handle, u32, *const c_void, c_int, *const KeyValues, *mut Handle, *mut *const c_void, *mut u32);
+    acquire_cred_from: fn(Handle, u32, *const Oids, c_int, *const KeyValues, *mut Handle, *mut *const c_void, *mut u32);
     get_mic: fn(Handle, u32, *const Buffer, *mut Buffer);
     verify_mic: fn(Handle, *const Buffer, *const Buffer, *mut u32);
     wrap: fn(Handle, c_int, u32, *const Buffer, *mut c_int, *mut Buffer);
@@ -127,10 +162,13 @@ library! {
     delete_sec_context: fn(*mut Handle, *mut Buffer);
     display_name: fn(Handle, *mut Buffer, *mut *const Oid);
     localname: fn(Handle, *const Oid, *mut Buffer);
+    get_name_attribute: fn(Handle, *const Buffer, *mut c_int, *mut c_int, *mut Buffer, *mut Buffer, *mut c_int);
     display_status: fn(u32, c_int, *const Oid, *mut u32, *mut Buffer);
     krb5_export_lucid_sec_context: fn(*mut Handle, u32, *mut *const Exported);
     krb5_free_lucid_sec_context: fn(*const Exported);
+    inquire_sec_context_by_oid: fn(Handle, *const Oid, *mut *mut Buffers);
     release_buffer: fn(*mut Buffer);
+    release_buffer_set: fn(*mut *mut Buffers);
     release_name: fn(*mut Handle);
 }
 
@@ -251,6 +289,35 @@ impl Drop for Context {
 }
 
 impl Context {
+    /// The key that the two sides agreed on: the acceptor's subkey, or the initiator's.
+    fn key(&self) -> Option<Vec<u8>> {
+        let (mut minor, mut found) = (0, std::ptr::null_mut::<Buffers>());
+        let oid = Oid::of(SESSION_KEY);
+        // SAFETY: the context is established; the set is filled, and released below.
+        let major = unsafe {
+            (self.library.inquire_sec_context_by_oid)(
+                &raw mut minor,
+                self.handle,
+                &raw const oid,
+                &raw mut found,
+            )
+        };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: the library filled the set; its first buffer is the key, if there is any.
+        let key = unsafe {
+            let set = &*found;
+            (major & ERRORS == 0 && set.count > 0).then(|| {
+                let first = &*set.elements;
+                std::slice::from_raw_parts(first.value.cast::<u8>(), first.length).to_vec()
+            })
+        };
+        // SAFETY: the set is the library's and is not used any more.
+        unsafe { (self.library.release_buffer_set)(&raw mut minor, &raw mut found) };
+        key.filter(|key| !key.is_empty())
+    }
+
     fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
         let (mut minor, mut qop) = (0, 0);
         let (message, mic) = (Buffer::of(message), Buffer::of(mic));
@@ -325,6 +392,16 @@ impl Context {
 /// A copy of a context, for one thread at a time.
 struct Locked(Mutex<Context>);
 
+impl Code for Context {
+    fn verify(&mut self, message: &[u8], code: &[u8]) -> bool {
+        Context::verify(self, message, code)
+    }
+
+    fn make(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        self.mic(message)
+    }
+}
+
 impl Protection for Locked {
     fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
         self.0.lock().verify(message, mic)
@@ -365,30 +442,48 @@ unsafe impl Send for Keys {}
 unsafe impl Sync for Keys {}
 
 /// A token to be accepted, and where the outcome goes.
-type Job = (Vec<u8>, oneshot::Sender<Accepted>);
+enum Job {
+    /// Of RPCSEC_GSS.
+    Rpc(Vec<u8>, oneshot::Sender<Accepted>),
+    /// Of SMB.
+    Smb(Vec<u8>, oneshot::Sender<Logon>),
+}
 
 /// The mechanism.
 pub struct Kerberos {
     jobs: SyncSender<Job>,
+    serves_smb: bool,
 }
 
 impl Kerberos {
-    /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once.
-    pub fn start(keytab: &Path, copies: usize) -> Result<Kerberos> {
-        std::fs::File::open(keytab)
-            .with_context(|| format!("--krb5-keytab {}", keytab.display()))?;
+    /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once. Users of domains have
+    /// the numbers that `domains` gives them.
+    pub fn start(keytab: &Path, copies: usize, domains: &Arc<Domains>) -> Result<Kerberos> {
+        let named = || format!("--krb5-keytab {}", keytab.display());
+        let bytes = std::fs::read(keytab).with_context(named)?;
+        let principals = keytab::principals(&bytes).with_context(named)?;
         let library = Arc::new(Library::load()?);
-        let keys = Arc::new(keys(&library, keytab)?);
+        let server = Arc::new(Server {
+            keys: keys(&library, keytab)?,
+            library,
+            domains: Arc::clone(domains),
+        });
         let (jobs, queue) = sync_channel(ESTABLISHING);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..THREADS {
-            let (library, keys, queue) = (library.clone(), keys.clone(), queue.clone());
+            let (server, queue) = (server.clone(), queue.clone());
             std::thread::Builder::new()
                 .name("weir-kerberos".to_owned())
-                .spawn(move || serve(&library, &keys, &queue, copies))
+                .spawn(move || serve(&server, &queue, copies))
                 .context("starting a thread")?;
         }
-        Ok(Kerberos { jobs })
+        let serves_smb = principals.iter().any(|name| keytab::is_of_smb(name));
+        Ok(Kerberos { jobs, serves_smb })
+    }
+
+    /// Whether the keytab has a key that clients of SMB ask tickets for.
+    pub fn serves_smb(&self) -> bool {
+        self.serves_smb
     }
 }
 
@@ -396,13 +491,22 @@ impl Acceptor for Kerberos {
     fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
         let (done, outcome) = oneshot::channel();
         // A queue that is full drops the sender, as a thread that died would.
-        let _ = self.jobs.try_send((token, done));
+        let _ = self.jobs.try_send(Job::Rpc(token, done));
         Box::pin(async move {
             outcome.await.unwrap_or(Accepted {
                 major: UNAVAILABLE,
                 ..Accepted::default()
             })
         })
+    }
+}
+
+impl Tickets for Kerberos {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Logon> + Send>> {
+        let (done, outcome) = oneshot::channel();
+        // As above.
+        let _ = self.jobs.try_send(Job::Smb(token, done));
+        Box::pin(async move { outcome.await.unwrap_or(Logon::Busy) })
     }
 }
 
@@ -420,13 +524,18 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
         elements: &raw const element,
     };
     let (mut minor, mut keys) = (0, std::ptr::null_mut());
-    // SAFETY: the store and what it points to outlive the call. No name: any principal; no mechanisms: all.
+    let kerberos = Oid::of(KERBEROS);
+    let mechanisms = Oids {
+        count: 1,
+        elements: &raw const kerberos,
+    };
+    // SAFETY: the store, the mechanisms and what they point to outlive the call. No name: any principal.
     let major = unsafe {
         (library.acquire_cred_from)(
             &raw mut minor,
             std::ptr::null_mut(),
             GSS_C_INDEFINITE,
-            std::ptr::null(),
+            &raw const mechanisms,
             GSS_C_ACCEPT,
             &raw const store,
             &raw mut keys,
@@ -440,78 +549,177 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
     Ok(Keys(keys))
 }
 
+/// What contexts are accepted with.
+struct Server {
+    library: Arc<Library>,
+    keys: Keys,
+    domains: Arc<Domains>,
+}
+
 /// Accepts one token after the other until the server ends.
-fn serve(library: &Arc<Library>, keys: &Keys, queue: &Mutex<Receiver<Job>>, copies: usize) {
+fn serve(server: &Server, queue: &Mutex<Receiver<Job>>, copies: usize) {
     loop {
         let job = queue.lock().recv();
-        let Ok((token, done)) = job else {
-            return;
-        };
-        // Nobody may be waiting any more.
-        let _ = done.send(accept(library, keys, &token, copies));
+        // Nobody may be waiting any more for what has become of it.
+        match job {
+            Ok(Job::Rpc(token, done)) => {
+                let _ = done.send(server.accept(&token, copies));
+            }
+            Ok(Job::Smb(token, done)) => {
+                let _ = done.send(server.log_on(&token));
+            }
+            Err(_) => return,
+        }
     }
 }
 
-fn accept(library: &Arc<Library>, keys: &Keys, token: &[u8], copies: usize) -> Accepted {
-    let (mut minor, mut flags, mut seconds) = (0, 0, 0);
-    let (mut name, mut mechanism, mut out) =
-        (std::ptr::null_mut(), std::ptr::null(), Buffer::EMPTY);
-    let mut context = Context {
-        library: library.clone(),
-        handle: std::ptr::null_mut(),
-    };
-    let input = Buffer::of(token);
-    // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no delegated credential.
-    let major = unsafe {
-        (library.accept_sec_context)(
-            &raw mut minor,
-            &raw mut context.handle,
-            keys.0,
-            &raw const input,
-            std::ptr::null(),
-            &raw mut name,
-            &raw mut mechanism,
-            &raw mut out,
-            &raw mut flags,
-            &raw mut seconds,
-            std::ptr::null_mut(),
-        )
-    };
-    let token = library.take(out);
-    let peer = (major == 0).then(|| peer(library, name, mechanism));
-    if !name.is_null() {
-        let mut ignored = 0;
-        // SAFETY: the name is the library's and is not used any more.
-        unsafe { (library.release_name)(&raw mut ignored, &raw mut name) };
-    }
-    let established = peer.and_then(|peer| {
-        tracing::debug!(
-            principal = peer.principal,
-            uid = peer.identity.unix.uid,
-            "a security context"
-        );
-        Some(Established {
-            peer,
-            lifetime: Duration::from_secs(seconds.into()),
-            protections: copied(context, copies)?,
-        })
+/// What a token led to.
+struct Step {
+    major: u32,
+    minor: u32,
+    /// The token for the peer.
+    token: Vec<u8>,
+    /// With success.
+    made: Option<Made>,
+}
+
+/// A context, who is behind it, and how many seconds it is good for.
+struct Made {
+    context: Context,
+    principal: String,
+    identity: Option<Identity>,
+    /// It is the account of a machine of a domain.
+    is_machine: bool,
+    seconds: u32,
+}
+
+impl Server {
+    /// Takes a client's first token.
+    fn step(&self, token: &[u8]) -> Step {
+        let library = &self.library;
+        let (mut minor, mut flags, mut seconds) = (0, 0, 0);
+        let (mut name, mut mechanism, mut out) =
+            (std::ptr::null_mut(), std::ptr::null(), Buffer::EMPTY);
+        let mut context = Context {
+            library: library.clone(),
+            handle: std::ptr::null_mut(),
+        };
+        let input = Buffer::of(token);
+        // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no delegated credential.
+        let major = unsafe {
+            (library.accept_sec_context)(
+                &raw mut minor,
+                &raw mut context.handle,
+                self.keys.0,
+                &raw const input,
+                std::ptr::null(),
+                &raw mut name,
+                &raw mut mechanism,
+                &raw mut out,
+                &raw mut flags,
+                &raw mut seconds,
+                std::ptr::null_mut(),
+            )
+        };
+        let token = library.take(out);
+        let made = (major == 0).then(|| {
+        let (principal, here) = user(library, name, mechanism);
+        let logon = logon_info(library, name);
+        let is_machine = logon.as_ref().is_some_and(|logon| logon.is_machine);
+        let identity = match logon {
+            None => here,
+            Some(logon) => match self.domains.meet(&logon, here.as_ref()) {
+                Ok(identity) => Some(identity),
+                Err(error) => {
+                    tracing::error!(principal, %error, "a user of a domain cannot be given a number");
+                    None
+                }
+            },
+        };
+        let uid = identity.as_ref().map(|identity| identity.unix.uid);
+        tracing::debug!(principal, uid, "a security context");
+        Made {
+            context,
+            principal,
+            identity,
+            is_machine,
+            seconds,
+        }
     });
-    if major != 0 {
-        tracing::info!(
-            "a security context was refused: {}",
-            library.reason(major, minor)
-        );
+        if !name.is_null() {
+            let mut ignored = 0;
+            // SAFETY: the name is the library's and is not used any more.
+            unsafe { (library.release_name)(&raw mut ignored, &raw mut name) };
+        }
+        Step {
+            major,
+            minor,
+            token,
+            made,
+        }
     }
-    // A context that would take another step is none.
-    let major = match (&established, major) {
-        (None, 0..=0xffff) => UNAVAILABLE,
-        _ => major,
-    };
-    Accepted {
-        major,
-        minor,
-        token,
-        established,
+
+    /// A context for RPCSEC_GSS. Principals that are no user of this machine are nobody, machines' among them.
+    fn accept(&self, token: &[u8], copies: usize) -> Accepted {
+        let step = self.step(token);
+        let nobody = || Identity::unix(NOBODY, NOBODY, Groups::default());
+        let established = step.made.and_then(|made| {
+            Some(Established {
+                peer: Peer {
+                    principal: made.principal,
+                    identity: made
+                        .identity
+                        .filter(|_| !made.is_machine)
+                        .unwrap_or_else(nobody),
+                },
+                lifetime: Duration::from_secs(made.seconds.into()),
+                protections: copied(made.context, copies)?,
+            })
+        });
+        let (major, minor) = (step.major, step.minor);
+        if major != 0 {
+            tracing::info!(
+                "a security context was refused: {}",
+                self.library.reason(major, minor)
+            );
+        }
+        // A context that would take another step is none.
+        let major = match (&established, major) {
+            (None, 0..=0xffff) => UNAVAILABLE,
+            _ => major,
+        };
+        Accepted {
+            major,
+            minor,
+            token: step.token,
+            established,
+        }
+    }
+
+    /// A logon over SMB. A principal that is no user of this machine is refused: there is no guest.
+    fn log_on(&self, token: &[u8]) -> Logon {
+        let step = self.step(token);
+        let Some(made) = step.made else {
+            let why = self.library.reason(step.major, step.minor);
+            return Logon::Refused(String::new(), why);
+        };
+        let Some(identity) = made.identity else {
+            return Logon::Refused(
+                made.principal,
+                "no user of this machine or of a domain".to_owned(),
+            );
+        };
+        let Some(key) = made.context.key() else {
+            return Logon::Refused(made.principal, "its context has no key".to_owned());
+        };
+        let logon = weir_smb::kerberos::Logon {
+            user: made.principal,
+            identity,
+            key,
+            lifetime: Duration::from_secs(made.seconds.into()),
+            code: Box::new(made.context),
+        };
+        Logon::Logon(step.token, Box::new(logon))
     }
 }
 
@@ -580,9 +788,8 @@ fn without_library(mut context: Context) -> Option<krb5::Context> {
     made.flatten()
 }
 
-/// The user of a context: what the realm's rules and the name service make of its principal. Principals that are no user
-/// of this machine are nobody, machines' among them.
-fn peer(library: &Library, name: Handle, mechanism: *const Oid) -> Peer {
+/// The name of a context's peer, and its user: what the realm's rules and the name service make of it, if it is one.
+fn user(library: &Library, name: Handle, mechanism: *const Oid) -> (String, Option<Identity>) {
     let (mut minor, mut shown, mut local) = (0, Buffer::EMPTY, Buffer::EMPTY);
     // SAFETY: the name is the context's; the buffers are filled.
     unsafe {
@@ -592,11 +799,36 @@ fn peer(library: &Library, name: Handle, mechanism: *const Oid) -> Peer {
     let principal = String::from_utf8_lossy(&library.take(shown)).into_owned();
     let user = CString::new(library.take(local)).ok();
     let user = user.filter(|user| !user.is_empty());
-    let identity = user.and_then(|user| users::of_name(&user));
-    Peer {
-        principal,
-        identity: identity.unwrap_or_else(|| Identity::unix(NOBODY, NOBODY, Groups::default())),
+    (principal, user.and_then(|user| users::of_name(&user)))
+}
+
+/// What a domain says of a context's peer, if its ticket is of one.
+fn logon_info(library: &Library, name: Handle) -> Option<pac::Logon> {
+    let (mut minor, mut authenticated, mut complete, mut more) = (0, 0, 0, -1);
+    let (mut value, mut shown) = (Buffer::EMPTY, Buffer::EMPTY);
+    let attribute = Buffer::of(LOGON_INFO);
+    // SAFETY: the name is the context's; all places outlive the call, and the buffers are filled.
+    let major = unsafe {
+        (library.get_name_attribute)(
+            &raw mut minor,
+            name,
+            &raw const attribute,
+            &raw mut authenticated,
+            &raw mut complete,
+            &raw mut value,
+            &raw mut shown,
+            &raw mut more,
+        )
+    };
+    let (value, _) = (library.take(value), library.take(shown));
+    if major & ERRORS != 0 || authenticated == 0 {
+        return None;
     }
+    let logon = pac::Logon::decode(&value).ok();
+    if logon.is_none() {
+        tracing::warn!("a ticket of a domain says nothing of its user that can be read");
+    }
+    logon
 }
 
 #[cfg(test)]

@@ -11,11 +11,13 @@ mod catalog;
 mod check;
 mod cli;
 mod control;
+mod domains;
 mod exports;
 mod health;
 #[cfg(test)]
 mod held_back_tests;
 mod identity;
+mod keytab;
 mod krb5;
 mod logging;
 mod metrics;

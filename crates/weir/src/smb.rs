@@ -106,10 +106,10 @@ impl Backend for Smb {
         &self,
         conn: &ConnInfo,
         head: &[u8],
-        _: usize,
+        bytes: usize,
         _: &mut Context<'_>,
     ) -> net::Begin<weir_smb::Reply> {
-        match self.service.takes_long(conn.id, head) {
+        match self.service.takes_long(conn.id, head, bytes) {
             true => net::Begin::Go(None),
             false => net::Begin::Close("a long message of no user"),
         }

@@ -36,7 +36,7 @@ use crate::size::Size;
 use crate::smb::Smb;
 use crate::state;
 use crate::watch::Files;
-use crate::{exports, os, plane, referrals, resolve, tls, users};
+use crate::{domains, exports, os, plane, referrals, resolve, tls, users};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -248,8 +248,15 @@ impl Storage {
             mail.send(connection, message).is_ok()
         }));
         service.refer(referrals::read(&args.nfs4_referral)?);
+        let domains = domains::open(&args.data)?;
+        smb.service().number_domains(Arc::clone(&domains));
         if let Some(keytab) = &args.krb5_keytab {
-            service.accept_contexts(Arc::new(Kerberos::start(keytab, os::cores())?));
+            let kerberos = Arc::new(Kerberos::start(keytab, os::cores(), &domains)?);
+            if kerberos.serves_smb() {
+                smb.service()
+                    .accept_tickets(Some(Arc::clone(&kerberos) as _));
+            }
+            service.accept_contexts(kerberos);
         }
         if args.lookup_groups || args.nfs4_domain.is_some() {
             let system = Arc::new(users::System::start()?);

@@ -145,15 +145,20 @@ fn logon_seeds() -> Vec<Vec<u8>> {
     assert!(challenge.verify(&authenticate, known).is_ok());
     let wrapped = spnego::reply(
         spnego::State::Incomplete,
-        false,
+        None,
         &authenticate,
         Some(&[3; 16]),
     );
     assert!(spnego::decode(&wrapped).is_ok_and(|token| token.message == authenticate));
     vec![
         ntlm_negotiate(),
-        spnego::offer(),
-        spnego::reply(spnego::State::Incomplete, true, &ntlm_negotiate(), None),
+        spnego::offer(true),
+        spnego::reply(
+            spnego::State::Incomplete,
+            Some(spnego::Mechanism::Ntlm),
+            &ntlm_negotiate(),
+            None,
+        ),
         authenticate,
         wrapped,
     ]

@@ -1,4 +1,5 @@
-//! The files of the data folder that a node which takes over has to have: the secret of handles, the catalog, the users of SMB.
+//! The files of the data folder that a node which takes over has to have: the secret of handles, the catalog, the users of SMB, the
+//! numbers of users of domains.
 //!
 //! They are sent whole when they have changed, over the link of the stream, and an entry of the stream is made behind them: when the partner has
 //! acknowledged that, it has the files. A change through the API is reported to the client that made it only then
@@ -24,7 +25,11 @@ const MOST: usize = 256 << 20;
 /// The catalog's name on the way: each side has it where it has it.
 const CATALOG: &str = "catalog";
 /// What is stored in the data folder under its own name.
-const OTHERS: [&str; 2] = [state::HANDLE_KEY, crate::accounts::FILE];
+const OTHERS: [&str; 3] = [
+    state::HANDLE_KEY,
+    crate::accounts::FILE,
+    crate::domains::FILE,
+];
 
 /// Before it is tried again to send them.
 const AGAIN: Duration = Duration::from_millis(20);

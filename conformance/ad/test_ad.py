@@ -1,0 +1,150 @@
+"""Users and groups of a domain over SMB: who they are, what they may, and how they are shown."""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from dc import PASSWORD as DOMAIN_PASSWORD
+from dc import Dc
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "smb"))
+from test_smbtorture import RESULT  # noqa: E402
+from weirsmb import PASSWORD, Server  # noqa: E402
+
+FIRST = 1 << 30
+
+
+class Domain(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dc = Dc()
+        cls.addClassCleanup(cls.dc.close)
+        before = dict(os.environ)
+        cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ.update(cls.dc.environment)
+        for group in ("staff", "everybody-here"):
+            cls.dc.tool("group", "add", group)
+        cls.dc.tool("group", "addmembers", "everybody-here", "staff")
+        cls.dc.user("alice", "staff")
+        cls.dc.user("bob")
+        # This machine has such a user, too.
+        cls.dc.user("daemon")
+        cls.keytab = cls.dc.keytab("weir", "cifs/weir.weir.test", "cifs/weir")
+        # smbcacls knows no other port.
+        cls.server = Server("--krb5-keytab", cls.keytab, "--smb", "127.0.0.1:445")
+        cls.addClassCleanup(cls.server.close)
+        cls.server.start_with_user()
+        cls.acl("/", "-a", "ACL:S-1-1-0:ALLOWED/0x0/0x001f01ff")
+        cls.tickets = {}
+
+    @classmethod
+    def acl(cls, name, *change, user=None):
+        """What smbcacls shows of a file, or how it changes that; as this user, or as root."""
+        who, environment = cls.as_user(user) if user else (["-U", f"mouse%{PASSWORD}"], None)
+        args = ["smbcacls", "-s", cls.server.config, *who, "//weir.weir.test/vol1", name, *change]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=60, env=environment)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        return done.stdout
+
+    @classmethod
+    def as_user(cls, user):
+        """Options and environment by which Samba's programs log on with a user's ticket."""
+        if user not in cls.tickets:
+            cls.tickets[user] = cls.dc.ticket(user)
+        return ["--use-kerberos=required"], {**os.environ, "KRB5CCNAME": cls.tickets[user]}
+
+    def client(self, user, commands):
+        who, environment = self.as_user(user)
+        args = ["smbclient", "-s", self.server.config, "-m", "SMB3_11", *who, "//weir.weir.test/vol1", "-c", commands]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.server.top, env=environment)
+        return done.returncode == 0, done.stdout + done.stderr
+
+    def done(self, user, commands):
+        ok, out = self.client(user, commands)
+        self.assertTrue(ok, out + self.server.log()[-2000:])
+        return out
+
+    def put(self, user, name):
+        (self.server.top / "f").write_text("hello")
+        self.done(user, f"put f {name}")
+
+    def uid(self, name):
+        """The owner's number, as NFS shows it."""
+        port = re.findall(r"listening on 127\.0\.0\.1:(\d+)", self.server.log())[-1]
+        listed = subprocess.run(["nfs-ls", f"nfs://127.0.0.1/vol1?version=3&nfsport={port}&mountport={port}"], capture_output=True, text=True,
+                                timeout=60)
+        found = re.search(rf"^\S+ +\d+ +(\d+) +(\d+) +\d+ {name}$", listed.stdout, re.M)
+        self.assertTrue(found, listed.stdout + listed.stderr)
+        return int(found[1]), int(found[2])
+
+    def test_files_are_the_user_s_and_stay_so(self):
+        self.put("alice", "alices")
+        relative = int(self.dc.sid("alice").rsplit("-", 1)[1])
+        for _ in ("before", "after"):
+            shown = self.acl("alices")
+            self.assertRegex(shown, r"OWNER:WEIR\\alice\s")
+            self.assertRegex(shown, r"GROUP:WEIR\\Domain Users\s")
+            self.assertIn(f"OWNER:{self.dc.sid('alice')}\n", self.acl("alices", "--numeric"))
+            self.assertEqual(self.uid("alices"), (FIRST + relative, FIRST + 513))
+            self.server.stop()
+            self.server.start()
+        self.done("alice", "del alices")
+
+    def test_groups_of_the_domain_count_also_nested_ones(self):
+        for group in ("staff", "everybody-here"):
+            with self.subTest(group):
+                self.put("bob", group)
+                self.acl(group, "-S", f"ACL:{self.dc.sid('bob')}:ALLOWED/0x0/FULL,ACL:{self.dc.sid(group)}:ALLOWED/0x0/READ", user="bob")
+                self.done("bob", f"get {group} back")
+                self.done("alice", f"get {group} back")
+                ok, out = self.client("daemon", f"get {group} back")
+                self.assertIn("NT_STATUS_ACCESS_DENIED", out)
+
+    def test_users_are_named_in_lists(self):
+        self.put("alice", "shared")
+        bob = self.dc.sid("bob")
+        self.done("bob", "ls")
+        self.acl("shared", "-S", f"ACL:{self.dc.sid('alice')}:ALLOWED/0x0/FULL,ACL:{bob}:ALLOWED/0x0/READ", user="alice")
+        self.assertRegex(self.acl("shared"), r"ACL:WEIR\\bob:ALLOWED/0x0/READ")
+        self.done("bob", "get shared back")
+        self.acl("shared", "-D", f"ACL:{bob}:ALLOWED/0x0/READ", user="alice")
+        ok, out = self.client("bob", "get shared back")
+        self.assertIn("NT_STATUS_ACCESS_DENIED", out)
+
+    def test_who_is_a_user_here_too_is_that_user(self):
+        self.put("daemon", "daemons")
+        uid = int(subprocess.check_output(["id", "-u", "daemon"]))
+        gid = int(subprocess.check_output(["id", "-g", "daemon"]))
+        self.assertEqual(self.uid("daemons"), (uid, gid))
+        self.assertRegex(self.acl("daemons"), r"OWNER:WEIR\\daemon\s")
+
+    def test_a_ticket_with_a_thousand_groups_is_taken(self):
+        self.dc.user("popular")
+        self.dc.many_groups("popular", 1100)
+        self.put("popular", "populars")
+        group = self.dc.sid("many-1099")
+        self.acl("populars", "-S", f"ACL:{group}:ALLOWED/0x0/FULL")
+        self.done("popular", "get populars back")
+
+    def test_machines_may_log_on(self):
+        out = self.dc.run("kinit", "-k", "-t", self.keytab, "-c", self.dc.path("machine.cache"), "weir$")
+        self.tickets["weir$"] = self.dc.path("machine.cache")
+        self.done("weir$", "ls")
+
+    def test_who_is_of_no_domain_is_refused(self):
+        ok, out = self.server.smbclient("ls", user="alice", password=DOMAIN_PASSWORD)
+        self.assertFalse(ok, out)
+
+    def test_a_session_ends_with_its_ticket(self):
+        """smbtorture's tests of it, with tickets of a few seconds."""
+        args = ["smbtorture", "-s", self.server.config, "-m", "SMB3_11", "-U", "alice%" + DOMAIN_PASSWORD, "-W", "WEIR", "--realm=WEIR.TEST",
+                "--use-kerberos=required", "//weir.weir.test/vol1"]
+        for test in ("expire1n", "expire1s", "expire1e", "expire2s", "expire2e", "expire_disconnect"):
+            with self.subTest(test):
+                done = subprocess.run([*args, f"smb2.session.{test}"], capture_output=True, text=True, timeout=120, cwd=self.server.top)
+                out = done.stdout + done.stderr
+                self.assertIn(("success", test), RESULT.findall(out), out[-3000:])

@@ -1,0 +1,24 @@
+//! What is known of Active Directory domains ([`weir_smb::domains`]), in a file of the data folder.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use weir_smb::domains::Domains;
+
+use crate::state;
+
+/// The file in the data folder.
+pub const FILE: &str = "smb-domains";
+
+/// What a data folder has of it; what is learnt is written there.
+pub fn open(folder: &Path) -> Result<Arc<Domains>> {
+    let path = folder.join(FILE);
+    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let text = String::from_utf8(bytes.unwrap_or_default()).ok();
+    let folder = folder.to_owned();
+    let keep = move |text: &str| state::replace(&folder, FILE, text.as_bytes());
+    let domains = text.and_then(|text| Domains::open(&text, keep));
+    let domains = domains.with_context(|| format!("{} is damaged", path.display()))?;
+    Ok(Arc::new(domains))
+}
