@@ -1,12 +1,20 @@
 """Volumes as shares, as the API and ONTAP's words have them."""
 
 import json
+import re
+import struct
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from weirsmb import PASSWORD, WEIR, SmbTest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "attack"))
+import attacker  # noqa: E402
+from attacker import MOUNT, NFS, opaque  # noqa: E402
 
 PLACE = "/v1/projects/weir/locations/local"
 
@@ -49,6 +57,37 @@ class Shares(SmbTest, Api):
         code, changed = self.api("PATCH", "/volumes/safe?updateMask=smbSettings", {"smbSettings": []})
         self.assertEqual(code, 200, changed)
         self.run_ok("ls", share="safe", protocol="SMB2_10")
+
+    def test_permissions_of_an_ntfs_volume_are_windows_alone(self):
+        volume = {"storagePool": "default", "shareName": "ntfs", "capacityGib": "1", "protocols": ["NFSV3", "SMB"], "securityStyle": "NTFS",
+                  "exportPolicy": {"rules": [{"allowedClients": "0.0.0.0/0", "accessType": "READ_WRITE", "hasRootAccess": "true", "nfsv3": True}]}}
+        code, refused = self.api("POST", "/volumes?volumeId=ntfs", {**volume, "unixPermissions": "0770"})
+        self.assertEqual((code, refused["error"]["details"][0]["reason"]), (400, "NO_MODE_OF_NTFS"))
+        code, made = self.api("POST", "/volumes?volumeId=ntfs", volume)
+        self.assertEqual(code, 200, made)
+        code, shown = self.api("GET", "/volumes/ntfs")
+        self.assertEqual((shown["securityStyle"], shown["unixPermissions"]), ("NTFS", "0777"))
+        self.assertIn("ntfs", self.ontap("volume show -volume ntfs -fields security-style"))
+        code, fixed = self.api("PATCH", "/volumes/ntfs?updateMask=securityStyle", {"securityStyle": "UNIX"})
+        self.assertEqual(code, 400, fixed)
+        made = self.server.users("create", "tom", "--uid", "4711")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        (self.server.top / "f").write_text("hello")
+        # The root of a new one is everyone's.
+        self.run_ok("put f toms; mkdir d", share="ntfs", user="tom")
+        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.log())[1])
+        client = attacker.Client(port, timeout=60)
+        self.addCleanup(client.close)
+        results = client.call(MOUNT, 3, 1, opaque(b"/ntfs"), attacker.auth_sys())
+        self.assertEqual(results[:4], bytes(4))
+        root = results[8:8 + int.from_bytes(results[4:8], "big")]
+        chmod = opaque(root) + struct.pack(">II", 1, 0o755) + bytes(4 * 6)
+        perm = 1
+        self.assertEqual(int.from_bytes(client.call(NFS, 3, 2, chmod, attacker.auth_sys())[:4], "big"), perm)
+        created = client.call(NFS, 3, 8, opaque(root) + opaque(b"nfss") + struct.pack(">III", 0, 1, 0o600) + bytes(20), attacker.auth_sys())
+        self.assertEqual(created[:4], bytes(4))
+        # Made with a mode that nobody asked Windows about: it has what the directory passes on.
+        self.run_ok("get nfss back", share="ntfs", user="tom")
 
     def test_shares_are_the_volumes_that_say_so(self):
         volume = {"storagePool": "default", "shareName": "Win", "capacityGib": "1", "protocols": ["SMB"],

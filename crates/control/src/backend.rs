@@ -184,6 +184,8 @@ pub struct ShareSpec {
     pub encrypted: bool,
     /// Whether opens of it may outlive the server.
     pub continuous: bool,
+    /// Whether its permissions are those of Windows.
+    pub ntfs: bool,
 }
 
 /// How a volume is served.

@@ -193,12 +193,24 @@ pub struct Details {
     pub qos_policy: Option<String>,
     /// Permission bits of the root, as they were asked for.
     pub permissions: u32,
+    /// Its permissions are those of Windows.
+    pub ntfs: bool,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
     /// Percent of the capacity kept for snapshots.
     pub snapshot_reserve: u32,
     /// What it shares with its parent is being copied.
     pub splitting: bool,
+}
+
+impl Details {
+    /// What ONTAP calls whose permissions it has.
+    pub fn security_style(&self) -> &'static str {
+        match self.ntfs {
+            true => "ntfs",
+            false => "unix",
+        }
+    }
 }
 
 impl Default for Details {
@@ -211,6 +223,7 @@ impl Default for Details {
             snapshot_policy: "none".to_owned(),
             qos_policy: None,
             permissions: 0o755,
+            ntfs: false,
             snapshot_directory: true,
             snapshot_reserve: 0,
             splitting: false,

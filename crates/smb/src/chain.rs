@@ -640,8 +640,7 @@ impl Service {
             begun.refused = Some(Status::ACCESS_DENIED);
             return Ok(begun);
         }
-        if found.expires.has_passed(&*self.clock) && !outlives_a_ticket(header.command, message)
-        {
+        if found.expires.has_passed(&*self.clock) && !outlives_a_ticket(header.command, message) {
             begun.refused = Some(Status::NETWORK_SESSION_EXPIRED);
             return Ok(begun);
         }

@@ -8,6 +8,7 @@ use weir_vfs::volume::SetAttr;
 const FILE: u8 = 1;
 const SECURITY: u8 = 3;
 const WRITE_DAC: u32 = 0x4_0000;
+const READ_CONTROL: u32 = 0x2_0000;
 
 fn query(file: &[u8], kind: u8, class: u8, parts: u32) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
@@ -501,4 +502,49 @@ fn a_cut_goes_through_ranges_and_a_write_does_not() {
     assert_eq!(size, 10);
     const OVERWRITE: u32 = 4;
     c.open("f", ALL, OVERWRITE).unwrap();
+}
+
+/// Of a volume of NTFS style: what is made has what its directory passes on, without a mode, or is its owner's alone.
+#[test]
+fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
+    use weir_vfs::acl::{Acl, Entry, Principal, flags};
+    let world = world();
+    published(&world, |export| {
+        export.style = weir_vfs::claims::Style::Ntfs
+    });
+    let volume = world._engine.volumes().remove(0);
+    let list = |name: &[u8]| {
+        let mut cx = EngineContext::new(Time::EPOCH);
+        let ino = volume.lookup(&mut cx, volume.root(), name).unwrap().ino;
+        Acl::decode(&volume.acl(&mut cx, ino).unwrap().unwrap()).unwrap()
+    };
+    let (mut alice, mut bob) = (Client::ready(&world, 1), bob(&world, 2));
+    // The root's own mode does not let bob in.
+    bob.open("bobs", ALL, CREATE).unwrap();
+    assert_eq!(list(b"bobs"), Acl::full(Principal::Everyone, false));
+    let root = bob.open("", READ_CONTROL, OPEN).unwrap();
+    let shown = bob.one(command::QUERY_INFO, query(&root, SECURITY, 0, 4).1);
+    // One entry: everyone, all access, passed on.
+    assert_eq!(shown.body[8 + 20 + 4..][..2], [1, 0]);
+    assert_eq!(
+        shown.body[8 + 20 + 8..][..2],
+        [0, flags::FILE | flags::DIRECTORY]
+    );
+    // Alice keeps the root open to all, and passes nothing on.
+    let only = Acl(vec![Entry {
+        flags: 0,
+        ..Acl::full(Principal::Everyone, false).0[0]
+    }]);
+    let attr = volume.getattr(&mut EngineContext::new(Time::EPOCH), volume.root());
+    let descriptor = crate::security::descriptor(
+        &attr.unwrap(),
+        Some(&only),
+        crate::security::DACL,
+        &crate::domains::Known::default(),
+    );
+    let root = alice.open("", WRITE_DAC, OPEN).unwrap();
+    let done = alice.ask(false, &[set(&root, SECURITY, 0, 4, &descriptor)]);
+    assert_eq!(statuses(&done), [Status::SUCCESS]);
+    bob.open("his", ALL, CREATE).unwrap();
+    assert_eq!(list(b"his"), Acl::full(Principal::Owner, false));
 }

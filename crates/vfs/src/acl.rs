@@ -13,6 +13,8 @@
 //! - **Making a file** in a directory whose list has entries that are passed on gives the file a list of those (§6.4.3). The mode that it is
 //!   made with limits them, and stands for owner, group or others if no entry for that class is passed on. The umask counts only for
 //!   these (RFC 8275 §3): what a directory passes on is what its owner wants, whatever the umask of who makes files there.
+//! - In a volume of NTFS style the list alone counts: what a directory passes on is not limited by a mode, what is made where nothing is passed
+//!   on is its owner's alone, and the root of a new volume is everyone's (see `guard`).
 //! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An entry of which both is true becomes two when
 //!   the mode is set: one that is passed on as it was, and one for the directory, which the mode limits.
 
@@ -241,6 +243,19 @@ impl Acl {
         bits(Principal::Owner) << 6 | bits(Principal::Group) << 3 | bits(Principal::Everyone)
     }
 
+    /// All access for these, passed on to all that is made below a directory if that is wanted.
+    pub fn full(who: Principal, passed_on: bool) -> Acl {
+        Acl(vec![Entry {
+            allows: true,
+            who,
+            mask: mask::ALL,
+            flags: match passed_on {
+                true => flags::FILE | flags::DIRECTORY,
+                false => 0,
+            },
+        }])
+    }
+
     /// The list that says what a mode does.
     pub fn of(mode: u32, directory: bool) -> Acl {
         Acl::default().under(mode, directory)
@@ -292,8 +307,8 @@ impl Acl {
         self.0.iter().any(Entry::is_inheritable)
     }
 
-    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None` if nothing is passed on to it.
-    pub fn inherited(&self, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
+    /// What is passed on to what is made in a directory with this list; `None` if nothing is.
+    pub fn passed_on(&self, directory: bool) -> Option<Acl> {
         let wanted = match directory {
             true => flags::DIRECTORY,
             false => flags::FILE,
@@ -313,9 +328,12 @@ impl Acl {
             Some(Entry { flags, ..*entry })
         });
         let list = Acl(passed.collect());
-        if list.0.is_empty() {
-            return None;
-        }
+        (!list.0.is_empty()).then_some(list)
+    }
+
+    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None` if nothing is passed on to it.
+    pub fn inherited(&self, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
+        let list = self.passed_on(directory)?;
         let effective = |class| list.0.iter().any(|e| e.is_effective() && e.who == class);
         let given = list.mode();
         let classes = [

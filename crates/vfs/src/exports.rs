@@ -234,7 +234,7 @@ pub struct Export {
     pub read_only: bool,
     /// Whether clients see the directory of snapshots.
     pub snapshot_directory: bool,
-    /// Whether NFS respects that an open of SMB denies deletion.
+    /// Whose permissions it has: in NTFS style only SMB sets them, and NFS respects that an open of SMB denies deletion.
     pub style: Style,
     /// What it is to clients of SMB; `None`: it is no share, whatever the rules say.
     pub share: Option<Share>,

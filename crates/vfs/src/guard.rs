@@ -3,10 +3,15 @@
 //! Attributes that a volume returns say whether the inode has a list, not what is in it. Before they are checked,
 //! [`Operand::guard`] reads the list and puts what it grants the caller in the attributes; without a list that costs
 //! one comparison.
+//!
+//! **NTFS style.** The permissions of such a volume are those of Windows: only clients of SMB set them, and they are the list's, of
+//! which the mode is what NFS is shown. Everything has a list from the beginning, but for the root of a new volume, which is treated
+//! as if it had one by which everyone may do everything and passes that on; its mode says the same (0777).
 
 use crate::EngineContext;
 use crate::access::{W, X, grants, owns, require};
-use crate::acl::{Acl, mask};
+use crate::acl::{Acl, Principal, mask};
+use crate::claims::{Actor, Style};
 use crate::error::{Error, Halt, Outcome};
 use crate::handle::Namespace;
 use crate::passage;
@@ -17,10 +22,41 @@ use weir_base::Ino;
 use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr};
 
 impl<A: AccessModel> Operand<'_, A> {
+    /// Whether the volume's permissions are those of Windows.
+    fn is_ntfs(&self) -> bool {
+        self.export.style == Style::Ntfs
+    }
+
+    /// Whether it is the root of a volume of NTFS style that has no list yet.
+    fn is_new_root(&self, attr: &Attr) -> bool {
+        self.is_ntfs() && attr.guard == Guard::Mode && attr.ino == self.export.volume.root()
+    }
+
+    /// Refuses to change owner and permissions where only clients of SMB do.
+    pub(crate) fn may_set_permissions(&self) -> Result<(), Error> {
+        let over_smb = matches!(self.access.actor(), Actor::Mandatory { .. });
+        match self.is_ntfs() && !over_smb {
+            true => Err(Error::Perm),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of what SETATTR asks for. What is there already may be asked for.
+    pub(crate) fn may_set(&self, attr: &Attr, set: &SetAttr) -> Result<(), Error> {
+        let mode = set.mode.is_some_and(|mode| mode & 0o7777 != attr.mode);
+        let owner = set.uid.is_some_and(|uid| uid != attr.uid);
+        let group = set.gid.is_some_and(|gid| gid != attr.gid);
+        match mode || owner || group {
+            true => self.may_set_permissions(),
+            false => Ok(()),
+        }
+    }
+
     /// Puts what the inode's list grants the caller in its attributes, if it has one.
     #[inline]
     pub(crate) fn guard(&self, cx: &mut EngineContext, attr: &mut Attr) -> Result<(), Halt> {
         match attr.guard {
+            Guard::Mode if self.is_new_root(attr) => self.guard_by_list(cx, attr),
             Guard::Mode | Guard::Granted(_) => Ok(()),
             Guard::Acl => self.guard_by_list(cx, attr),
         }
@@ -40,6 +76,9 @@ impl<A: AccessModel> Operand<'_, A> {
             (_, namespace) => Reading::new(&self.export.volume, namespace)?.acl(cx, attr.ino)?,
         };
         match stored {
+            None if self.is_ntfs() && attr.ino == self.export.volume.root() => {
+                Ok(Acl::full(Principal::Everyone, true))
+            }
             None => Ok(Acl::of(attr.mode, attr.kind == FileKind::Directory)),
             Some(bytes) => Acl::decode(&bytes).ok_or(Error::Io.into()),
         }
@@ -104,14 +143,31 @@ impl<A: AccessModel> Operand<'_, A> {
                 None => Ok(attrs),
             };
         }
+        let directory = kind == FileKind::Directory;
+        if self.is_ntfs() {
+            let list = match &self.list {
+                Some(list) => {
+                    self.may_set_permissions()?;
+                    list.clone()
+                }
+                None => {
+                    let list = self.list(cx, parent)?.passed_on(directory);
+                    list.unwrap_or_else(|| Acl::full(Principal::Owner, directory))
+                }
+            };
+            cx.list = Some(list.encode().into());
+            return Ok(SetAttr {
+                mode: Some(list.mode()),
+                ..attrs
+            });
+        }
         let list = match (&self.list, parent.guard) {
-            (Some(list), _) if list.is_inheritable() && kind != FileKind::Directory => {
+            (Some(list), _) if list.is_inheritable() && !directory => {
                 return Err(Error::Invalid.into());
             }
             (Some(list), _) => Some(list.clone()),
             (None, Guard::Mode) => None,
             (None, Guard::Acl | Guard::Granted(_)) => {
-                let directory = kind == FileKind::Directory;
                 let list = self.list(cx, parent)?;
                 list.inherited(directory, mode & 0o777, attrs.umask)
             }
@@ -177,6 +233,7 @@ impl<A: AccessModel> Operand<'_, A> {
     ) -> Outcome<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
+            self.may_set_permissions()?;
             let attr = self.attr(cx)?;
             let passes_on = acl.is_inheritable() && attr.kind != FileKind::Directory;
             if attr.kind == FileKind::Symlink || passes_on {

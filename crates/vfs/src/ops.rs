@@ -619,6 +619,7 @@ impl<A: AccessModel> Operand<'_, A> {
             if set.size.is_some() && attr.kind != FileKind::Regular {
                 return Err(Error::Invalid.into());
             }
+            self.may_set(&attr, set)?;
             let may_write = || self.may_write(&attr);
             let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
             let (volume, ino) = (self.volume(), self.file.ino);

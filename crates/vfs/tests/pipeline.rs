@@ -537,3 +537,120 @@ fn a_refused_read_leaves_no_trace() {
     assert_eq!(failed(read), Error::Access);
     assert_eq!(server.attr(file).atime, before.atime);
 }
+
+/// Of a volume of NTFS style: who sets permissions, and what things are made with.
+#[test]
+fn permissions_of_windows_are_set_by_windows_alone() {
+    use weir_vfs::acl::{Acl, Principal};
+    let server = Server::new();
+    let volume = Arc::clone(server.volume.as_ref().unwrap());
+    let rules = vec![Rule::open(Squash::None)];
+    let mut export = Export::new("/vol1", volume, rules);
+    export.style = weir_vfs::claims::Style::Ntfs;
+    server.vfs.publish(vec![export]);
+    let (alice, bob) = (user(10), user(11));
+    let list = |file: FileId| {
+        let list = server.run(&mut cx(), (&alice, EACH), file, Looks, |cx, file, _| {
+            file.acl(cx)
+        });
+        finished(list)
+    };
+    let made = |who: &Identity, dir: FileId, name: &[u8], mode: u32| {
+        let attrs = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
+        let how = CreateHow::Guarded;
+        let done = server.run(&mut cx(), (who, EACH), dir, Changes, |cx, dir, charged| {
+            dir.create(cx, charged, name, how, &attrs)
+        });
+        done.map(|done| FileId {
+            ino: done.value.ino,
+            ..server.root()
+        })
+    };
+    // The root of a new volume is everyone's, and passes that on, whatever mode NFS says.
+    let everyone = Acl::full(Principal::Everyone, true);
+    assert_eq!(list(server.root()), everyone);
+    let file = finished(made(&alice, server.root(), b"file", 0o600));
+    assert_eq!(list(file), Acl::full(Principal::Everyone, false));
+    let attr = |file: FileId| {
+        finished(
+            server.run(&mut cx(), (&bob, EACH), file, Looks, |cx, file, _| {
+                file.getattr(cx)
+            }),
+        )
+    };
+    assert_eq!(attr(file).mode, 0o777);
+    // What NFS asks for is refused, even from the owner and root; what is there already may be said.
+    let change = |who: &Identity, set: SetAttr| {
+        let done = server.run(
+            &mut cx(),
+            (who, EACH),
+            file,
+            Changes,
+            |cx, file, charged| file.setattr(cx, charged, &set, None),
+        );
+        done.map(drop)
+    };
+    for (set, may) in [
+        (
+            SetAttr {
+                mode: Some(0o600),
+                ..SetAttr::default()
+            },
+            false,
+        ),
+        (
+            SetAttr {
+                uid: Some(11),
+                ..SetAttr::default()
+            },
+            false,
+        ),
+        (
+            SetAttr {
+                gid: Some(11),
+                ..SetAttr::default()
+            },
+            false,
+        ),
+        (
+            SetAttr {
+                mode: Some(0o777),
+                uid: Some(10),
+                ..SetAttr::default()
+            },
+            true,
+        ),
+        (
+            SetAttr {
+                size: Some(5),
+                ..SetAttr::default()
+            },
+            true,
+        ),
+    ] {
+        for who in [&alice, &user(0)] {
+            let done = change(who, set);
+            match may {
+                true => finished(done),
+                false => assert!(matches!(done, Err(Unfinished::Failed(Error::Perm)))),
+            }
+        }
+    }
+    let set_list = |access, list: &Acl| {
+        let done = server.run(
+            &mut cx(),
+            (&alice, access),
+            server.root(),
+            Changes,
+            |cx, file, charged| file.set_acl(cx, charged, list),
+        );
+        done.map(drop)
+    };
+    assert!(matches!(
+        set_list(EACH, &everyone),
+        Err(Unfinished::Failed(Error::Perm))
+    ));
+}

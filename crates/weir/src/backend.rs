@@ -13,6 +13,7 @@ use weir_control::backend::{
     Backend, BackendError, BindingLevel, Capacity, ExportRule, ExportSpec, Point, Publication,
     SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
+use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{
     Clients, EngineContext, Export, Flavours, Protocols, Rule, Share, Transport, Vfs, Volume,
@@ -112,6 +113,9 @@ impl Node {
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
         export.snapshot_directory = spec.snapshot_directory;
+        if spec.share.as_ref().is_some_and(|share| share.ntfs) {
+            export.style = Style::Ntfs;
+        }
         export.share = spec.share.as_ref().map(|share| Share {
             name: share.name.clone(),
             browsable: share.browsable,

@@ -409,6 +409,7 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         access_based: true,
         encrypted: true,
         continuous: true,
+        ntfs: false,
     });
     for (n, share, rules) in [
         (0, None, None),

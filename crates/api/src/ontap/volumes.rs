@@ -201,7 +201,7 @@ fn record(v: &Volume, protected: bool, snapshots: Option<&[Snapshot]>) -> Value 
         "aggregates": [{"name": v.pool, "uuid": aggregate_uuid(&v.path.vserver, &v.location, &v.pool)}],
         "nas": {
             "export_policy": {"name": d.export_policy},
-            "security_style": "unix",
+            "security_style": d.security_style(),
             "unix_permissions": permissions(d.permissions),
         },
         "space": {

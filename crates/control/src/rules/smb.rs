@@ -10,6 +10,8 @@ use crate::view::View;
 
 /// Settings that are not served yet.
 const NOT_SERVED: &[SmbSetting] = &[SmbSetting::ShowSnapshot];
+/// The mode of the root of a volume of NTFS style: what its list comes to, by which everyone may do everything.
+pub const NTFS_MODE: u32 = 0o777;
 /// Longest name of a share (MS-SRVS, and Windows' limit).
 const MAX_NAME: usize = 80;
 
@@ -44,14 +46,12 @@ pub fn check(view: &View, volume: &Volume) -> Result<(), Refusal> {
         let message = "a share is BROWSABLE or NON_BROWSABLE, not both".to_owned();
         return refuse("smbSettings", "SMB_SETTINGS_CONTRADICT", message);
     }
-    if smb.style == Some(SecurityStyle::Ntfs) {
-        let message =
-            "permissions of Windows are not served by this version; leave it out, or say UNIX";
-        return refuse(
-            "securityStyle",
-            "SECURITY_STYLE_NOT_OFFERED",
-            message.to_owned(),
+    let mode = volume.unix_permissions;
+    if smb.style == Some(SecurityStyle::Ntfs) && mode != NTFS_MODE {
+        let message = format!(
+            "the permissions of an NTFS volume are those that clients of SMB set, and mode {mode:04o} would mean nothing; leave it out"
         );
+        return refuse("unixPermissions", "NO_MODE_OF_NTFS", message);
     }
     check_name(name)?;
     let taken = view.volumes.values().find(|other| {
@@ -97,6 +97,7 @@ pub fn share(volume: &Volume) -> Option<ShareSpec> {
         access_based: has(SmbSetting::AccessBasedEnumeration),
         encrypted: has(SmbSetting::EncryptData),
         continuous: has(SmbSetting::ContinuouslyAvailable),
+        ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),
         name: name.to_string(),
     })
 }
@@ -113,30 +114,46 @@ mod tests {
     fn the_node_shares_what_has_the_protocol() {
         let name = Place::new("p", "l").volume("v");
         let mut volume = first::volume(name, 1, 1, Stamp(0));
-        let flags = |s: &ShareSpec| [s.browsable, s.access_based, s.encrypted, s.continuous];
+        let flags = |s: &ShareSpec| {
+            let ShareSpec {
+                browsable,
+                access_based,
+                encrypted,
+                continuous,
+                ntfs,
+                ..
+            } = s;
+            [*browsable, *access_based, *encrypted, *continuous, *ntfs]
+        };
         let shared = |volume: &Volume| share(volume).map(|s| (s.name.clone(), flags(&s)));
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, false, false]))
+            Some(("v".to_owned(), [true, false, false, false, false]))
         );
+        volume.smb.style = Some(SecurityStyle::Ntfs);
+        assert_eq!(
+            shared(&volume),
+            Some(("v".to_owned(), [true, false, false, false, true]))
+        );
+        volume.smb.style = Some(SecurityStyle::Unix);
         volume.smb.settings = vec![SmbSetting::NonBrowsable, SmbSetting::AccessBasedEnumeration];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [false, true, false, false]))
+            Some(("v".to_owned(), [false, true, false, false, false]))
         );
         volume.smb.settings = vec![SmbSetting::EncryptData];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, true, false]))
+            Some(("v".to_owned(), [true, false, true, false, false]))
         );
         volume.smb.settings = vec![SmbSetting::ContinuouslyAvailable];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, false, true]))
+            Some(("v".to_owned(), [true, false, false, true, false]))
         );
         volume.smb.settings.clear();
         volume.smb.name = Some("Data$".into());
-        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 4])));
+        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 5])));
         volume
             .protocols
             .retain(|protocol| *protocol != Protocol::Smb);

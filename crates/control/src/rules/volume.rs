@@ -7,7 +7,9 @@ use crate::backend::{Capacity, VolumeSpec};
 use crate::figures::words::{count, decimal, gib, mibps};
 use crate::figures::{automatic, bytes_of, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
-use crate::model::{Pool, Pooled, Presentation, Protocol, QosType, Runs, State, Volume};
+use crate::model::{
+    Pool, Pooled, Presentation, Protocol, QosType, Runs, SecurityStyle, State, Volume,
+};
 use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Surface, VolumeName};
 use crate::policy;
@@ -47,7 +49,11 @@ pub fn create(
         policy::parse(policy)?;
     }
     check_reserve(new.snap_reserve)?;
-    let mode = new.unix_permissions.unwrap_or(ROOT_MODE);
+    let usual = match new.smb.style {
+        Some(SecurityStyle::Ntfs) => smb::NTFS_MODE,
+        Some(SecurityStyle::Unix) | None => ROOT_MODE,
+    };
+    let mode = new.unix_permissions.unwrap_or(usual);
     check_mode(mode)?;
     if let Presentation::Netapp(pooled) = &new.presentation {
         pool_of(view, name, &pooled.pool)?;
@@ -166,6 +172,9 @@ pub fn update(
     if let Some(mode) = change.unix_permissions {
         check_mode(mode)?;
         next.unix_permissions = mode;
+        if next.smb.style == Some(SecurityStyle::Ntfs) {
+            smb::check(view, &next)?;
+        }
     }
     if let Some(visible) = change.snapshot_directory {
         next.snapshot_directory = visible;

@@ -199,7 +199,7 @@ async fn every_rule_refuses_with_its_numbers() {
         (create(|v| v.smb.style = Some(SecurityStyle::Ntfs)), InvalidArgument, "NOT_AN_SMB_VOLUME", &["NTFS", "securityStyle"]),
         (create(|v| smb(v).settings = vec![SmbSetting::Browsable, SmbSetting::NonBrowsable]), InvalidArgument, "SMB_SETTINGS_CONTRADICT", &["NON_BROWSABLE"]),
         (create(|v| smb(v).settings = vec![SmbSetting::ShowSnapshot]), InvalidArgument, "SMB_SETTING_NOT_OFFERED", &["SHOW_SNAPSHOT"]),
-        (create(|v| smb(v).style = Some(SecurityStyle::Ntfs)), InvalidArgument, "SECURITY_STYLE_NOT_OFFERED", &["UNIX"]),
+        (create(|v| { smb(v).style = Some(SecurityStyle::Ntfs); v.unix_permissions = Some(0o770); }), InvalidArgument, "NO_MODE_OF_NTFS", &["0770"]),
         (create(|v| { smb(v); v.share_name = "WIN".to_owned(); }), AlreadyExists, "SHARE_NAME_TAKEN", &["volumes/win", "the SMB share win"]),
         (update("a1", VolumeChange { protocols: Some(vec![Protocol::Smb]), smb_name: Some("win".to_owned()), ..VolumeChange::default() }), AlreadyExists, "SHARE_NAME_TAKEN", &["win"]),
         (update("a1", VolumeChange { protocols: Some(vec![Protocol::Smb]), smb_name: Some("ipc$".to_owned()), ..VolumeChange::default() }), InvalidArgument, "SHARE_NAME_INVALID", &["ipc$"]),

@@ -36,7 +36,9 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::new("unix-permissions", "UNIX Permissions", |v: &Volume| {
         signs(v.details.permissions)
     }),
-    Field::new("security-style", "Security Style", |_| "unix".to_owned()),
+    Field::new("security-style", "Security Style", |v| {
+        v.details.security_style().to_owned()
+    }),
     Field::new("comment", "Comment", |v| {
         or_dash(Some(v.details.comment.clone()).filter(|c| !c.is_empty()))
     }),

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_control::{
     AccessType, Assign, Ceiling, Copies, ExportRule, Mutation, NamedKind, NamedPolicy,
-    NumberedRule, Outcome, PolicyBody, PolicyName, SquashMode, Surface, VolumeChange,
+    NumberedRule, Outcome, PolicyBody, PolicyName, SecurityStyle, SquashMode, Surface,
+    VolumeChange,
 };
 use weir_ontap::cluster::{Cluster as _, Event, Failure, Job, Reason};
 use weir_ontap::storage::{
@@ -446,6 +447,7 @@ impl AsUser {
             snapshot_policy: or_own(assigned.snapshot, volume.snapshot_policy.is_some(), NONE),
             qos_policy: named(assigned.qos),
             permissions: volume.unix_permissions,
+            ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),
             snapshot_directory: volume.snapshot_directory,
             snapshot_reserve: volume.snap_reserve.unwrap_or(0.0).round() as u32,
             splitting: volume.splitting,
