@@ -1,5 +1,5 @@
-# The server is killed with -9 while the kernel's cifs writes to a continuously available share: programs in the guest wait, and see
-# no error; every byte is there afterwards.
+# The server is killed with -9 while the kernel's cifs writes to a continuously available share: reads and writes in the
+# guest wait and see no error; every byte is there afterwards.
 . "$CONF/guest/lib.sh"
 modprobe cifs 2>/dev/null || true
 WHO=username=mouse,password=Cheese-4-Mice
@@ -16,5 +16,6 @@ mkdir -p /mnt/s
 share || { bad mount; finish; exit 1; }
 grep -q ' /mnt/s cifs .*persistenthandles' /proc/mounts && ok persistent || bad persistent "$(grep /mnt/s /proc/mounts)"
 under_crashes model python3 "$CONF/guest/persistent.py" /mnt/s "${TURNS:-60}"
+dmesg | grep CIFS >/share/smb-crash-dmesg.log || true
 check umount umount /mnt/s
 finish

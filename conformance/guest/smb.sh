@@ -27,6 +27,9 @@ done
 check both-mounts bash -c "$(declare -f share mount_volume); HOST=$HOST EXP=$EXP OPTS=$OPTS WHO=$WHO SMBPORT=$SMBPORT; share 3.1.1 && mount_volume"
 check smb-to-nfs bash -c 'cp /tmp/big /mnt/s/big && sync -f /mnt/s && cmp /tmp/big /mnt/n/big'
 check nfs-to-smb bash -c 'cp /tmp/big /mnt/n/back && sync -f /mnt/n && cmp /tmp/big /mnt/s/back && rm /mnt/n/big /mnt/n/back'
+# What one lists, the other changes: a directory's lease is broken in between.
+check listing-cached bash -c 'mkdir /mnt/s/L; for i in $(seq 5); do [ -z "$(ls /mnt/s/L)" ] || exit 1; : >/mnt/n/L/x$i; [ "$(ls /mnt/s/L)" = x$i ] || exit 2; mv /mnt/n/L/x$i /mnt/n/L/y; [ "$(ls /mnt/s/L)" = y ] || exit 3; rm /mnt/n/L/y; done; rmdir /mnt/s/L'
+check listing-own bash -c 'mkdir /mnt/s/O; for i in $(seq 20); do ls /mnt/s/O >/dev/null; : >/mnt/s/O/x$i; [ "$(ls /mnt/s/O | wc -l)" = $i ] || exit 1; done; rm -r /mnt/s/O; [ ! -e /mnt/s/O ]'
 umount /mnt/n
 check umount-both umount /mnt/s
 WHO=username=mouse,password=wrong refuses wrong-password 'Permission denied' share 3.1.1

@@ -394,6 +394,7 @@ fn outcome(held: Held, act: Act) -> &'static str {
             let actor = Actor::Mandatory {
                 owner: &owner,
                 key: &owner.who,
+                parent: None,
             };
             let range = Range::exact(0, 4).unwrap();
             of_passage(s.vfs.claims.io(case.file, actor, write, range))
@@ -402,6 +403,7 @@ fn outcome(held: Held, act: Act) -> &'static str {
             let actor = Actor::Mandatory {
                 owner: &owner,
                 key: &owner.who,
+                parent: None,
             };
             of_passage(
                 s.vfs

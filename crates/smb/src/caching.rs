@@ -3,7 +3,8 @@
 
 use crate::header::{HEADER, PROTOCOL, command, flag};
 use crate::wire::{Malformed, Put, Reader};
-use weir_vfs::claims::Caching;
+use std::sync::Arc;
+use weir_vfs::claims::{Caching, Client, Owner, Who};
 
 /// Oplock levels (§2.2.13).
 pub mod level {
@@ -103,6 +104,19 @@ impl Wanted {
         })
     }
 
+    /// As a directory has it: of version 2, and without W.
+    #[must_use]
+    pub fn of_directory(self) -> Option<Wanted> {
+        let caching = self.caching & !Caching::WRITE;
+        self.second.map(|_| Wanted { caching, ..self })
+    }
+
+    /// The holder of the client's lease on the directory, if it says that there is one.
+    pub fn parent(&self, client: &Client) -> Option<Owner> {
+        let key = self.second.and_then(|(parent, _)| parent)?;
+        Some(directory_holder(client, &key))
+    }
+
     /// Whether it is of version 2: directories have no other.
     pub fn is_second(&self) -> bool {
         self.second.is_some()
@@ -142,6 +156,15 @@ impl Wanted {
             caching: Caching::ALL,
             second,
         }))
+    }
+}
+
+/// As whom a client holds the lease of a directory under a key.
+pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
+    Owner {
+        client: client.clone(),
+        who: Who::Opaque(Arc::from(&key[..])),
+        shown: Arc::default(),
     }
 }
 

@@ -113,12 +113,10 @@ impl<'a> Run<'a> {
             return Err(Status::CANNOT_DELETE.into());
         }
         // The owner of the open to be, so that its own claims are in its way at no point.
-        let (operand, charged) = self.enter(
-            &session,
-            root,
-            Access::Permissions(&session.walker),
-            Changes,
-        )?;
+        let lease = self.lease(&request);
+        let parent = lease.and_then(|wanted| wanted.parent(&session.client));
+        let within = Access::Within(&session.walker, parent.as_ref());
+        let (operand, charged) = self.enter(&session, root, within, Changes)?;
         let root = match second.or(request.second) {
             None => root,
             Some(second) => {
@@ -451,19 +449,30 @@ impl<'a> Run<'a> {
             return Err(Status::DIRECTORY_NOT_EMPTY.into());
         }
         let id = self.s.open_number();
-        let caches = file.namespace == Namespace::Live && !directory;
-        let lease = self.lease(request);
-        if let Some(wanted) = &lease
+        let live = file.namespace == Namespace::Live;
+        let caches = live && !directory;
+        let of_directory = |wanted: leases::Wanted| {
+            let can = session.negotiated.offer.has_directory_leases();
+            wanted.of_directory().filter(|_| can)
+        };
+        let asked = self.lease(request);
+        let parent = asked.and_then(|wanted| wanted.parent(&session.client));
+        let lease = match directory {
+            true => asked.and_then(of_directory),
+            false => asked,
+        };
+        // Whether it gets one or not.
+        if let Some(wanted) = &asked
             && self.s.leases.is_elsewhere(session, file, wanted)
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        let lease = lease.filter(|_| caches);
+        let lease = lease.filter(|_| live);
         let attached = match &lease {
             None => None,
             Some(wanted) => {
                 let (leases, number) = (&self.s.leases, || self.s.open_number());
-                Some(leases.attach(session, file, wanted, number)?)
+                Some(leases.attach(session, (file, directory), wanted, number)?)
             }
         };
         // Under a lease as the client that holds it, which may have come from another address.
@@ -541,8 +550,11 @@ impl<'a> Run<'a> {
             access: granted,
             owner,
             key,
-            durable: wanted.filter(|_| hold.outlives()).map(Durable::new),
+            durable: wanted
+                .filter(|_| hold.outlives() && !directory)
+                .map(Durable::new),
             persistent: OnceLock::new(),
+            parent,
             create_guid: match wanted {
                 Some(durable::Wanted::Second { guid, .. }) => {
                     Some((session.negotiated.offer.guid, guid))
@@ -565,7 +577,8 @@ impl<'a> Run<'a> {
                 (None, true) => What::Directory,
                 (None, false) => What::File,
             };
-            deletions.mark(file, Marker::of(session, self.conn.peer), what);
+            let marker = Marker::of(session, open.parent.clone(), self.conn.peer);
+            deletions.mark(file, marker, what);
             match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
                 Marked::Yes => {}
                 Marked::NotOpen | Marked::Full => {
@@ -690,6 +703,7 @@ impl<'a> Run<'a> {
             hold: Hold::Nothing,
             durable: None,
             persistent: OnceLock::new(),
+            parent: None,
             create_guid: None,
             action: AtomicU32::new(action::OPENED),
             sequence: AtomicU16::new(self.header.sequence),

@@ -41,16 +41,19 @@ pub struct Marker {
     pub origin: IpAddr,
     /// The owner that others' claims are compared with.
     pub owner: Owner,
+    /// The holder of the client's lease on the directory.
+    pub parent: Option<Owner>,
 }
 
 impl Marker {
-    /// A session, by a request that came from `origin`.
-    pub fn of(session: &Session, origin: IpAddr) -> Marker {
+    /// A session, by a request that came from `origin`, with its client's lease on the directory.
+    pub fn of(session: &Session, parent: Option<Owner>, origin: IpAddr) -> Marker {
         Marker {
             identity: Arc::clone(&session.identity),
             client: session.client_key,
             origin,
             owner: session.walker.clone(),
+            parent,
         }
     }
 }
@@ -186,7 +189,7 @@ impl Service {
             flavour: Flavour::Ntlm,
             transport: weir_vfs::Transport::Clear,
             identity: Some(&mark.by.identity),
-            access: Access::Permissions(&mark.by.owner),
+            access: Access::Within(&mark.by.owner, mark.by.parent.as_ref()),
             client: mark.by.client,
             admitted: &Admissions::default(),
         };

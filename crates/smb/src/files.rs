@@ -179,7 +179,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    fn commit(
+    /// Makes what was written to a range of an open file durable before the response; of all of it, if the length is 0.
+    pub(crate) fn commit(
         &mut self,
         session: &Session,
         open: &Open,
@@ -325,8 +326,7 @@ impl Run<'_> {
                 done.value.len
             }
         };
-        let through = open.write_through || open.persistent.get().is_some();
-        if through || flags & WRITE_THROUGH != 0 {
+        if open.writes_through() || flags & WRITE_THROUGH != 0 {
             let range = match offset {
                 AT_END => (0, 0),
                 offset => (offset, written as u64),

@@ -428,6 +428,15 @@ impl Run<'_> {
                 Err(close) => return Err(close),
             }
         };
+        if copying.total > 0 && open.writes_through() {
+            match self.commit(session, open, file, (0, 0)) {
+                Err(Fail::Wait(suspend)) => {
+                    self.c.step = Step::Copying(copying);
+                    return Err(suspend.into());
+                }
+                committed => committed?,
+            }
+        }
         let words = [copying.chunks as u32, copying.within, copying.total];
         Ok((status, words.map(u32::to_le_bytes).concat()))
     }

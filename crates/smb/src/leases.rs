@@ -14,8 +14,8 @@
 //! sent to the session that takes the open over.
 
 use crate::caching::{
-    BREAK_IN_PROGRESS, PARENT_KEY_SET, from_wire, lease_break, level_of, of_level, oplock_break,
-    to_wire,
+    BREAK_IN_PROGRESS, PARENT_KEY_SET, directory_holder, from_wire, lease_break, level_of,
+    of_level, oplock_break, to_wire,
 };
 pub use crate::caching::{Wanted, level};
 use crate::connection::Connection;
@@ -283,12 +283,12 @@ impl Leases {
     pub fn attach(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        file: FileId,
+        (file, directory): (FileId, bool),
         wanted: &Wanted,
         number: impl FnOnce() -> u64,
     ) -> Result<Attached, Status> {
         let of = (session.negotiated.offer.guid, &session.client);
-        let attached = self.attach_for(of, file, wanted, number)?;
+        let attached = self.attach_for(of, (file, directory), wanted, number)?;
         let mut state = attached.lease.state.lock();
         if let Some(owed) = state.joins(&attached.lease, session) {
             self.unsent.lock().push((Arc::downgrade(session), owed));
@@ -304,7 +304,7 @@ impl Leases {
     pub fn attach_for(
         self: &Arc<Self>,
         (guid, client): ([u8; 16], &Client),
-        file: FileId,
+        (file, directory): (FileId, bool),
         wanted: &Wanted,
         number: impl FnOnce() -> u64,
     ) -> Result<Attached, Status> {
@@ -314,10 +314,15 @@ impl Leases {
             Some(lease) if lease.file != file => return Err(Status::INVALID_PARAMETER),
             Some(lease) => Arc::clone(lease),
             None => {
-                let number = number();
+                // That of a directory is held under its key, by which requests within the directory know it.
+                let number = (!directory).then(number);
+                let owner = match number {
+                    Some(number) => owner(client, number),
+                    None => directory_holder(client, &wanted.key),
+                };
                 let lease = Arc::new(Lease {
                     name,
-                    owner: owner(client, number),
+                    owner,
                     file,
                     second: wanted.second.map(|(parent, _)| parent),
                     state: Mutex::new(LeaseState {
@@ -326,8 +331,10 @@ impl Leases {
                     }),
                 });
                 leases.insert(name, Arc::clone(&lease));
-                let mut numbered = self.numbered(number).lock();
-                numbered.insert(number, Holder::Lease(Arc::clone(&lease)));
+                if let Some(number) = number {
+                    let mut numbered = self.numbered(number).lock();
+                    numbered.insert(number, Holder::Lease(Arc::clone(&lease)));
+                }
                 lease
             }
         };
@@ -554,6 +561,23 @@ impl Leases {
         leases.get(&name).is_some_and(|lease| lease.file != file)
     }
 
+    /// Who is held in the table of claims as `owner`.
+    fn holder(&self, owner: &Owner) -> Option<Holder> {
+        match &owner.who {
+            Who::Opaque(key) => {
+                let key = key.first_chunk::<16>().filter(|_| key.len() == 16)?;
+                let guid = owner.client.name.first_chunk::<16>()?;
+                let name = (*guid, *key);
+                let lease = self.named(&name).lock().get(&name).cloned();
+                lease.map(Holder::Lease)
+            }
+            _ => {
+                let number = number_of(owner)?;
+                self.numbered(number).lock().get(&number).cloned()
+            }
+        }
+    }
+
     /// News of the table of claims.
     pub fn notify(&self, notice: &Notice) {
         let (owner, to) = match notice {
@@ -574,10 +598,7 @@ impl Leases {
             Notice::Granted(grant) => return self.waits.granted(&grant.lock),
             _ => return,
         };
-        let Some(number) = number_of(owner) else {
-            return;
-        };
-        let holder = self.numbered(number).lock().get(&number).cloned();
+        let holder = self.holder(owner);
         match (holder, to) {
             (Some(Holder::Lease(lease)), Some((to, answer))) => {
                 self.break_lease(lease, to, answer);

@@ -26,6 +26,8 @@ mod create;
 pub mod credits;
 mod deletions;
 mod dir;
+#[cfg(test)]
+mod directory_lease_tests;
 pub mod domains;
 mod durable;
 #[cfg(test)]

@@ -55,6 +55,8 @@ const LEASING: u32 = 2;
 const MULTI_CHANNEL: u32 = 8;
 /// SMB2_GLOBAL_CAP_PERSISTENT_HANDLES: opens may outlive the server.
 const PERSISTENT: u32 = 0x10;
+/// SMB2_GLOBAL_CAP_DIRECTORY_LEASING.
+const DIRECTORY_LEASING: u32 = 0x20;
 /// SMB2_GLOBAL_CAP_ENCRYPTION: of 3.0 and 3.0.2 alone, 3.1.1 has a context for it.
 const ENCRYPTION: u32 = 0x40;
 /// Longest READ, WRITE and other transfer in bytes.
@@ -96,6 +98,11 @@ impl Offer {
         self.granted() & PERSISTENT != 0
     }
 
+    /// Whether the client may have leases of directories.
+    pub fn has_directory_leases(&self) -> bool {
+        self.granted() & DIRECTORY_LEASING != 0
+    }
+
     /// What the server says it can do with this client (§2.2.4).
     fn granted(&self) -> u32 {
         let always = match self.dialect {
@@ -104,7 +111,7 @@ impl Offer {
         };
         let of_3 = match self.dialect {
             Some(Dialect::Smb210) | None => 0,
-            Some(_) => self.capabilities & (MULTI_CHANNEL | PERSISTENT),
+            Some(_) => self.capabilities & (MULTI_CHANNEL | PERSISTENT | DIRECTORY_LEASING),
         };
         always | of_3 | LEASING
     }
@@ -434,7 +441,10 @@ mod tests {
         assert_eq!(offer.dialect, Some(Dialect::Smb311));
         assert_eq!(
             (offer.cipher, offer.granted()),
-            (None, LARGE_MTU | LEASING | MULTI_CHANNEL | PERSISTENT)
+            (
+                None,
+                LARGE_MTU | LEASING | MULTI_CHANNEL | PERSISTENT | DIRECTORY_LEASING
+            )
         );
         // The request has all capabilities: 3.0 encrypts with the one cipher that it has.
         let offer = decode(&request(&all[..2], &[])).unwrap();

@@ -22,9 +22,10 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use weir_base::{Budget, Ino, Reservation, VolumeId};
+use weir_vfs::claims::{Event as Claimed, Style};
 use weir_vfs::signal::Signal;
 use weir_vfs::watch::{Event, Report, Watcher, Way};
-use weir_vfs::{Exempt, FileId, Looks, Namespace, Vfs};
+use weir_vfs::{AccessModel, Exempt, FileId, Looks, Namespace, Vfs};
 
 /// Bits of CompletionFilter (§2.2.35).
 pub(crate) mod filter {
@@ -537,13 +538,34 @@ impl Run<'_> {
 
     /// Reports that something of an open file was changed, by the name that it was opened by.
     pub(crate) fn modified(&mut self, session: &Session, open: &Open, bits: u32) {
-        let Some(file) = open.file().filter(|_| self.s.vfs.watchers.is_active()) else {
+        let Some(file) = open.file().filter(|file| file.base.is_none()) else {
             return;
         };
+        let vfs = &self.s.vfs;
+        let (watched, claimed) = (
+            vfs.watchers.is_active(),
+            !vfs.claims.heard_in(file.id.volume).none(),
+        );
+        if !watched && !claimed {
+            return;
+        }
         let named = file.named.lock().clone();
-        let (Some(dir), None) = (named.dir, file.base) else {
+        let Some(dir) = named.dir else {
             return;
         };
+        if claimed {
+            // Listings that clients cache show sizes, times and attributes. The change is made: whatever this says.
+            let listing = FileId {
+                ino: dir,
+                ..file.id
+            };
+            let by = Access::Open(open);
+            let entries = Claimed::Entries;
+            let _ = vfs.claims.names(listing, by.actor(), entries, Style::Unix);
+        }
+        if !watched {
+            return;
+        }
         let entered = self.enter(session, file.id, Access::Open(open), Looks);
         if let Ok((operand, _)) = entered {
             let what = (file.id.ino, file.directory);

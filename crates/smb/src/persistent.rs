@@ -242,7 +242,7 @@ pub struct Persistents {
 /// Of an open: that it is persistent.
 pub struct Persistent {
     all: Arc<Persistents>,
-    /// What its client is told of it.
+    /// What responses say of it.
     pub durable: Durable,
     record: RecordId,
     head: Box<[u8]>,
@@ -480,7 +480,7 @@ impl Open {
         self.persistent.get().is_some_and(|p| !p.is_erased())
     }
 
-    /// What its client is told of how long it lives.
+    /// What responses say of how long it lives.
     pub fn durable(&self) -> Option<&Durable> {
         let persistent = self.persistent.get().map(|p| &p.durable);
         persistent.or(self.durable.as_ref())

@@ -2,8 +2,9 @@
 
 use crate::durable_tests::{again, asks, has, lease, second_back};
 use crate::header::command;
-use crate::lease_tests::{BATCH, LEASE, Sent, mailed, waits};
+use crate::lease_tests::{BATCH, LEASE, Sent, mailed, poll, waits};
 use crate::negotiate::Dialect;
+use crate::service::Handled;
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::Put;
@@ -390,4 +391,42 @@ fn a_break_waits_for_a_persistent_client_without_a_connection() {
         Style::Unix,
     );
     assert_eq!(passage, Passage::Free);
+}
+
+/// A CLOSE and an unlock give nothing to others before it is durable that they did: a crash would give it back.
+#[test]
+fn what_others_gain_is_durable_first() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
+    let made = opened.file();
+    a.ask(false, &[lock(&made, 0, 5, 2 | 0x10)]);
+    let claims = &world.vfs.claims;
+    assert_eq!(claims.totals().held, 2);
+    for (request, left) in [(lock(&made, 0, 5, 4), 1), (close(&made), 0)] {
+        let record = a.chain(false, &[request]);
+        let Handled::Later(mut later) = world.handle(1, &record) else {
+            panic!("it does not wait for the log")
+        };
+        assert_eq!(claims.totals().held, left + 1);
+        let answer = loop {
+            match poll(&mut later) {
+                Some(answer) => break answer,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(
+            (answer.status, claims.totals().held),
+            (Status::SUCCESS, left)
+        );
+    }
+    // A client that hangs up in between has closed all the same.
+    let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
+    let record = a.chain(false, &[close(&opened.file())]);
+    let Handled::Later(later) = world.handle(1, &record) else {
+        panic!("it does not wait for the log")
+    };
+    drop(later);
+    world.service.connection_ended(1);
+    assert_eq!((claims.totals().held, world.service.persistent()), (0, 0));
 }

@@ -482,7 +482,11 @@ impl Run<'_> {
             (None, false) => What::File,
         };
         let deletions = &self.s.news.deletions;
-        deletions.mark(file.id, Marker::of(session, peer), what);
+        deletions.mark(
+            file.id,
+            Marker::of(session, open.parent.clone(), peer),
+            what,
+        );
         match self
             .s
             .vfs

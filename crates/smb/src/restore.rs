@@ -103,7 +103,8 @@ impl Service {
             None => None,
             Some(wanted) => {
                 let (leases, number) = (&self.leases, || self.open_number());
-                let attached = leases.attach_for((head.guid, &client), file, wanted, number);
+                let attached =
+                    leases.attach_for((head.guid, &client), (file, false), wanted, number);
                 Some(attached.map_err(|_| "its lease is of another file")?)
             }
         };
@@ -149,6 +150,10 @@ impl Service {
                 );
             }
         }
+        let parent = head
+            .lease
+            .as_ref()
+            .and_then(|wanted| wanted.parent(&client));
         let hold = match attached {
             Some(attached) => Hold::Lease(attached),
             None => self.leases.oplock_again(head.id, file, &owner, head.level),
@@ -175,6 +180,7 @@ impl Service {
             access: head.access,
             owner,
             key,
+            parent,
             hold,
             durable: None,
             persistent: OnceLock::from(persistent),
@@ -207,6 +213,7 @@ impl Service {
             client: ClientKey::Id(head.guid),
             origin: head.address,
             owner: open.owner.clone(),
+            parent: open.parent.clone(),
         };
         let removal = Removal {
             dir,

@@ -318,6 +318,8 @@ pub struct Open {
     pub owner: Owner,
     /// The key under which its client caches: another open of it does not take that away.
     pub key: Who,
+    /// The holder of the client's lease on its directory, as far as its CREATE has said.
+    pub parent: Option<Owner>,
     /// What it caches by.
     pub hold: Hold,
     /// It outlives its session's connections.
@@ -330,7 +332,7 @@ pub struct Open {
     pub action: AtomicU32,
     /// The newest channel sequence that a request of it had.
     pub sequence: AtomicU16,
-    /// Every WRITE is to be durable before it is answered, as it is of a persistent open.
+    /// Every WRITE is to be durable before it is answered, as its CREATE has asked; see [`Open::writes_through`].
     pub write_through: bool,
 }
 
@@ -481,6 +483,11 @@ impl Open {
         }
     }
 
+    /// Whether what is written through it is durable when it is answered.
+    pub fn writes_through(&self) -> bool {
+        self.write_through || self.persistent.get().is_some()
+    }
+
     /// Whether all bits of `wanted` were granted.
     pub fn may(&self, wanted: u32) -> bool {
         self.access & wanted == wanted
@@ -520,6 +527,8 @@ impl Open {
 pub enum Access<'o> {
     /// By the permissions: before and outside of an open.
     Permissions(&'o Owner),
+    /// By the permissions, on behalf of a client that has this lease on the directory in which entries are changed.
+    Within(&'o Owner, Option<&'o Owner>),
     /// By what an open was granted.
     Open(&'o Open),
     /// Not at all: what this request has made, with the key of its grant.
@@ -529,7 +538,7 @@ pub enum Access<'o> {
 impl AccessModel for Access<'_> {
     fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Permissions(_) => permits(attr, &who.unix, R),
+            Access::Permissions(_) | Access::Within(..) => permits(attr, &who.unix, R),
             Access::Open(open) => open.access & (mask::READ_DATA | mask::EXECUTE) != 0,
             Access::Made(..) => true,
         };
@@ -538,7 +547,7 @@ impl AccessModel for Access<'_> {
 
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Permissions(_) => permits(attr, &who.unix, W),
+            Access::Permissions(_) | Access::Within(..) => permits(attr, &who.unix, W),
             Access::Open(open) => open.access & (mask::WRITE_DATA | mask::APPEND_DATA) != 0,
             Access::Made(..) => true,
         };
@@ -546,11 +555,12 @@ impl AccessModel for Access<'_> {
     }
 
     fn actor(&self) -> Actor<'_> {
-        let (owner, key) = match self {
-            Access::Permissions(owner) => (*owner, &owner.who),
-            Access::Made(owner, key) => (*owner, *key),
-            Access::Open(open) => (&open.owner, &open.key),
+        let (owner, key, parent) = match self {
+            Access::Permissions(owner) => (*owner, &owner.who, None),
+            Access::Within(owner, parent) => (*owner, &owner.who, *parent),
+            Access::Made(owner, key) => (*owner, *key, None),
+            Access::Open(open) => (&open.owner, &open.key, open.parent.as_ref()),
         };
-        Actor::Mandatory { owner, key }
+        Actor::Mandatory { owner, key, parent }
     }
 }

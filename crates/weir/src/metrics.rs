@@ -15,7 +15,7 @@
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
 //! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
 //! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
-//! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open` |
+//! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open`; `persistent_open`, with a session or without |
 //! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
@@ -566,6 +566,7 @@ fn smb(page: &mut Page, service: &weir_smb::Service) {
         ("session", sessions),
         ("tree_connect", trees),
         ("open", opens),
+        ("persistent_open", service.persistent()),
     ] {
         page.sample(family, &[("kind", kind)], count);
     }

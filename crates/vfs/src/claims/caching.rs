@@ -460,6 +460,7 @@ mod tests {
             let actor = Actor::Mandatory {
                 owner: who,
                 key: &who.who,
+                parent: None,
             };
             t.ask(f, actor)
         };

@@ -216,7 +216,8 @@ impl Claims {
         effects: &mut Effects,
     ) -> Passage {
         // A break first: a close that its holder has not sent yet may end a denial.
-        if let Some(ticket) = self.break_for(shard, file, actor.holder(), event, effects) {
+        let by = actor.holder_for(event);
+        if let Some(ticket) = self.break_for(shard, file, by, event, effects) {
             return Passage::Breaking(ticket);
         }
         let binds = style == Style::Ntfs && event == Event::Name;

@@ -1,6 +1,6 @@
 //! The types of claims: clients and owners, ranges, modes, caching, and the results of requests.
 
-use super::rules::Kind;
+use super::rules::{Event, Kind};
 use crate::handle::FileId;
 use crate::signal::{Settled, Signal};
 use std::hash::{Hash, Hasher};
@@ -391,6 +391,8 @@ pub enum Actor<'a> {
         owner: &'a Owner,
         /// The key of its lease.
         key: &'a Who,
+        /// The holder of the client's lease on the directory, which its own changes of entries do not break (ParentLeaseKey).
+        parent: Option<&'a Owner>,
     },
 }
 
@@ -400,7 +402,23 @@ impl<'a> Actor<'a> {
         match self {
             Actor::Stateless => None,
             Actor::Client { owner } => Some((owner, &owner.who)),
-            Actor::Advisory { owner, key } | Actor::Mandatory { owner, key } => Some((owner, key)),
+            Actor::Advisory { owner, key } | Actor::Mandatory { owner, key, .. } => {
+                Some((owner, key))
+            }
+        }
+    }
+
+    /// The owner and the key of the grant that an event does not break.
+    pub(super) fn holder_for(self, event: Event) -> Option<(&'a Owner, &'a Who)> {
+        match (self, event) {
+            (
+                Actor::Mandatory {
+                    parent: Some(parent),
+                    ..
+                },
+                Event::Entries,
+            ) => Some((parent, &parent.who)),
+            _ => self.holder(),
         }
     }
 

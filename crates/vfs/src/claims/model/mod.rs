@@ -83,7 +83,11 @@ fn actor(p: Option<&Part>) -> Actor<'_> {
             protocol: Protocol::Smb,
             owner,
             key,
-        }) => Actor::Mandatory { owner, key },
+        }) => Actor::Mandatory {
+            owner,
+            key,
+            parent: None,
+        },
         Some(p) if p.is_client() => Actor::Client { owner: &p.owner },
         Some(Part { owner, key, .. }) => Actor::Advisory { owner, key },
     }
