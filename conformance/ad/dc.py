@@ -37,22 +37,7 @@ class Dc:
                  "--server-role=dc", "--host-name=dc", "--host-ip=127.0.0.1", "--dns-backend=SAMBA_INTERNAL", "--use-rfc2307",
                  f"--adminpass={PASSWORD}", f"--option=posix:eadb={self.path('eadb.tdb')}", "--option=interfaces=lo",
                  "--option=bind interfaces only=yes", f"--option=log file={self.path('log')}")
-        with open(self.path("krb5.conf"), "w") as file:
-            file.write(f"""
-[libdefaults]
- default_realm = {REALM}
- dns_lookup_kdc = false
- dns_lookup_realm = false
- rdns = false
- dns_canonicalize_hostname = false
- clockskew = 2
-[realms]
- {REALM} = {{
-  kdc = 127.0.0.1
- }}
-[domain_realm]
- .weir.test = {REALM}
-""")
+        self.krb5("krb5.conf")
         self.environment = {**os.environ, "KRB5_CONFIG": self.path("krb5.conf"), "KRB5RCACHEDIR": self.folder.name}
         with open(self.path("out"), "wb") as out:
             self.process = subprocess.Popen(["samba", "-F", "--no-process-group", "-M", "single", "-s", self.config,
@@ -68,6 +53,26 @@ class Dc:
                     self.close()
                     raise
                 time.sleep(0.1)
+
+    def krb5(self, name, more=""):
+        """Writes a krb5.conf; its path."""
+        with open(self.path(name), "w") as file:
+            file.write(f"""
+[libdefaults]
+ {more}
+ default_realm = {REALM}
+ dns_lookup_kdc = false
+ dns_lookup_realm = false
+ rdns = false
+ dns_canonicalize_hostname = false
+[realms]
+ {REALM} = {{
+  kdc = 127.0.0.1
+ }}
+[domain_realm]
+ .weir.test = {REALM}
+""")
+        return self.path(name)
 
     def path(self, name):
         return os.path.join(self.folder.name, name)

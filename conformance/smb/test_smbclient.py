@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 import unittest
 
@@ -124,6 +125,11 @@ class Users(SmbTest):
                      r"S-1-1-0 \\?Everyone \(5\)", r"S-1-5-21-1-2-3-500 \*unknown\*\\\*unknown\* \(8\)"):
             self.assertRegex(out, line)
         self.assertRegex(self.server.rpcclient("lookupnames wanda"), r"wanda S-1-22-1-4321 \(User: 1\)")
+        # The machine's own users and groups have the names that they have there.
+        gid = subprocess.check_output(["id", "-g", "daemon"], text=True).strip()
+        name = subprocess.check_output(["id", "-gn", "daemon"], text=True).strip()
+        self.assertRegex(self.server.rpcclient(f"lookupsids S-1-22-2-{gid}"), rf"S-1-22-2-{gid} Unix Group\\{name} \(4\)")
+        self.assertRegex(self.server.rpcclient(f"lookupnames 'Unix Group\\{name}'"), rf" S-1-22-2-{gid} ")
         self.assertEqual(self.server.users("delete", "wanda").returncode, 0)
 
     def test_signing_is_not_an_option(self):

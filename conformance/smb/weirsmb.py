@@ -25,6 +25,8 @@ class Server:
         self.data = self.top / "data"
         self.data.mkdir()
         self.process = None
+        # Of the server alone; None: as here.
+        self.environment = None
         self.config = self.top / "smb.conf"
         for name in ("lock", "state", "cache", "private"):
             (self.top / name).mkdir()
@@ -43,7 +45,8 @@ class Server:
         with open(self.top / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--memory", "256M",
-                 "--no-rpcbind", "--ready-file", ready, *self.options], stdout=log, stderr=log)
+                 "--no-rpcbind", "--ready-file", ready, *self.options], stdout=log, stderr=log,
+                env=self.environment)
         deadline = time.monotonic() + 60
         while not (ready.exists() and "smb" in ready.read_text()):
             if self.process.poll() is not None or time.monotonic() > deadline:

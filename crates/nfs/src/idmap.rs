@@ -156,8 +156,18 @@ impl IdMap {
         let Some((name, [_, domain @ ..])) = at.map(|at| text.split_at(at)) else {
             return Ok(None);
         };
-        let ours = domain.eq_ignore_ascii_case(&self.domain);
-        if !ours || name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
+        match domain.eq_ignore_ascii_case(&self.domain) {
+            true => self.number_of(group, name),
+            false => Ok(None),
+        }
+    }
+
+    /// The number of the user or group of this name, without a domain; `None` if there is none.
+    ///
+    /// # Errors
+    /// What to wait for.
+    pub fn number_of(&self, group: bool, name: &[u8]) -> Result<Option<u32>, Coming> {
+        if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
             return Ok(None);
         }
         let query = match group {

@@ -416,14 +416,14 @@ fn needs(command: u16) -> (bool, bool) {
     }
 }
 
-/// Whether a session may still send this whose user's ticket is over (§3.3.5.2.9): what frees something, and another ticket. A LOCK
-/// that does not unlock is refused, as Windows does (smbtorture's smb2.session.expire2s).
+/// Whether a session may still send this whose user's ticket is over (§3.3.5.2.9): what frees something, and another ticket. As
+/// Windows does, an ECHO is answered, and a LOCK that does not unlock refused (smbtorture's smb2.session.expire2s).
 fn outlives_a_ticket(command: u16, message: &[u8]) -> bool {
     /// The flags of the first lock, and the bit by which it is unlocked (§2.2.26).
     const FLAGS: usize = crate::header::HEADER + 40;
     const UNLOCK: u8 = 4;
     match command {
-        command::SESSION_SETUP | command::LOGOFF | command::CLOSE => true,
+        command::SESSION_SETUP | command::LOGOFF | command::CLOSE | command::ECHO => true,
         command::LOCK => message.get(FLAGS).is_some_and(|flags| flags & UNLOCK != 0),
         _ => false,
     }

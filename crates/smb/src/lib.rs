@@ -86,4 +86,6 @@ pub mod wire;
 pub use leases::Mail;
 pub use penalties::PENALTY;
 pub use reply::Reply;
-pub use service::{Arrived, Config, Handled, Later, SERVICE, Service, SessionInfo, User, Users};
+pub use service::{
+    Arrived, Config, Handled, Later, Machine, SERVICE, Service, SessionInfo, User, Users,
+};

@@ -1,18 +1,22 @@
 //! The pipe `lsarpc` (MS-LSAD, MS-LSAT), by which clients show names for the identifiers of a security descriptor, and find the
 //! identifier of a name.
 //!
-//! Users and groups are numbers (see [`crate::security`]): S-1-22-1-uid is `Unix User\NAME`, the user who logs on and acts as that number, S-1-22-2-gid
-//! is `Unix Group\NUMBER`, as Samba has them. A number that no user acts as is its own name. Users of Active Directory domains have the names
+//! Users and groups are numbers (see [`crate::security`]): S-1-22-1-uid is `Unix User\NAME`, the user who logs on and acts as that number or else
+//! the machine's, S-1-22-2-gid is `Unix Group\NAME`, as Samba has them. A number without a name is its own name. The machine's names are its name service's to say,
+//! which may take seconds: a call that lacks one waits and is made again. Users of Active Directory domains have the names
 //! that their tickets had, and groups of domains those that are the same in every domain; others are for a domain controller to say. Nothing here can be changed, and a policy handle
 //! stands for nothing.
 
 use crate::domains::Known;
 use crate::rpc::Syntax;
 use crate::security::{Sid, sid};
-use crate::service::Users;
+use crate::service::{Machine, Users};
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader, from_utf16, utf16};
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
+use weir_vfs::signal::Signal;
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.
 pub const LSARPC: Syntax = [
@@ -89,12 +93,7 @@ const IN_EVERY_DOMAIN: [(u32, &str, u16); 11] = [
 ///
 /// # Errors
 /// Its arguments cannot be read.
-pub fn call(
-    operation: u16,
-    stub: &[u8],
-    users: &dyn Users,
-    known: &Known,
-) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn call(operation: u16, stub: &[u8], names: &Names<'_>) -> Result<Option<Vec<u8>>, Malformed> {
     let mut r = Reader::new(stub);
     let mut out = Vec::new();
     match operation {
@@ -111,10 +110,7 @@ pub fn call(
         operation::LOOKUP_SIDS | operation::LOOKUP_SIDS_2 => {
             let status = has_policy(&mut r)?;
             let asked = sids(&mut r)?;
-            let found = asked
-                .iter()
-                .map(|sid| Named::of(sid, users, known))
-                .collect();
+            let found = asked.iter().map(|sid| Named::of(sid, names)).collect();
             let extended = operation == operation::LOOKUP_SIDS_2;
             put_found(
                 &mut out,
@@ -137,10 +133,10 @@ pub fn call(
         }
         operation::LOOKUP_NAMES | operation::LOOKUP_NAMES_2 | operation::LOOKUP_NAMES_3 => {
             let status = has_policy(&mut r)?;
-            let asked = names(&mut r)?;
+            let asked = texts(&mut r)?;
             let found = asked
                 .iter()
-                .map(|name| Named::called(name, users, known))
+                .map(|name| Named::called(name, names))
                 .collect();
             let whole = operation == operation::LOOKUP_NAMES_3;
             put_found(
@@ -206,7 +202,7 @@ fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
 }
 
 /// An array of names (RPC_UNICODE_STRING).
-fn names(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
     let count = r.u32()?;
     if count > MOST {
         return Err(Malformed);
@@ -232,6 +228,50 @@ fn names(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
         Ok(text)
     });
     each.collect()
+}
+
+/// Who knows names.
+pub struct Names<'n> {
+    users: &'n dyn Users,
+    known: &'n Known,
+    machine: Option<&'n dyn Machine>,
+    lacked: RefCell<Option<Arc<Signal<()>>>>,
+}
+
+impl<'n> Names<'n> {
+    /// Those who log on, those of domains, and the machine's.
+    pub fn new(
+        users: &'n dyn Users,
+        known: &'n Known,
+        machine: Option<&'n dyn Machine>,
+    ) -> Names<'n> {
+        Names {
+            users,
+            known,
+            machine,
+            lacked: RefCell::default(),
+        }
+    }
+
+    /// What was not known and is coming.
+    pub fn lacked(&self) -> Option<Arc<Signal<()>>> {
+        self.lacked.take()
+    }
+
+    fn found<T>(&self, found: Result<Option<T>, Arc<Signal<()>>>) -> Option<T> {
+        found.unwrap_or_else(|coming| {
+            self.lacked.replace(Some(coming));
+            None
+        })
+    }
+
+    fn machine_name(&self, group: bool, number: u32) -> Option<String> {
+        self.found(self.machine?.name(group, number))
+    }
+
+    fn machine_number(&self, group: bool, name: &str) -> Option<u32> {
+        self.found(self.machine?.number(group, name))
+    }
 }
 
 /// What an identifier and a name come to.
@@ -290,21 +330,24 @@ impl Named {
         }
     }
 
-    fn of(asked: &Sid, users: &dyn Users, known: &Known) -> Named {
+    fn of(asked: &Sid, names: &Names<'_>) -> Named {
         if let Some(named) = KNOWN.iter().find(|known| *asked == sid(known.0, known.1)) {
             return Named::well_known(named);
         }
-        if let Some(named) = Named::in_domain(asked, known) {
+        if let Some(named) = Named::in_domain(asked, names.known) {
             return named;
         }
         if let Some(uid) = asked.as_user() {
-            let name = users.with_uid(uid).map(|user| user.name.clone());
+            let own = names.users.with_uid(uid).map(|user| user.name.clone());
+            let name = own.or_else(|| names.machine_name(false, uid));
             return unix_user(uid, name.unwrap_or_else(|| uid.to_string()));
         }
         if let Some(gid) = asked.as_group() {
             return Named {
                 domain: Some((UNIX_GROUP.into(), sid(22, &[2]))),
-                name: gid.to_string(),
+                name: names
+                    .machine_name(true, gid)
+                    .unwrap_or_else(|| gid.to_string()),
                 sid: Some(asked.clone()),
                 kind: kind::ALIAS,
             };
@@ -313,7 +356,7 @@ impl Named {
     }
 
     /// A name, with or without a domain in front.
-    fn called(asked: &str, users: &dyn Users, known: &Known) -> Named {
+    fn called(asked: &str, names: &Names<'_>) -> Named {
         let (domain, name) = asked.split_once('\\').unwrap_or(("", asked));
         let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         let in_domain = |own: &str| domain.is_empty() || is(domain, own);
@@ -323,23 +366,35 @@ impl Named {
         if let Some(named) = everywhere {
             return Named::well_known(named);
         }
+        let known = names.known;
         let of_a_domain = known.called(domain, name);
         if let Some(named) = of_a_domain.and_then(|sid| Named::in_domain(sid, known)) {
             return named;
         }
-        // A group is a number, and so may a user be, if it is said which.
-        if is(domain, UNIX_GROUP)
-            && let Ok(gid) = name.parse()
-        {
-            return Named::of(&Sid::group(gid), users, known);
+        // Who is of the machine is called so, or by the number, if it is said which.
+        if is(domain, UNIX_GROUP) {
+            let gid = name
+                .parse()
+                .ok()
+                .or_else(|| names.machine_number(true, name));
+            return gid.map_or_else(
+                || Named::unknown(name.to_owned()),
+                |gid| Named::of(&Sid::group(gid), names),
+            );
         }
-        if is(domain, UNIX_USER)
-            && let Ok(uid) = name.parse()
-        {
-            return Named::of(&Sid::user(uid), users, known);
+        let found = names.users.find(name);
+        if is(domain, UNIX_USER) && found.is_none() {
+            let uid = name
+                .parse()
+                .ok()
+                .or_else(|| names.machine_number(false, name));
+            return uid.map_or_else(
+                || Named::unknown(name.to_owned()),
+                |uid| Named::of(&Sid::user(uid), names),
+            );
         }
         // The domain of users is whatever clients take the server for.
-        match users.find(name).filter(|_| !is(domain, UNIX_GROUP)) {
+        match found {
             Some(user) => unix_user(user.identity.unix.uid, user.name.clone()),
             None => Named::unknown(name.to_owned()),
         }
@@ -425,12 +480,15 @@ mod tests {
     use super::*;
     use crate::service::User;
     use proptest::prelude::*;
-    use std::sync::Arc;
     use weir_vfs::{Groups, Identity};
 
     /// No domain is known.
     fn none() -> Known {
         Known::default()
+    }
+
+    fn names(known: &Known) -> Names<'_> {
+        Names::new(&Mouse, known, None)
     }
 
     struct Mouse;
@@ -468,21 +526,21 @@ mod tests {
         ] {
             let asked = sid(authority, subs);
             let expected = (domain.to_owned(), name.to_owned(), kind);
-            assert_eq!(named(&Named::of(&asked, &Mouse, &none())), expected);
-            let back = Named::called(&format!("{domain}\\{name}"), &Mouse, &none());
+            assert_eq!(named(&Named::of(&asked, &names(&none()))), expected);
+            let back = Named::called(&format!("{domain}\\{name}"), &names(&none()));
             assert_eq!((named(&back), back.sid), (expected, Some(asked)));
         }
         // As clients say it who take the server for the domain.
         for name in ["mouse", "WEIR\\MOUSE"] {
             assert_eq!(
-                Named::called(name, &Mouse, &none()).sid,
+                Named::called(name, &names(&none())).sid,
                 Some(Sid::user(1234))
             );
         }
         for name in ["Unix Group\\mouse", "nobody", "77", ""] {
-            assert_eq!(Named::called(name, &Mouse, &none()).sid, None, "{name}");
+            assert_eq!(Named::called(name, &names(&none())).sid, None, "{name}");
         }
-        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &Mouse, &none());
+        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &names(&none()));
         assert_eq!(stranger.name, "S-1-5-21-1-2-3-500");
         assert!(stranger.sid.is_none() && stranger.domain.is_none());
     }
@@ -506,13 +564,58 @@ mod tests {
             (513, "Domain Users", kind::GROUP),
             (500, "Administrator", kind::USER),
         ] {
-            let found = Named::of(&domain.with(relative), &Mouse, &known);
+            let found = Named::of(&domain.with(relative), &names(&known));
             assert_eq!(named(&found), ("WEIR".into(), name.into(), kind));
             assert_eq!(found.domain.unwrap().1, domain);
         }
-        let back = Named::called("weir\\ALICE", &Mouse, &known);
+        let back = Named::called("weir\\ALICE", &names(&known));
         assert_eq!(back.sid, Some(domain.with(1105)));
-        assert!(Named::of(&domain.with(1200), &Mouse, &known).sid.is_none());
+        assert!(Named::of(&domain.with(1200), &names(&known)).sid.is_none());
+    }
+
+    /// The name service has replied for number 7, and looks up all others.
+    struct Service;
+
+    impl Machine for Service {
+        fn name(&self, group: bool, number: u32) -> Result<Option<String>, Arc<Signal<()>>> {
+            match (group, number) {
+                (true, 7) => Ok(Some("wheel".into())),
+                (false, 7) => Ok(None),
+                _ => Err(Arc::default()),
+            }
+        }
+        fn number(&self, group: bool, name: &str) -> Result<Option<u32>, Arc<Signal<()>>> {
+            match (group, name) {
+                (true, "wheel") => Ok(Some(7)),
+                (false, "wheel") => Ok(None),
+                _ => Err(Arc::default()),
+            }
+        }
+        fn tick(&self) {}
+    }
+
+    #[test]
+    fn the_machine_s_own_are_named_by_its_name_service() {
+        let known = none();
+        let names = Names::new(&Mouse, &known, Some(&Service));
+        let wheel = Named::of(&Sid::group(7), &names);
+        assert_eq!(
+            named(&wheel),
+            ("Unix Group".into(), "wheel".into(), kind::ALIAS)
+        );
+        assert_eq!(
+            Named::called("Unix Group\\wheel", &names).sid,
+            Some(Sid::group(7))
+        );
+        assert_eq!(Named::of(&Sid::user(7), &names).name, "7");
+        assert!(Named::called("Unix User\\wheel", &names).sid.is_none());
+        assert_eq!(Named::of(&Sid::user(1234), &names).name, "Mouse");
+        assert!(names.lacked().is_none());
+        // What is not known yet is said to be coming.
+        Named::of(&Sid::group(8), &names);
+        assert!(names.lacked().is_some() && names.lacked().is_none());
+        Named::called("Unix User\\later", &names);
+        assert!(names.lacked().is_some());
     }
 
     /// A call of LookupSids for these.
@@ -530,7 +633,7 @@ mod tests {
     }
 
     fn status(stub: &[u8]) -> Status {
-        let result = call(operation::LOOKUP_SIDS, stub, &Mouse, &none())
+        let result = call(operation::LOOKUP_SIDS, stub, &names(&none()))
             .unwrap()
             .unwrap();
         let (_, last) = result.split_last_chunk::<4>().unwrap();
@@ -559,13 +662,13 @@ mod tests {
             with in any::<u8>(),
             bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            let _ = call(which, &bytes, &Mouse, &none());
+            let _ = call(which, &bytes, &names(&none()));
             let mut stub = lookup(&[Sid::user(1), Sid::group(2)]);
             if let Some(byte) = stub.get_mut(at) {
                 *byte = with;
             }
             for which in [which, operation::LOOKUP_SIDS, operation::LOOKUP_NAMES] {
-                if let Ok(Some(result)) = call(which, &stub, &Mouse, &none()) {
+                if let Ok(Some(result)) = call(which, &stub, &names(&none())) {
                     prop_assert!(result.len() < 100 * 1024);
                 }
             }

@@ -8,6 +8,7 @@ use crate::shares;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
+use weir_vfs::Suspend;
 
 /// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.
 const SRVSVC: Syntax = [
@@ -105,8 +106,14 @@ impl Run<'_> {
         let result = match pipe.endpoint {
             Endpoint::Srvsvc => self.call(call.operation, call.stub),
             Endpoint::Lsarpc => {
-                let known = self.s.domains().known();
-                lsa::call(call.operation, call.stub, &*self.s.users, &known)
+                let (known, machine) = (self.s.domains().known(), self.s.machine());
+                let names = lsa::Names::new(&*self.s.users, &known, machine.as_deref());
+                let result = lsa::call(call.operation, call.stub, &names);
+                if let Some(coming) = names.lacked() {
+                    // Nothing was done yet: the call is made again when the name service has replied.
+                    return Err(Suspend::Users(coming).into());
+                }
+                result
             }
         };
         match result {

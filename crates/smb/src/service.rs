@@ -32,6 +32,7 @@ use std::sync::{Arc, Weak};
 use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
 use weir_vfs::claims::{Notice, ServiceId, Sink};
 use weir_vfs::grace::Records;
+use weir_vfs::signal::Signal;
 use weir_vfs::volume::DoneCall;
 use weir_vfs::{Admissions, Identity, Suspend, Vfs};
 
@@ -61,6 +62,24 @@ pub trait Users: Send + Sync {
 
     /// The user who acts as this number; of several the first by name. Likewise.
     fn with_uid(&self, uid: u32) -> Option<Arc<User>>;
+}
+
+/// This machine's users and groups, as its name service has them. What is not known yet is looked up meanwhile: the error is what to wait for.
+pub trait Machine: Send + Sync {
+    /// The name of the group, or user, with this number.
+    ///
+    /// # Errors
+    /// It is not known yet.
+    fn name(&self, group: bool, number: u32) -> Result<Option<String>, Arc<Signal<()>>>;
+
+    /// The number of the group, or user, of this name.
+    ///
+    /// # Errors
+    /// Likewise.
+    fn number(&self, group: bool, name: &str) -> Result<Option<u32>, Arc<Signal<()>>>;
+
+    /// Gives up what takes too long; about once a second.
+    fn tick(&self);
 }
 
 /// What the service is made of.
@@ -187,6 +206,8 @@ pub struct Service {
     tickets: RwLock<Option<Arc<dyn Tickets>>>,
     /// Which numbers users and groups of domains have.
     domains: RwLock<Arc<Domains>>,
+    /// See [`Machine`]; `None`: users and groups of this machine are shown as numbers.
+    machine: RwLock<Option<Arc<dyn Machine>>>,
 }
 
 impl Service {
@@ -223,7 +244,18 @@ impl Service {
             ending: Mutex::default(),
             tickets: RwLock::default(),
             domains: RwLock::default(),
+            machine: RwLock::default(),
         })
+    }
+
+    /// Shows users and groups of this machine by the names that `machine` has for them.
+    pub fn name_by(&self, machine: Arc<dyn Machine>) {
+        *self.machine.write() = Some(machine);
+    }
+
+    /// See [`Machine`].
+    pub(crate) fn machine(&self) -> Option<Arc<dyn Machine>> {
+        self.machine.read().clone()
     }
 
     /// Users and groups of domains have the numbers that `domains` gives them.
@@ -255,6 +287,9 @@ impl Service {
     pub fn tick(&self) {
         let now = self.clock.monotonic();
         self.penalties.tick(now);
+        if let Some(machine) = self.machine() {
+            machine.tick();
+        }
         self.leases.tick();
         self.leases.durables.arrived();
         let records = &self.leases.persistents.records;

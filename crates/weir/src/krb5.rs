@@ -477,7 +477,7 @@ impl Kerberos {
                 .spawn(move || serve(&server, &queue, copies))
                 .context("starting a thread")?;
         }
-        let serves_smb = principals.iter().any(|name| keytab::is_of_smb(name));
+        let serves_smb = principals.iter().any(keytab::is_of_smb);
         Ok(Kerberos { jobs, serves_smb })
     }
 

@@ -30,6 +30,7 @@ use crate::krb5::Kerberos;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
 use crate::pair::{self, LEASE, Pair, PairCommands};
+use crate::plane::ApiAddress;
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
@@ -258,8 +259,13 @@ impl Storage {
             }
             service.accept_contexts(kerberos);
         }
-        if args.lookup_groups || args.nfs4_domain.is_some() {
+        let serves_smb = matches!(args.smb, ApiAddress::At(_));
+        if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
             let system = Arc::new(users::System::start()?);
+            if serves_smb {
+                let named = users::Named::new(Arc::clone(&system), Arc::clone(clock));
+                smb.service().name_by(named);
+            }
             if args.lookup_groups {
                 service.look_groups_up(Arc::clone(&system) as Arc<dyn weir_nfs::groups::Directory>);
             }

@@ -7,9 +7,11 @@ use std::mem::MaybeUninit;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, Result};
+use anyhow::Context as _;
+use weir_base::Clock;
 use weir_nfs::groups::{Answer, Directory};
-use weir_nfs::idmap::{self, Accounts, Found, Query};
+use weir_nfs::idmap::{self, Accounts, Coming, Found, IdMap, Query};
+use weir_smb::Machine;
 use weir_vfs::{Groups, Identity};
 
 /// Threads that look users up.
@@ -155,6 +157,32 @@ fn groups(name: &CStr, gid: u32) -> Option<Groups> {
     }
 }
 
+/// Users and groups of this machine as clients of SMB see them.
+pub struct Named(IdMap);
+
+impl Named {
+    /// By the name service.
+    pub fn new(system: Arc<System>, clock: Arc<dyn Clock>) -> Arc<Named> {
+        // No domain: they are of this machine.
+        Arc::new(Named(IdMap::new("", system, clock)))
+    }
+}
+
+impl Machine for Named {
+    fn name(&self, group: bool, number: u32) -> Result<Option<String>, Coming> {
+        let name = self.0.name(group, number)?;
+        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    fn number(&self, group: bool, name: &str) -> Result<Option<u32>, Coming> {
+        self.0.number_of(group, name.as_bytes())
+    }
+
+    fn tick(&self) {
+        self.0.tick();
+    }
+}
+
 /// What is looked up.
 enum Job {
     Groups(u32, Answer),
@@ -168,7 +196,7 @@ pub struct System {
 
 impl System {
     /// Starts its threads, which end with the process.
-    pub fn start() -> Result<System> {
+    pub fn start() -> anyhow::Result<System> {
         let (jobs, queue) = sync_channel(WAITING);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..THREADS {
