@@ -54,7 +54,8 @@ NOT_RUN = {
         "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
 }
 
-for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --force", "weir pair delete --data DIR"):
+for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --force", "weir pair delete --data DIR",
+              'weir ontap "snapmirror create -source-path weir:vol1 -destination-path b://weir/vol1 -policy StrictSync"'):
     NOT_RUN["docs/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair.rs has them"
 
 # Commands that need other words here: (document or "*", pattern, what takes its place).

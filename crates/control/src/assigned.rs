@@ -11,6 +11,15 @@ pub struct Ceiling {
     pub ops: Option<u64>,
 }
 
+/// What is to become of a volume's changes while the node is without its partner, of an aggregate that two nodes keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Synchronous {
+    /// They are made on one node alone.
+    Sync,
+    /// They are held.
+    StrictSync,
+}
+
 /// What was assigned to a volume by name, and what was taken from clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assigned {
@@ -29,6 +38,9 @@ pub struct Assigned {
     /// It has no path; the one that it had stays its own.
     #[serde(default)]
     pub unmounted: bool,
+    /// Its SnapMirror policy, where two nodes keep the aggregate; `None` is as [`Synchronous::Sync`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synchronous: Option<Synchronous>,
 }
 
 impl Assigned {
@@ -56,4 +68,6 @@ pub struct Assign {
     pub offline: Option<bool>,
     /// The export path without its leading slash; `Some(None)`: none.
     pub path: Option<Option<String>>,
+    /// Its SnapMirror policy, where two nodes keep the aggregate; `Some(None)`: none.
+    pub synchronous: Option<Option<Synchronous>>,
 }

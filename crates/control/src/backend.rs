@@ -204,6 +204,8 @@ pub struct ExportSpec {
     pub share: Option<ShareSpec>,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
+    /// Whether its changes are held while the node is without the partner of its mirror.
+    pub strict: bool,
 }
 
 /// What the data path is to serve from now on, as what is different from the publication before. It is made of the change

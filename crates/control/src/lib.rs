@@ -34,7 +34,7 @@ mod usage;
 mod view;
 
 pub use accept::Render;
-pub use assigned::{Assign, Assigned, Ceiling};
+pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
 pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
 pub use control::{Control, Options};
 pub use figures::PoolUse;

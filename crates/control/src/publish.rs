@@ -10,6 +10,7 @@
 //! Most changes in a mutation's course concern nothing that the data path sees. Comparing finds this in some
 //! microseconds, on the spot: the node is called, and a thread woken for it, only where there is something to say.
 
+use crate::assigned::Synchronous;
 use crate::backend::{Backend, BackendError, ExportSpec, Publication, call};
 use crate::model::{Pool, State, Volume};
 use crate::name::{Name, Surface, VolumeName};
@@ -194,6 +195,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         protocols: exports::spoken(&volume.protocols),
         share: smb::share(volume),
         snapshot_directory: volume.snapshot_directory,
+        strict: volume.assigned.synchronous == Some(Synchronous::StrictSync),
     };
     Some(Seen {
         export,

@@ -566,6 +566,8 @@ impl Service {
                 Seen::New(t) => ticket = Some(t),
                 Seen::Twin => {}
                 Seen::Running => return Ok(Handled::Drop),
+                // One side of a mirror alone does not report it. The client asks again.
+                Seen::Recovered(volume, _) if self.vfs.holds(volume) => return Ok(Handled::Drop),
                 Seen::Recovered(volume, ino) => {
                     return Ok(Handled::Reply(self.recovered(call, volume, ino), None));
                 }

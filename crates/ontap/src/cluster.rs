@@ -376,11 +376,17 @@ pub trait Cluster: Send + Sync {
     fn now(&self) -> i64;
     /// Calls `read` with the rows of relationships, and what is being done to them, as of one moment. `read` must not wait.
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager));
-    /// Relationships whose destination is here, in the order of their making.
+    /// Relationships whose destination is here, in the order of their making; and those that are
+    /// [synchronous](Cluster::synchronous).
     fn relationships(&self) -> Vec<Relationship> {
         let mut all = Vec::new();
         self.read(&mut |rows, manager| all = manager.relationships(rows));
+        all.extend(self.synchronous());
         all
+    }
+    /// Volumes that two nodes keep and that a policy says so of, as relationships with the same volume at the partner.
+    fn synchronous(&self) -> Vec<Relationship> {
+        Vec::new()
     }
     /// Relationships whose source is here: source, destination, whether it still transfers.
     fn destinations(&self) -> Vec<Relationship> {
@@ -388,17 +394,20 @@ pub trait Cluster: Send + Sync {
         self.read(&mut |rows, manager| all = manager.destinations(rows));
         all
     }
-    /// The relationship of this destination, which is here.
+    /// The relationship of this destination, which is here or synchronous.
     fn relationship(&self, destination: &Path) -> Option<Relationship> {
         let mut found = None;
         self.read(&mut |rows, manager| found = rows.entry(destination).map(|e| manager.shown(e)));
-        found
+        found.or_else(|| {
+            let mut all = self.synchronous().into_iter();
+            all.find(|r| r.destination == *destination)
+        })
     }
-    /// The relationship of this UUID, whose destination is here.
+    /// The relationship of this UUID, whose destination is here, or which is synchronous.
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
         let mut found = None;
         self.read(&mut |rows, manager| found = rows.named(uuid).map(|e| manager.shown(e)));
-        found
+        found.or_else(|| self.synchronous().into_iter().find(|r| r.uuid == uuid))
     }
     /// Relationships that a volume of this node is an end of; those whose destination is here come first.
     fn replications(&self, volume: &Path) -> Vec<Relationship> {

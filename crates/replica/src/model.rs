@@ -124,6 +124,10 @@ pub enum Status {
     Quiesced,
     /// Making the destination writable.
     Breaking,
+    /// Of a synchronous mirror: replies wait for both sides.
+    InSync,
+    /// Of a synchronous mirror: the partner lacks something.
+    OutOfSync,
 }
 
 impl Status {
@@ -139,6 +143,8 @@ impl Status {
             Status::Quiescing => "Quiescing",
             Status::Quiesced => "Quiesced",
             Status::Breaking => "Breaking",
+            Status::InSync => "InSync",
+            Status::OutOfSync => "OutOfSync",
         }
     }
 }
@@ -300,6 +306,16 @@ pub struct Relationship {
     pub exported: Option<Copied>,
     /// What the API of NetApp Volumes has of it besides; `None`: it was made in ONTAP's words.
     pub note: Option<Note>,
+    /// It is of a volume that two nodes keep, and copied with each change, not by transfers; `None`: by transfers.
+    #[serde(default)]
+    pub synchronous: Option<Synchronous>,
+}
+
+/// Of a relationship by which a volume is the same on two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Synchronous {
+    /// Since when the partner lacks something, seconds since 1970; `None`: it has everything.
+    pub behind_since: Option<i64>,
 }
 
 impl Relationship {
@@ -322,12 +338,17 @@ impl Relationship {
             newest: None,
             exported: None,
             note: None,
+            synchronous: None,
         }
     }
 
     /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken. `None` for what is no
-    /// copy: not yet, or not any more.
+    /// copy: not yet, or not any more. Of a synchronous one: since it was in sync.
     pub fn lag(&self, now: i64) -> Option<u64> {
+        if let Some(Synchronous { behind_since }) = self.synchronous {
+            let behind = behind_since.map_or(0, |since| now - since);
+            return Some(u64::try_from(behind).unwrap_or(0));
+        }
         lag(self.state, self.newest.as_ref(), now)
     }
 }
@@ -346,6 +367,10 @@ pub enum PolicyKind {
     Vault,
     /// The newest state, and chosen snapshots.
     MirrorVault,
+    /// Each change, on two nodes that keep one aggregate; one of them alone goes on.
+    SyncMirror,
+    /// The same; one of them alone changes nothing.
+    StrictSyncMirror,
 }
 
 impl PolicyKind {
@@ -355,10 +380,17 @@ impl PolicyKind {
             PolicyKind::AsyncMirror => "async-mirror",
             PolicyKind::Vault => "vault",
             PolicyKind::MirrorVault => "mirror-vault",
+            PolicyKind::SyncMirror => "sync-mirror",
+            PolicyKind::StrictSyncMirror => "strict-sync-mirror",
         }
     }
 
-    /// The kind with this word of ONTAP's ([`PolicyKind::word`]).
+    /// Whether the copy has each change before it is reported to a client.
+    pub fn is_synchronous(self) -> bool {
+        matches!(self, PolicyKind::SyncMirror | PolicyKind::StrictSyncMirror)
+    }
+
+    /// The kind of a user's policy with this word of ONTAP's ([`PolicyKind::word`]).
     pub fn from_word(word: &str) -> Option<PolicyKind> {
         [
             PolicyKind::AsyncMirror,
@@ -435,6 +467,11 @@ pub struct Policy {
     pub system: bool,
 }
 
+/// The policy of volumes that one of two nodes changes alone when its partner is lost.
+pub const SYNC: &str = "Sync";
+/// The policy of volumes that it does not.
+pub const STRICT_SYNC: &str = "StrictSync";
+
 /// The policies that are there from the start (ONTAP's own of the same names).
 pub fn system_policies() -> Vec<Policy> {
     let policy = |name: &str, kind, rules: &[(&str, u32)], comment: &str| Policy {
@@ -448,7 +485,7 @@ pub fn system_policies() -> Vec<Policy> {
         compression: false,
         system: true,
     };
-    use PolicyKind::{AsyncMirror, MirrorVault, Vault};
+    use PolicyKind::{AsyncMirror, MirrorVault, StrictSyncMirror, SyncMirror, Vault};
     vec![
         policy(
             "MirrorAllSnapshots",
@@ -467,6 +504,18 @@ pub fn system_policies() -> Vec<Policy> {
             MirrorVault,
             &[("sm_created", 1), ("daily", 7), ("weekly", 52)],
             "The newest state, and daily and weekly snapshots",
+        ),
+        policy(
+            STRICT_SYNC,
+            StrictSyncMirror,
+            &[],
+            "Each change on both nodes of a pair; one alone changes nothing",
+        ),
+        policy(
+            SYNC,
+            SyncMirror,
+            &[],
+            "Each change on both nodes of a pair; one alone goes on",
         ),
         policy(
             "Unified7year",

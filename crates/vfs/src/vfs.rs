@@ -101,6 +101,14 @@ impl Vfs {
         self.exports.load()
     }
 
+    /// Whether changes of a volume are held: it is strict, and the partner of its mirror is lost.
+    pub fn holds(&self, volume: VolumeId) -> bool {
+        let exports = self.exports.load();
+        exports
+            .find(volume)
+            .is_some_and(|(_, export)| export.volume.is_held())
+    }
+
     /// A secret for another purpose, which outlives the server as that of handles does.
     pub fn derive_secret(&self, purpose: &[u8]) -> SipKey {
         self.key.derive(purpose)

@@ -478,6 +478,8 @@ pub enum Backpressure {
     Pace(u64),
     /// The partner of a mirror has to acknowledge some of what it was sent.
     Mirror,
+    /// The partner of a mirror has to be back: the volume is strict, and one machine alone reports no change of it.
+    Partner,
 }
 
 /// What has become of a volume, whatever its clients had in it.

@@ -95,6 +95,8 @@ impl Node {
 
     fn export(&self, spec: &ExportSpec) -> Outcome<Export> {
         let volume = self.find(&spec.key)?;
+        // Before a client is admitted by it.
+        self.engine.set_strict(&volume, spec.strict);
         let default = self.default_rules.iter();
         let mut rules: Vec<Rule> = match &spec.rules {
             None => default.clone().map(|rule| within(rule, spec)).collect(),

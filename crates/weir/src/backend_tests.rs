@@ -52,6 +52,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         protocols: BOTH,
         share: None,
         snapshot_directory: false,
+        strict: false,
     }
 }
 

@@ -516,6 +516,10 @@ impl net::Log for Engine {
         self.aggregate().log().is_poisoned()
     }
 
+    fn withholds(&self, lsn: Lsn) -> bool {
+        Engine::withholds(self, lsn)
+    }
+
     fn may_reply(&self) -> bool {
         LEASE.holds()
     }

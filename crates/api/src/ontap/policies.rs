@@ -66,7 +66,14 @@ fn record(p: &Policy) -> Value {
         ("_links", itself(&link(&p.name))),
         ("uuid", json!(uuid("policy", &p.name))),
         ("name", json!(p.name)),
-        ("type", json!("async")),
+        (
+            "type",
+            json!(if p.kind.is_synchronous() {
+                "sync"
+            } else {
+                "async"
+            }),
+        ),
         ("scope", json!("cluster")),
         ("comment", json!(p.comment)),
         ("throttle", json!(0)),
@@ -89,6 +96,12 @@ fn record(p: &Policy) -> Value {
         }
         PolicyKind::MirrorVault => {
             out.insert("create_snapshot_on_source".to_owned(), json!(true));
+        }
+        PolicyKind::SyncMirror => {
+            out.insert("sync_type".to_owned(), json!("sync"));
+        }
+        PolicyKind::StrictSyncMirror => {
+            out.insert("sync_type".to_owned(), json!("strict_sync"));
         }
     }
     Value::Object(out)

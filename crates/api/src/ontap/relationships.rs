@@ -83,6 +83,8 @@ fn endpoint(path: &Path) -> Value {
 fn state(state: MirrorState, status: Status) -> &'static str {
     match (state, status) {
         (MirrorState::BrokenOff, _) => "broken_off",
+        (_, Status::InSync) => "in_sync",
+        (_, Status::OutOfSync) => "out_of_sync",
         (_, Status::Quiesced) => "paused",
         (MirrorState::Uninitialized, _) => "uninitialized",
         (MirrorState::Snapmirrored, _) => "snapmirrored",
@@ -101,9 +103,13 @@ fn record(r: &Relationship, now: i64, restore: bool) -> Value {
     set("uuid", json!(r.uuid));
     set("source", endpoint(&r.source));
     set("destination", endpoint(&r.destination));
+    let kind = match r.synchronous {
+        Some(_) => "sync",
+        None => "async",
+    };
     set(
         "policy",
-        json!({"name": r.policy, "type": "async", "uuid": uuid("policy", &r.policy)}),
+        json!({"name": r.policy, "type": kind, "uuid": uuid("policy", &r.policy)}),
     );
     set("state", json!(state(r.state, r.status)));
     set("healthy", json!(r.healthy));
@@ -224,14 +230,17 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     let listing = Listing::parse(&query, KNOWN)?;
     let now = a.cluster.now();
     let mut chosen = Vec::new();
-    let others = match sources {
+    let others: Vec<_> = match sources {
         true => a
             .cluster
             .destinations()
             .into_iter()
             .map(with_kind)
             .collect(),
-        false => announced(a),
+        false => {
+            let synchronous = a.cluster.synchronous().into_iter().map(with_kind);
+            announced(a).into_iter().chain(synchronous).collect()
+        }
     };
     a.cluster.read(&mut |rows, manager| {
         // Clients that look for one ask for it by what identifies it.

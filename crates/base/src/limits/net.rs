@@ -118,6 +118,10 @@ pub const OWN_DESCRIPTORS: usize = 256;
 /// A node of a pair that may not reply for now checks so often whether it may again.
 pub const LEASE_PAUSE: Duration = Duration::from_millis(10);
 
+/// A connection with replies that are withheld, of strict volumes while the partner of a mirror is lost, checks so often whether they
+/// still are.
+pub const WITHHELD_PAUSE: Duration = Duration::from_millis(20);
+
 /// How far a peer may fall behind [`LEAST_RATE`] in taking replies, or in sending the rest of a request, before it is
 /// dropped. Linux clients retransmit after 60 s of silence (`timeo=600`).
 pub const STALL: Duration = Duration::from_secs(60);

@@ -300,6 +300,7 @@ pub fn settle(
         }
     }
     next.offline = assign.offline.unwrap_or(next.offline);
+    next.synchronous = assign.synchronous.unwrap_or(next.synchronous);
     if let Some(path) = &assign.path {
         next.unmounted = path.is_none();
     }

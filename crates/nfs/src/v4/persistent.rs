@@ -178,7 +178,7 @@ impl Run<'_> {
     /// of this request's own.
     ///
     /// # Errors
-    /// BADSESSION for any other; DELAY if there is no memory.
+    /// BADSESSION for any other; DELAY if there is no memory, or if it changed a strict volume of a mirror whose partner is lost.
     pub(super) fn session_before(
         &mut self,
         id: &SessionId,
@@ -186,6 +186,14 @@ impl Run<'_> {
     ) -> Result<(Arc<Session>, Repeated), Status> {
         let found = self.s.before_start.find(id, request, self.c.count);
         let found = found.ok_or(Status::BadSession)?;
+        // One side of a mirror alone does not report it. The client asks again.
+        if found
+            .0
+            .iter()
+            .any(|(_, volume, _)| self.s.vfs.holds(*volume))
+        {
+            return Err(Status::Delay);
+        }
         let address = self.conn.peer.ip().to_canonical();
         let session = self.s.registry.session_that_was(*id, address)?;
         match session.slots.begin(0, 1, request.checksum) {

@@ -391,6 +391,7 @@ impl Manager {
             newest: entry.newest.clone(),
             exported: entry.newest.clone(),
             note: entry.note.clone(),
+            synchronous: None,
         }
     }
 

@@ -539,6 +539,13 @@ fn free(entry: &Entry) -> Outcome {
 
 fn known_policy(rows: &Relations, name: String) -> Result<String, Refused> {
     match rows.policy(&name) {
+        Some(policy) if policy.kind.is_synchronous() => refuse(
+            Reason::State,
+            format!(
+                "Policy \"{name}\" is for volumes that two nodes keep together, with the same volume at the partner as \
+                 destination."
+            ),
+        ),
         Some(_) => Ok(name),
         None => refuse(
             Reason::NotFound,

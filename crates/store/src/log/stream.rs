@@ -152,6 +152,11 @@ impl ChangeStream {
         self.window.lock().acknowledged
     }
 
+    /// The last record of the log up to the last entry that the partner has acknowledged.
+    pub fn acknowledged_record(&self) -> Lsn {
+        self.window.lock().acknowledged_lsn
+    }
+
     /// Whether it has lost entries that the partner does not have: it is of no use any more.
     pub fn is_overrun(&self) -> bool {
         self.window.lock().overrun

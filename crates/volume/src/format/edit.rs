@@ -209,6 +209,13 @@ impl Edits {
         }
     }
 
+    /// The volume that it is of.
+    pub(crate) fn volume(&self) -> VolumeId {
+        let number = self.meta.get(1..).and_then(<[u8]>::first_chunk);
+        // What comes from another machine is decoded elsewhere.
+        VolumeId(number.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+    }
+
     /// A record with these edits and pages, and last the position of the stream that it brings.
     pub(crate) fn again(meta: &[u8], pages: &[Frame], at: StreamPosition) -> Edits {
         let mut edits = Edits {

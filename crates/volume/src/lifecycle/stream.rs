@@ -16,10 +16,12 @@
 
 use std::sync::Arc;
 
+use weir_base::Lsn;
 use weir_store::log::stream::{ChangeStream, NotShipped, Sequence};
 
 use crate::format::catalog::StreamPosition;
 use crate::lifecycle::engine::Engine;
+use crate::overlay::volume::Volume;
 use crate::types::{FsError, Stop};
 
 impl Engine {
@@ -120,9 +122,47 @@ impl Engine {
     pub fn acknowledge(&self, stream: &ChangeStream, sequence: u64) -> Result<(), NotShipped> {
         let log = self.core.agg.log();
         log.acknowledge(stream, Sequence(sequence))?;
+        let strict = self.core.log.strict();
+        strict.acknowledged(stream.acknowledged_record());
         // Operations may wait for room in the window.
         self.core.schedule.notify();
         Ok(())
+    }
+
+    /// Makes a volume strict, or lets it be like others: its changes are not made while
+    /// [they are held](Engine::hold_strict), and none is reported that one machine alone has. To be said at each start, before
+    /// its clients are admitted.
+    pub fn set_strict(&self, volume: &Volume, strict: bool) {
+        self.core.log.strict().set(volume.id, strict);
+        self.core.schedule.notify();
+    }
+
+    /// From now on changes of strict volumes wait. To be called before the partner is waited for no more.
+    pub fn hold_strict(&self) {
+        self.core.log.strict().hold();
+    }
+
+    /// Changes that are held are refused from now on: clients are to try again later.
+    pub fn refuse_strict(&self) {
+        if self.core.log.strict().refuse() {
+            self.core.schedule.notify();
+        }
+    }
+
+    /// The partner has everything of `stream` up to what it has acknowledged, and all that was before; what comes is
+    /// reported when both have it. Strict volumes are changed again.
+    pub fn admit_strict(&self, stream: &ChangeStream) {
+        let strict = self.core.log.strict();
+        strict.acknowledged(stream.acknowledged_record());
+        strict.admit();
+        self.core.schedule.notify();
+    }
+
+    /// Whether the reply that waits for this record stays although it is durable: it is of a strict volume, and the partner
+    /// does not have it. To be called after the record was found durable.
+    #[inline]
+    pub fn withholds(&self, lsn: Lsn) -> bool {
+        self.core.log.strict().withholds(lsn)
     }
 
     /// Waits until everything that has been done is durable at the partner, too, if there is one: for what is in no

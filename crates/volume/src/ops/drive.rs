@@ -134,13 +134,15 @@ impl Core {
     /// `ReadOnly`; `Delay` if the engine is stopping.
     pub(crate) async fn relieved(&self, pressure: Backpressure) -> Result<(), FsError> {
         let target = self.schedule.request_checkpoint(pressure);
+        let partner = || pressure == Backpressure::Partner && !self.log.strict().waits();
+        let is_over = || partner() || self.schedule.is_relieved(pressure, target);
         poll_fn(|task| {
-            if self.schedule.is_relieved(pressure, target) {
+            if is_over() {
                 return Poll::Ready(());
             }
             self.schedule.progress().register(task.waker());
             // Again, because it may have come before the registration.
-            if self.schedule.is_relieved(pressure, target) {
+            if is_over() {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -150,6 +152,7 @@ impl Core {
         let relieved = match pressure {
             Backpressure::Pace(_) => true,
             Backpressure::Mirror => !self.agg.log().stream_full(),
+            Backpressure::Partner => partner(),
             _ => self.schedule.is_durable(target),
         };
         if relieved {

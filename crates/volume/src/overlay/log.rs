@@ -15,6 +15,7 @@ use crate::format::edit::Edits;
 use crate::format::volume_change::VolumeChange;
 use crate::overlay::calls::Calls;
 use crate::overlay::context::EngineContext;
+use crate::overlay::strict::Strict;
 use crate::types::{Backpressure, FsError, Stop};
 
 /// Where edits are appended.
@@ -25,6 +26,7 @@ pub(crate) struct LogFront {
     calls: Calls,
     /// The last position of a stream of changes that was noted; none if it is 0.
     position: Mutex<StreamPosition>,
+    strict: Strict,
 }
 
 impl LogFront {
@@ -34,12 +36,18 @@ impl LogFront {
             last: AtomicU64::new(0),
             calls: Calls::default(),
             position: Mutex::default(),
+            strict: Strict::default(),
         }
     }
 
     /// The calls that were carried out last.
     pub(crate) fn calls(&self) -> &Calls {
         &self.calls
+    }
+
+    /// The volumes whose changes one machine alone does not report.
+    pub(crate) fn strict(&self) -> &Strict {
+        &self.strict
     }
 
     /// Whether changes are in a stream, too; the caller holds the epoch lock.
@@ -49,7 +57,10 @@ impl LogFront {
 
     /// Appends an operation's edits. The caller changes memory only afterwards.
     pub(crate) fn append(&self, edits: Edits) -> Result<Lsn, Stop> {
-        self.appended(self.agg.log().append(edits.into_record()))
+        let volume = edits.volume();
+        let lsn = self.appended(self.agg.log().append(edits.into_record()))?;
+        self.strict.appended(volume, lsn);
+        Ok(lsn)
     }
 
     /// As [`LogFront::append`]; a stream gets `shipped` in place of the edits. For what refers to blocks of this device, and
@@ -62,8 +73,10 @@ impl LogFront {
         if !self.ships() {
             return self.append(edits);
         }
-        let log = self.agg.log();
-        self.appended(log.append_as(edits.into_record(), shipped().into_record()))
+        let (log, volume) = (self.agg.log(), edits.volume());
+        let lsn = self.appended(log.append_as(edits.into_record(), shipped().into_record()))?;
+        self.strict.appended(volume, lsn);
+        Ok(lsn)
     }
 
     /// Makes an entry of the stream of edits that are not logged.

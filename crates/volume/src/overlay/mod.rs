@@ -22,5 +22,6 @@ pub(crate) mod segments;
 pub(crate) mod shares;
 pub(crate) mod snapshots;
 pub(crate) mod space;
+pub(crate) mod strict;
 pub(crate) mod unlinked;
 pub(crate) mod volume;

@@ -380,6 +380,8 @@ impl Schedule {
             Backpressure::Mirror => {
                 !self.agg.log().stream_full() || self.agg.guard().is_set() || self.stopped()
             }
+            // The partner's part of it is not known here.
+            Backpressure::Partner => self.agg.guard().is_set() || self.stopped(),
             _ => self.completed(target),
         }
     }
@@ -408,7 +410,7 @@ impl Schedule {
                 self.completed.load(Ordering::Acquire) + 1
             }
             // No checkpoint makes room in another machine.
-            Backpressure::Mirror => return 0,
+            Backpressure::Mirror | Backpressure::Partner => return 0,
         };
         if self.hurry.fetch_max(target, Ordering::Relaxed) < target {
             self.work.notify_all();

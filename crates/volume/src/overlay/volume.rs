@@ -328,7 +328,13 @@ impl Volume {
         let live = self.live()?;
         let pass = self.core.epoch_lock().enter();
         live.standing.admits_clients()?;
+        self.core.log.strict().admits(self.id)?;
         Ok(Entered { pass, live })
+    }
+
+    /// Whether its changes are held, since the partner of a mirror is lost and it is strict.
+    pub fn is_held(&self) -> bool {
+        self.core.log.strict().holds(self.id)
     }
 
     /// As [`Volume::enter`], also if clients may change nothing.

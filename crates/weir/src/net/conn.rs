@@ -25,7 +25,7 @@ use weir_vfs::throttle::HeldBytes;
 use super::core::{Core, Stalled, Watch};
 use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Begin, Handled, Log as _, Pending};
+use super::{Answer, Backend, Begin, Handled, Log, Pending};
 use tls::Layer;
 
 mod tls;
@@ -152,9 +152,9 @@ impl<R: Reply> Traffic<R> {
                 .is_some_and(|w| w.set.len() >= limits::CONNECTION_PENDING)
     }
 
-    fn answer(&mut self, reply: R, after: Option<Lsn>, durable: Lsn) {
+    fn answer(&mut self, reply: R, after: Option<Lsn>, durable: Lsn, log: &impl Log) {
         match after {
-            Some(lsn) if lsn > durable => {
+            Some(lsn) if lsn > durable || log.withholds(lsn) => {
                 self.parked_bytes += reply.bytes();
                 self.parked.push((lsn, reply));
             }
@@ -184,10 +184,10 @@ impl<R: Reply> Traffic<R> {
     }
 
     /// Moves answers whose log record is durable to the outbox.
-    fn release(&mut self, durable: Lsn) {
+    fn release(&mut self, durable: Lsn, log: &impl Log) {
         let mut at = 0;
         while let Some((lsn, _)) = self.parked.get(at) {
-            if *lsn > durable {
+            if *lsn > durable || log.withholds(*lsn) {
                 at += 1;
                 continue;
             }
@@ -206,9 +206,15 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
-    /// The number of the first log record that a parked answer waits for.
-    fn first_due(&self) -> Option<Lsn> {
-        self.parked.iter().map(|(lsn, _)| *lsn).min()
+    /// The number of the first log record beyond `durable` that a parked answer waits for.
+    fn first_due(&self, durable: Lsn) -> Option<Lsn> {
+        let due = self.parked.iter().map(|(lsn, _)| *lsn);
+        due.filter(|lsn| *lsn > durable).min()
+    }
+
+    /// Whether answers are parked that wait for something else than the log.
+    fn withheld(&self, durable: Lsn) -> bool {
+        self.parked.iter().any(|(lsn, _)| *lsn <= durable)
     }
 
     /// Turns all parked answers into failures.
@@ -220,13 +226,13 @@ impl<R: Reply> Traffic<R> {
     }
 
     /// Lets waiting requests go on, and takes their answers.
-    fn poll_waiting(&mut self, cx: &mut Context<'_>, durable: impl Fn() -> Lsn) {
+    fn poll_waiting(&mut self, cx: &mut Context<'_>, log: &impl Log) {
         loop {
             let done = Waiting::next(&mut self.held, cx)
                 .or_else(|| Waiting::next(&mut self.waiting, cx))
                 .or_else(|| Waiting::next(&mut self.parked_calls, cx));
             match done {
-                Some(Some((reply, after))) => self.answer(reply, after, durable()),
+                Some(Some((reply, after))) => self.answer(reply, after, log.durable(), log),
                 Some(None) => {}
                 None => return,
             }
@@ -268,7 +274,8 @@ impl<B: Backend> Serving<'_, '_, B> {
         if after.is_some_and(|lsn| lsn > self.durable) {
             self.durable = self.core.log.durable();
         }
-        self.traffic.answer(reply, after, self.durable);
+        let log = &*self.core.log;
+        self.traffic.answer(reply, after, self.durable, log);
     }
 }
 
@@ -649,21 +656,24 @@ impl<B: Backend> Conn<B> {
         for _ in 0..limits::TURN {
             // Before the log is polled: what comes from here may have to wait for it.
             if self.traffic.any_waiting() {
-                let log = &self.core.log;
-                self.traffic.poll_waiting(cx, || log.durable());
+                self.traffic.poll_waiting(cx, &*self.core.log);
             }
             self.take_mail();
             if !self.traffic.parked.is_empty() {
-                let durable = self.core.log.durable();
-                self.traffic.release(durable);
-                if !self.traffic.parked.is_empty() && self.core.log.log_failed() {
+                let log = &*self.core.log;
+                let mut durable = log.durable();
+                self.traffic.release(durable, log);
+                if !self.traffic.parked.is_empty() && log.log_failed() {
                     // Read after the failure was seen: what became durable before it is true.
-                    let durable = self.core.log.durable();
-                    self.traffic.release(durable);
+                    durable = log.durable();
+                    self.traffic.release(durable, log);
                     self.traffic.fail_parked();
                 }
-                if let Some(due) = self.traffic.first_due() {
+                if let Some(due) = self.traffic.first_due(durable) {
                     self.core.wait_for_log(&self.watch, due);
+                }
+                if self.traffic.withheld(durable) {
+                    self.core.come_back(&self.watch, limits::WITHHELD_PAUSE);
                 }
             }
             if !self.traffic.outbox.is_empty() && !self.core.log.may_reply() {

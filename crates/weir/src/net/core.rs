@@ -164,6 +164,8 @@ pub(super) struct Watch {
     due: Cell<Lsn>,
     /// It is to be woken when memory was freed.
     waiting_for_memory: Cell<bool>,
+    /// It is going to be woken after a pause.
+    comes_back: Cell<bool>,
     /// The state at the last sweep.
     seen: Cell<Seen>,
     /// How long it has waited for the same request, or for the peer to take replies.
@@ -200,6 +202,7 @@ impl Watch {
             listed: Cell::new(false),
             due: Cell::new(NEVER),
             waiting_for_memory: Cell::new(false),
+            comes_back: Cell::new(false),
             seen: Cell::new(Seen {
                 waits: Stalled::No,
                 requests: 0,
@@ -366,12 +369,16 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Wakes the connection after a pause.
+    /// Wakes the connection after a pause, or earlier if that was asked for already.
     pub(super) fn come_back(&self, who: &Rc<Watch>, pause: Duration) {
+        if who.comes_back.replace(true) {
+            return;
+        }
         let who = Rc::downgrade(who);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(pause).await;
             if let Some(who) = who.upgrade() {
+                who.comes_back.set(false);
                 who.wake();
             }
         });

@@ -127,6 +127,11 @@ pub trait Log: Send + Sync + 'static {
     /// True when the log has failed: what is not durable now never will be.
     fn log_failed(&self) -> bool;
 
+    /// Whether the reply to a change stays although its record is durable. Called after the record was found durable.
+    fn withholds(&self, _lsn: Lsn) -> bool {
+        false
+    }
+
     /// Whether replies may leave at all now: a node of a pair may have lost its role without knowing it yet.
     fn may_reply(&self) -> bool {
         true

@@ -131,6 +131,9 @@ pub struct State {
     mirrored: bool,
     /// This side has served clients since it last was exactly at its position.
     pub open: bool,
+    /// It has done so alone since then, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_since: Option<i64>,
 }
 
 impl State {
@@ -142,6 +145,7 @@ impl State {
             primary: register.primary.into(),
             mirrored: register.mirrored,
             open,
+            behind_since: None,
         }
     }
 

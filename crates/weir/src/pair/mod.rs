@@ -45,6 +45,7 @@ use config::{Lineage, State};
 pub use lease::LEASE;
 use link::{Hello, Link};
 pub use offline::{pair, witness};
+pub use show::Standing;
 use show::role_name;
 use standby::{Again, Standby};
 use synchronise::Kept;
@@ -56,6 +57,8 @@ const WINDOW_SHARE: usize = 8;
 const WINDOW: usize = 256 << 20;
 /// How long a primary that is alone holds replies for a partner that acknowledges nothing.
 const STALLED: Duration = Duration::from_secs(2);
+/// How long changes of strict volumes wait for a lost partner before clients are to try again later.
+const STRICT_HOLD: Duration = Duration::from_secs(5);
 /// A partner that is alive has made another connection by then.
 const RELINKED: Duration = Duration::from_millis(600);
 /// Bytes that a partner may lack when replies begin to wait for it.
@@ -147,6 +150,10 @@ struct Inner {
     stopping: bool,
     /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
     round_trip: Option<Duration>,
+    /// Changes of strict volumes are held or refused, since then.
+    held: Option<Duration>,
+    /// The same in seconds since 1970; if this side was alone before it started, since it was.
+    behind_since: Option<i64>,
 }
 
 impl Pair {
@@ -183,6 +190,7 @@ impl Pair {
             (Side::B, _) => None,
         };
         let state = State::read(&folder)?;
+        engine.hold_strict();
         let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
         // Of a pair that this aggregate was in before. A copy that is being brought up has no term.
         let node = match engine.position() {
@@ -224,6 +232,8 @@ impl Pair {
                 heard,
                 stopping: false,
                 round_trip: None,
+                held: Some(clock.monotonic()),
+                behind_since: Some(state.behind_since.unwrap_or(clock.now().secs)),
             }),
             folder,
             config,
@@ -397,6 +407,7 @@ impl Pair {
             self.with(|node, now| node.tick(now));
             self.check_progress();
             self.check_link();
+            self.check_held();
             if self.engine.poisoned().is_some() {
                 self.give_up();
             }
@@ -411,6 +422,14 @@ impl Pair {
         let gone = inner.unlinked.is_some_and(|since| now >= since + RELINKED);
         if gone && inner.role == Role::Standby {
             self.happens(&mut inner, Node::partner_gone);
+        }
+    }
+
+    /// Clients that have waited for long are to try again later: what they wait with is not to be used up.
+    fn check_held(&self) {
+        let held = self.inner.lock().held;
+        if held.is_some_and(|since| self.clock.monotonic() >= since + STRICT_HOLD) {
+            self.engine.refuse_strict();
         }
     }
 
@@ -454,10 +473,22 @@ impl Pair {
             true => inner.node.reads_until(),
             false => Duration::ZERO,
         });
+        let role = inner.node.role();
+        // Before anything is durable on this side alone.
+        match (role == Role::Primary, inner.held, &inner.stream) {
+            (true, Some(_), Some(stream)) => {
+                self.engine.admit_strict(stream);
+                (inner.held, inner.behind_since) = (None, None);
+            }
+            (false, None, _) => {
+                self.engine.hold_strict();
+                (inner.held, inner.behind_since) = (Some(now), Some(self.clock.now().secs));
+            }
+            _ => {}
+        }
         for action in actions {
             self.act(inner, action);
         }
-        let role = inner.node.role();
         if role != inner.role {
             self.turn(inner, role);
         }
@@ -674,7 +705,17 @@ impl Pair {
                 Some((stream, lineage))
             }
         };
-        let state = State::new(register, true);
+        let state = {
+            let mut inner = self.inner.lock();
+            // It was alone before as well, and has not been in sync since.
+            let before = inner.state.behind_since;
+            let same = before.filter(|_| inner.state.register().version + 1 == register.version);
+            let since = same.or(inner.behind_since);
+            inner.behind_since = since;
+            let mut state = State::new(register, true);
+            state.behind_since = since;
+            state
+        };
         state.write(&self.folder)?;
         let mut inner = self.inner.lock();
         inner.state = state;

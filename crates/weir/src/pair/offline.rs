@@ -13,8 +13,8 @@ use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
 
-use super::Name;
 use super::config::{Config, State, WitnessAt};
+use super::Name;
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::identity::{Identity, Known};
 use crate::{check, control, state, storage};

@@ -24,7 +24,34 @@ pub struct Shown {
     pub synchronising: bool,
 }
 
+/// How the pair is, for those who speak of single volumes.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The other node, as the pair calls it.
+    pub partner: String,
+    /// Since when it lacks something, seconds since 1970; `None`: it has everything.
+    pub behind_since: Option<i64>,
+    /// What is in the way, if that is known.
+    pub trouble: Option<String>,
+}
+
+fn name(side: Side) -> String {
+    format!("{side:?}").to_lowercase()
+}
+
 impl Pair {
+    /// How the pair is, at a node that serves.
+    pub fn standing(&self) -> Standing {
+        let inner = self.inner.lock();
+        let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
+        let since = inner.behind_since.unwrap_or(self.clock.now().secs);
+        Standing {
+            partner: name(Side::from(self.config.side).other()),
+            behind_since: (!in_sync).then_some(since),
+            trouble: inner.trouble.clone().filter(|_| !in_sync),
+        }
+    }
+
     /// What is to be shown of it.
     pub fn show(&self) -> Shown {
         let inner = self.inner.lock();
@@ -126,7 +153,6 @@ impl Pair {
     /// In ONTAP's terms.
     pub fn failover(&self) -> Failover {
         let shown = self.show();
-        let name = |side: Side| format!("{side:?}").to_lowercase();
         let side = Side::from(self.config.side);
         Failover {
             node: name(side),

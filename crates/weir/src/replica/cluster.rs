@@ -19,7 +19,7 @@ use weir_ontap::cluster::{
 };
 use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
-use weir_replica::model::{MirrorState, Path, Status};
+use weir_replica::model::{MirrorState, Path, Relationship, Status};
 
 use super::{Replication, pairing, uuid};
 
@@ -59,7 +59,7 @@ pub(super) fn refusal(refusal: &Refusal) -> Failure {
     Failure::new(reason, refusal.message.clone()).by(refusal.reason.clone())
 }
 
-fn missing() -> Failure {
+pub(super) fn missing() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }
 
@@ -350,6 +350,9 @@ impl AsUser {
 
     /// What has to do with relationships themselves.
     fn relate(&self, verb: Verb) -> Answer<()> {
+        if let Some(done) = self.relate_synchronous(&verb) {
+            return done;
+        }
         let preconditions = self.preconditions(&verb)?;
         let forgets = matches!(verb, Verb::End(_) | Verb::Delete(_));
         let ends = match &verb {
@@ -510,6 +513,10 @@ impl Cluster for AsUser {
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
         let view = self.service.control.view();
         read(&view.relations, &self.service.manager.lock());
+    }
+
+    fn synchronous(&self) -> Vec<Relationship> {
+        self.synchronous_volumes()
     }
 
     fn failover(&self) -> Option<Failover> {

@@ -22,6 +22,7 @@ mod serve;
 mod shares;
 mod statistics;
 mod storage;
+mod synchronous;
 #[cfg(test)]
 mod tests;
 

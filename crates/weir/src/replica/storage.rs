@@ -481,6 +481,7 @@ impl AsUser {
             snapshot: named(&settings.snapshot_policy, &["", "-", NONE]),
             offline: settings.online.map(|online| !online),
             path,
+            synchronous: None,
         })
     }
 
