@@ -27,7 +27,7 @@ use weir_base::limits::engine::MAX_RECORD_META;
 use crate::register::Register;
 
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 const HEAD: usize = 32;
 const SUM_AT: usize = 28;
@@ -133,7 +133,12 @@ pub enum Message {
         last: bool,
     },
     /// The primary: it replies to nobody any more, and this was the last entry. The standby takes over.
-    HandOver { term: u64, sequence: u64 },
+    HandOver {
+        term: u64,
+        sequence: u64,
+        /// The write verifier that it goes on with, since it has all data that was written without stability; `None`: some was lost.
+        verifier: Option<u64>,
+    },
     /// The side that keeps the register of a pair without a witness: what it is.
     Register(Register),
     /// The primary: the next change.
@@ -267,8 +272,14 @@ impl Message {
                 body.extend(bytes);
                 frame(kind::FILE, 0, 0, &body, &[])
             }
-            Message::HandOver { term, sequence } => {
-                frame(kind::HAND_OVER, *term, *sequence, &[], &[])
+            Message::HandOver {
+                term,
+                sequence,
+                verifier,
+            } => {
+                let verifier = verifier.map(u64::to_le_bytes);
+                let body = verifier.as_ref().map_or(&[][..], |bytes| bytes);
+                frame(kind::HAND_OVER, *term, *sequence, body, &[])
             }
             Message::Register(register) => {
                 let (term, version) = (register.term, register.version);
@@ -350,9 +361,9 @@ impl Head {
             kind::FILE => (MAX_PIECE, 0),
             kind::REGISTER => (2, 0),
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
-            kind::ACK | kind::ANSWER | kind::JOIN | kind::HAND_OVER | kind::AGAIN => (0, 0),
+            kind::ACK | kind::ANSWER | kind::JOIN | kind::AGAIN => (0, 0),
             kind::VERIFIED => (1 + HASH * HASHES, 0),
-            kind::BEAT | kind::ROUND | kind::VERIFY => (8, 0),
+            kind::BEAT | kind::ROUND | kind::VERIFY | kind::HAND_OVER => (8, 0),
             kind::REFUSAL => (MAX_TEXT, 0),
             _ => return false,
         };
@@ -451,6 +462,10 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
         kind::HAND_OVER => Message::HandOver {
             term,
             sequence: number,
+            verifier: match body.is_empty() {
+                true => None,
+                false => Some(u64::from_le_bytes(field(body, 0)?)),
+            },
         },
         kind::REGISTER => Message::Register(Register::of_sides(number, term, field(body, 0)?)?),
         kind::FILE => {
@@ -551,6 +566,12 @@ mod tests {
             Message::HandOver {
                 term: 4,
                 sequence: 6,
+                verifier: Some(77),
+            },
+            Message::HandOver {
+                term: 4,
+                sequence: 6,
+                verifier: None,
             },
             Message::Register(Register::new(crate::Side::A).alone(crate::Side::B)),
             Message::Entry {

@@ -159,6 +159,10 @@ fn a_primary_that_stands_still_finds_another_and_answers_nobody() {
 #[test]
 fn a_switch_and_a_stop_hand_over_and_both_are_in_sync_again() {
     let mut world = World::in_sync();
+    let mut client = Client::connect(world.a.nfs).unwrap();
+    let root = client.root();
+    let unstable = client.file(&root, "unstable");
+    let verifier = client.write(&unstable, 0, UNSTABLE).unwrap();
     let writer = Writer::start(world.a.nfs, "file");
     writer.has_written(50);
     does(&["pair", "switch", "--data", world.a.data()]);
@@ -166,6 +170,9 @@ fn a_switch_and_a_stop_hand_over_and_both_are_in_sync_again() {
     world.b.serves();
     let mut client = Client::connect(world.b.nfs).unwrap();
     client.holds(&fh, blocks);
+    // Nothing is lost, and clients have nothing to send again.
+    assert_eq!(client.write(&unstable, 1, UNSTABLE).unwrap(), verifier);
+    client.holds(&unstable, 2);
     world.a.is("role", "standby");
     world.b.is("in sync", "yes");
     let writer = Writer::start(world.b.nfs, "another");
@@ -177,11 +184,20 @@ fn a_switch_and_a_stop_hand_over_and_both_are_in_sync_again() {
     let mut client = Client::connect(world.a.nfs).unwrap();
     client.holds(&fh, blocks);
     client.holds(&another, more);
+    assert_eq!(client.write(&unstable, 2, UNSTABLE).unwrap(), verifier);
     assert!(world.b.process().child.wait().unwrap().success());
     world.b.start();
     world.b.is("role", "standby");
     world.a.is("in sync", "yes");
-    let used = refuses(&["pair", "delete", "--data", world.a.data()]);
+    // A takeover that nobody has prepared may have lost some.
+    let _ = std::fs::remove_file(&world.b.ready);
+    world.a.process().kill();
+    world.b.serves();
+    let mut client = Client::connect(world.b.nfs).unwrap();
+    assert_ne!(client.write(&unstable, 3, UNSTABLE).unwrap(), verifier);
+    world.a.start();
+    world.a.is("in sync", "yes");
+    let used = refuses(&["pair", "delete", "--data", world.b.data()]);
     assert!(used.contains("stop it first"), "{used}");
     drop(world.witness);
 }

@@ -129,6 +129,17 @@ impl Engine {
         Ok(())
     }
 
+    /// What clients know by that no data was lost which was written without stability.
+    pub fn write_verifier(&self) -> u64 {
+        self.core.verifier()
+    }
+
+    /// The other side of the mirror has handed over, and this one has all that was written there: clients are to see its
+    /// verifier, so that they send nothing again. `None`: that is not so, or not any more. Before any client is served.
+    pub fn take_verifier(&self, handed: Option<u64>) {
+        self.core.take_verifier(handed);
+    }
+
     /// Makes a volume strict, or lets it be like others: its changes are not made while
     /// [they are held](Engine::hold_strict), and none is reported that one machine alone has. To be said at each start, before
     /// its clients are admitted.

@@ -41,6 +41,8 @@ pub(crate) struct Core {
     retired: AtomicU64,
     fsid_base: u64,
     verifier: u64,
+    /// That of another machine in whose place this one serves, with all that was written there; 0: there is none.
+    handed_verifier: AtomicU64,
 }
 
 /// How the parts are made.
@@ -74,6 +76,7 @@ impl Core {
             retired: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             verifier: rng.next_u64(),
+            handed_verifier: AtomicU64::new(0),
             agg,
         }))
     }
@@ -105,8 +108,17 @@ impl Core {
     pub(crate) fn verifier(&self) -> u64 {
         // A poisoned aggregate returns another verifier, so that clients notice
         // that what they have not committed may be gone.
-        let v = self.verifier;
+        let v = match self.handed_verifier.load(Ordering::Relaxed) {
+            0 => self.verifier,
+            handed => handed,
+        };
         if self.is_poisoned() { !v } else { v }
+    }
+
+    /// Goes on with another machine's verifier; `None`: with its own. Before any client is served.
+    pub(crate) fn take_verifier(&self, handed: Option<u64>) {
+        self.handed_verifier
+            .store(handed.unwrap_or(0), Ordering::Relaxed);
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {

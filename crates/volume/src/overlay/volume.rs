@@ -305,7 +305,7 @@ impl Volume {
     }
 
     /// Changes when data written without stability may have been lost: at each
-    /// start, and when a failed write has poisoned the aggregate (RFC 1813
+    /// start, unless this side has been handed all of it ([`crate::Engine::take_verifier`]), and when a failed write has poisoned the aggregate (RFC 1813
     /// section 3.3.21).
     pub fn write_verifier(&self) -> [u8; 8] {
         self.core.verifier().to_be_bytes()

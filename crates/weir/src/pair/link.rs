@@ -635,7 +635,11 @@ impl Pair {
                 first,
                 last,
             } => incoming.take(self, &name, &bytes, first, last),
-            Message::HandOver { term, sequence } => self.takes_over(term, sequence).await,
+            Message::HandOver {
+                term,
+                sequence,
+                verifier,
+            } => self.takes_over(term, sequence, verifier).await,
             Message::Register(register) => self.is_told(register),
             Message::Verify {
                 term,
@@ -702,6 +706,8 @@ impl Pair {
         let pair = Arc::clone(self);
         tokio::task::spawn_blocking(move || -> Result<()> {
             pair.standby.drain();
+            // Of a primary that has handed over and serves again.
+            pair.engine.take_verifier(None);
             let now = pair.engine.position();
             if at < now {
                 bail!("the partner goes on from {at:?}, and this copy is at {now:?}");
@@ -741,13 +747,19 @@ impl Pair {
     }
 
     /// The primary serves nobody any more; this was its last entry.
-    async fn takes_over(self: &Arc<Self>, term: u64, sequence: u64) -> Result<()> {
+    async fn takes_over(
+        self: &Arc<Self>,
+        term: u64,
+        sequence: u64,
+        verifier: Option<u64>,
+    ) -> Result<()> {
         let waits = Arc::clone(&self.standby);
         tokio::task::spawn_blocking(move || waits.drain()).await?;
         let at = self.engine.position();
         if at.sequence < sequence {
             bail!("the partner has handed over at {sequence}, and this copy is at {at:?}");
         }
+        self.engine.take_verifier(verifier);
         self.with(|node, now| node.handed_over(now, term));
         Ok(())
     }

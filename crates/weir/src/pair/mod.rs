@@ -370,6 +370,7 @@ impl Pair {
                 link.say(&Message::HandOver {
                     term,
                     sequence: at.sequence,
+                    verifier: Some(self.engine.write_verifier()),
                 });
             }
             self.send.notify_one();
@@ -447,6 +448,8 @@ impl Pair {
                 link.say(&Message::HandOver {
                     term: register.term,
                     sequence,
+                    // What was not in the log yet is lost here.
+                    verifier: None,
                 });
             }
             self.send.notify_one();

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test uses a part.
 
+pub mod v4;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
