@@ -78,7 +78,7 @@ pub enum Action {
     },
     /// Ask the witness for the register.
     Read,
-    /// Ask the witness to put this in place of the version before.
+    /// Ask the witness to put this in place of the version before, once everything that was acknowledged is durable here.
     Swap(Register),
     /// Make it durable on this side that this is so, then call [`Node::noted`].
     Note(Register),
@@ -138,6 +138,8 @@ pub struct Node {
     noted: bool,
     /// Terms of this side's own are above this.
     above: u64,
+    /// It may lack what it has acknowledged before it started.
+    unsure: bool,
 }
 
 impl Node {
@@ -156,6 +158,27 @@ impl Node {
             next_try: now,
             noted: false,
             above: 0,
+            unsure: false,
+        }
+    }
+
+    /// What it acknowledged before it started may not have been durable here, as in a pair that acknowledges what was received: it does not
+    /// take over before a primary has found it to [have everything](Node::has_everything).
+    #[must_use]
+    pub fn unsure(mut self) -> Node {
+        self.unsure = true;
+        self
+    }
+
+    /// The primary of this term goes on behind what this side has.
+    pub fn has_everything(&mut self, now: Duration, term: u64) -> Vec<Action> {
+        let was = std::mem::replace(&mut self.unsure, false);
+        let standby = self.register.mirrored
+            && self.register.primary != self.side
+            && self.register.term == term;
+        match self.role {
+            Role::Behind if was && standby => self.be_other(now),
+            _ => Vec::new(),
         }
     }
 
@@ -451,7 +474,7 @@ impl Node {
     }
 
     fn be_other(&mut self, now: Duration) -> Vec<Action> {
-        let role = match self.register.mirrored {
+        let role = match self.register.mirrored && !self.unsure {
             true => Role::Standby,
             false => Role::Behind,
         };

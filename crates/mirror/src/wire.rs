@@ -29,6 +29,9 @@ use crate::register::Register;
 /// Version of this form. Each side says its own first; another one is refused.
 pub const VERSION: u32 = 4;
 
+/// With a copy's state: [`Greeting::memory`].
+const MEMORY: u8 = 0x80;
+
 const HEAD: usize = 32;
 const SUM_AT: usize = 28;
 /// Pages of an entry: as many as a record of the log can have.
@@ -98,6 +101,8 @@ pub struct Greeting {
     pub sequence: u64,
     /// What can be said of the copy at that position.
     pub copy: CopyState,
+    /// The pair acknowledges what was received, as the one who greets has it; otherwise what is durable.
+    pub memory: bool,
     /// The newest marks that it holds, oldest first; at most [`MAX_MARKS`].
     pub marks: Vec<u64>,
 }
@@ -247,11 +252,12 @@ impl Message {
             Message::Hello(hello) => {
                 let mut body = hello.aggregate.to_vec();
                 body.extend(hello.version.to_le_bytes());
-                body.push(match hello.copy {
+                let copy = match hello.copy {
                     CopyState::Fresh => 0,
                     CopyState::Exact => 1,
                     CopyState::Open => 2,
-                });
+                };
+                body.push(if hello.memory { copy | MEMORY } else { copy });
                 let newest = hello.marks.iter().rev().take(MAX_MARKS).rev();
                 newest.for_each(|mark| body.extend(mark.to_le_bytes()));
                 frame(kind::HELLO, hello.term, hello.sequence, &body, &[])
@@ -436,7 +442,8 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
             version: u32::from_le_bytes(field(body, 16)?),
             term,
             sequence: number,
-            copy: match body.get(20)? {
+            memory: body.get(20)? & MEMORY != 0,
+            copy: match body.get(20)? & !MEMORY {
                 0 => CopyState::Fresh,
                 1 => CopyState::Exact,
                 2 => CopyState::Open,
@@ -541,6 +548,7 @@ mod tests {
                 term: 4,
                 sequence: 5,
                 copy: CopyState::Exact,
+                memory: true,
                 marks: vec![8, 9],
             }),
             Message::Round {

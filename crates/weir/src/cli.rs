@@ -262,6 +262,9 @@ pub struct PairNode {
     /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
     #[arg(long, value_name = "FILE")]
     pub address_hook: Option<PathBuf>,
+    /// When the standby acknowledges a change: when it is on its device, or when it has received it; the same on both
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: crate::pair::Mode,
 }
 
 /// `weir pair create`

@@ -22,6 +22,23 @@ pub struct WitnessAt {
     pub fingerprint: String,
 }
 
+/// When the standby acknowledges a change, and the primary reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// When it is in its log.
+    #[default]
+    Durable,
+    /// When it has it in memory: what was reported outlives either machine, not both at once.
+    Memory,
+}
+
+impl Mode {
+    fn is_default(&self) -> bool {
+        *self == Mode::default()
+    }
+}
+
 /// What users have said.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +63,9 @@ pub struct Config {
     /// A program that is run with `add` when this node begins to serve and with `remove` when it serves no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_hook: Option<PathBuf>,
+    /// The same on both sides.
+    #[serde(default, skip_serializing_if = "Mode::is_default")]
+    pub mode: Mode,
 }
 
 /// A side as it is written.
@@ -229,6 +249,7 @@ mod tests {
             }),
             preferred: None,
             address_hook: Some("/hook".into()),
+            mode: Mode::Memory,
         };
         config.write(folder.path()).unwrap();
         assert_eq!(Config::read(folder.path()).unwrap(), Some(config));

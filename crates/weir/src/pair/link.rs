@@ -21,7 +21,7 @@ use weir_mirror::{Register, Role, Side};
 use weir_store::Frame;
 use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
-use super::config::{Config, State};
+use super::config::{Config, Mode, State};
 use super::files::Incoming;
 use super::standby::Received;
 use super::synchronise::{Feed, Ready, Taken};
@@ -452,6 +452,7 @@ impl Pair {
             term: at.term,
             sequence: at.sequence,
             copy,
+            memory: self.config.mode == Mode::Memory,
             marks: marks.iter().map(|mark| mark.0).collect(),
         })
     }
@@ -476,6 +477,11 @@ impl Pair {
             bail!(
                 "the two nodes hold different aggregates ({} there, {own} here): `weir pair delete` on the one that is wrong, and join again",
                 uuid::Uuid::from_bytes(greeting.aggregate)
+            );
+        }
+        if greeting.memory != (self.config.mode == Mode::Memory) {
+            bail!(
+                "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode"
             );
         }
         let forced = self.keeps_register() && {
@@ -730,6 +736,7 @@ impl Pair {
             link.receiving = Some(at.term);
             link.term = at.term;
             inner.trouble = None;
+            self.happens(&mut inner, |node, now| node.has_everything(now, at.term));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ use weir_volume::{ChangeStream, Engine, Sequence, StreamPosition};
 
 use crate::identity::Identity;
 pub use commands::PairCommands;
-pub use config::{Config, Name};
+pub use config::{Config, Mode, Name};
 use config::{Lineage, State};
 pub use lease::LEASE;
 use link::{Hello, Link};
@@ -197,12 +197,16 @@ impl Pair {
             at if at.mark().is_none() => node.above(at.term),
             _ => node,
         };
+        let node = match config.mode {
+            Mode::Durable => node,
+            Mode::Memory => node.unsure(),
+        };
         let heard = witness::was_taken(&folder)?;
         LEASE.begin(&clock);
         let (ask, asked) = mpsc::unbounded_channel();
         let (note, notes) = mpsc::unbounded_channel();
         let send = Arc::new(Notify::new());
-        let standby = Standby::start(&engine, &send)?;
+        let standby = Standby::start(&engine, &send, config.mode)?;
         let (rings, waits) = (Arc::clone(&send), Arc::clone(&standby));
         let log = engine.aggregate().log();
         log.on_advance(Arc::new(move || {

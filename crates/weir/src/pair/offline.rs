@@ -13,7 +13,7 @@ use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
 
-use super::config::{Config, State, WitnessAt};
+use super::config::{Config, Mode, State, WitnessAt};
 use super::Name;
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::identity::{Identity, Known};
@@ -40,7 +40,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}\nand then here what that prints.",
                 data.display(),
                 args.listen,
-                same_decider(&node.decider),
+                same(node),
             );
             Ok(())
         }
@@ -144,6 +144,7 @@ fn config(side: Name, node: &PairNode) -> Config {
         witness: witness_of(&node.decider),
         preferred: node.decider.preferred,
         address_hook: node.address_hook.clone(),
+        mode: node.mode,
     }
 }
 
@@ -170,6 +171,15 @@ fn witness_of(decider: &PairDecider) -> Option<WitnessAt> {
         address,
         fingerprint,
     })
+}
+
+/// What the other node is to be told as this one was.
+fn same(node: &PairNode) -> String {
+    let mode = match node.mode {
+        Mode::Durable => "",
+        Mode::Memory => " --mode memory",
+    };
+    format!("{}{mode}", same_decider(&node.decider))
 }
 
 fn same_decider(decider: &PairDecider) -> String {

@@ -3,7 +3,7 @@
 use weir_mirror::{Role, Side};
 use weir_ontap::cluster::Failover;
 
-use super::Pair;
+use super::{Mode, Pair};
 
 /// What is known of a pair now, for users.
 #[derive(Clone, Debug)]
@@ -77,6 +77,14 @@ impl Pair {
                     (Some(_), _) => "connected".to_owned(),
                     (None, _) => "not connected".to_owned(),
                 },
+            ),
+            (
+                "replies wait for",
+                match self.config.mode {
+                    Mode::Durable => "the partner's log",
+                    Mode::Memory => "the partner's memory",
+                }
+                .to_owned(),
             ),
             ("term", register.term.to_string()),
             (

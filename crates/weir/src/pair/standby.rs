@@ -12,7 +12,9 @@ use anyhow::{Result, bail};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use weir_base::{BLOCK_SIZE, Lsn};
-use weir_volume::{Engine, StandbyError, StreamPosition};
+use weir_volume::{Engine, FsError, StandbyError, StreamPosition};
+
+use super::config::Mode;
 
 /// Bytes that may have been received and not applied: of the memory for page frames this part, and the most. An eighth of all memory is left
 /// for what is on the heap.
@@ -41,6 +43,8 @@ struct Queue {
     /// Applied, and not known to be durable.
     applied: VecDeque<(StreamPosition, Lsn)>,
     failed: Option<String>,
+    /// The record of the last entry that was applied.
+    last: Option<Lsn>,
     /// The copy is to be brought up anew, whatever its position says.
     again: Option<Again>,
 }
@@ -66,6 +70,8 @@ pub struct Standby {
     waits: AtomicBool,
     /// Bytes that may have been received and not applied.
     most: usize,
+    /// What is acknowledged.
+    mode: Mode,
 }
 
 impl Standby {
@@ -75,7 +81,7 @@ impl Standby {
     }
 
     /// Begins; `send` rings when there may be something to acknowledge.
-    pub fn start(engine: &Arc<Engine>, send: &Arc<Notify>) -> Result<Arc<Standby>> {
+    pub fn start(engine: &Arc<Engine>, send: &Arc<Notify>, mode: Mode) -> Result<Arc<Standby>> {
         let standby = Arc::new(Standby {
             queue: Mutex::default(),
             more: Condvar::new(),
@@ -83,6 +89,7 @@ impl Standby {
             room: Notify::new(),
             waits: AtomicBool::new(false),
             most: (engine.aggregate().cache().pool().total() * BLOCK_SIZE / SHARE).min(MOST),
+            mode,
         });
         let (runs, engine, send) = (Arc::clone(&standby), Arc::clone(engine), Arc::clone(send));
         std::thread::Builder::new()
@@ -165,10 +172,11 @@ impl Standby {
             }
         };
         queue.applied.push_back((at, lsn));
+        queue.last = Some(lsn);
         // Before the look at what is durable: either this or the log's thread rings.
         self.waits.store(true, Ordering::SeqCst);
         drop(queue);
-        if engine.durable() >= lsn {
+        if self.mode == Mode::Memory || engine.durable() >= lsn {
             send.notify_one();
         }
         true
@@ -239,6 +247,20 @@ impl Standby {
         queue.failed = None;
     }
 
+    /// Waits until everything that was acknowledged is durable; blocks.
+    ///
+    /// # Errors
+    /// The log's: it never will be.
+    pub fn settle(&self, engine: &Engine) -> Result<(), FsError> {
+        if self.mode == Mode::Durable {
+            // What was acknowledged is durable.
+            return Ok(());
+        }
+        self.drain();
+        let last = self.queue.lock().last;
+        engine.wait_durable(last)
+    }
+
     /// The copy is brought up anew.
     pub fn begin_again(&self, everything: bool) {
         let from = if everything {
@@ -264,12 +286,13 @@ impl Standby {
         self.queue.lock().failed.take()
     }
 
-    /// Term and number of the last entry that has become durable since this was called last.
+    /// Term and number of the last entry that has become durable since this was called last, or was applied.
     pub fn acknowledge(&self, engine: &Engine) -> Option<(u64, u64)> {
         let durable = engine.durable();
         let mut queue = self.queue.lock();
         let mut last = None;
-        while let Some((at, _)) = queue.applied.front().filter(|(_, lsn)| *lsn <= durable) {
+        let due = |lsn: Lsn| self.mode == Mode::Memory || lsn <= durable;
+        while let Some((at, _)) = queue.applied.front().filter(|(_, lsn)| due(*lsn)) {
             last = Some((at.term, at.sequence));
             queue.applied.pop_front();
         }

@@ -32,6 +32,21 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
         while let Ok(later) = asked.try_recv() {
             to = later;
         }
+        if to.is_some() {
+            // What this side has acknowledged outlives it before it may be the only one that has it.
+            let settles = Arc::clone(pair);
+            let settled =
+                tokio::task::spawn_blocking(move || settles.standby.settle(&settles.engine));
+            match settled.await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => {
+                    pair.replied(Err(format!("what was received is not durable here: {why}")));
+                    continue;
+                }
+                // A panic has ended the process.
+                Err(_) => return,
+            }
+        }
         let reply = match &pair.config.witness {
             Some(at) => match timeout(PATIENCE, remote(pair, at, to)).await {
                 Ok(reply) => reply.map_err(|e| format!("the witness at {}: {e:#}", at.address)),
