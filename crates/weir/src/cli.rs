@@ -234,13 +234,8 @@ pub struct PairFolder {
 /// Who decides when the nodes do not hear each other: the same on both.
 #[derive(Debug, Args)]
 pub struct PairDecider {
-    /// A `weir witness`
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        requires = "witness_certificate",
-        conflicts_with = "preferred"
-    )]
+    /// A `weir witness`, or a database: `postgres://USER@HOST/DATABASE`
+    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with = "preferred")]
     pub witness: Option<String>,
     /// SHA-256 of the witness's certificate
     #[arg(long, value_name = "SHA256", requires = "witness")]

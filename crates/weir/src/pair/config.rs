@@ -16,9 +16,10 @@ const STATE: &str = "pair-state.json";
 /// A witness, and the certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WitnessAt {
-    /// `HOST:PORT`.
+    /// `HOST:PORT`, or a database as `postgres://…`.
     pub address: String,
-    /// SHA-256 of its certificate.
+    /// SHA-256 of its certificate; empty of a database.
+    #[serde(default)]
     pub fingerprint: String,
 }
 

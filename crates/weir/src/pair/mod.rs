@@ -17,6 +17,7 @@ mod files;
 mod lease;
 mod link;
 mod offline;
+mod postgres;
 mod show;
 mod standby;
 mod synchronise;

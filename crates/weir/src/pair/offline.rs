@@ -14,7 +14,7 @@ use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
 
 use super::config::{Config, Mode, State, WitnessAt};
-use super::Name;
+use super::{Name, postgres};
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::identity::{Identity, Known};
 use crate::{check, control, state, storage};
@@ -158,6 +158,17 @@ fn decided(decider: &PairDecider) -> Result<()> {
         "who decides when the nodes do not hear each other? --witness HOST:PORT --witness-certificate SHA256 (`weir witness`), or, \
          without one, --preferred a or b: that side goes on alone, and the other takes over only by hand"
     );
+    if let Some(address) = &decider.witness {
+        let database = postgres::is_database(address);
+        ensure!(
+            database || decider.witness_certificate.is_some(),
+            "--witness-certificate SHA256 is needed: `weir witness --data DIR --show` there prints it"
+        );
+        ensure!(
+            !database || decider.witness_certificate.is_none(),
+            "a database has no --witness-certificate"
+        );
+    }
     if let Some(print) = &decider.witness_certificate {
         fingerprint(print)?;
     }
@@ -165,7 +176,7 @@ fn decided(decider: &PairDecider) -> Result<()> {
 }
 
 fn witness_of(decider: &PairDecider) -> Option<WitnessAt> {
-    let fingerprint = decider.witness_certificate.clone()?;
+    let fingerprint = decider.witness_certificate.clone().unwrap_or_default();
     let address = decider.witness.clone()?;
     Some(WitnessAt {
         address,
@@ -184,6 +195,9 @@ fn same(node: &PairNode) -> String {
 
 fn same_decider(decider: &PairDecider) -> String {
     match (witness_of(decider), decider.preferred) {
+        (Some(at), _) if at.fingerprint.is_empty() => {
+            format!(" \\\n    --witness '{}'", postgres::shown(&at.address))
+        }
         (Some(at), _) => format!(
             " \\\n    --witness {} --witness-certificate {}",
             at.address, at.fingerprint

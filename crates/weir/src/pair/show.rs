@@ -3,7 +3,7 @@
 use weir_mirror::{Role, Side};
 use weir_ontap::cluster::Failover;
 
-use super::{Mode, Pair};
+use super::{Mode, Pair, postgres};
 
 /// What is known of a pair now, for users.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Pair {
         lines.push((
             "witness",
             match (&self.config.witness, self.config.preferred) {
-                (Some(at), _) => at.address.clone(),
+                (Some(at), _) => postgres::shown(&at.address),
                 (None, Some(side)) => format!(
                     "none; side {} is preferred",
                     format!("{side:?}").to_lowercase()

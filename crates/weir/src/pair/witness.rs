@@ -14,8 +14,8 @@ use tokio_rustls::TlsConnector;
 use weir_mirror::ask::{self, LENGTH, Question, Reply};
 use weir_mirror::{FileWitness, Register, Swap, Witness};
 
-use super::Pair;
 use super::config::WitnessAt;
+use super::{Pair, postgres};
 
 /// How long a witness may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,10 +48,13 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
             }
         }
         let reply = match &pair.config.witness {
-            Some(at) => match timeout(PATIENCE, remote(pair, at, to)).await {
-                Ok(reply) => reply.map_err(|e| format!("the witness at {}: {e:#}", at.address)),
-                Err(_) => Err(format!("the witness at {} does not reply", at.address)),
-            },
+            Some(at) => {
+                let shown = postgres::shown(&at.address);
+                match timeout(PATIENCE, remote(pair, at, to)).await {
+                    Ok(reply) => reply.map_err(|e| format!("the witness at {shown}: {e:#}")),
+                    Err(_) => Err(format!("the witness at {shown} does not reply")),
+                }
+            }
             None => local(pair, to).map_err(|e| format!("{e:#}")),
         };
         pair.replied(reply);
@@ -69,6 +72,10 @@ fn first(pair: &Pair) -> Result<Register> {
 }
 
 async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
+    if postgres::is_database(&at.address) {
+        let id = pair.engine.aggregate().id().to_string();
+        return postgres::ask(&at.address, &id, to, || first(pair)).await;
+    }
     let question = to.map_or(Question::Read, Question::Swap);
     match put(pair, at, question).await? {
         Reply::Is(swap) => Ok(swap),
