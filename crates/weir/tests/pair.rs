@@ -300,6 +300,29 @@ fn without_a_witness_a_user_has_the_last_word() {
 #[test]
 fn what_cannot_be_a_pair_is_refused_by_name() {
     let top = tempfile::tempdir().unwrap();
+    // Two aggregates are no pair.
+    let (mut a, mut b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let preferred = ["--preferred", "a"];
+    let mut create = vec!["pair", "create", "--data", a.data(), "--listen", &listen];
+    create.extend(preferred);
+    let print_a = word(&does(&create), "certificate");
+    let other = "00000000-0000-4000-8000-000000000000";
+    let mut join = vec!["pair", "join", "--data", b.data(), "--aggregate", other];
+    join.extend(["--partner", &listen, "--partner-certificate", &print_a]);
+    join.extend(preferred);
+    let print_b = word(&does(&join), "certificate");
+    does(&["pair", "accept", "--data", a.data(), &print_b]);
+    a.start();
+    a.serves();
+    b.start();
+    until("it is said why", || {
+        let shown = b.shows()?;
+        (shown.contains("different aggregates") && word(&shown, "serves clients") == "no")
+            .then_some(())
+    });
+    assert!(!b.ready.exists());
+    drop((a, b));
     let full = top.path().join("full");
     std::fs::create_dir(&full).unwrap();
     std::fs::write(full.join("something"), "x").unwrap();

@@ -174,6 +174,17 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
         assert!(shown.contains(word), "{word}: {shown}");
     }
     assert!(!shown.contains("0:0:0 "), "{shown}");
+    let figure = |node: &Node, name: &str| -> f64 {
+        let metrics = Api(node.api).text("/metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name}"))
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    assert!(figure(&world.a, "weir_pair_behind_seconds ") > 0.0);
+    assert!(figure(&world.a, "weir_pair_position ") > 0.0);
+    assert!(figure(&world.a, "weir_pair_round_trip_seconds ") > 0.0);
 
     // The partner is back: what was held is reported, and changes are made.
     world.b.process().signal(libc::SIGCONT);
@@ -186,6 +197,7 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     assert!(matches!(done, Ok(Reply::Done(_))), "{done:?}");
     client.write(&strict, 3, FILE_SYNC).unwrap();
     assert!(carried_out(&world.a, fields).contains("InSync"));
+    assert_eq!(figure(&world.a, "weir_pair_behind_seconds "), 0.0);
 
     // Whoever takes over is alone and holds them as well, until an administrator has it otherwise.
     world.a.process().kill();

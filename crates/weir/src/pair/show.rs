@@ -1,5 +1,7 @@
 //! What is known of a pair at a moment, for users and for Prometheus.
 
+use std::time::Duration;
+
 use weir_mirror::{Role, Side};
 use weir_ontap::cluster::Failover;
 
@@ -22,6 +24,12 @@ pub struct Shown {
     pub connected: bool,
     /// One copy is being brought up from the other.
     pub synchronising: bool,
+    /// How far the stream of changes is here: number of the last one in its term.
+    pub position: u64,
+    /// How long the partner took to reply to the last beat.
+    pub round_trip: Option<Duration>,
+    /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does not.
+    pub behind: u64,
 }
 
 /// How the pair is, for those who speak of single volumes.
@@ -155,6 +163,14 @@ impl Pair {
             term: register.term,
             connected,
             synchronising,
+            position: at.sequence,
+            round_trip: inner.round_trip,
+            behind: match (inner.serving && !in_sync, inner.behind_since) {
+                (true, Some(since)) => {
+                    u64::try_from(self.clock.now().secs - since).unwrap_or_default()
+                }
+                _ => 0,
+            },
         }
     }
 
@@ -184,6 +200,15 @@ impl Pair {
             gauge("weir_pair_synchronising", "Whether one copy of the synchronous mirror is being brought up from the other.", shown.synchronising.into()),
             gauge("weir_pair_term", "Counts who of the pair answers since when.", shown.term),
             gauge("weir_pair_lag_bytes", "Changes that the partner has not acknowledged.", shown.lag),
+            gauge("weir_pair_position", "Changes of the present term so far.", shown.position),
+            gauge("weir_pair_behind_seconds", "For how long the partner has lacked something: changes of strict volumes are held since.", shown.behind),
+            shown.round_trip.map_or_else(String::new, |time| {
+                let (name, seconds) = ("weir_pair_round_trip_seconds", time.as_secs_f64());
+                format!(
+                    "# HELP {name} How long the partner took to reply to the last beat: what a change waits for it besides its log.\n\
+                     # TYPE {name} gauge\n{name} {seconds}\n"
+                )
+            }),
         ]
         .concat()
     }
