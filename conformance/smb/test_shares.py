@@ -1,20 +1,14 @@
 """Volumes as shares, as the API and ONTAP's words have them."""
 
 import json
-import re
 import struct
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
-from weirsmb import PASSWORD, WEIR, SmbTest
+from weirsmb import MOUNT, NFS, PASSWORD, WEIR, SmbTest, attacker, opaque
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "attack"))
-import attacker  # noqa: E402
-from attacker import MOUNT, NFS, opaque  # noqa: E402
 
 PLACE = "/v1/projects/weir/locations/local"
 
@@ -75,8 +69,7 @@ class Shares(SmbTest, Api):
         (self.server.top / "f").write_text("hello")
         # The root of a new one is everyone's.
         self.run_ok("put f toms; mkdir d", share="ntfs", user="tom")
-        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.log())[1])
-        client = attacker.Client(port, timeout=60)
+        client = attacker.Client(self.server.nfs_port(), timeout=60)
         self.addCleanup(client.close)
         results = client.call(MOUNT, 3, 1, opaque(b"/ntfs"), attacker.auth_sys())
         self.assertEqual(results[:4], bytes(4))

@@ -3,11 +3,17 @@
 import os
 import re
 import signal
+import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "attack"))
+import attacker  # noqa: E402
+from attacker import MOUNT, NFS, opaque  # noqa: E402
 
 WEIR = os.environ["WEIR"]
 PASSWORD = "Cheese-4-Mice"
@@ -63,6 +69,21 @@ class Server:
         made = self.users("create", "mouse", "--uid", "0")
         if made.returncode != 0:
             raise AssertionError(made.stderr)
+
+    def nfs_port(self):
+        return int(re.findall(r"listening on 127\.0\.0\.1:(\d+)", self.log())[-1])
+
+    def open_root(self):
+        """The volume's root is root's; lets everybody write there, over NFS."""
+        client = attacker.Client(self.nfs_port(), timeout=60)
+        try:
+            results = client.call(MOUNT, 3, 1, opaque(b"/vol1"), attacker.auth_sys())
+            root = results[8:8 + int.from_bytes(results[4:8], "big")]
+            chmod = opaque(root) + struct.pack(">II", 1, 0o777) + bytes(4 * 6)
+            if client.call(NFS, 3, 2, chmod, attacker.auth_sys())[:4] != bytes(4):
+                raise AssertionError("the root's mode cannot be set")
+        finally:
+            client.close()
 
     def log(self):
         return (self.top / "log").read_text()

@@ -343,7 +343,7 @@ mod tests {
                 (sid.clone(), sid)
             );
         }
-        // Whoever comes in whatever order: the numbers stay, also over a restart.
+        // Users may come in any order: the numbers stay, also over a restart.
         domains.meet(&logon(RANGE + 5, "late"), None).unwrap();
         assert_eq!(
             domains.known().number(&within(RANGE + 5)),

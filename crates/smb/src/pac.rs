@@ -1,7 +1,7 @@
 //! The privilege attribute certificate of an Active Directory ticket (MS-PAC): who its user is, as Windows numbers users and groups.
 //!
 //! What is read is KERB_VALIDATION_INFO (§2.5), a structure in NDR with all that it points to behind it, in order. It was signed by the domain
-//! for this server's key, which whoever hands it in has verified; it is decoded as if it had not been.
+//! for this server's key, which the acceptor of the ticket has verified; it is decoded as if it had not been.
 
 use crate::security::Sid;
 use crate::wire::{Malformed, Reader, from_utf16};

@@ -19,7 +19,7 @@ use crate::pipeline::{Changes, Charged, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::Reading;
 use weir_base::Ino;
-use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr};
+use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr, SetTime};
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Whether the volume's permissions are those of Windows.
@@ -41,14 +41,22 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// The same of what SETATTR asks for. What is there already may be asked for.
-    pub(crate) fn may_set(&self, attr: &Attr, set: &SetAttr) -> Result<(), Error> {
+    /// The same of what SETATTR asks for: what of it is to be set. What is there already may be asked for; and the mode that comes
+    /// with both times is the one that a file is made with, behind an exclusive CREATE of NFSv3 (RFC 1813 §3.3.8), and is passed over.
+    pub(crate) fn settable(&self, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
+        let mut set = *set;
+        if self.may_set_permissions().is_ok() {
+            return Ok(set);
+        }
+        if !matches!(set.atime, SetTime::Keep) && !matches!(set.mtime, SetTime::Keep) {
+            set.mode = None;
+        }
         let mode = set.mode.is_some_and(|mode| mode & 0o7777 != attr.mode);
         let owner = set.uid.is_some_and(|uid| uid != attr.uid);
         let group = set.gid.is_some_and(|gid| gid != attr.gid);
         match mode || owner || group {
-            true => self.may_set_permissions(),
-            false => Ok(()),
+            true => Err(Error::Perm),
+            false => Ok(set),
         }
     }
 

@@ -619,9 +619,9 @@ impl<A: AccessModel> Operand<'_, A> {
             if set.size.is_some() && attr.kind != FileKind::Regular {
                 return Err(Error::Invalid.into());
             }
-            self.may_set(&attr, set)?;
+            let set = self.settable(&attr, set)?;
             let may_write = || self.may_write(&attr);
-            let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
+            let set = access::check_setattr(&attr, &self.who.unix, &set, may_write)?;
             let (volume, ino) = (self.volume(), self.file.ino);
             let mut guard = guard;
             if let Some(list) = self.list_under(cx, &attr, set.mode)? {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_base::{Clock, ManualClock, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_vfs::volume::{Attr, CreateHow, SetAttr, Stability};
+use weir_vfs::volume::{Attr, CreateHow, SetAttr, SetTime, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
     Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, Operand, Outcome, Protocol,
@@ -623,6 +623,16 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             },
             true,
         ),
+        // As Linux does behind an exclusive CREATE.
+        (
+            SetAttr {
+                mode: Some(0o600),
+                atime: SetTime::Server,
+                mtime: SetTime::Server,
+                ..SetAttr::default()
+            },
+            true,
+        ),
         (
             SetAttr {
                 size: Some(5),
@@ -639,6 +649,7 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             }
         }
     }
+    assert_eq!(attr(file).mode, 0o777);
     let set_list = |access, list: &Acl| {
         let done = server.run(
             &mut cx(),
