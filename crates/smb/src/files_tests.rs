@@ -512,7 +512,7 @@ fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
     published(&world, |export| {
         export.style = weir_vfs::claims::Style::Ntfs
     });
-    let volume = world._engine.volumes().remove(0);
+    let volume = world.engine.volumes().remove(0);
     let list = |name: &[u8]| {
         let mut cx = EngineContext::new(Time::EPOCH);
         let ino = volume.lookup(&mut cx, volume.root(), name).unwrap().ino;

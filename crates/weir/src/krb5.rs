@@ -623,29 +623,29 @@ impl Server {
         };
         let token = library.take(out);
         let made = (major == 0).then(|| {
-        let (principal, here) = user(library, name, mechanism);
-        let logon = logon_info(library, name);
-        let is_machine = logon.as_ref().is_some_and(|logon| logon.is_machine);
-        let identity = match logon {
-            None => here,
-            Some(logon) => match self.domains.meet(&logon, here.as_ref()) {
-                Ok(identity) => Some(identity),
-                Err(error) => {
-                    tracing::error!(principal, %error, "a user of a domain cannot be given a number");
-                    None
-                }
-            },
-        };
-        let uid = identity.as_ref().map(|identity| identity.unix.uid);
-        tracing::debug!(principal, uid, "a security context");
-        Made {
-            context,
-            principal,
-            identity,
-            is_machine,
-            seconds,
-        }
-    });
+            let (principal, here) = user(library, name, mechanism);
+            let logon = logon_info(library, name);
+            let is_machine = logon.as_ref().is_some_and(|logon| logon.is_machine);
+            let identity = match logon {
+                None => here,
+                Some(logon) => match self.domains.meet(&logon, here.as_ref()) {
+                    Ok(identity) => Some(identity),
+                    Err(error) => {
+                        tracing::error!(principal, %error, "no number for a user of a domain");
+                        None
+                    }
+                },
+            };
+            let uid = identity.as_ref().map(|identity| identity.unix.uid);
+            tracing::debug!(principal, uid, "a security context");
+            Made {
+                context,
+                principal,
+                identity,
+                is_machine,
+                seconds,
+            }
+        });
         if !name.is_null() {
             let mut ignored = 0;
             // SAFETY: the name is the library's and is not used any more.

@@ -254,7 +254,12 @@ fn establish(folder: &Path, flags: u32) -> (Context, Vec<Box<dyn Protection>>) {
         handle: std::ptr::null_mut(),
     };
     let token = initiator.step(&mut context, &[], flags);
-    let accepted = accept(&library, &keys, &token, 3);
+    let server = Server {
+        library: library.clone(),
+        keys,
+        domains: Arc::default(),
+    };
+    let accepted = server.accept(&token, 3);
     assert_eq!(
         accepted.major,
         0,

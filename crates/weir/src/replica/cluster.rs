@@ -243,6 +243,8 @@ impl AsUser {
                 "A clone belongs to the SVM of its parent.",
             ));
         }
+        let mut smb = of.smb.clone();
+        smb.name = None;
         let mut assign = AsUser::assigned(settings)?;
         if assign.export.is_none() {
             let view = self.service.control.view();
@@ -256,7 +258,9 @@ impl AsUser {
             }),
             share_name: path.volume.clone(),
             capacity_gib: of.capacity_gib,
-            protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
+            // Served as its parent is, above all with the permissions of the same world.
+            protocols: of.protocols.clone(),
+            smb,
             export_rules: of.export_rules.clone(),
             clone_of: Some(of.name.snapshot(&snapshot)),
             unix_permissions: settings.permissions.or(Some(of.unix_permissions)),
