@@ -197,7 +197,7 @@ fn a_row_of_postgresql_decides_who_serves() {
     a.is("in sync", "yes");
     b.is("in sync", "yes");
 
-    // While the database does not reply nobody takes over, and then whoever has everything does.
+    // While the database does not reply nobody takes over, and then the side that has everything does.
     postgres.signal(libc::SIGSTOP);
     b.process().kill();
     until("it wants to serve", || {

@@ -199,7 +199,7 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     assert!(carried_out(&world.a, fields).contains("InSync"));
     assert_eq!(figure(&world.a, "weir_pair_behind_seconds "), 0.0);
 
-    // Whoever takes over is alone and holds them as well, until an administrator has it otherwise.
+    // The side that takes over is alone and holds them as well, until an administrator has it otherwise.
     world.a.process().kill();
     world.b.serves();
     let mut client = Client::connect(world.b.nfs).unwrap();

@@ -4,7 +4,7 @@
 //! of a *strict* volume are held meanwhile; reads go on. Three things make that so.
 //!
 //! - **What is new is held before it changes anything**: an operation that is about to change a strict volume waits for the partner
-//!   ([`Strict::admits`]). After a while, whoever runs the mirror has it refused, so that clients' slots and connections are not
+//!   ([`Strict::admits`]). After a while, the node has it refused, so that clients' slots and connections are not
 //!   used up: they are to try again ([`Strict::refuse`]).
 //! - **What was under way when the partner was lost** has changed this side already, and its reply waits for the partner's
 //!   acknowledgement. Other volumes' replies leave when the primary goes on alone; those of strict volumes stay withheld
