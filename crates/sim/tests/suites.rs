@@ -42,6 +42,12 @@ fn a_copy_is_brought_up_while_its_primary_changes() {
     run("pair-sync", 40);
 }
 
+/// A volume is reverted to before the mark to which a copy returns; its clone has the mark.
+#[test]
+fn a_copy_returns_to_a_mark_that_a_clone_alone_has() {
+    suite("pair-sync").unwrap().run_all(780_012..780_013);
+}
+
 #[test]
 fn the_nfs_surface_agrees_with_the_model() {
     run("nfs", 40);

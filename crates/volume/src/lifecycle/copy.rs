@@ -83,7 +83,8 @@ impl Engine {
         let written = self.core.agg.log().wait_written(begun);
         written.map_err(|_| FsError::Io)?;
         let base_of = |vol: &LiveVolume| mark_of(vol, base?);
-        self.delete_where(&|vol| base_of(vol).is_none())?;
+        // A volume that was reverted to before the mark has lost it; its clones may have it.
+        self.delete_with_clones(&|vol| base_of(vol).is_none())?;
         let core = &self.core;
         for vol in self.cp.table().all() {
             let live = vol.live();

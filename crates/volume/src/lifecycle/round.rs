@@ -266,7 +266,8 @@ impl Engine {
         let mut volumes = Vec::with_capacity(known.len());
         let mut digest = Sha256::new();
         for k in known {
-            let planned = self.plan_volume(base, mark, k)?;
+            let based = base.filter(|base| is_based(known, k, *base));
+            let planned = self.plan_volume(based, mark, k)?;
             let numbers = [
                 k.vol.id.0,
                 planned.head.len() as u64,
@@ -378,6 +379,16 @@ impl Engine {
             legs,
         })
     }
+}
+
+/// Whether a copy that returns to the mark keeps the volume: it has the mark, and so has what it is a clone of, since an origin
+/// without it (it was reverted to before) is deleted with all its clones.
+fn is_based(known: &[Known], k: &Known, base: MarkId) -> bool {
+    let origin = |(id, _): (VolumeId, u32)| known.iter().find(|other| other.vol.id == id);
+    k.id_of(base).is_some()
+        && k.origin
+            .and_then(origin)
+            .is_none_or(|origin| is_based(known, origin, base))
 }
 
 fn unreadable(vol: &Volume, error: &dyn std::fmt::Display) -> FsError {
