@@ -14,9 +14,9 @@ pub struct Ceiling {
 /// What is to become of a volume's changes while the node is without its partner, of an aggregate that two nodes keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Synchronous {
-    /// They are made on one node alone.
+    /// They are made on one node alone (ONTAP's policy Sync).
     Sync,
-    /// They are held.
+    /// They are held until the partner is back (ONTAP's policy StrictSync).
     StrictSync,
 }
 

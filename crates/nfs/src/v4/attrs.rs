@@ -602,13 +602,13 @@ pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
 pub struct Absent<'a> {
     /// The number of the directory that it would cover.
     pub number: u64,
-    /// Where it is.
+    /// On which servers the path is, and at which of their paths.
     pub referral: &'a Referral,
     /// Why there is no more of it than that, if it was not asked for.
     pub error: Status,
 }
 
-/// Its attributes.
+/// What may be asked of a file system that is elsewhere (RFC 8881 §11.3).
 const OF_ABSENT: Bitmap = Bitmap::of(&[FSID, RDATTR_ERROR, FS_LOCATIONS, MOUNTED_ON_FILEID]);
 
 impl Absent<'_> {

@@ -105,7 +105,7 @@ impl Aes {
         }
     }
 
-    /// Encrypts one block.
+    /// The cipher itself, without chaining.
     pub fn encrypt_block(&self, block: &mut Block) {
         match self {
             #[cfg(target_arch = "x86_64")]

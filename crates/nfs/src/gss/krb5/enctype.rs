@@ -170,7 +170,7 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Checksum for Keyed<M> {
 struct Pair<M> {
     cipher: Aes,
     mac: M,
-    /// Of the checksum.
+    /// To how many bytes the checksum is cut (12 to 24).
     bytes: usize,
     /// What the checksum is of.
     hashed: Hashed,

@@ -34,11 +34,11 @@ type Header = [u8; HEADER];
 const MIC: [u8; 2] = [4, 4];
 const WRAP: [u8; 2] = [5, 4];
 
-/// Flags of a token.
+/// Flags of a token (RFC 4121 §4.2.2).
 mod flag {
     /// By the acceptor of the context.
     pub const ACCEPTOR: u8 = 1;
-    /// Encrypted.
+    /// The message of a Wrap token is encrypted, not only protected by a checksum.
     pub const SEALED: u8 = 2;
     /// Under the key that the acceptor chose.
     pub const SUBKEY: u8 = 4;
