@@ -105,6 +105,8 @@ pub(crate) enum Step {
     ),
     /// CLOSE has removed the record of a persistent open, with the attributes for the response.
     Erased(Arc<Open>, Option<weir_vfs::volume::Attr>),
+    /// TREE_DISCONNECT removes records of persistent opens: the last one's LSN so far; `None`: it has waited for that.
+    Disconnects(Option<Option<Lsn>>),
     /// LOCK has done all of it, and is to be recorded; what it frees.
     Locked(crate::files::Freed),
     /// LOCK is recorded.

@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
     fn persist(
         &mut self,
         session: &Session,
-        open: &Open,
+        open: &Arc<Open>,
         request: &Request,
     ) -> Result<(), Unfinished> {
         let Some(durable::Wanted::Second { timeout, .. }) = self.persistent(request) else {
@@ -235,6 +235,7 @@ impl<'a> Run<'a> {
             open.hold.persists();
             let set = open.persistent.set(persistent).is_ok();
             invariant!(set, "an open becomes persistent once");
+            persistents.enter(open);
         }
         Ok(())
     }
@@ -450,6 +451,10 @@ impl<'a> Run<'a> {
         }
         let id = self.s.open_number();
         let live = file.namespace == Namespace::Live;
+        let binds = modes(granted) != Modes::NONE || granted & mask::DELETE != 0;
+        if live && !directory && !found.made && found.base.is_none() && binds {
+            self.outlast_grace()?;
+        }
         let caches = live && !directory;
         let of_directory = |wanted: leases::Wanted| {
             let can = session.negotiated.offer.has_directory_leases();

@@ -512,6 +512,25 @@ impl Run<'_> {
         self.again(session, open, request, action)
     }
 
+    /// Holds a request that claims something new of a file for as long as clients may claim again what they had there before the start
+    /// ([`weir_vfs::grace`]). What comes back to a persistent open is none: its claims are entered.
+    pub(crate) fn outlast_grace(&self) -> Result<(), Fail> {
+        if !self.s.vfs.grace.runs(self.s.clock.monotonic()) {
+            return Ok(());
+        }
+        // Each second it looks again: a period may end before its time.
+        let over = Arc::<Signal<()>>::default();
+        self.s
+            .leases
+            .durables
+            .awaited
+            .lock()
+            .push(Arc::clone(&over));
+        Err(Fail::Park(Box::pin(async move {
+            over.settled().await;
+        })))
+    }
+
     /// The response to a CREATE of an open that was there, with the action that it had, or a new one.
     pub(crate) fn again(
         &mut self,

@@ -109,7 +109,7 @@ impl Run<'_> {
     }
 
     /// What a command waits for that goes on when a change of a record is durable.
-    fn recorded(&self, lsn: Lsn) -> Fail {
+    pub(crate) fn recorded(&self, lsn: Lsn) -> Fail {
         let records = Arc::clone(&self.s.leases.persistents.records);
         Suspend::Record(records, lsn).into()
     }
@@ -385,6 +385,9 @@ impl Run<'_> {
                     put_locked(&mut self.c.out);
                     return Ok(Status::SUCCESS);
                 }
+                if !matches!(self.c.step, Step::Waits(_)) && locks(&r) && file.base.is_none() {
+                    self.outlast_grace()?;
+                }
                 let freed = self.lock_all(&open, file, count, r)?;
                 if let Some(sequence) = sequence {
                     file.sequences.lock().done(sequence);
@@ -590,6 +593,14 @@ fn has_room(open: &Open, file: &File, locks: usize) -> bool {
 }
 
 /// Takes out a range that an open has locked.
+/// Whether a LOCK locks: its first element says so.
+fn locks(elements: &Reader<'_>) -> bool {
+    let flags = elements.rest().get(16..20);
+    flags
+        .and_then(|flags| flags.first())
+        .is_some_and(|flags| u32::from(*flags) & UNLOCK == 0)
+}
+
 fn take_lock(file: &File, range: Range) -> Result<(), Fail> {
     let mut locks = file.locks.lock();
     let at = locks.iter().position(|held| held.range == range);

@@ -621,6 +621,10 @@ impl Leases {
             (None, _) => {}
         }
         if let Notice::Lost { owner, .. } = notice {
+            // Those that have a session go with it; their records at once.
+            number_of(owner)
+                .into_iter()
+                .for_each(|open| self.persistents.lost(open));
             self.end_all(|open| open.owner == *owner);
         }
     }

@@ -11,7 +11,8 @@
 //!
 //! **After a start**, before any client is served, [`Service::restore`](crate::Service::restore) enters the claims of all records into
 //! the table of claims: denials, byte ranges and caches. Clients of every protocol meet them there as they meet those of any client
-//! that is connected, so that they need no grace period. An open that its client does not come back to ends after its time.
+//! that is connected, so that they need no grace period. What clients of SMB claim anew waits for that of the other protocols
+//! ([`Run::outlast_grace`]). An open that its client does not come back to ends after its time.
 //!
 //! **Caches.** A record does not follow its open's lease, which other opens of the client may raise. After a start a lease is as much as
 //! the other opens leave room for, which is never less than the client had; its client's return reduces it to what that asks for.
@@ -33,8 +34,8 @@ use crate::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::limits::protocol::{MAX_PERSISTENT_OPENS, REPLY_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, Reservation, SipKey, VolumeId};
@@ -237,6 +238,8 @@ pub struct Persistents {
     /// Where they are recorded.
     pub records: Arc<Records>,
     count: AtomicUsize,
+    /// By number.
+    opens: Mutex<HashMap<u64, Weak<Open>>>,
 }
 
 /// Of an open: that it is persistent.
@@ -245,6 +248,8 @@ pub struct Persistent {
     /// What responses say of it.
     pub durable: Durable,
     record: RecordId,
+    /// The open's number.
+    open: u64,
     head: Box<[u8]>,
     deletes: AtomicU8,
     /// Its record is removed. Held over each change of the record, so that the last one has all that was done before.
@@ -255,6 +260,7 @@ pub struct Persistent {
 impl Drop for Persistent {
     fn drop(&mut self) {
         self.all.count.fetch_sub(1, Ordering::Relaxed);
+        self.all.opens.lock().remove(&self.open);
     }
 }
 
@@ -264,7 +270,22 @@ impl Persistents {
         Arc::new(Persistents {
             records,
             count: AtomicUsize::new(0),
+            opens: Mutex::default(),
         })
+    }
+
+    /// Finds an open from now on that has become persistent.
+    pub(crate) fn enter(&self, open: &Arc<Open>) {
+        let mut opens = self.opens.lock();
+        opens.insert(open.id, Arc::downgrade(open));
+    }
+
+    /// An open has lost its claims, as what it was of is no more: it is not to be there again after a start.
+    pub(crate) fn lost(&self, open: u64) {
+        let found = self.opens.lock().get(&open).and_then(Weak::upgrade);
+        if let Some(persistent) = found.as_ref().and_then(|open| open.persistent.get()) {
+            persistent.forget();
+        }
     }
 
     /// How many there are.
@@ -303,7 +324,10 @@ impl Persistents {
             }
         };
         let durable = head.durable();
-        Ok(Some((self.one(id, (durable, bytes), deletes, memory), lsn)))
+        Ok(Some((
+            self.one(id, (head.id, durable, bytes), deletes, memory),
+            lsn,
+        )))
     }
 
     /// One that is recorded already. `None`: there is no memory for it.
@@ -316,7 +340,12 @@ impl Persistents {
         let bytes = recorded.head.encode()?;
         let memory = self.room(claims)?;
         let durable = recorded.head.durable();
-        Some(self.one(id, (durable, bytes), recorded.deletes, memory))
+        Some(self.one(
+            id,
+            (recorded.head.id, durable, bytes),
+            recorded.deletes,
+            memory,
+        ))
     }
 
     /// Counts one more, and reserves its memory.
@@ -334,7 +363,7 @@ impl Persistents {
     fn one(
         self: &Arc<Self>,
         record: RecordId,
-        (durable, head): (Durable, Vec<u8>),
+        (open, durable, head): (u64, Durable, Vec<u8>),
         deletes: Deletes,
         memory: Reservation,
     ) -> Persistent {
@@ -342,6 +371,7 @@ impl Persistents {
             all: Arc::clone(self),
             durable,
             record,
+            open,
             head: head.into(),
             deletes: AtomicU8::new(deletes as u8),
             erased: Mutex::new(false),

@@ -8,9 +8,11 @@ use crate::service::Handled;
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::Put;
+use std::sync::Arc;
 use std::time::Duration;
 use weir_base::Clock;
-use weir_vfs::claims::{Actor, Event, Passage, Range, Style};
+use weir_vfs::claims::{Actor, Event, Passage, Range, ServiceId, Style};
+use weir_vfs::grace::Claimant;
 use weir_vfs::{FileId, Namespace};
 
 const GUID: [u8; 16] = [0x5a; 16];
@@ -429,4 +431,93 @@ fn what_others_gain_is_durable_first() {
     drop(later);
     world.service.connection_ended(1);
     assert_eq!((claims.totals().held, world.service.persistent()), (0, 0));
+}
+
+/// A TREE_DISCONNECT closes what is open under it as CLOSE does.
+#[test]
+fn what_a_tree_disconnect_closes_is_not_there_again_after_a_crash() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let kept = a.connect("VOL1");
+    assert_eq!(kept, Status::SUCCESS);
+    let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
+    assert_eq!(granted(&opened), Some((120_000, PERSISTENT)));
+    let record = a.chain(false, &[(command::TREE_DISCONNECT, vec![4, 0, 0, 0])]);
+    let Handled::Later(mut later) = world.handle(1, &record) else {
+        panic!("it does not wait for the log")
+    };
+    let claims = &world.vfs.claims;
+    assert_eq!(claims.totals().held, 1, "nobody gains before it is durable");
+    let answer = loop {
+        match poll(&mut later) {
+            Some(answer) => break answer,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!((answer.status, claims.totals().held), (Status::SUCCESS, 0));
+    let (world, _) = crashed(world);
+    assert_eq!(world.service.persistent(), 0);
+}
+
+/// What a volume's revert takes from an open with a session, a crash does not give back.
+#[test]
+fn a_revert_removes_the_records_of_what_was_open() {
+    let (world, _) = continuous();
+    world.vfs.follow(&world.engine);
+    let volume = world.engine.volumes().remove(0);
+    let now = weir_base::Time::EPOCH;
+    volume.snapshot_take("before", "", now).unwrap();
+    let mut a = Client::ready(&world, 1);
+    let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
+    assert_eq!(granted(&opened), Some((120_000, PERSISTENT)));
+    assert_eq!(world.engine.client_records().all().len(), 1);
+    world.engine.revert(volume.name(), "before").unwrap();
+    assert!(world.engine.client_records().all().is_empty());
+    assert_eq!(world.vfs.claims.totals().held, 0);
+}
+
+/// Clients of other protocols that claim again what they had find it free.
+#[test]
+fn nothing_new_is_claimed_while_others_may_claim_again() {
+    const DATA: u32 = 3;
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let made = a
+        .one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1)
+        .file();
+    let (world, _) = crashed(world);
+    let claimant = Claimant {
+        service: ServiceId(3),
+        name: Arc::from(&b"a client of NFSv4"[..]),
+    };
+    let now = world.clock.monotonic();
+    let period = Duration::from_secs(45);
+    world.vfs.grace.begin([claimant.clone()], now, period);
+    // What comes back is as it was; its locks are new.
+    let mut c = again(&world, 2, "Alice");
+    assert_eq!(
+        c.one(command::CREATE, asks(0, &[back(&made)]).1).file(),
+        made
+    );
+    let (mut lock_waits, _) = waits(&mut c, lock(&made, 0, 5, 2 | 0x10));
+    // Attributes conflict with nothing, nor does what is new.
+    let mut b = Client::ready(&world, 9);
+    let stat = create("f", 0x80, SHARE, OPEN, 0);
+    assert_eq!(b.one(command::CREATE, stat.1).status, Status::SUCCESS);
+    let new = create("new", DATA, SHARE, CREATE, 0);
+    assert_eq!(b.one(command::CREATE, new.1).status, Status::SUCCESS);
+    let (mut open_waits, _) = waits(&mut b, create("f", DATA, SHARE, OPEN, 0));
+    pass(&world, 44);
+    assert!(poll(&mut open_waits).is_none() && poll(&mut lock_waits).is_none());
+    world.vfs.grace.finished(&claimant);
+    pass(&world, 1);
+    for waiting in [&mut lock_waits, &mut open_waits] {
+        let answer = loop {
+            match poll(waiting) {
+                Some(answer) => break answer,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(answer.status, Status::SUCCESS);
+    }
 }

@@ -66,6 +66,7 @@ impl Service {
             self.mark_again(&open, &recorded);
             let head = &recorded.head;
             self.leases.durables.enter(&open);
+            self.leases.persistents.enter(&open);
             self.leases.durables.put(open, &head.user, head.guid, now);
         }
     }

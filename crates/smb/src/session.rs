@@ -226,6 +226,15 @@ impl Session {
         true
     }
 
+    /// The opens under a tree connect.
+    pub fn opens_under(&self, tree: u32) -> Vec<Arc<Open>> {
+        let opens = self.opens.lock();
+        let under = opens
+            .values()
+            .filter(|open| open.tree.load(Ordering::Relaxed) == tree);
+        under.cloned().collect()
+    }
+
     /// Adds an open. False, and it is not added, if there are too many or the session has ended.
     pub fn add(&self, open: Arc<Open>) -> bool {
         let mut opens = self.opens.lock();

@@ -20,7 +20,8 @@ use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_vfs::Identity;
+use weir_base::Lsn;
+use weir_vfs::{Identity, Unfinished};
 
 /// SMB2_SESSION_FLAG_BINDING (§2.2.5).
 const BINDING: u8 = 1;
@@ -512,12 +513,50 @@ impl Run<'_> {
     /// TREE_DISCONNECT (§3.3.5.8).
     pub(crate) fn tree_disconnect(&mut self) -> Outcome {
         let session = self.session()?;
+        let erased = match std::mem::take(&mut self.c.step) {
+            Step::Disconnects(erased) => erased,
+            _ => Some(None),
+        };
+        if let Some(erased) = erased {
+            self.erase_under(&session, erased)?;
+        }
         if !session.disconnect(self.header.tree, &self.s.vfs, &self.s.leases) {
             return Err(Status::NETWORK_NAME_DELETED.into());
         }
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);
         Ok(Status::SUCCESS)
+    }
+}
+
+impl Run<'_> {
+    /// Removes the records of the persistent opens under the tree connect, and has the request wait until that is durable: what others
+    /// gain by the disconnect, they keep over a crash, and no open is there again that its client has given up. `erased` is how far it
+    /// has come, if it has waited for room in the log.
+    fn erase_under(&mut self, session: &Session, mut erased: Option<Lsn>) -> Result<(), Fail> {
+        for open in session.opens_under(self.header.tree) {
+            let Some(persistent) = open.persistent.get() else {
+                continue;
+            };
+            match persistent.erase() {
+                Ok(lsn) => erased = erased.max(lsn),
+                Err(Unfinished::Suspended(suspend)) => {
+                    self.c.step = Step::Disconnects(Some(erased));
+                    return Err(suspend.into());
+                }
+                // Nothing is recorded any more, whatever is asked for: the disconnect goes on.
+                Err(Unfinished::Failed(error)) => {
+                    tracing::debug!(?error, "the record of a persistent open stays");
+                }
+            }
+        }
+        match erased {
+            Some(lsn) => {
+                self.c.step = Step::Disconnects(None);
+                Err(self.recorded(lsn))
+            }
+            None => Ok(()),
+        }
     }
 }
 
