@@ -54,6 +54,9 @@ class Dc:
                     raise
                 time.sleep(0.1)
 
+        # What the service for dynamic DNS would have registered; LDAP's clients ask for it.
+        self.tool("spn", "add", "ldap/dc.weir.test", "dc$")
+
     def krb5(self, name, more=""):
         """Writes a krb5.conf; its path."""
         with open(self.path(name), "w") as file:
@@ -114,6 +117,16 @@ class Dc:
         path = self.path(f"{machine}.keytab")
         self.tool("domain", "exportkeytab", path, f"--principal={machine}$")
         return path
+
+    def computer(self, name):
+        """What the directory has of a computer, by attribute; None: there is none."""
+        if f"{name}$" not in self.tool("computer", "list").split():
+            return None
+        found = {}
+        for line in self.tool("computer", "show", name).splitlines():
+            attribute, _, value = line.partition(": ")
+            found.setdefault(attribute, []).append(value)
+        return found
 
     def ticket(self, user):
         """A cache with a user's ticket."""

@@ -73,7 +73,7 @@ class BadInput(Case):
         self.refused(409, "ALREADY_EXISTS", "POST", INSTANCES, INSTANCE, instanceId="binst")
 
     def test_promises_that_nobody_would_keep(self):
-        for field, value in [("ldapEnabled", True), ("kmsConfig", "k"), ("activeDirectory", "ad"), ("mode", "ONTAP"),
+        for field, value in [("ldapEnabled", True), ("kmsConfig", "k"), ("mode", "ONTAP"),
                              ("type", "UNIFIED"), ("replicaZone", "b"), ("allowAutoTiering", True)]:
             with self.subTest(field=field):
                 self.wrong_field(field, "POST", POOLS, {**POOL, field: value}, storagePoolId="n")

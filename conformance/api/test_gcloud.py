@@ -119,6 +119,30 @@ class Gcloud(Case):
         self.gcloud("netapp", "storage-pools", "delete", "gp", place, "--quiet")
         self.assertEqual(self.gcloud("netapp", "storage-pools", "list", place, "--format=value(name)").strip(), "")
 
+    def test_active_directories(self):
+        """There is no domain to join here (conformance/ad/run has one): what gcloud says and reads."""
+        place, password = "--location=us-central1", "a-password-of-nobody"
+        said = (place, "--domain=gcloud.invalid", "--dns=127.0.0.1", "--net-bios-prefix=gc", "--username=nobody", f"--password={password}")
+        refusal = self.gcloud("netapp", "active-directories", "create", "gad", *said, "--enable-aes=true", fails=True)
+        self.assertIn("adcli", refusal)
+        directory = self.describe("netapp", "active-directories", "describe", "gad")
+        self.assertEqual((directory["state"], directory["domain"], directory["aesEncryption"]), ("ERROR", "gcloud.invalid", True))
+        self.assertNotIn(password, json.dumps(directory))
+        # It says all of it again, and so the server tries to join again.
+        refusal = self.gcloud("netapp", "active-directories", "update", "gad", *said, "--description=ours", "--update-labels=a=b", fails=True)
+        self.assertIn("adcli", refusal)
+        self.gcloud("netapp", "storage-pools", "create", "gadp", place, "--capacity=2048", "--service-level=premium",
+                    "--network=name=default", "--active-directory=gad")
+        pool = self.describe("netapp", "storage-pools", "describe", "gadp")
+        self.assertEqual(pool["activeDirectory"], f"{PLACE}/activeDirectories/gad")
+        refusal = self.gcloud("netapp", "volumes", "create", "gadv", place, "--storage-pool=gadp", "--capacity=100",
+                              "--protocols=smb", "--share-name=gadv", fails=True)
+        self.assertIn("gcloud.invalid", refusal)
+        self.gcloud("netapp", "storage-pools", "delete", "gadp", place, "--quiet")
+        listed = json.loads(self.gcloud("netapp", "active-directories", "list", place, "--format=json"))
+        self.assertEqual([(a["description"], a["labels"]) for a in listed], [("ours", {"a": "b"})])
+        self.gcloud("netapp", "active-directories", "delete", "gad", place, "--quiet")
+
     def test_manual_qos(self):
         if self.version < 536:
             self.skipTest(f"gcloud {self.version} has no --qos-type and no --throughput-mibps (since 536)")

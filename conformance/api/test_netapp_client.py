@@ -201,11 +201,29 @@ class NetApp(Case):
         self.assertIn(PLACE, [l.name for l in locations.locations])
         self.assertEqual(self.client.get_location({"name": PLACE}).location_id, "us-central1")
 
+    def test_active_directories(self):
+        """There is no domain to join here; conformance/ad/run has one."""
+        self.assertEqual(list(self.client.list_active_directories(parent=PLACE)), [])
+        directory = n.ActiveDirectory(domain="python.invalid", dns="127.0.0.1", net_bios_prefix="py", username="nobody",
+                                      password="a-password-of-nobody", ldap_signing=True)
+        with self.assertRaisesRegex(exceptions.GoogleAPICallError, "adcli"):
+            self.client.create_active_directory(parent=PLACE, active_directory_id="pad",
+                                                active_directory=directory).result(timeout=300)
+        name = f"{PLACE}/activeDirectories/pad"
+        got = self.client.get_active_directory(name=name)
+        self.assertEqual((got.state, got.domain, got.password, got.ldap_signing),
+                         (n.ActiveDirectory.State.ERROR, "python.invalid", "", True))
+        changed = self.client.update_active_directory(active_directory=n.ActiveDirectory(name=name, description="new"),
+                                                      update_mask={"paths": ["description"]}).result(timeout=30)
+        self.assertEqual(changed.description, "new")
+        self.client.delete_active_directory(name=name).result(timeout=30)
+        with self.assertRaises(exceptions.NotFound):
+            self.client.get_active_directory(name=name)
+
     def test_what_is_not_here_says_so(self):
         with self.assertRaisesRegex(exceptions.BadRequest, "Take snapshots"):
             self.client.create_backup_vault(parent=PLACE, backup_vault_id="b", backup_vault=n.BackupVault())
         self.assertEqual(list(self.client.list_backup_vaults(parent=PLACE)), [])
-        self.assertEqual(list(self.client.list_active_directories(parent=PLACE)), [])
         with self.assertRaises(exceptions.NotFound):
             self.client.get_kms_config(name=f"{PLACE}/kmsConfigs/k")
 

@@ -60,8 +60,8 @@ class Server:
             time.sleep(0.05)
         lines = dict(reversed(line.rsplit(" ", 1)) if " " in line else (line, "nfs")
                      for line in ready.read_text().splitlines())
-        found = re.search(r"API on (\S+)", self.log())
-        self.api = found and found[1]
+        found = re.findall(r"API on (\S+)", self.log())
+        self.api = found[-1] if found else None
         self.port = next(address for address, what in lines.items() if what == "smb").rsplit(":", 1)[1]
 
     def start_with_user(self):

@@ -391,7 +391,8 @@ impl Made {
     pub fn done(self, message: &Message) -> Object {
         let mut o = self.0;
         // What an older version of this program kept and the table no longer knows stays hidden.
-        o.retain(|k, v| !v.is_null() && message.field(k).is_some());
+        let shown = |k: &str| message.field(k).is_some_and(|f| !f.input_only);
+        o.retain(|k, v| !v.is_null() && shown(k));
         o
     }
 }

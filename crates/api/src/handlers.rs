@@ -12,7 +12,7 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{filestore, netapp, replications, throughput};
+use crate::{active_directory, filestore, netapp, replications, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -180,6 +180,7 @@ impl Asked<'_> {
     fn target(&self, kind: Kind) -> ApiResult<Target> {
         Ok(match kind {
             Kind::Pool => Target::Pool(self.name()?),
+            Kind::ActiveDirectory => Target::ActiveDirectory(self.name()?),
             Kind::Volume | Kind::Instance => Target::Volume(self.volume(kind.surface())?),
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 Target::Snapshot(self.volume(kind.surface())?.snapshot(self.part(3)))
@@ -232,7 +233,7 @@ impl Asked<'_> {
             Some(Resource::Snapshot(s)) => {
                 object = lro::snapshot(&s, Some(control.snapshot_used(&s).await));
             }
-            Some(Resource::Pool(_)) | None => {}
+            Some(Resource::Pool(_) | Resource::ActiveDirectory(_)) | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
     }
@@ -254,7 +255,11 @@ impl Asked<'_> {
             return copy.create_of_peer(peer, body).await;
         }
         let mutation = match kind {
-            Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(body)?),
+            Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(&place, body)?),
+            Kind::ActiveDirectory => {
+                let new = active_directory::new(body)?;
+                Mutation::CreateActiveDirectory(place.name(&id), new)
+            }
             Kind::Volume => {
                 Mutation::CreateVolume(place.volume(&id), netapp::new_volume(&place, body)?)
             }
@@ -287,7 +292,12 @@ impl Asked<'_> {
             }
             Ok(match of.clone() {
                 Target::Pool(name) => {
-                    Mutation::UpdatePool(name, netapp::pool_change(changed, &current)?)
+                    let change = netapp::pool_change(&name.place, changed, &current)?;
+                    Mutation::UpdatePool(name, change)
+                }
+                Target::ActiveDirectory(name) => {
+                    let change = active_directory::change(changed, &current)?;
+                    Mutation::UpdateActiveDirectory(name, change)
                 }
                 Target::Volume(name) => {
                     let etag = body.get("etag").and_then(Value::as_str);
@@ -315,6 +325,7 @@ impl Asked<'_> {
         let force = self.query.flag("force")?;
         let mutation = match self.target(kind)? {
             Target::Pool(name) => Mutation::DeletePool(name),
+            Target::ActiveDirectory(name) => Mutation::DeleteActiveDirectory(name),
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
             other @ (Target::Replication(_) | Target::Relation(_)) => {
@@ -394,6 +405,14 @@ impl Asked<'_> {
                         .map(|p| (key(&p.name.place, &p.name.id), p)),
                     |(k, _)| k,
                     |(_, p)| netapp::pool(&view, p),
+                ),
+            ),
+            Kind::ActiveDirectory => objects(
+                q.page(
+                    view.active_directories(&within)
+                        .map(|a| (key(&a.name.place, &a.name.id), a)),
+                    |(k, _)| k,
+                    |(_, a)| active_directory::shown(a),
                 ),
             ),
             Kind::Volume => self.volumes(&q, &view, &within).await?,

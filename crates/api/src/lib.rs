@@ -4,6 +4,7 @@
 //! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]);
 //! responses have the shapes that they parse ([`lro`], [`error`]).
 
+pub mod active_directory;
 mod admin;
 mod app;
 mod body;

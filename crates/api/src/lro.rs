@@ -8,7 +8,7 @@ use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
 use crate::mount::Mounts;
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
-use crate::{filestore, netapp};
+use crate::{active_directory, filestore, netapp};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,6 +34,7 @@ const fn output(name: &'static str, kind: Kind) -> Field {
         kind,
         repeated: false,
         output_only: true,
+        input_only: false,
         one_of: None,
     }
 }
@@ -115,6 +116,7 @@ fn empty() -> Value {
 pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
+        Resource::ActiveDirectory(a) => active_directory::shown(&a),
         Resource::Volume(v) => volume(view, &v, None, at),
         Resource::Snapshot(s) => snapshot(&s, None),
     })
@@ -143,6 +145,7 @@ fn message(target: &Target) -> &'static Message {
     };
     match target {
         Target::Pool(_) => &na::STORAGE_POOL,
+        Target::ActiveDirectory(_) => &na::ACTIVE_DIRECTORY,
         Target::Volume(v) => either(&na::VOLUME, &fs::INSTANCE, v.surface),
         Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
         Target::Snapshot(s) => either(&na::SNAPSHOT, &fs::SNAPSHOT, s.parent.surface),

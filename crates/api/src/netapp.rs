@@ -40,7 +40,6 @@ fn check_pool(f: &Fields) -> ApiResult<()> {
     let no_directory = "users and groups are the numbers that NFS clients send; leave it out";
     for (field, instead) in [
         ("ldapEnabled", no_directory),
-        ("activeDirectory", no_directory),
         ("globalAccessAllowed", no_directory),
         (
             "kmsConfig",
@@ -120,6 +119,7 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     )
     .set("availableThroughputMibps", f.available_throughput_mibps)
     .set("totalIops", f.total_iops)
+    .set("activeDirectory", directory(p))
     .labels(&p.labels);
     if p.custom_performance {
         m.set("customPerformanceEnabled", true);
@@ -127,13 +127,26 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     m.done(&schema::STORAGE_POOL)
 }
 
+/// The full name of a pool's Active Directory.
+fn directory(p: &Pool) -> Option<String> {
+    let id = p.active_directory.as_ref()?;
+    Some(format!("{}/activeDirectories/{id}", p.name.place))
+}
+
+/// The bare id of an Active Directory, which is named in full or by its id.
+fn directory_id(place: &Place, sent: &str) -> ApiResult<String> {
+    in_place(place, sent, "activeDirectories", "activeDirectory")
+}
+
 /// A storage pool to be made.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn new_pool(body: Object) -> ApiResult<NewPool> {
+pub fn new_pool(place: &Place, body: Object) -> ApiResult<NewPool> {
     let mut f = Fields::new(body);
     check_pool(&f)?;
+    let directory = f.text("activeDirectory").value();
+    let directory = directory.filter(|sent| !sent.is_empty());
     Ok(NewPool {
         service_level: required(f.text("serviceLevel").value(), "serviceLevel")?,
         capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
@@ -141,6 +154,9 @@ pub fn new_pool(body: Object) -> ApiResult<NewPool> {
         custom_performance: f.flag("customPerformanceEnabled").value().unwrap_or(false),
         total_throughput_mibps: f.count("totalThroughputMibps")?.value().map(|t| t as f64),
         total_iops: f.count("totalIops")?.value(),
+        active_directory: directory
+            .map(|sent| directory_id(place, &sent))
+            .transpose()?,
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),
@@ -151,9 +167,13 @@ pub fn new_pool(body: Object) -> ApiResult<NewPool> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
+pub fn pool_change(place: &Place, changed: Object, current: &Object) -> ApiResult<PoolChange> {
     let mut f = Fields::new(changed);
     check_pool(&f)?;
+    let directory = match f.text("activeDirectory").or_default() {
+        Some(sent) if !sent.is_empty() => Some(directory_id(place, &sent)?),
+        other => other,
+    };
     f.fixed("customPerformanceEnabled", current)?;
     Ok(PoolChange {
         capacity_gib: f.count("capacityGib")?.kept("capacityGib")?,
@@ -164,6 +184,7 @@ pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
             .map(|t| t as f64),
         total_iops: f.count("totalIops")?.kept("totalIops")?,
         service_level: f.text("serviceLevel").kept("serviceLevel")?,
+        active_directory: directory,
         description: f.text("description").or_default(),
         labels: f.labels()?.or_default(),
         extra: f.rest(),
@@ -189,11 +210,11 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>, at: M
         .labels(&v.labels);
     if let Some(p) = pool {
         m.set("serviceLevel", &*p.service_level);
+        m.set("activeDirectory", directory(p));
         for field in [
             "network",
             "psaRange",
             "kmsConfig",
-            "activeDirectory",
             "ldapEnabled",
             "zone",
             "replicaZone",
@@ -416,13 +437,18 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
 
 /// The bare id of a pool that is named bare or in full; it has to be in the volume's own place.
 fn pool_id(place: &Place, name: &str) -> ApiResult<String> {
-    let here = format!("{place}/storagePools/");
+    in_place(place, name, "storagePools", "storagePool")
+}
+
+/// The bare id of a resource of a place, which is named bare or in full.
+fn in_place(place: &Place, name: &str, collection: &str, field: &str) -> ApiResult<String> {
+    let here = format!("{place}/{collection}/");
     let id = name.strip_prefix(&here).unwrap_or(name);
     if id.is_empty() || id.contains('/') {
         return Err(ApiError::field(
-            "storagePool",
+            field,
             format!(
-                "Invalid 'storagePool' \"{}\": the id of a pool in {place}, or its full name",
+                "Invalid '{field}' \"{}\": the id of one of {place}/{collection}, or its full name",
                 abbreviate(name)
             ),
         ));

@@ -139,6 +139,7 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         Resource::Volume => "a volume",
         Resource::Instance => "an instance",
         Resource::VolumeSnapshot | Resource::InstanceSnapshot => "a snapshot",
+        Resource::ActiveDirectory => "an Active Directory",
     };
     match route.action {
         Action::List(k) => {
@@ -322,6 +323,9 @@ fn field(f: &Field, schemas: &mut Map<String, Value>) -> Value {
     };
     if let (true, Some(o)) = (f.output_only, out.as_object_mut()) {
         o.insert("readOnly".to_owned(), Value::Bool(true));
+    }
+    if let (true, Some(o)) = (f.input_only, out.as_object_mut()) {
+        o.insert("writeOnly".to_owned(), Value::Bool(true));
     }
     out
 }

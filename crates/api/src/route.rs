@@ -63,6 +63,8 @@ pub enum Kind {
     Instance,
     /// An instance's snapshot: `instances/*/snapshots/*`.
     InstanceSnapshot,
+    /// A domain of Active Directory: `activeDirectories/*`.
+    ActiveDirectory,
 }
 
 impl Kind {
@@ -74,6 +76,7 @@ impl Kind {
             Kind::VolumeSnapshot => &netapp::SNAPSHOT,
             Kind::Instance => &filestore::INSTANCE,
             Kind::InstanceSnapshot => &filestore::SNAPSHOT,
+            Kind::ActiveDirectory => &netapp::ACTIVE_DIRECTORY,
         }
     }
 
@@ -84,13 +87,16 @@ impl Kind {
             Kind::Volume => "volumeId",
             Kind::Instance => "instanceId",
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshotId",
+            Kind::ActiveDirectory => "activeDirectoryId",
         }
     }
 
     /// The API that has it.
     pub fn surface(self) -> Surface {
         match self {
-            Kind::Pool | Kind::Volume | Kind::VolumeSnapshot => Surface::Netapp,
+            Kind::Pool | Kind::Volume | Kind::VolumeSnapshot | Kind::ActiveDirectory => {
+                Surface::Netapp
+            }
             Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
         }
     }
@@ -102,6 +108,7 @@ impl Kind {
             Kind::Volume => "volumes",
             Kind::Instance => "instances",
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshots",
+            Kind::ActiveDirectory => "activeDirectories",
         }
     }
 }
@@ -203,6 +210,7 @@ impl Route {
                 Kind::Volume => &["volumeId"],
                 Kind::Instance => &["instanceId"],
                 Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId"],
+                Kind::ActiveDirectory => &["activeDirectoryId"],
             },
             Action::CreateToken => &["tokenId"],
             Action::CreateReplication => &["replicationId"],
@@ -273,21 +281,24 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(replications::Verb::Sync);
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Replication(replications::Verb::EstablishPeering);
 
+    Get Netapp "projects/*/locations/*/activeDirectories" => Action::List(Kind::ActiveDirectory);
+    Post Netapp "projects/*/locations/*/activeDirectories" => Action::Create(Kind::ActiveDirectory);
+    Get Netapp "projects/*/locations/*/activeDirectories/*" => Action::Get(Kind::ActiveDirectory);
+    Patch Netapp "projects/*/locations/*/activeDirectories/*" => Action::Update(Kind::ActiveDirectory);
+    Delete Netapp "projects/*/locations/*/activeDirectories/*" => Action::Delete(Kind::ActiveDirectory);
+
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
-    Get Netapp "projects/*/locations/*/activeDirectories" => Action::EmptyList("activeDirectories");
     Get Netapp "projects/*/locations/*/kmsConfigs" => Action::EmptyList("kmsConfigs");
     Get Netapp "projects/*/locations/*/backupVaults" => Action::EmptyList("backupVaults");
     Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Missing;
-    Get Netapp "projects/*/locations/*/activeDirectories/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupVaults/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
     Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule", "Bound what a group of users may hold by a volume of its own");
-    Post Netapp "projects/*/locations/*/activeDirectories" => Action::Unimplemented("Active Directory", "Join the machine to the domain, and start the server with its keytab (--krb5-keytab)");
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
     Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
     Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");

@@ -11,11 +11,12 @@ use weir_api::page::{ListParams, ListQuery};
 use weir_api::query::Query;
 use weir_api::route::{self, Verb};
 use weir_api::schema::{Field, Kind, Message, filestore, netapp};
-use weir_api::{filestore as to_filestore, netapp as to_netapp};
+use weir_api::{active_directory, filestore as to_filestore, netapp as to_netapp};
 use weir_control::Place;
 
 static MESSAGES: &[&Message] = &[
     &netapp::STORAGE_POOL,
+    &netapp::ACTIVE_DIRECTORY,
     &netapp::VOLUME,
     &netapp::SNAPSHOT,
     &netapp::REVERT_VOLUME_REQUEST,
@@ -108,8 +109,10 @@ fn some_message() -> BoxedStrategy<(&'static Message, Value)> {
 fn into_model(object: &Object) {
     let place = Place::local();
     let current = Object::new();
-    drop(to_netapp::new_pool(object.clone()));
-    drop(to_netapp::pool_change(object.clone(), &current));
+    drop(to_netapp::new_pool(&place, object.clone()));
+    drop(to_netapp::pool_change(&place, object.clone(), &current));
+    drop(active_directory::new(object.clone()));
+    drop(active_directory::change(object.clone(), &current));
     drop(to_netapp::new_volume(&place, object.clone()));
     drop(to_netapp::volume_change(&place, object.clone(), &current));
     drop(to_netapp::new_snapshot(object.clone()));

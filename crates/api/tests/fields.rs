@@ -41,7 +41,6 @@ async fn what_nobody_would_keep_is_refused_by_name() {
     let before = api.everything().await;
     for (collection, field, value) in [
         ("storagePools", "ldapEnabled", json!(true)),
-        ("storagePools", "activeDirectory", json!("ad")),
         ("storagePools", "globalAccessAllowed", json!(true)),
         ("storagePools", "kmsConfig", json!("k")),
         ("storagePools", "replicaZone", json!("b")),

@@ -3,7 +3,7 @@
 //! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
 use crate::job::Job;
-use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
+use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::policy;
@@ -268,6 +268,34 @@ fn intend(
             next.revision += 1;
             tx.put_volume(next);
             Ok((split_lane(volume.id), Job::Split(name.clone()), false))
+        }
+        Mutation::CreateActiveDirectory(name, new) => {
+            let directory =
+                rules::active_directory::create(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_directory(directory);
+            let (name, again) = (name.clone(), false);
+            Ok((inputs.id, Job::JoinDomain { name, again }, false))
+        }
+        Mutation::UpdateActiveDirectory(name, change) => {
+            let directory = tx.view.active_directory(name).cloned();
+            let directory = directory.ok_or_else(|| missing(target))?;
+            let (next, again) = rules::active_directory::update(&directory, change)?;
+            tx.put_directory(next);
+            let name = name.clone();
+            let job = match again {
+                true => Job::JoinDomain { name, again },
+                false => Job::UpdateDomain(name),
+            };
+            Ok((directory.id, job, !again))
+        }
+        Mutation::DeleteActiveDirectory(name) => {
+            let directory = tx.view.active_directory(name).cloned();
+            let directory = directory.ok_or_else(|| missing(target))?;
+            rules::active_directory::delete(&tx.view, &directory)?;
+            let mut next = ActiveDirectory::clone(&directory);
+            next.state = State::Deleting;
+            tx.put_directory(next);
+            Ok((directory.id, Job::LeaveDomain(name.clone()), false))
         }
         Mutation::Replicate {
             verb,

@@ -5,6 +5,7 @@
 //! the threads that serve requests.
 
 use crate::model::EngineSnapshot;
+use crate::secret::Secret;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weir_vfs::Flavours;
@@ -236,6 +237,23 @@ impl Publication {
     }
 }
 
+/// A domain that the node is to be a member of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainSpec {
+    /// Its name in the DNS.
+    pub domain: String,
+    /// The computer account's name, of up to 15 characters.
+    pub computer: String,
+    /// The organizational unit of a new account; empty: the domain's choice.
+    pub unit: String,
+    /// A domain controller; empty: one that the DNS names.
+    pub controller: String,
+    /// A user of the domain who may join computers.
+    pub user: String,
+    /// That user's password.
+    pub password: Secret,
+}
+
 /// A point in the node's history, for [`Backend::reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point(pub u64);
@@ -288,6 +306,11 @@ pub trait Backend: Send + Sync + 'static {
     fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError>;
     /// Begins to copy what a clone shares, or finds it begun or done ([`VolumeState::shared`]).
     fn split(&self, key: &str) -> Result<(), BackendError>;
+    /// Makes the node a member of a domain, or gives its account there another password. Users with tickets of the domain may log on from
+    /// then on. Returns the name by which they are to reach the node.
+    fn join_domain(&self, spec: &DomainSpec) -> Result<String, BackendError>;
+    /// Ends the membership of the domain, or finds it ended. The account stays in the domain.
+    fn leave_domain(&self, domain: &str) -> Result<(), BackendError>;
     /// Where the node's history stands now. Never waits.
     fn point(&self) -> Point;
     /// Whether everything that calls had changed before `point` is durable by now. Never waits; that it will be some

@@ -65,6 +65,17 @@ pub enum Job {
         /// Its full name.
         name: Arc<str>,
     },
+    /// Has the node join a domain, by a password that is in memory alone: one that is cut short fails.
+    JoinDomain {
+        /// The domain of Active Directory.
+        name: Name,
+        /// It was there before.
+        again: bool,
+    },
+    /// Nothing: a description of it was changed.
+    UpdateDomain(Name),
+    /// Has the node leave a domain.
+    LeaveDomain(Name),
     /// Nothing: a relationship's rows have been changed, and what goes on is the relationship's own.
     Replicate {
         /// As NetApp Volumes calls it.
@@ -126,6 +137,9 @@ impl Job {
             | Job::UpdatePool(name)
             | Job::DeletePool(name)
             | Job::SwitchPool(name) => Target::Pool(name.clone()),
+            Job::JoinDomain { name, .. } | Job::UpdateDomain(name) | Job::LeaveDomain(name) => {
+                Target::ActiveDirectory(name.clone())
+            }
             Job::Create(of)
             | Job::Update { of, .. }
             | Job::Delete(of)
@@ -145,9 +159,18 @@ impl Job {
     /// What it does to that, in the API's word.
     pub fn verb(&self) -> &str {
         match self {
-            Job::CreatePool(_) | Job::Create(_) | Job::TakeSnapshot(_) => "create",
-            Job::UpdatePool(_) | Job::Update { .. } | Job::UpdateSnapshot { .. } => "update",
-            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) => "delete",
+            Job::CreatePool(_)
+            | Job::Create(_)
+            | Job::TakeSnapshot(_)
+            | Job::JoinDomain { again: false, .. } => "create",
+            Job::UpdatePool(_)
+            | Job::Update { .. }
+            | Job::UpdateSnapshot { .. }
+            | Job::UpdateDomain(_)
+            | Job::JoinDomain { again: true, .. } => "update",
+            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) | Job::LeaveDomain(_) => {
+                "delete"
+            }
             Job::SwitchPool(_) => "switch",
             Job::Revert { .. } => "revert",
             Job::Split(_) => "split",
@@ -161,7 +184,7 @@ impl Job {
     pub(crate) fn deletes(&self) -> bool {
         matches!(
             self,
-            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_)
+            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) | Job::LeaveDomain(_)
         )
     }
 
@@ -178,12 +201,15 @@ impl Job {
             | Job::TakeSnapshot(_)
             | Job::UpdateSnapshot { .. }
             | Job::Policy { .. }
+            | Job::UpdateDomain(_)
+            | Job::LeaveDomain(_)
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)
             | Job::Revert { .. }
             | Job::Split(_)
             | Job::RenameSnapshot { .. }
+            | Job::JoinDomain { .. }
             | Job::Replicate { .. }
             | Job::Relation { .. } => false,
         }

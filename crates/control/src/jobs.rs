@@ -13,6 +13,8 @@
 //! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
 //!
+//! | join | node joins · catalog: READY, done; or ERROR, failed ([`crate::domains`]) |
+//! | leave | node leaves · catalog forgets it, done |
 //! | snapshot | engine has it · catalog: READY, done |
 //!
 //! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
@@ -37,6 +39,7 @@ use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::publish::{self, Effective};
 use crate::refusal::{Refusal, Status};
 use crate::rules;
+use crate::secret::Secret;
 use crate::stamp::Stamp;
 use crate::store::{Store, Transaction};
 use parking_lot::Mutex;
@@ -131,6 +134,8 @@ pub(crate) struct JobContext {
     pub published: watch::Receiver<Effective>,
     pub lanes: Arc<Lanes>,
     pub render: OnceLock<Render>,
+    /// Passwords that jobs will want, by their operations.
+    pub secrets: Mutex<HashMap<Name, Secret>>,
     calls: Semaphore,
     /// Engine volumes that were deleted, and when: they have tombstones until that is durable.
     pending_delete: Mutex<HashMap<Arc<str>, Point>>,
@@ -147,7 +152,7 @@ pub(crate) fn failure(error: &BackendError) -> Refusal {
     Refusal::new(status, reason, error.to_string())
 }
 
-fn gone(what: &Target) -> Refusal {
+pub(crate) fn gone(what: &Target) -> Refusal {
     Refusal::new(
         Status::Aborted,
         "TARGET_GONE",
@@ -167,6 +172,7 @@ impl JobContext {
             published,
             lanes: Arc::default(),
             render: OnceLock::new(),
+            secrets: Mutex::default(),
             calls: Semaphore::new(CALLS),
             pending_delete: Mutex::default(),
         }
@@ -262,7 +268,8 @@ impl JobContext {
             | Job::UpdatePool(_)
             | Job::DeletePool(_)
             | Job::SwitchPool(_)
-            | Job::Policy { .. } => self.effective(self.store.view().generation).await,
+            | Job::Policy { .. }
+            | Job::UpdateDomain(_) => self.effective(self.store.view().generation).await,
             Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
             Job::Delete(of) => self.delete(of).await,
@@ -275,6 +282,8 @@ impl JobContext {
             },
             Job::RenameSnapshot { name, from } => self.rename(name, from).await,
             Job::DeleteSnapshot(name) => self.drop_snapshot(name).await,
+            Job::JoinDomain { name, .. } => self.join_domain(name, &operation.name).await,
+            Job::LeaveDomain(name) => self.leave_domain(name).await,
             Job::Replicate { .. } | Job::Relation { .. } => Err(never_pending(job)),
         };
         let outcome = match result {
@@ -693,6 +702,11 @@ fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
         tx.remove_snapshot(&snapshot);
         return None;
     }
+    if let Target::ActiveDirectory(name) = target {
+        let directory = tx.view.active_directory(name).cloned()?;
+        tx.remove_directory(&directory);
+        return None;
+    }
     let volume = tx.view.volume_of(target).cloned()?;
     tx.remove_volume(&volume);
     tx.tombstone(&volume.key);
@@ -704,6 +718,9 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
     let target = operation.target();
     if let Target::Pool(name) = &target {
         return view.pool(name).map_or(0, |pool| pool.id);
+    }
+    if let Target::ActiveDirectory(name) = &target {
+        return view.active_directory(name).map_or(0, |found| found.id);
     }
     let id = view.volume_of(&target).map_or(0, |volume| volume.id);
     match operation.job {

@@ -6,6 +6,7 @@ mod assigned;
 pub mod backend;
 mod catalog;
 mod control;
+mod domains;
 pub mod figures;
 mod first;
 pub mod job;
@@ -25,6 +26,7 @@ mod recover;
 pub mod refusal;
 pub mod rules;
 mod schedules;
+mod secret;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod stamp;
@@ -51,6 +53,7 @@ pub use named::{
 pub use open_error::OpenError;
 pub use rebuild::{CopyOf, Rebuilt};
 pub use refusal::{Refusal, Status};
+pub use secret::Secret;
 pub use stamp::Stamp;
 pub use store::Mirror;
 pub use view::{View, Within};

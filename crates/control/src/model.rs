@@ -213,12 +213,59 @@ pub struct Pool {
     pub total_throughput_mibps: Option<f64>,
     /// With custom performance: operations a second of the pool.
     pub total_iops: Option<u64>,
+    /// The bare id of the Active Directory of its volumes with SMB, in the same place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_directory: Option<Arc<str>>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
+}
+
+/// A domain of Active Directory that this server is a member of, or is to be. Whose password it joined with is stored nowhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActiveDirectory {
+    /// Never reused.
+    pub id: u64,
+    /// Its place and bare id.
+    pub name: Name,
+    /// Counts up with each change.
+    pub revision: u64,
+    /// READY: the server is a member. ERROR: joining failed, for the reason that follows.
+    pub state: State,
+    /// Why the state is as it is, in words for users.
+    pub state_details: String,
+    /// When it was made.
+    pub created: Stamp,
+    /// The domain's name in the DNS, as sent.
+    pub domain: Arc<str>,
+    /// What the computer account's name begins with, as sent.
+    pub net_bios_prefix: Arc<str>,
+    /// The organizational unit of the account, as sent; empty: the domain's choice.
+    pub organizational_unit: Arc<str>,
+    /// The domain controller that is asked; empty: one that the DNS names.
+    pub kdc_hostname: Arc<str>,
+    /// The user of the domain who last joined the server, or was to.
+    pub username: Arc<str>,
+    /// The name by which the domain's users reach the server, once it is a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// Fields that are the client's own.
+    pub extra: Extra,
+}
+
+impl ActiveDirectory {
+    /// The computer account's name: the prefix, and four digits by which servers with the same prefix differ.
+    pub fn computer(&self) -> String {
+        let prefix = self.net_bios_prefix.to_uppercase();
+        format!("{prefix}-{:04X}", self.id & 0xffff)
+    }
 }
 
 /// What a rule says of one kind of Kerberos, as the client wrote it.
@@ -561,7 +608,10 @@ impl Operation {
         match self.target() {
             Target::Volume(name) => name.surface,
             Target::Snapshot(name) => name.parent.surface,
-            Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => Surface::Netapp,
+            Target::Pool(_)
+            | Target::Replication(_)
+            | Target::ActiveDirectory(_)
+            | Target::Relation(_) => Surface::Netapp,
         }
     }
 
@@ -585,6 +635,8 @@ pub enum Resource {
     Volume(Arc<Volume>),
     /// A snapshot of a volume.
     Snapshot(Arc<Snapshot>),
+    /// A domain of Active Directory.
+    ActiveDirectory(Arc<ActiveDirectory>),
 }
 
 impl Resource {
@@ -594,6 +646,7 @@ impl Resource {
             (Resource::Pool(a), Resource::Pool(b)) => Arc::ptr_eq(a, b),
             (Resource::Volume(a), Resource::Volume(b)) => Arc::ptr_eq(a, b),
             (Resource::Snapshot(a), Resource::Snapshot(b)) => Arc::ptr_eq(a, b),
+            (Resource::ActiveDirectory(a), Resource::ActiveDirectory(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }

@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
+use crate::secret::Secret;
 use weir_replica::manager::{Preconditions, Verb};
 
 /// A storage pool to be made.
@@ -26,6 +27,8 @@ pub struct NewPool {
     pub total_throughput_mibps: Option<f64>,
     /// Operations a second, with custom performance.
     pub total_iops: Option<u64>,
+    /// The bare id of the Active Directory of its volumes with SMB, in the same place.
+    pub active_directory: Option<String>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -47,6 +50,8 @@ pub struct PoolChange {
     pub total_iops: Option<u64>,
     /// Another level: its volumes follow.
     pub service_level: Option<String>,
+    /// The bare id of an Active Directory; empty: none; `None`: unchanged.
+    pub active_directory: Option<String>,
     /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
     /// Replaces all labels; `None`: unchanged.
@@ -160,6 +165,48 @@ pub struct SnapshotChange {
     pub extra: Extra,
 }
 
+/// A domain of Active Directory that the server is to be a member of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewActiveDirectory {
+    /// The domain's name in the DNS.
+    pub domain: String,
+    /// What the computer account's name begins with, of up to 10 characters.
+    pub net_bios_prefix: String,
+    /// The organizational unit of the account; empty: the domain's choice.
+    pub organizational_unit: String,
+    /// The domain controller to ask; empty: one that the DNS names.
+    pub kdc_hostname: String,
+    /// A user of the domain who may join computers.
+    pub username: String,
+    /// That user's password.
+    pub password: Secret,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// Changes to a domain of Active Directory. With a password the server joins it anew; what joining depends on is changed only with one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActiveDirectoryChange {
+    /// The organizational unit of a new account; `None`: unchanged.
+    pub organizational_unit: Option<String>,
+    /// The domain controller to ask; `None`: unchanged.
+    pub kdc_hostname: Option<String>,
+    /// A user of the domain who may join computers; `None`: unchanged.
+    pub username: Option<String>,
+    /// That user's password.
+    pub password: Option<Secret>,
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
+    pub description: Option<String>,
+    /// Replaces all labels; `None`: unchanged.
+    pub labels: Option<Labels>,
+    /// The client's own fields: each key set, or removed where its value is null.
+    pub extra: Extra,
+}
+
 /// A change that is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
@@ -214,6 +261,12 @@ pub enum Mutation {
     },
     /// Delete a snapshot of a volume.
     DeleteSnapshot(SnapshotName),
+    /// Join a domain of Active Directory.
+    CreateActiveDirectory(Name, NewActiveDirectory),
+    /// Change what is said of a domain, or join it anew.
+    UpdateActiveDirectory(Name, ActiveDirectoryChange),
+    /// Leave a domain; refused while storage pools refer to it.
+    DeleteActiveDirectory(Name),
     /// Change relationships, or their policies, schedules, peers or throttles. It has been done when it was accepted, and
     /// is no operation; a transfer that it begins goes on.
     Replicate {
@@ -232,6 +285,9 @@ impl Mutation {
             | Mutation::UpdatePool(name, _)
             | Mutation::DeletePool(name)
             | Mutation::SwitchPool(name) => Target::Pool(name.clone()),
+            Mutation::CreateActiveDirectory(name, _)
+            | Mutation::UpdateActiveDirectory(name, _)
+            | Mutation::DeleteActiveDirectory(name) => Target::ActiveDirectory(name.clone()),
             Mutation::CreateVolume(name, _)
             | Mutation::UpdateVolume(name, _)
             | Mutation::DeleteVolume { name, .. }
@@ -252,19 +308,31 @@ impl Mutation {
         match self {
             Mutation::CreatePool(..)
             | Mutation::CreateVolume(..)
-            | Mutation::CreateSnapshot(..) => "create",
+            | Mutation::CreateSnapshot(..)
+            | Mutation::CreateActiveDirectory(..) => "create",
             Mutation::UpdatePool(..)
             | Mutation::UpdateVolume(..)
-            | Mutation::UpdateSnapshot(..) => "update",
+            | Mutation::UpdateSnapshot(..)
+            | Mutation::UpdateActiveDirectory(..) => "update",
             Mutation::DeletePool(..)
             | Mutation::DeleteVolume { .. }
-            | Mutation::DeleteSnapshot(..) => "delete",
+            | Mutation::DeleteSnapshot(..)
+            | Mutation::DeleteActiveDirectory(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
             Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",
             Mutation::ChangePolicy(_, change) => change.verb(),
             Mutation::RevertVolume { .. } => "revert",
             Mutation::Replicate { verb, .. } => verb.subject().0,
+        }
+    }
+
+    /// The password that it takes, which is in memory alone.
+    pub(crate) fn secret(&self) -> Option<&Secret> {
+        match self {
+            Mutation::CreateActiveDirectory(_, new) => Some(&new.password),
+            Mutation::UpdateActiveDirectory(_, change) => change.password.as_ref(),
+            _ => None,
         }
     }
 

@@ -84,6 +84,8 @@ pub enum Collection {
     Pools,
     /// Long-running operations: `…/operations`.
     Operations,
+    /// Domains of Active Directory: `…/activeDirectories`.
+    ActiveDirectories,
 }
 
 impl Collection {
@@ -92,6 +94,7 @@ impl Collection {
         match self {
             Collection::Pools => "storagePools",
             Collection::Operations => "operations",
+            Collection::ActiveDirectories => "activeDirectories",
         }
     }
 }
@@ -212,6 +215,8 @@ pub enum Target {
     Snapshot(SnapshotName),
     /// The name of a replication.
     Replication(ReplicationName),
+    /// The name of a domain of Active Directory.
+    ActiveDirectory(Name),
     /// A relationship by its destination, a policy, a schedule, a peer or an option, as ONTAP calls it.
     Relation(Arc<str>),
 }
@@ -220,7 +225,7 @@ impl Target {
     /// The project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
-            Target::Pool(name) => name.place.clone(),
+            Target::Pool(name) | Target::ActiveDirectory(name) => name.place.clone(),
             Target::Volume(name) => name.place.clone(),
             Target::Snapshot(name) => name.parent.place.clone(),
             Target::Replication(name) => name.volume.place.clone(),
@@ -232,6 +237,7 @@ impl Target {
     pub fn noun(&self) -> &'static str {
         match self {
             Target::Pool(_) => "storage pool",
+            Target::ActiveDirectory(_) => "Active Directory",
             Target::Volume(name) => name.surface.noun(),
             Target::Snapshot(_) => "snapshot",
             Target::Replication(_) | Target::Relation(_) => "replication",
@@ -243,6 +249,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Pool(name) => f.write_str(&name.full(Collection::Pools)),
+            Target::ActiveDirectory(name) => f.write_str(&name.full(Collection::ActiveDirectories)),
             Target::Volume(name) => name.fmt(f),
             Target::Snapshot(name) => name.fmt(f),
             Target::Replication(name) => name.fmt(f),

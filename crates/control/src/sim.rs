@@ -2,7 +2,7 @@
 //! the middle, as in a process that is killed.
 
 use crate::backend::{
-    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotIdentity,
+    Backend, BackendError, Capacity, DomainSpec, ExportSpec, Point, Publication, SnapshotIdentity,
     SnapshotState, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
@@ -10,6 +10,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_qos::plan::{Plan, PoolPlan, VolumePlan};
+
+/// The password that its domains accept.
+pub const PASSWORD: &str = "correct horse";
 
 /// A volume of the simulated node.
 #[derive(Clone, Debug)]
@@ -123,6 +126,8 @@ struct State {
     calls: u64,
     /// Stop in this call, before or after it has done anything.
     stop: Option<(u64, bool)>,
+    /// The domain that the node is a member of.
+    domain: Option<String>,
     /// A call has stopped.
     stopped: bool,
     /// Counts revivals: calls that stopped before one of them end without a result.
@@ -179,6 +184,11 @@ impl SimBackend {
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
         self.state.0.lock()
+    }
+
+    /// The domain that the node is a member of.
+    pub fn domain(&self) -> Option<String> {
+        self.lock().domain.clone()
     }
 
     /// Every volume of the node, by key.
@@ -512,6 +522,27 @@ impl Backend for SimBackend {
                 return Err(BackendError::NotFound(format!("snapshot {snapshot}")));
             };
             volume.snapshots.truncate(at + 1);
+            Ok(())
+        })
+    }
+
+    fn join_domain(&self, spec: &DomainSpec) -> Result<String, BackendError> {
+        self.call("join_domain", |state| {
+            if spec.password.text() != PASSWORD {
+                return Err(BackendError::Precondition(
+                    "the password is wrong".to_owned(),
+                ));
+            }
+            state.domain = Some(spec.domain.clone());
+            Ok(format!("{}.{}", spec.computer, spec.domain))
+        })
+    }
+
+    fn leave_domain(&self, domain: &str) -> Result<(), BackendError> {
+        self.call("leave_domain", |state| {
+            if state.domain.as_deref() == Some(domain) {
+                state.domain = None;
+            }
             Ok(())
         })
     }

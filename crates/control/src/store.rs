@@ -16,7 +16,7 @@
 
 use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
-use crate::model::{Actor, Operation, Outcome, Pool, Snapshot, State, Volume};
+use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Pool, Snapshot, State, Volume};
 use crate::name::{Name, VolumeName};
 use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
@@ -197,6 +197,18 @@ impl Transaction<'_> {
         self.writes
             .push(Write::RemovePolicy(policy.id, policy.name.clone()));
         self.view.remove_policy(&policy.name);
+    }
+
+    pub fn put_directory(&mut self, directory: ActiveDirectory) {
+        let directory = Arc::new(directory);
+        self.writes.push(Write::Directory(Arc::clone(&directory)));
+        self.view.put_directory(directory);
+    }
+
+    pub fn remove_directory(&mut self, directory: &ActiveDirectory) {
+        let gone = Write::RemoveDirectory(directory.id, directory.name.clone());
+        self.writes.push(gone);
+        self.view.remove_directory(&directory.name);
     }
 
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
@@ -757,6 +769,9 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     for policy in &loaded.policies {
         view.put_policy(Arc::new(policy.clone()));
     }
+    for directory in &loaded.directories {
+        view.put_directory(Arc::new(directory.clone()));
+    }
     for edit in &loaded.relations {
         view.relations.apply(edit);
     }
@@ -790,6 +805,8 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         Write::Relation(edit) => view.relations.apply(edit),
         Write::Policy(policy) => view.put_policy(Arc::clone(policy)),
         Write::RemovePolicy(_, name) => view.remove_policy(name),
+        Write::Directory(directory) => view.put_directory(Arc::clone(directory)),
+        Write::RemoveDirectory(_, name) => view.remove_directory(name),
         // Nothing of these is in the view.
         Write::Share(..)
         | Write::RemoveShare(_)

@@ -43,6 +43,10 @@ pub(crate) async fn begin<E: From<Refusal>>(
             _ => None,
         };
         let label = label.map(|snapshot| snapshot.snapmirror_label().to_owned());
+        if let (Some(_), Some(secret)) = (&place, mutation.secret()) {
+            let mut secrets = context.secrets.lock();
+            secrets.insert(name.clone(), secret.clone());
+        }
         Ok((accepted.operation, place, label))
     });
     let ((operation, place, label), ticket) = match begun {
@@ -62,6 +66,7 @@ pub(crate) async fn begin<E: From<Refusal>>(
         if let Some(early) = early {
             context.rollback_snapshot(&operation, early).await;
         }
+        context.secrets.lock().remove(&operation.name);
         return Err(why.into());
     }
     if let Some(place) = place {

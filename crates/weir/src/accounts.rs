@@ -256,7 +256,7 @@ fn known(data: &Path) -> &'static str {
 }
 
 /// Reads a password: without echo from a terminal, else the first line of the standard input.
-fn password(name: &str) -> Result<String> {
+pub fn password(name: &str) -> Result<String> {
     let stdin = io::stdin();
     let hidden = stdin.is_terminal().then(|| {
         eprint!("password of {name}: ");

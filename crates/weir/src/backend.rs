@@ -5,13 +5,13 @@
 //! says what is different from the one before, and only that is made anew.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
-    Backend, BackendError, BindingLevel, Capacity, ExportRule, ExportSpec, Point, Publication,
-    SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, BindingLevel, Capacity, DomainSpec, ExportRule, ExportSpec, Point,
+    Publication, SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
@@ -19,6 +19,8 @@ use weir_vfs::{
     Clients, EngineContext, Export, Flavours, Protocols, Rule, Share, Transport, Vfs, Volume,
 };
 use weir_volume::{Engine, Snapshot};
+
+use crate::ad::Membership;
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
 const ROOT_OWNER: (u32, u32) = (0, 0);
@@ -39,6 +41,8 @@ pub struct Node {
     volumes: Mutex<HashMap<String, Arc<Volume>>>,
     /// Held while a publication is made: they follow each other.
     served: Mutex<Served>,
+    /// Set once, when there are services that a domain's users log on to.
+    membership: OnceLock<Arc<Membership>>,
 }
 
 /// What was published so far, by key.
@@ -67,6 +71,7 @@ impl Node {
         Node {
             volumes: Mutex::new(volumes.map(|v| (v.name().to_owned(), v)).collect()),
             served: Mutex::default(),
+            membership: OnceLock::new(),
             engine,
             vfs,
             clock,
@@ -78,6 +83,16 @@ impl Node {
                 .unwrap_or_default(),
             default_rules,
         }
+    }
+
+    /// Domains are joined by this. Only the first counts.
+    pub fn join_with(&self, membership: Arc<Membership>) {
+        let _ = self.membership.set(membership);
+    }
+
+    fn membership(&self) -> Outcome<&Membership> {
+        let found = self.membership.get().map(|membership| &**membership);
+        found.ok_or_else(|| BackendError::Failed("the server is being started".to_owned()))
     }
 
     /// Paths of what is exported, in order.
@@ -449,6 +464,14 @@ impl Backend for Node {
             ))),
             Err(error) => Err(failed("snapshot", snapshot)(error)),
         }
+    }
+
+    fn join_domain(&self, spec: &DomainSpec) -> Outcome<String> {
+        self.membership()?.join(spec)
+    }
+
+    fn leave_domain(&self, domain: &str) -> Outcome<()> {
+        self.membership()?.leave(domain)
     }
 
     fn point(&self) -> Point {

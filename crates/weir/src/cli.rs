@@ -38,6 +38,12 @@ pub enum Command {
         #[command(subcommand)]
         command: UsersCommand,
     },
+    /// Membership of an Active Directory domain, whose users log on over SMB and NFS with its tickets
+    Ad {
+        /// What to do
+        #[command(subcommand)]
+        command: AdCommand,
+    },
     /// A synchronous mirror: two nodes that keep one aggregate, so that either can serve all of it
     Pair {
         /// What to do
@@ -88,7 +94,7 @@ pub struct Serve {
     )]
     pub export_options: Vec<String>,
     /// Let Kerberos establish users of NFS (sec=krb5, krb5i, krb5p) and SMB, with the keys of this keytab: those of nfs/HOST and
-    /// cifs/HOST. Needs the system's libgssapi-krb5-2
+    /// cifs/HOST. Needs the system's libgssapi-krb5-2 [default: those of the domain that `weir ad join` joined, if any]
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,
     /// Let clients protect their NFS connections by TLS (RFC 9289; xprtsec=tls of a mount), with this certificate (PEM)
@@ -350,6 +356,64 @@ pub struct CreateUser {
     /// Give a user that exists another password
     #[arg(long)]
     pub replace: bool,
+}
+
+/// `weir ad`
+#[derive(Debug, Subcommand)]
+pub enum AdCommand {
+    /// Make the server a member of a domain; the user's password is asked for, or read from the standard input. Needs adcli
+    Join(Box<AdJoin>),
+    /// Show of which domain the server is a member, and by which names
+    Show {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+    /// Log on to the domain with the server's own keys
+    Testjoin {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+    /// End the membership
+    Leave {
+        /// Delete the account in the domain, too, by the rights of this user, whose password is asked for, or read from the
+        /// standard input [default: it stays there]
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+    },
+}
+
+/// `weir ad join`
+#[derive(Debug, Args)]
+pub struct AdJoin {
+    /// The domain's name in the DNS
+    #[arg(value_name = "DOMAIN")]
+    pub domain: String,
+    /// A user of the domain who may join computers
+    #[arg(long, value_name = "NAME")]
+    pub user: String,
+    /// The domain controller to ask [default: one that the DNS names]
+    #[arg(long, value_name = "HOST")]
+    pub domain_controller: Option<String>,
+    /// The computer account's name, of 15 characters at most [default: this machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub computer_name: Option<String>,
+    /// The organizational unit of a new account [default: the domain's choice]
+    #[arg(long, value_name = "OU=…,DC=…")]
+    pub computer_ou: Option<String>,
+    /// The name by which clients know the server [default: this machine's name, in the domain]
+    #[arg(long, value_name = "NAME")]
+    pub host_fqdn: Option<String>,
+    /// Speak LDAP over TLS; without it Kerberos encrypts it
+    #[arg(long)]
+    pub use_ldaps: bool,
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
 }
 
 /// `weir check`

@@ -1,6 +1,6 @@
 //! Kerberos for RPCSEC_GSS and for logons over SMB, by the system's MIT krb5.
 //!
-//! The library is loaded when a keytab is given (`--krb5-keytab`), with dlopen(3): a server without Kerberos needs none of it
+//! The library is loaded when there is a keytab (`--krb5-keytab`, or a domain was joined), with dlopen(3): a server without Kerberos needs none of it
 //! installed, and the build needs none of its headers, which a binding crate (libgssapi, cross-krb5) asks for.
 //! What is used of it is fixed by RFC 2744 and the library's promise of a stable ABI (`libgssapi_krb5.so.2`).
 //!
@@ -459,7 +459,7 @@ impl Kerberos {
     /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once. Users of domains have
     /// the numbers that `domains` gives them.
     pub fn start(keytab: &Path, copies: usize, domains: &Arc<Domains>) -> Result<Kerberos> {
-        let named = || format!("--krb5-keytab {}", keytab.display());
+        let named = || format!("the keytab {}", keytab.display());
         let bytes = std::fs::read(keytab).with_context(named)?;
         let principals = keytab::principals(&bytes).with_context(named)?;
         let library = Arc::new(Library::load()?);
@@ -544,7 +544,7 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
         )
     };
     if major & ERRORS != 0 {
-        bail!("--krb5-keytab: {}", library.reason(major, minor));
+        bail!("the keytab: {}", library.reason(major, minor));
     }
     Ok(Keys(keys))
 }

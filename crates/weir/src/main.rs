@@ -4,6 +4,7 @@
 //! engine behind them).
 
 mod accounts;
+mod ad;
 mod announce;
 mod backend;
 mod callbacks;
@@ -82,6 +83,10 @@ fn main() -> ExitCode {
         cli::Command::Witness(args) => {
             os::own_files_only();
             pair::witness(args)
+        }
+        cli::Command::Ad { command } => {
+            os::own_files_only();
+            ad::commands::run(command)
         }
         cli::Command::Users { command } => {
             os::own_files_only();

@@ -23,6 +23,7 @@ use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::accounts::{Accounts, Asked};
+use crate::ad::{self, Membership};
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
@@ -259,6 +260,18 @@ impl Storage {
             }
             service.accept_contexts(kerberos);
         }
+        let membership = Arc::new(Membership::new(
+            &args.data,
+            args.krb5_keytab.is_some(),
+            domains,
+            smb.service(),
+            Arc::clone(&service),
+        ));
+        if let Err(error) = membership.reload() {
+            // Who logs on with a password, and NFS by numbers, go on being served.
+            tracing::error!("users of the domain that was joined cannot log on: {error:#}");
+        }
+        node.join_with(Arc::clone(&membership));
         let serves_smb = matches!(args.smb, ApiAddress::At(_));
         if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
             let system = Arc::new(users::System::start()?);
@@ -298,9 +311,12 @@ impl Storage {
         ));
         metrics.follow(followed);
         metrics.follow_smb(smb.service());
-        let asked = Asked {
-            accounts,
-            next: scrubber,
+        let asked = ad::commands::Asked {
+            membership,
+            next: Asked {
+                accounts,
+                next: scrubber,
+            },
         };
         // Set once: a process serves once.
         let _ = opened.commands.next.set(Arc::new(asked));

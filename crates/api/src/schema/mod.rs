@@ -33,6 +33,8 @@ pub struct Field {
     pub repeated: bool,
     /// Only the server sets it: ignored in bodies, refused in masks (AIP-203).
     pub output_only: bool,
+    /// Never returned: a password.
+    pub input_only: bool,
     /// At most one of the fields that name the same group may be set.
     pub one_of: Option<&'static str>,
 }
@@ -80,6 +82,7 @@ const fn field(name: &'static str, kind: Kind) -> Field {
         kind,
         repeated: false,
         output_only: false,
+        input_only: false,
         one_of: None,
     }
 }
@@ -92,6 +95,11 @@ impl Field {
 
     const fn output_only(mut self) -> Field {
         self.output_only = true;
+        self
+    }
+
+    const fn input_only(mut self) -> Field {
+        self.input_only = true;
         self
     }
 
@@ -188,6 +196,7 @@ mod tests {
         }
         for m in [
             &netapp::STORAGE_POOL,
+            &netapp::ACTIVE_DIRECTORY,
             &netapp::VOLUME,
             &netapp::SNAPSHOT,
             &filestore::INSTANCE,

@@ -44,6 +44,51 @@ pub static STORAGE_POOL: Message = Message {
     ],
 };
 
+/// The public message `google.cloud.netapp.v1.ActiveDirectory`.
+pub static ACTIVE_DIRECTORY: Message = Message {
+    name: "google.cloud.netapp.v1.ActiveDirectory",
+    fields: &[
+        field("name", Kind::String),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("state", Kind::Enum(&ACTIVE_DIRECTORY_STATE)).output_only(),
+        field("domain", Kind::String),
+        field("site", Kind::String),
+        field("dns", Kind::String),
+        field("netBiosPrefix", Kind::String),
+        field("organizationalUnit", Kind::String),
+        field("aesEncryption", Kind::Bool),
+        field("username", Kind::String),
+        field("password", Kind::String).input_only(),
+        field("backupOperators", Kind::String).repeated(),
+        field("administrators", Kind::String).repeated(),
+        field("securityOperators", Kind::String).repeated(),
+        field("kdcHostname", Kind::String),
+        field("kdcIp", Kind::String),
+        field("nfsUsersWithLdap", Kind::Bool),
+        field("description", Kind::String),
+        field("ldapSigning", Kind::Bool),
+        field("encryptDcConnections", Kind::Bool),
+        field("labels", Kind::Labels),
+        field("stateDetails", Kind::String).output_only(),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.ActiveDirectory.State`.
+pub static ACTIVE_DIRECTORY_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.ActiveDirectory.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("CREATING", 1),
+        ("READY", 2),
+        ("UPDATING", 3),
+        ("IN_USE", 4),
+        ("DELETING", 5),
+        ("ERROR", 6),
+        ("DIAGNOSING", 7),
+    ],
+};
+
 /// The public enum `google.cloud.netapp.v1.ServiceLevel`.
 pub static SERVICE_LEVEL: Enum = Enum {
     name: "google.cloud.netapp.v1.ServiceLevel",

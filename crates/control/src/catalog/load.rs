@@ -2,7 +2,7 @@
 
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
-use crate::model::{Operation, Pool, Snapshot, Volume};
+use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, Volume};
 use crate::named::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
@@ -19,6 +19,8 @@ pub(crate) struct Loaded {
     pub relations: Vec<Edit>,
     /// Policies that volumes refer to.
     pub policies: Vec<NamedPolicy>,
+    /// Domains of Active Directory.
+    pub directories: Vec<ActiveDirectory>,
     /// Keys of engine volumes that are to go.
     pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
@@ -44,6 +46,12 @@ impl Catalog {
             relations: self.relations().await?,
             policies: self
                 .table("named_policies", "SELECT name, body FROM named_policies")
+                .await?,
+            directories: self
+                .table(
+                    "active_directories",
+                    "SELECT name, body FROM active_directories",
+                )
                 .await?,
             tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,

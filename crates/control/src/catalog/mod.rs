@@ -45,7 +45,7 @@ struct Migration {
 const UNRELEASED: i64 = 3;
 
 /// From nothing to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES];
+const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES];
 
 /// The version that this program knows.
 pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
@@ -96,6 +96,17 @@ const NAMED_POLICIES: Migration = Migration {
     ],
     postgres: &[
         "CREATE TABLE named_policies (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+};
+
+/// Domains of Active Directory.
+const ACTIVE_DIRECTORIES: Migration = Migration {
+    both: &[],
+    sqlite: &[
+        "CREATE TABLE active_directories (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+    postgres: &[
+        "CREATE TABLE active_directories (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
     ],
 };
 

@@ -7,7 +7,7 @@
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
-use crate::model::{Operation, Pool, Snapshot, Volume};
+use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, Volume};
 use crate::name::{Collection, Name, SnapshotName, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use serde::Serialize;
@@ -40,6 +40,8 @@ pub(crate) enum Write {
     Relation(Edit),
     Policy(Arc<NamedPolicy>),
     RemovePolicy(u64, PolicyName),
+    Directory(Arc<ActiveDirectory>),
+    RemoveDirectory(u64, Name),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
@@ -64,6 +66,8 @@ const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $
 
 const PUT_POLICY: &str = "INSERT INTO named_policies (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
+const PUT_DIRECTORY: &str = "INSERT INTO active_directories (id, name, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
      ON CONFLICT (name) DO UPDATE SET body = excluded.body";
 const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
@@ -325,6 +329,13 @@ impl Write {
             }
             Write::RemovePolicy(id, _) => {
                 Statement::by_id("DELETE FROM named_policies WHERE id = $1", *id)
+            }
+            Write::Directory(directory) => {
+                let name = directory.name.full(Collection::ActiveDirectories);
+                Statement::put(PUT_DIRECTORY, directory.id, name, directory)?
+            }
+            Write::RemoveDirectory(id, _) => {
+                Statement::by_id("DELETE FROM active_directories WHERE id = $1", *id)
             }
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {

@@ -3,6 +3,7 @@
 //! Everything here is a pure function of the view and of what is asked for: no catalog, no engine, no clock. A refusal
 //! names the rule, the numbers, and what would fit.
 
+pub(crate) mod active_directory;
 pub(crate) mod exports;
 pub(crate) mod named;
 pub(crate) mod names;

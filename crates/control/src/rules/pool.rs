@@ -1,6 +1,6 @@
 //! Storage pools: what may be made, changed and deleted.
 
-use super::names;
+use super::{active_directory, names};
 use crate::figures::words::{count, decimal, gib, mibps};
 use crate::figures::{automatic, bytes_of, pool_throughput};
 use crate::levels::{Follows, MIB, PoolLevel};
@@ -25,6 +25,7 @@ pub fn create(
     if view.pool(name).is_some() {
         return Err(taken("storage pool", &name.id));
     }
+    active_directory::check_pool(view, &name.place, new.active_directory.as_deref())?;
     let level = level(view, &new.service_level)?;
     let pool = Pool {
         id,
@@ -39,6 +40,7 @@ pub fn create(
         custom_performance: new.custom_performance,
         total_throughput_mibps: new.total_throughput_mibps,
         total_iops: new.total_iops,
+        active_directory: new.active_directory.as_deref().map(Arc::from),
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
@@ -79,6 +81,11 @@ pub fn update(
             ).field("qosType"));
         }
         next.qos_type = qos_type;
+    }
+    if let Some(directory) = &change.active_directory {
+        let directory = Some(directory.as_str()).filter(|id| !id.is_empty());
+        active_directory::check_pool(view, &pool.name.place, directory)?;
+        next.active_directory = directory.map(Arc::from);
     }
     if let Some(description) = &change.description {
         next.description.clone_from(description);

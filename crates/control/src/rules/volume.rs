@@ -1,7 +1,7 @@
 //! Volumes of either surface: what may be made, changed, moved and deleted.
 
 use super::named::{self, Given};
-use super::{exports, names, paths, smb, tier};
+use super::{active_directory, exports, names, paths, smb, tier};
 use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::figures::words::{count, decimal, gib, mibps};
@@ -112,6 +112,7 @@ pub fn create(
     }
     named.apply(view, &new.assign, &mut volume)?;
     smb::check(view, &volume)?;
+    active_directory::check_volume(view, &volume)?;
     fit(view, &mut volume, None, None)?;
     Ok(volume)
 }
@@ -168,6 +169,7 @@ pub fn update(
     }
     if next.protocols != volume.protocols || next.smb != volume.smb {
         smb::check(view, &next)?;
+        active_directory::check_volume(view, &next)?;
     }
     if let Some(mode) = change.unix_permissions {
         check_mode(mode)?;

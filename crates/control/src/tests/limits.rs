@@ -30,6 +30,7 @@ fn a_pool(level: &str, gib: u64, qos_type: QosType) -> Pool {
         custom_performance: false,
         total_throughput_mibps: None,
         total_iops: None,
+        active_directory: None,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

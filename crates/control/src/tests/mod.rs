@@ -1,6 +1,7 @@
 //! Tests of the whole control plane, on a simulated node.
 
 pub mod crash;
+mod domains;
 mod faults;
 mod flows;
 mod limits;

@@ -2,7 +2,7 @@
 
 use super::View;
 use crate::figures::{PoolUse, bytes_of};
-use crate::model::{Operation, Pool, Snapshot, State, Volume};
+use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, Surface, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use std::sync::Arc;
@@ -89,6 +89,15 @@ impl View {
 
     pub(crate) fn remove_policy(&mut self, name: &PolicyName) {
         self.policies.remove_mut(name);
+    }
+
+    pub(crate) fn put_directory(&mut self, directory: Arc<ActiveDirectory>) {
+        self.directories
+            .insert_mut(directory.name.clone(), directory);
+    }
+
+    pub(crate) fn remove_directory(&mut self, name: &Name) {
+        self.directories.remove_mut(name);
     }
 
     /// What does not concern the data path, nor the pool.

@@ -9,7 +9,7 @@ mod edit;
 
 use crate::figures::{self, PoolFigures, PoolUse};
 use crate::levels::Levels;
-use crate::model::{Operation, Pool, Resource, Snapshot, Volume};
+use crate::model::{ActiveDirectory, Operation, Pool, Resource, Snapshot, Volume};
 use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
@@ -47,6 +47,7 @@ pub struct View {
     pub relations: Relations,
     /// Policies that volumes refer to.
     pub(crate) policies: Map<PolicyName, Arc<NamedPolicy>>,
+    pub(crate) directories: Map<Name, Arc<ActiveDirectory>>,
 }
 
 /// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
@@ -134,6 +135,7 @@ impl View {
                 .into_iter()
                 .map(|policy| (policy.name.clone(), Arc::new(policy)))
                 .collect(),
+            directories: Map::default(),
         }
     }
 
@@ -152,8 +154,27 @@ impl View {
         match target {
             Target::Volume(name) => self.volume(name),
             Target::Snapshot(name) => self.volume(&name.parent),
-            Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => None,
+            Target::Pool(_)
+            | Target::Replication(_)
+            | Target::ActiveDirectory(_)
+            | Target::Relation(_) => None,
         }
+    }
+
+    /// The domain of Active Directory of this name.
+    pub fn active_directory(&self, name: &Name) -> Option<&Arc<ActiveDirectory>> {
+        self.directories.get(name)
+    }
+
+    /// The domain of Active Directory of a pool's volumes with SMB.
+    pub fn active_directory_of(&self, pool: &Pool) -> Option<&Arc<ActiveDirectory>> {
+        let id = pool.active_directory.as_ref()?;
+        self.active_directory(&pool.name.place.name(id))
+    }
+
+    /// All domains of Active Directory of all places, in the order of their names.
+    pub fn every_active_directory(&self) -> impl Iterator<Item = &Arc<ActiveDirectory>> {
+        self.directories.values()
     }
 
     /// The snapshot of this name.
@@ -192,8 +213,20 @@ impl View {
             Target::Pool(name) => self.pool(name).cloned().map(Resource::Pool),
             Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
             Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
+            Target::ActiveDirectory(name) => {
+                let found = self.active_directory(name).cloned();
+                found.map(Resource::ActiveDirectory)
+            }
             Target::Replication(_) | Target::Relation(_) => None,
         }
+    }
+
+    /// Domains of Active Directory, in the order of their names.
+    pub fn active_directories(
+        &self,
+        part: &Within<'_>,
+    ) -> impl Iterator<Item = &Arc<ActiveDirectory>> {
+        part_of(&self.directories, part, |name| name, named_in)
     }
 
     /// Storage pools, in the order of their names.

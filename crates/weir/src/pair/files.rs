@@ -1,5 +1,5 @@
 //! The files of the data folder that a node which takes over has to have: the secret of handles, the catalog, the users of SMB, the
-//! numbers of users of domains.
+//! numbers of users of domains, the membership of a domain.
 //!
 //! They are sent whole when they have changed, over the link of the stream, and an entry of the stream is made behind them: when the partner has
 //! acknowledged that, it has the files. A change through the API is reported to the client that made it only then
@@ -25,10 +25,12 @@ const MOST: usize = 256 << 20;
 /// The catalog's name on the way: each side has it where it has it.
 const CATALOG: &str = "catalog";
 /// What is stored in the data folder under its own name.
-const OTHERS: [&str; 3] = [
+const OTHERS: [&str; 5] = [
     state::HANDLE_KEY,
     crate::accounts::FILE,
     crate::domains::FILE,
+    crate::ad::KEYTAB,
+    crate::ad::FILE,
 ];
 
 /// Before it is tried again to send them.

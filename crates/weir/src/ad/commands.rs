@@ -1,0 +1,121 @@
+//! `weir ad`: a server's membership of a domain, by hand.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use super::{Member, Membership, Request};
+use crate::accounts::password;
+use crate::cli::{AdCommand, AdJoin};
+use crate::control::{self, Commands};
+use crate::state;
+
+/// What a running server is asked to do.
+const RELOAD: &str = "ad reload";
+
+/// What a running server does when it is asked: what `next` does, and reading the membership again.
+pub struct Asked<C> {
+    /// The membership.
+    pub membership: Arc<Membership>,
+    /// The other commands.
+    pub next: C,
+}
+
+impl<C: Commands> Commands for Asked<C> {
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        if request != RELOAD {
+            return self.next.run(request, say);
+        }
+        let member = self.membership.reload()?;
+        Ok(match (member, self.membership.fixed) {
+            (_, true) => {
+                "the server goes on with the keys of --krb5-keytab; start it without".to_owned()
+            }
+            (Some(member), false) => format!("users log on with tickets of {}", member.realm),
+            (None, false) => "tickets are not accepted any more".to_owned(),
+        })
+    }
+}
+
+/// `weir ad`
+pub fn run(command: &AdCommand) -> Result<()> {
+    match command {
+        AdCommand::Join(args) => join(args),
+        AdCommand::Show { data } => {
+            match super::read(data)? {
+                Some(member) => print!("{}", shown(&member)),
+                None => println!("a member of no domain"),
+            }
+            Ok(())
+        }
+        AdCommand::Testjoin { data } => {
+            let member = super::test(data)?;
+            println!("{} knows the keys of {}", member.domain, member.computer);
+            Ok(())
+        }
+        AdCommand::Leave { user, data } => {
+            let user = user.as_deref();
+            let asked = user.map(|user| password(user).map(|password| (user, password)));
+            let asked = asked.transpose()?;
+            let credentials = asked
+                .as_ref()
+                .map(|(user, password)| (*user, password.as_str()));
+            let member = super::leave(data, credentials)?;
+            let account = match credentials {
+                Some(_) => "its account is deleted".to_owned(),
+                None => format!(
+                    "its account {} stays in the domain: delete it there, or leave with --user",
+                    member.computer
+                ),
+            };
+            println!("left {}; {account}{}", member.domain, known(data));
+            Ok(())
+        }
+    }
+}
+
+fn join(args: &AdJoin) -> Result<()> {
+    ensure!(
+        state::is_served(&args.data),
+        "{} is no data folder of a server: start `weir serve` on it first",
+        args.data.display()
+    );
+    let password = password(&args.user)?;
+    ensure!(!password.is_empty(), "a password is needed to join");
+    let request = Request {
+        domain: args.domain.clone(),
+        controller: args.domain_controller.clone().unwrap_or_default(),
+        computer: args.computer_name.clone().unwrap_or_default(),
+        unit: args.computer_ou.clone().unwrap_or_default(),
+        host: args.host_fqdn.clone().unwrap_or_default(),
+        ldaps: args.use_ldaps,
+    };
+    let member = super::join(&args.data, &request, &args.user, &password)?;
+    print!("{}", shown(&member));
+    println!("joined {}{}", member.domain, known(&args.data));
+    Ok(())
+}
+
+fn shown(member: &Member) -> String {
+    let mut out = String::new();
+    for (name, value) in [
+        ("domain", &member.domain),
+        ("realm", &member.realm),
+        ("computer", &member.computer),
+        ("account", &member.account),
+        ("host", &member.host),
+    ] {
+        out.push_str(&format!("{name:<9} {value}\n"));
+    }
+    out
+}
+
+/// Has a running server read the membership again; what that means.
+fn known(data: &Path) -> String {
+    match control::ask(data, RELOAD) {
+        Ok(said) => format!("; {said}"),
+        Err(_) => ", from the server's next start on".to_owned(),
+    }
+}

@@ -1,0 +1,492 @@
+//! Membership of an Active Directory domain: the computer account of this server, and the keys that it has there.
+//!
+//! A server that users reach with tickets of a domain has an account in it, with the names of its services and a password that
+//! only the two know. Making the account and agreeing on the password takes LDAP and the protocol that changes passwords of
+//! Kerberos (RFC 3244). `adcli` does both, as it does for `realm join`; it is run, and what it was told and has made is kept here
+//! ([`adcli`], [`commands`]).
+//!
+//! Two files of the data folder are the membership: [`KEYTAB`] with the keys, and [`FILE`], which says whose they are. The keys are
+//! written first: a crash in between leaves a server that is no member, whom joining again makes one. A server that leaves empties the
+//! files and does not remove them, since a [pair](crate::pair) sends its partner files that have changed, not those that are gone.
+//!
+//! Nobody's password is kept. The computer account's own is known only by the keys that follow from it.
+
+mod adcli;
+pub mod commands;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
+use weir_control::backend::{BackendError, DomainSpec};
+use weir_smb::domains::Domains;
+
+use crate::krb5::Kerberos;
+use crate::{keytab, os, state};
+
+/// The file that says of which domain the server is a member, and as whom.
+pub const FILE: &str = "ad-domain";
+/// The file of the computer account's keys.
+pub const KEYTAB: &str = "ad-keytab";
+/// Where `adcli` writes keys, before they are the server's.
+const JOINING: &str = "ad-keytab.joining";
+/// Longest name of a computer account, in characters: what NetBIOS has room for.
+const MAX_COMPUTER: usize = 15;
+
+/// Why a domain was not joined, left or found as it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Something has to be changed first: the program is missing, what was asked for cannot be, the domain refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// A file, or a process that could not be started.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+impl From<Failure> for BackendError {
+    fn from(failure: Failure) -> BackendError {
+        match failure {
+            Failure::Refused(why) => BackendError::Precondition(why),
+            Failure::Failed(error) => BackendError::Failed(format!("{error:#}")),
+        }
+    }
+}
+
+/// What is asked for. Nothing in it may begin with a dash or have control characters, as `adcli` gets it in its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The domain's name in the DNS.
+    pub domain: String,
+    /// A domain controller; empty: the DNS knows one.
+    pub controller: String,
+    /// The computer account's name, of [`MAX_COMPUTER`] characters at most; empty: this machine's.
+    pub computer: String,
+    /// The organizational unit of a new account, as an LDAP name below the domain's; empty: the domain's own choice.
+    pub unit: String,
+    /// This machine's name in the DNS; empty: as it calls itself, in the domain.
+    pub host: String,
+    /// Speak LDAP over TLS from the beginning. Otherwise Kerberos encrypts it.
+    pub ldaps: bool,
+}
+
+/// A membership.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// The domain's name in the DNS.
+    pub domain: String,
+    /// Its name for NetBIOS.
+    pub short: String,
+    /// The Kerberos realm.
+    pub realm: String,
+    /// The domain controller that was asked; empty: whichever the DNS names.
+    pub controller: String,
+    /// The computer account's name, without `$`.
+    pub computer: String,
+    /// Where the account is, as an LDAP name.
+    pub account: String,
+    /// The name by which clients are to reach the server.
+    pub host: String,
+}
+
+/// Of each field of a [`Member`] its name in the file, and where it is.
+type Field = (&'static str, fn(&mut Member) -> &mut String);
+
+const FIELDS: [Field; 7] = [
+    ("domain", |m| &mut m.domain),
+    ("short", |m| &mut m.short),
+    ("realm", |m| &mut m.realm),
+    ("controller", |m| &mut m.controller),
+    ("computer", |m| &mut m.computer),
+    ("account", |m| &mut m.account),
+    ("host", |m| &mut m.host),
+];
+
+impl Member {
+    fn text(&self) -> String {
+        let mut all = self.clone();
+        let line = |(name, field): Field| format!("{name}\t{}\n", field(&mut all));
+        FIELDS.into_iter().map(line).collect()
+    }
+
+    fn parse(text: &str) -> Option<Member> {
+        let mut member = Member::default();
+        for line in text.lines() {
+            let (name, value) = line.split_once('\t')?;
+            // Fields of later versions are passed over.
+            if let Some((_, field)) = FIELDS.into_iter().find(|(known, _)| *known == name) {
+                value.clone_into(field(&mut member));
+            }
+        }
+        let said = !member.domain.is_empty() && !member.computer.is_empty();
+        said.then_some(member)
+    }
+}
+
+/// The membership of a data folder's server, if it has one.
+///
+/// # Errors
+/// The file cannot be read, or is damaged.
+pub fn read(folder: &Path) -> Result<Option<Member>> {
+    let path = folder.join(FILE);
+    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+        return Ok(None);
+    };
+    let member = String::from_utf8(bytes).ok();
+    let member = member.and_then(|text| Member::parse(&text));
+    let member = member.with_context(|| format!("{} is damaged", path.display()))?;
+    Ok(Some(member))
+}
+
+/// Makes the server of a data folder a member of a domain, with the rights of the user whose password is given; or gives its account
+/// another password, if it is one. What was in the files before counts until the new keys are there.
+///
+/// # Errors
+/// `adcli` is missing, or the domain refuses: then nothing has changed here.
+pub fn join(
+    folder: &Path,
+    request: &Request,
+    user: &str,
+    password: &str,
+) -> Result<Member, Failure> {
+    let before = read(folder)?;
+    let request = settled(request)?;
+    let keys = Joining::begin(folder, before.as_ref(), &request)?;
+    let made = adcli::join(&request, &keys.path, user, password)?;
+    let bytes = std::fs::read(&keys.path).context("the keys that adcli has written")?;
+    keytab::principals(&bytes).context("the keys that adcli has written")?;
+    state::replace(folder, KEYTAB, &bytes).context("writing the keys")?;
+    state::replace(folder, FILE, made.text().as_bytes()).context("writing the membership")?;
+    Ok(made)
+}
+
+/// Ends the membership, and with a user's password deletes the account in the domain. Without one the account stays there, of no use
+/// to anyone any more.
+///
+/// # Errors
+/// The domain refuses to delete the account: then the server is still a member.
+pub fn leave(folder: &Path, user: Option<(&str, &str)>) -> Result<Member, Failure> {
+    let member = read(folder)?.ok_or_else(no_member)?;
+    if let Some((user, password)) = user {
+        adcli::delete(&member, user, password)?;
+    }
+    for name in [FILE, KEYTAB] {
+        state::replace(folder, name, b"").context("ending the membership")?;
+    }
+    Ok(member)
+}
+
+/// Logs on to the domain with the server's own keys.
+///
+/// # Errors
+/// The domain does not know them, or cannot be reached.
+pub fn test(folder: &Path) -> Result<Member, Failure> {
+    let member = read(folder)?.ok_or_else(no_member)?;
+    adcli::test(&member, &folder.join(KEYTAB))?;
+    Ok(member)
+}
+
+fn no_member() -> Failure {
+    Failure::Refused("this server is a member of no domain".to_owned())
+}
+
+/// The request with what it leaves to this machine filled in.
+fn settled(request: &Request) -> Result<Request, Failure> {
+    let refuse = |why: String| Err(Failure::Refused(why));
+    let mut request = request.clone();
+    let name = os::host_name();
+    let short = name.split('.').next().unwrap_or_default();
+    if request.computer.is_empty() {
+        request.computer = short.chars().take(MAX_COMPUTER).collect();
+    }
+    request.computer = request.computer.to_uppercase();
+    if request.host.is_empty() {
+        request.host = match name.contains('.') {
+            true => name.clone(),
+            false => format!("{short}.{}", request.domain),
+        };
+    }
+    let computer = request.computer.as_str();
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if computer.len() > MAX_COMPUTER || !computer.chars().all(plain) {
+        return refuse(format!(
+            "{computer:?} is no name of a computer account: letters, digits and -, {MAX_COMPUTER} at most"
+        ));
+    }
+    let names = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    for (what, text) in [
+        ("domain", &request.domain),
+        ("host", &request.host),
+        ("domain controller", &request.controller),
+    ] {
+        let empty = text.is_empty() && what != "domain controller";
+        if empty || text.len() > 255 || text.starts_with('-') || !text.chars().all(names) {
+            return refuse(format!("{text:?} is no name of a {what}"));
+        }
+    }
+    let unit = request.unit.as_str();
+    let odd = unit.starts_with('-') || unit.chars().any(char::is_control) || unit.len() > 1024;
+    match odd {
+        true => refuse(format!("{unit:?} is no organizational unit")),
+        false => Ok(request),
+    }
+}
+
+/// The file that `adcli` writes keys to. It is gone when this is.
+struct Joining {
+    path: PathBuf,
+}
+
+impl Joining {
+    /// With the keys that the same account has already: tickets that clients have are of these.
+    fn begin(
+        folder: &Path,
+        before: Option<&Member>,
+        request: &Request,
+    ) -> Result<Joining, anyhow::Error> {
+        let path = folder.join(JOINING);
+        let same = before.is_some_and(|member| {
+            member.domain.eq_ignore_ascii_case(&request.domain)
+                && member.computer == request.computer
+        });
+        let keys = match same {
+            true => state::read(&folder.join(KEYTAB))?,
+            false => None,
+        };
+        match keys.filter(|keys| !keys.is_empty()) {
+            Some(keys) => state::replace(folder, JOINING, &keys)?,
+            None => {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+        Ok(Joining { path })
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        // There is none if nothing was written.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The membership of a running server, which serves users with tickets of the domain as soon as it has joined.
+pub struct Membership {
+    folder: PathBuf,
+    /// The server has a keytab of its own (`--krb5-keytab`), which counts.
+    fixed: bool,
+    domains: Arc<Domains>,
+    smb: Arc<weir_smb::Service>,
+    nfs: Arc<weir_nfs::Service>,
+    /// Held while the membership changes.
+    accepting: Mutex<Option<Arc<Kerberos>>>,
+}
+
+impl Membership {
+    /// Of the server of a data folder.
+    pub fn new(
+        folder: &Path,
+        fixed: bool,
+        domains: Arc<Domains>,
+        smb: Arc<weir_smb::Service>,
+        nfs: Arc<weir_nfs::Service>,
+    ) -> Membership {
+        Membership {
+            folder: folder.to_owned(),
+            fixed,
+            domains,
+            smb,
+            nfs,
+            accepting: Mutex::default(),
+        }
+    }
+
+    /// Serves by what the files say now; returns that.
+    ///
+    /// # Errors
+    /// The files, or the library.
+    pub fn reload(&self) -> Result<Option<Member>> {
+        let mut accepting = self.accepting.lock();
+        self.serve(&mut accepting)
+    }
+
+    fn serve(&self, accepting: &mut Option<Arc<Kerberos>>) -> Result<Option<Member>> {
+        let member = read(&self.folder)?;
+        if self.fixed {
+            return Ok(member);
+        }
+        if member.is_none() {
+            self.smb.accept_tickets(None);
+            return Ok(None);
+        }
+        let kerberos = match &*accepting {
+            // The keys are read at each logon.
+            Some(kerberos) => Arc::clone(kerberos),
+            None => {
+                let keys = self.folder.join(KEYTAB);
+                Arc::new(Kerberos::start(&keys, os::cores(), &self.domains)?)
+            }
+        };
+        *accepting = Some(Arc::clone(&kerberos));
+        self.smb.accept_tickets(Some(Arc::clone(&kerberos) as _));
+        self.nfs.accept_contexts(kerberos);
+        Ok(member)
+    }
+
+    /// Joins, for the control plane.
+    ///
+    /// # Errors
+    /// See [`join`]; the server has a keytab of its own, or is a member of another domain.
+    pub fn join(&self, spec: &DomainSpec) -> Result<String, BackendError> {
+        let mut accepting = self.accepting.lock();
+        if self.fixed {
+            return Err(BackendError::Precondition(
+                "this server was started with --krb5-keytab, whose keys count; start it without to have it join a domain"
+                    .to_owned(),
+            ));
+        }
+        let wanted = |before: &Member| before.domain.eq_ignore_ascii_case(&spec.domain);
+        let before = read(&self.folder).map_err(Failure::from)?;
+        if let Some(before) = before.filter(|before| !wanted(before)) {
+            return Err(BackendError::Precondition(format!(
+                "this server is a member of {}; it leaves that first (weir ad leave)",
+                before.domain
+            )));
+        }
+        let request = Request {
+            domain: spec.domain.clone(),
+            controller: spec.controller.clone(),
+            computer: spec.computer.clone(),
+            unit: spec.unit.clone(),
+            // Not the machine's own name, which another account may have: that by which the machine itself is a member.
+            host: format!("{}.{}", spec.computer, spec.domain).to_lowercase(),
+            ldaps: false,
+        };
+        let member = join(&self.folder, &request, &spec.user, spec.password.text())?;
+        self.serve(&mut accepting).map_err(Failure::from)?;
+        Ok(member.host)
+    }
+
+    /// Ends the membership of a domain, for the control plane, if there is one.
+    ///
+    /// # Errors
+    /// The files.
+    pub fn leave(&self, domain: &str) -> Result<(), BackendError> {
+        let mut accepting = self.accepting.lock();
+        let of = |member: &Member| member.domain.eq_ignore_ascii_case(domain);
+        let member = read(&self.folder).map_err(Failure::from)?;
+        if !member.as_ref().is_some_and(of) {
+            return Ok(());
+        }
+        leave(&self.folder, None)?;
+        self.serve(&mut accepting).map_err(Failure::from)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member() -> Member {
+        Member {
+            domain: "weir.test".into(),
+            short: "WEIR".into(),
+            realm: "WEIR.TEST".into(),
+            controller: String::new(),
+            computer: "FILES-1".into(),
+            account: "CN=FILES-1,CN=Computers,DC=weir,DC=test".into(),
+            host: "files.weir.test".into(),
+        }
+    }
+
+    #[test]
+    fn a_membership_is_read_as_it_was_written_and_ends_with_empty_files() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let text = member().text();
+        state::replace(folder.path(), FILE, text.as_bytes()).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), Some(member()));
+        let more = format!("{text}of-a-later-version\tx\n");
+        assert_eq!(Member::parse(&more), Some(member()));
+        for damaged in ["domain weir.test\n", "domain\tweir.test\n", "x\ty\n"] {
+            assert_eq!(Member::parse(damaged), None, "{damaged}");
+        }
+        assert_eq!(leave(folder.path(), None).unwrap(), member());
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let left = std::fs::read(folder.path().join(KEYTAB)).unwrap();
+        assert!(left.is_empty());
+        assert!(leave(folder.path(), None).is_err());
+    }
+
+    #[test]
+    fn what_is_no_name_does_not_reach_the_program() {
+        let good = Request {
+            domain: "weir.test".into(),
+            computer: "files".into(),
+            ..Request::default()
+        };
+        let full = settled(&good).unwrap();
+        assert_eq!(full.computer, "FILES");
+        assert!(full.host.contains('.'), "{}", full.host);
+        for bad in [
+            Request {
+                domain: String::new(),
+                ..good.clone()
+            },
+            Request {
+                domain: "--help".into(),
+                ..good.clone()
+            },
+            Request {
+                computer: "sixteen-letters-".into(),
+                ..good.clone()
+            },
+            Request {
+                computer: "a b".into(),
+                ..good.clone()
+            },
+            Request {
+                controller: "-x".into(),
+                ..good.clone()
+            },
+            Request {
+                host: "a/b".into(),
+                ..good.clone()
+            },
+            Request {
+                unit: "-OU=x".into(),
+                ..good.clone()
+            },
+            Request {
+                unit: "OU=x\ny".into(),
+                ..good.clone()
+            },
+        ] {
+            assert!(matches!(settled(&bad), Err(Failure::Refused(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_keys_of_the_same_account_are_kept_over_another_join() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join(JOINING);
+        std::fs::write(folder.path().join(KEYTAB), "keys").unwrap();
+        std::fs::write(&at, "of a join that was cut short").unwrap();
+        let mut request = Request {
+            domain: "WEIR.test".into(),
+            computer: "FILES-1".into(),
+            ..Request::default()
+        };
+        let begun = Joining::begin(folder.path(), Some(&member()), &request).unwrap();
+        assert_eq!(std::fs::read(&at).unwrap(), b"keys");
+        drop(begun);
+        assert!(!at.exists());
+        request.computer = "OTHER".into();
+        std::fs::write(&at, "of a join that was cut short").unwrap();
+        let _begun = Joining::begin(folder.path(), Some(&member()), &request).unwrap();
+        assert!(!at.exists());
+    }
+}
