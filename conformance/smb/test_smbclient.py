@@ -76,6 +76,23 @@ class Files(SmbTest):
         self.assertIn("blocks available", self.run_ok("du"))
         self.run_ok("del attr")
 
+    def test_links_of_nfs_are_listed_and_not_followed(self):
+        (self.server.top / "linked").write_bytes(b"behind the link")
+        self.run_ok("mkdir linked; cd linked; lcd .; put linked file")
+        for name, target in (("within", "linked"), ("outside", "../../etc"), ("absolute", "/etc")):
+            self.server.symlink(name, target)
+            out = self.run_ok("ls")
+            # r: FILE_ATTRIBUTE_REPARSE_POINT.
+            self.assertRegex(out, rf" {name} +\S*r\S* +{len(target)} ")
+            for path in (name, f"{name}\\file", f"{name}\\passwd"):
+                ok, out = self.server.smbclient(f'get "{path}" back')
+                self.assertFalse(ok)
+                self.assertIn("STOPPED_ON_SYMLINK", out)
+            self.run_ok(f"del {name}")
+            self.assertNotIn(name, self.run_ok("ls"))
+        self.run_ok("cd linked; get file back")
+        self.assertEqual((self.server.top / "back").read_bytes(), b"behind the link")
+
     def test_what_was_answered_is_there_after_a_restart(self):
         server = Server()
         self.addCleanup(server.close)

@@ -85,6 +85,18 @@ class Server:
         finally:
             client.close()
 
+    def symlink(self, name, target):
+        """Makes a symbolic link in the volume's root, over NFS."""
+        client = attacker.Client(self.nfs_port(), timeout=60)
+        try:
+            results = client.call(MOUNT, 3, 1, opaque(b"/vol1"), attacker.auth_sys())
+            root = results[8:8 + int.from_bytes(results[4:8], "big")]
+            made = client.call(NFS, 3, 10, opaque(root) + opaque(name.encode()) + bytes(4 * 6) + opaque(target.encode()), attacker.auth_sys())
+            if made[:4] != bytes(4):
+                raise AssertionError(f"no link {name}")
+        finally:
+            client.close()
+
     def log(self):
         return (self.top / "log").read_text()
 

@@ -13,7 +13,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The password itself, for whoever checks it.
+    /// The password itself, for the server that checks it.
     pub fn text(&self) -> &str {
         &self.0
     }

@@ -38,6 +38,8 @@ const MOST: usize = 256;
 pub(crate) enum Fail {
     /// It failed with this status.
     Status(Status),
+    /// It failed with this status, and the response says more: how many error contexts its data are.
+    With(Status, u8, Vec<u8>),
     /// It waits.
     Wait(Suspend),
     /// It waits on purpose, for what another client does; then it is run again.
@@ -270,6 +272,13 @@ impl Chain {
         }
     }
 
+    /// The request that is run has failed: what was written of its response from there on goes.
+    fn fails(&mut self, body: usize) {
+        self.out.truncate(body);
+        self.payload = None;
+        self.depends = None;
+    }
+
     /// The response is true when the log is durable up to `lsn`.
     pub fn wait_for(&mut self, lsn: Option<Lsn>) {
         self.depends = self.depends.max(lsn);
@@ -470,10 +479,13 @@ impl Service {
             let status = match outcome {
                 Ok(status) => status,
                 Err(Fail::Status(status)) => {
-                    chain.out.truncate(body);
-                    chain.payload = None;
-                    chain.depends = None;
+                    chain.fails(body);
                     reply::put_error(&mut chain.out);
+                    status
+                }
+                Err(Fail::With(status, contexts, data)) => {
+                    chain.fails(body);
+                    reply::put_error_with(&mut chain.out, contexts, &data);
                     status
                 }
                 Err(Fail::Wait(suspend)) => {

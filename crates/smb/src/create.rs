@@ -15,6 +15,7 @@ use crate::notify::filter;
 use crate::persistent::Deletes;
 use crate::pipe::Pipe;
 use crate::previous;
+use crate::reparse;
 use crate::request::{Disposition, Request, option};
 use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
 use crate::shares;
@@ -79,6 +80,8 @@ enum Walked {
         dir: FileRef,
         named: Named,
     },
+    /// A symbolic link on the way, and how many names are behind it.
+    Link(FileRef, usize),
 }
 
 impl<'a> Run<'a> {
@@ -142,6 +145,17 @@ impl<'a> Run<'a> {
             }
             _ => {
                 let found = match self.walk(&operand, root, &path)? {
+                    Walked::Link(link, others) => {
+                        let at = (root, link);
+                        return Err(self.stopped_on(&session, at, &request.path, others));
+                    }
+                    Walked::Found(found)
+                        if reparse::is_link(&found.attr)
+                            && !request.asks(option::OPEN_REPARSE_POINT) =>
+                    {
+                        let at = (root, found.file);
+                        return Err(self.stopped_on(&session, at, &request.path, 0));
+                    }
                     Walked::Found(found) => self.made_before(root, found, &request),
                     Walked::Missing { dir, named } => {
                         self.make(&operand, charged, dir, named, &request)?
@@ -283,13 +297,16 @@ impl<'a> Run<'a> {
                 base: None,
             }));
         };
-        for name in dirs {
+        for (n, name) in dirs.iter().enumerate() {
             let (found, next, stored) = match root.at(file).listed_folded(cx, name) {
                 Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
                 found => found?,
             };
+            if reparse::is_link(&found.attr) {
+                return Ok(Walked::Link(next, dirs.len() - n));
+            }
             if found.attr.kind != FileKind::Directory {
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }
@@ -425,8 +442,15 @@ impl<'a> Run<'a> {
         if request.disposition.cuts() && !found.made && may & mask::WRITE_DATA == 0 {
             return Err(Status::ACCESS_DENIED);
         }
-        // Symbolic links, devices, pipes and sockets of NFS clients are shown, and not followed.
-        if !stored && granted & (data | mask::READ_DATA | mask::EXECUTE) != 0 {
+        // Symbolic links, devices, pipes and sockets of NFS clients are shown, and have no data.
+        if reparse::is_link(attr) && most {
+            granted &= !data;
+        }
+        let content = match reparse::is_link(attr) {
+            true => data,
+            false => data | mask::READ_DATA | mask::EXECUTE,
+        };
+        if !stored && granted & content != 0 {
             return Err(Status::ACCESS_DENIED);
         }
         Ok(granted)

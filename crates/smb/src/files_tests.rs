@@ -548,3 +548,6 @@ fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
     bob.open("his", ALL, CREATE).unwrap();
     assert_eq!(list(b"his"), Acl::full(Principal::Owner, false));
 }
+
+#[path = "reparse_tests.rs"]
+mod links;

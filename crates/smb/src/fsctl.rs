@@ -115,9 +115,11 @@ impl Run<'_> {
                 _ => Err(Status::NOT_SUPPORTED.into()),
             },
             code::SET_REPARSE_POINT => Err(Status::NOT_SUPPORTED.into()),
-            code::GET_REPARSE_POINT | code::DELETE_REPARSE_POINT => {
-                Err(Status::NOT_A_REPARSE_POINT.into())
+            code::GET_REPARSE_POINT => {
+                let output = self.reparse_point(&session, &open, file)?;
+                Ok((Status::SUCCESS, output))
             }
+            code::DELETE_REPARSE_POINT => Err(Status::NOT_SUPPORTED.into()),
             code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => {
                 Ok((Status::SUCCESS, object_id(file)))
             }

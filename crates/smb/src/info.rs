@@ -20,8 +20,20 @@ pub mod attributes {
     pub const NORMAL: u32 = 0x80;
     pub const TEMPORARY: u32 = 0x100;
     pub const SPARSE: u32 = 0x200;
+    pub const REPARSE_POINT: u32 = 0x400;
     /// What a client may set: those above that are stored, NOT_CONTENT_INDEXED too.
     pub const SETTABLE: u32 = READONLY | HIDDEN | SYSTEM | ARCHIVE | 0x2000;
+}
+
+/// IO_REPARSE_TAG_SYMLINK (§2.1.2.1).
+pub const TAG_SYMLINK: u32 = 0xa000_000c;
+
+/// The tag of what is a reparse point; 0: it is none.
+fn tag(attr: &Attr) -> u32 {
+    match attr.kind {
+        FileKind::Symlink => TAG_SYMLINK,
+        _ => 0,
+    }
 }
 
 /// The attributes of a file as SMB has them.
@@ -29,6 +41,7 @@ pub fn dos(attr: &Attr) -> u32 {
     let stored = u32::from(attr.dos) & (attributes::SETTABLE | attributes::SPARSE);
     match (attr.kind, stored) {
         (FileKind::Directory, stored) => stored | attributes::DIRECTORY,
+        (FileKind::Symlink, stored) => stored | attributes::REPARSE_POINT,
         (_, 0) => attributes::NORMAL,
         (_, stored) => stored,
     }
@@ -145,7 +158,7 @@ pub fn put_file(
         }
         class::ATTRIBUTE_TAG => {
             out.put_u32(dos(attr));
-            out.put_u32(0);
+            out.put_u32(tag(attr));
         }
         class::NORMALIZED_NAME => put_name(out, &path(), ""),
         class::ID => {
@@ -309,19 +322,19 @@ impl Entry {
         out.put_u32(units);
         match self {
             Entry::Directory | Entry::Names => {}
-            // No EAs.
-            Entry::Full => out.put_u32(0),
+            // EaSize: no EAs, or the tag of a reparse point (§2.4.8).
+            Entry::Full => out.put_u32(tag(attr)),
             Entry::IdFull => {
-                out.put_u32(0);
+                out.put_u32(tag(attr));
                 out.put_u32(0);
                 out.put_u64(attr.ino.0);
             }
             Entry::Both => {
-                out.put_u32(0);
+                out.put_u32(tag(attr));
                 out.put_zeroes(26);
             }
             Entry::IdBoth => {
-                out.put_u32(0);
+                out.put_u32(tag(attr));
                 out.put_zeroes(26);
                 out.put_u16(0);
                 out.put_u64(attr.ino.0);

@@ -64,6 +64,7 @@ mod persistent_tests;
 mod pipe;
 mod previous;
 mod query;
+mod reparse;
 mod reply;
 mod request;
 mod restore;

@@ -81,6 +81,15 @@ pub(crate) fn put_error(out: &mut Vec<u8>) {
     out.put_u8(0);
 }
 
+/// Writes the body of an error with more to say.
+pub(crate) fn put_error_with(out: &mut Vec<u8>, contexts: u8, data: &[u8]) {
+    out.put_u16(9);
+    out.put_u8(contexts);
+    out.put_u8(0);
+    out.put_u32(data.len() as u32);
+    out.put(data);
+}
+
 impl Reply {
     /// Closes a chain: `head` has room for the mark, then the parts; `payload` follows the last. With a channel it is
     /// encrypted for that.

@@ -20,6 +20,7 @@ pub(crate) mod option {
     pub const NON_DIRECTORY: u32 = 0x40;
     pub const DELETE_ON_CLOSE: u32 = 0x1000;
     pub const OPEN_BY_FILE_ID: u32 = 0x2000;
+    pub const OPEN_REPARSE_POINT: u32 = 0x20_0000;
 }
 
 /// CreateDisposition (§2.2.13), and whether each opens and makes what is there and what is not.

@@ -25,6 +25,7 @@ statuses! {
     NOTIFY_ENUM_DIR = 0x0000_010c,
     BUFFER_OVERFLOW = 0x8000_0005,
     NO_MORE_FILES = 0x8000_0006,
+    STOPPED_ON_SYMLINK = 0x8000_002d,
     INVALID_EA_NAME = 0x8000_0013,
     EA_LIST_INCONSISTENT = 0x8000_0014,
     UNSUCCESSFUL = 0xc000_0001,
@@ -92,9 +93,11 @@ statuses! {
 }
 
 impl Status {
-    /// Whether the request failed: the response then has the body of an error. What is a warning has its own body.
+    /// Whether the request failed: the response then has the body of an error. What is a warning has its own body, but for
+    /// STOPPED_ON_SYMLINK.
     pub fn is_error(self) -> bool {
-        self.0 >> 30 == 3 && self != Status::MORE_PROCESSING_REQUIRED
+        self == Status::STOPPED_ON_SYMLINK
+            || self.0 >> 30 == 3 && self != Status::MORE_PROCESSING_REQUIRED
     }
 }
 

@@ -181,7 +181,7 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> Result<mpsc::Receiver<S
         .spawn(move || {
             let mut bytes = Vec::new();
             if let Some(stream) = stream {
-                // What was read before an error is what there is.
+                // An error ends it as the stream's end does.
                 let _ = stream.take(MOST).read_to_end(&mut bytes);
             }
             let _ = done.send(String::from_utf8_lossy(&bytes).into_owned());
