@@ -109,6 +109,16 @@ class Cli(unittest.TestCase):
         self.weir("volumes", "delete", "moving", *PLACE)
         self.refused("NOT_FOUND", "volumes", "describe", "moving", *PLACE)
 
+    def test_a_pool_refers_to_an_active_directory(self):
+        """There is none here; conformance/ad/run has one."""
+        said = self.refused("NOT_FOUND", "storage-pools", "create", "ad", *PLACE, "--capacity=2TiB", "--service-level=premium",
+                            "--active-directory=none")
+        self.assertIn("Active Directory none", said)
+        self.weir("storage-pools", "create", "ad", *PLACE, "--capacity=2TiB", "--service-level=premium", "--active-directory=")
+        self.refused("NOT_FOUND", "storage-pools", "update", "ad", *PLACE, "--active-directory=none")
+        self.weir("storage-pools", "update", "ad", *PLACE, "--active-directory=")
+        self.weir("storage-pools", "delete", "ad", *PLACE, "--quiet")
+
     def test_a_volume_is_mounted_as_the_help_says(self):
         self.weir("storage-pools", "create", "m", "--capacity=1TiB", "--service-level=extreme")
         self.weir("volumes", "create", "m1", "--storage-pool=m", "--capacity=100", "--protocols=nfsv3", "--share-name=m-share")

@@ -59,7 +59,7 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
     NOT_RUN["docs/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair.rs has them"
 
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
-              "gcloud netapp storage-pools update default --location=local --active-directory=ad",
+              "weir storage-pools update default --active-directory=ad",
               "gcloud netapp active-directories create ad --location=local --domain=example.com --dns=10.0.0.53 --net-bios-prefix=files "
               "--username=Administrator --password=…"):
     NOT_RUN["docs/smb.md", first] = "needs a domain; conformance/ad/run has one of its own"

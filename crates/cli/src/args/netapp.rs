@@ -65,6 +65,9 @@ pub struct PoolCreate {
     /// name=NETWORK[,psa-range=RANGE]; kept for clients that read it
     #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
     pub network: Dict,
+    /// The Active Directory that users of its volumes with SMB are of
+    #[arg(long, value_name = "ACTIVE_DIRECTORY")]
+    pub active_directory: Option<String>,
     /// A description
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
@@ -101,6 +104,9 @@ pub struct PoolUpdate {
     /// manual: throughput is set for each volume from now on
     #[arg(long, value_name = "QOS_TYPE", value_parser = values::enumerator)]
     pub qos_type: Option<String>,
+    /// The Active Directory that users of its volumes with SMB are of; empty: none
+    #[arg(long, value_name = "ACTIVE_DIRECTORY")]
+    pub active_directory: Option<String>,
     /// A description
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,

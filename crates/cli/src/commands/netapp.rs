@@ -76,6 +76,10 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     body.set("qosType", args.qos_type.as_deref());
     body.set("network", args.network.text("name"));
     body.set("psaRange", args.network.text("psa-range"));
+    body.set(
+        "activeDirectory",
+        directory(s, args.active_directory.as_deref())?,
+    );
     body.set("description", args.description.as_deref());
     body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
     body.set("customPerformanceEnabled", args.custom_performance_enabled);
@@ -89,6 +93,14 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
         args.wait.no_wait,
         "storage pool",
     )
+}
+
+/// The full name of an Active Directory; empty: none.
+fn directory(s: &Session<'_, '_>, name: Option<&str>) -> Result<Option<String>, Error> {
+    match name {
+        Some(name) if !name.is_empty() => s.name("activeDirectories", name).map(Some),
+        other => Ok(other.map(str::to_owned)),
+    }
 }
 
 /// Creates a resource of a full name.
@@ -160,6 +172,10 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     let mut body = Body::default();
     body.int64("capacityGib", args.capacity.map(|c| c.0));
     body.set("qosType", args.qos_type.as_deref());
+    body.set(
+        "activeDirectory",
+        directory(s, args.active_directory.as_deref())?,
+    );
     body.set("description", args.description.as_deref());
     body.set("labels", Session::labels(&current, &args.labels));
     body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
