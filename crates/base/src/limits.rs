@@ -4,6 +4,7 @@
 pub mod api;
 pub mod engine;
 pub mod memory;
+pub mod mirror;
 pub mod net;
 pub mod protocol;
 pub mod replica;

@@ -19,6 +19,7 @@
 //! A receiver takes no memory for what a head announces before it has come, and refuses what no entry can be.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_base::BLOCK_SIZE;
@@ -27,7 +28,7 @@ use weir_base::limits::engine::MAX_RECORD_META;
 use crate::register::Register;
 
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// With a copy's state: [`Greeting::memory`].
 const MEMORY: u8 = 0x80;
@@ -48,6 +49,10 @@ pub const HASHES: usize = 1000;
 const HASH: usize = 48;
 /// Of a round that begins from nothing, in place of a mark.
 const NO_MARK: u64 = u64::MAX;
+/// Connections in one message at most.
+pub const CONNECTIONS: usize = 1000;
+/// Bytes of one: two ends, each an IPv6 address (IPv4 mapped) and a port.
+const CONNECTION: usize = 36;
 /// Bytes of a piece's contents at most.
 pub const PIECE: usize = 65_536;
 
@@ -66,6 +71,7 @@ mod kind {
     pub(super) const VERIFY: u8 = 12;
     pub(super) const VERIFIED: u8 = 13;
     pub(super) const AGAIN: u8 = 14;
+    pub(super) const CONNECTIONS: u8 = 15;
 }
 
 /// What a side's copy is when it connects.
@@ -181,6 +187,15 @@ pub enum Message {
         last: bool,
         /// At most [`HASHES`].
         hashes: Vec<VolumeHash>,
+    },
+    /// The primary, whose address moves: connections of clients to it, the primary's end first. At most [`CONNECTIONS`] in both.
+    Connections {
+        /// The others that were reported before are no more.
+        whole: bool,
+        /// Those that there are now besides.
+        opened: Vec<(SocketAddr, SocketAddr)>,
+        /// Those that have ended.
+        closed: Vec<(SocketAddr, SocketAddr)>,
     },
     /// The primary: the standby's copy is to be brought up anew, from nothing.
     Again,
@@ -322,6 +337,18 @@ impl Message {
                 }
                 frame(kind::VERIFIED, 0, *mark, &body, &[])
             }
+            Message::Connections {
+                whole,
+                opened,
+                closed,
+            } => {
+                let mut body = vec![u8::from(*whole)];
+                for (local, peer) in opened.iter().chain(closed) {
+                    end(&mut body, *local);
+                    end(&mut body, *peer);
+                }
+                frame(kind::CONNECTIONS, 0, opened.len() as u64, &body, &[])
+            }
             Message::Again => frame(kind::AGAIN, 0, 0, &[], &[]),
             Message::Refusal(text) => {
                 let mut end = text.len().min(MAX_TEXT);
@@ -337,6 +364,22 @@ impl Message {
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+/// One end of a connection, as it travels.
+fn end(body: &mut Vec<u8>, at: SocketAddr) {
+    let ip = match at.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    body.extend(ip.octets());
+    body.extend(at.port().to_le_bytes());
+}
+
+fn end_of(bytes: &[u8], at: usize) -> Option<SocketAddr> {
+    let ip = IpAddr::from(field::<16>(bytes, at)?).to_canonical();
+    let port = u16::from_le_bytes(field(bytes, at + 16)?);
+    Some(SocketAddr::new(ip, port))
 }
 
 impl Head {
@@ -369,6 +412,7 @@ impl Head {
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
             kind::ACK | kind::ANSWER | kind::JOIN | kind::AGAIN => (0, 0),
             kind::VERIFIED => (1 + HASH * HASHES, 0),
+            kind::CONNECTIONS => (1 + CONNECTION * CONNECTIONS, 0),
             kind::BEAT | kind::ROUND | kind::VERIFY | kind::HAND_OVER => (8, 0),
             kind::REFUSAL => (MAX_TEXT, 0),
             _ => return false,
@@ -527,6 +571,20 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
                 hashes: hashes.iter().map(hash).collect::<Option<_>>()?,
             }
         }
+        kind::CONNECTIONS => {
+            let (flag, all) = body.split_first()?;
+            let (all, rest) = all.as_chunks::<CONNECTION>();
+            if *flag > 1 || !rest.is_empty() {
+                return None;
+            }
+            let both = |bytes: &[u8; CONNECTION]| Some((end_of(bytes, 0)?, end_of(bytes, 18)?));
+            let (opened, closed) = all.split_at_checked(usize::try_from(number).ok()?)?;
+            Message::Connections {
+                whole: *flag == 1,
+                opened: opened.iter().map(both).collect::<Option<_>>()?,
+                closed: closed.iter().map(both).collect::<Option<_>>()?,
+            }
+        }
         kind::AGAIN => Message::Again,
         kind::REFUSAL => Message::Refusal(std::str::from_utf8(body).ok()?.to_owned()),
         _ => return None,
@@ -616,6 +674,23 @@ mod tests {
                     volume: 1,
                     hash: [3; 40],
                 }],
+            },
+            Message::Connections {
+                whole: true,
+                opened: vec![
+                    (
+                        "10.0.0.1:2049".parse().unwrap(),
+                        "10.0.0.9:700".parse().unwrap(),
+                    ),
+                    (
+                        "[fd00::1]:2049".parse().unwrap(),
+                        "[fd00::9]:701".parse().unwrap(),
+                    ),
+                ],
+                closed: vec![(
+                    "10.0.0.1:445".parse().unwrap(),
+                    "10.0.0.9:1".parse().unwrap(),
+                )],
             },
             Message::Again,
             Message::Refusal("no space".into()),

@@ -263,6 +263,10 @@ pub struct PairNode {
     /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
     #[arg(long, value_name = "FILE")]
     pub address_hook: Option<PathBuf>,
+    /// An address that this node has while it serves, on this interface, and that clients mount from (repeat for several). Takes root, or
+    /// CAP_NET_ADMIN and CAP_NET_RAW
+    #[arg(long, value_name = "ADDR/PREFIX@IFACE")]
+    pub address: Vec<crate::pair::Address>,
     /// When the standby acknowledges a change: when it is on its device, or when it has received it; the same on both
     #[arg(long, value_enum, default_value_t)]
     pub mode: crate::pair::Mode,

@@ -477,11 +477,12 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let settings = Settings {
         cores: LOOPS,
         ledger: Ledger::new(64 << 20, 1 << 16),
+        connected: Arc::default(),
         stall: Duration::from_secs(60),
         clock: Arc::clone(&clock),
     };
     let cores = Cores::start(&settings, &wakeups, &protocols).unwrap();
-    let listener = net::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = net::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let server = listener.local_addr().unwrap();
     let queues = cores.queues();
     std::thread::spawn(move || {

@@ -7,6 +7,7 @@
 
 use std::fs::Permissions;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use weir_base::{Clock, SystemClock};
 use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::health::Health;
-use crate::net::{self, Cores, Ledger, Settings, Wakeups};
+use crate::net::{self, Connected, Cores, Ledger, Settings, Wakeups};
 use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
@@ -52,7 +53,10 @@ pub fn run(args: &Serve) -> Result<()> {
         );
     }
     let memory = memory(args)?;
-    let listener = net::listen(args.nfs).with_context(|| match args.nfs.port() {
+    let moving = pair::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
+    // It is not there yet, and may not be for long.
+    let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
+    let listener = net::listen(args.nfs, early(args.nfs)).with_context(|| match args.nfs.port() {
         port @ 1..1024 => format!("cannot listen on {} (ports below 1024, such as {port}, are for root)", args.nfs),
         _ => format!("cannot listen on {}; is another NFS server running? --nfs ADDR:PORT takes another address", args.nfs),
     })?;
@@ -60,7 +64,7 @@ pub fn run(args: &Serve) -> Result<()> {
 
     let smb = match args.smb {
         ApiAddress::Off => None,
-        ApiAddress::At(wanted) => Some(net::listen(wanted).with_context(|| {
+        ApiAddress::At(wanted) => Some(net::listen(wanted, early(wanted)).with_context(|| {
             format!("cannot listen on {wanted} for SMB; --smb ADDR:PORT takes another address, --smb off none")
         })?),
     };
@@ -130,12 +134,14 @@ pub fn run(args: &Serve) -> Result<()> {
         None => None,
     };
 
+    let connected = Arc::<Connected>::default();
     let settings = Settings {
         cores,
         ledger: Ledger::new(
             usize::try_from(network).unwrap_or(usize::MAX),
             usize::try_from(descriptors).unwrap_or(usize::MAX),
         ),
+        connected: Arc::clone(&connected),
         stall: args.stall.map_or(limits::STALL, Duration::from_secs),
         clock,
     };
@@ -169,7 +175,7 @@ pub fn run(args: &Serve) -> Result<()> {
                 }
             });
         }
-        let datagrams = net::datagrams(address, storage.rpc(), Arc::clone(&settings.clock));
+        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock));
         match datagrams {
             Ok(serving) => {
                 tokio::task::spawn_local(serving);
@@ -196,7 +202,7 @@ pub fn run(args: &Serve) -> Result<()> {
             locks: registration.has_locks(),
         };
         if let Some(pair) = &pair {
-            pair.serves(plane.control());
+            pair.serves(plane.control(), Arc::clone(&connected));
         }
         announce(&ready, args, mask)?;
         let switch = async {
@@ -210,6 +216,10 @@ pub fn run(args: &Serve) -> Result<()> {
             _ = int.recv() => "SIGINT",
             () = switch => SWITCH,
         };
+        // Clients are not to come here any more before nobody listens, or they would be refused.
+        if let Some(pair) = &pair {
+            pair.ends();
+        }
         accepting.abort();
         Ok(signal)
     });

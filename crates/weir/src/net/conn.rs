@@ -22,6 +22,7 @@ use weir_nfs::record::{Admit, Broken, Flow, Inbox, Receiver};
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
+use super::connected::Present;
 use super::core::{Core, Stalled, Watch};
 use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
@@ -371,6 +372,7 @@ pub(super) struct Conn<B: Backend> {
     reading: bool,
     holding: Holding,
     watch: Rc<Watch>,
+    _present: Present,
 }
 
 impl<B: Backend> Conn<B> {
@@ -387,6 +389,7 @@ impl<B: Backend> Conn<B> {
         tracing::debug!(peer = %info.peer, "connected");
         Ok(Conn {
             watch: core.watch(info.id, &holding),
+            _present: core.connected.enter(info.local, info.peer),
             holding,
             core,
             backend,

@@ -28,6 +28,7 @@ use weir_base::limits::net as limits;
 use weir_base::{Clock, Lsn};
 
 use super::conn::Conn;
+use super::connected::Connected;
 use super::ledger::{Account, Holding, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub cores: usize,
     /// What all connections together may hold.
     pub ledger: Arc<Ledger>,
+    /// Which connections there are.
+    pub connected: Arc<Connected>,
     /// How long a peer may stall.
     pub stall: Duration,
     /// The source of time for requests.
@@ -316,6 +319,7 @@ fn readable(fd: RawFd) -> u64 {
 pub struct Core<L> {
     pub log: Arc<L>,
     pub ledger: Arc<Ledger>,
+    pub connected: Arc<Connected>,
     pub clock: Arc<dyn Clock>,
     pub wakeups: Wakeups,
     /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
@@ -342,6 +346,7 @@ impl<L: Log> Core<L> {
         Core {
             log,
             ledger: Arc::clone(&settings.ledger),
+            connected: Arc::clone(&settings.connected),
             clock: Arc::clone(&settings.clock),
             wakeups,
             receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),

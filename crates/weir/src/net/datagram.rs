@@ -13,25 +13,31 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use weir_base::Clock;
 use weir_base::limits::net::{DATAGRAM as MAX_MESSAGE, DATAGRAMS as WAITING};
 use weir_nfs::{Arrival, ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
 
+use super::listener::bind_early;
 use super::{Backend, Handled, Reply};
 
 /// Bytes of a record mark, which a datagram does not have.
 const MARK: usize = 4;
 
-/// Opens the UDP port of the same number and returns what serves it, within a local task set.
+/// Opens the UDP port of the same number and returns what serves it, within a local task set; `early`: at an address that this machine need
+/// not have yet.
 pub fn datagrams<B: Backend>(
     address: SocketAddr,
+    early: bool,
     backend: Arc<B>,
     clock: Arc<dyn Clock>,
 ) -> io::Result<impl Future<Output = ()> + 'static> {
-    let socket = std::net::UdpSocket::bind(address)?;
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    bind_early(&socket, address, early)?;
+    socket.bind(&address.into())?;
     socket.set_nonblocking(true)?;
-    let socket = Rc::new(UdpSocket::from_std(socket)?);
+    let socket = Rc::new(UdpSocket::from_std(socket.into())?);
     Ok(async move {
         let waiting = Rc::new(Cell::new(0));
         let mut buffer = vec![0; MAX_MESSAGE];

@@ -23,18 +23,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Accept failures are logged once per this many.
 const LOG_EVERY: u64 = 600;
 
-/// Opens the listening socket.
-pub fn listen(address: SocketAddr) -> io::Result<StdListener> {
+/// Opens the listening socket; `early`: at an address that this machine need not have yet.
+pub fn listen(address: SocketAddr, early: bool) -> io::Result<StdListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
+    bind_early(&socket, address, early)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// Lets a socket be bound to an address that this machine does not have yet.
+pub(super) fn bind_early(socket: &Socket, address: SocketAddr, early: bool) -> io::Result<()> {
+    match (early, address) {
+        (false, _) => Ok(()),
+        (true, SocketAddr::V4(_)) => socket.set_freebind_v4(true),
+        (true, SocketAddr::V6(_)) => socket.set_freebind_v6(true),
+    }
 }
 
 /// Accepts connections, which speak `wire`, for ever and deals them round robin to `queues`. Runs within a runtime.

@@ -45,6 +45,7 @@
 //! - Connections are bounded by the memory and by the address; strangers give way to clients.
 
 mod conn;
+mod connected;
 mod core;
 mod datagram;
 mod framing;
@@ -71,6 +72,7 @@ use weir_nfs::record::Framing;
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
+pub use connected::Connected;
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
 pub use framing::DirectTcp;

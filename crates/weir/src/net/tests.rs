@@ -206,13 +206,14 @@ impl Server {
         let settings = Settings {
             cores: 2,
             ledger: Arc::clone(&ledger),
+            connected: Arc::default(),
             stall,
             clock: Arc::new(SystemClock::new()),
         };
         let services = Arc::new(Both(Arc::clone(&stub), Arc::new(Echo)));
         let cores = Cores::start(&settings, &wakeups, &services).unwrap();
         let [address, smb] = [Wire::Rpc, Wire::Smb].map(|wire| {
-            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
             let address = listener.local_addr().unwrap();
             let queues = cores.queues();
             std::thread::spawn(move || {
@@ -513,6 +514,7 @@ impl ByHand {
         let settings = Settings {
             cores: 1,
             ledger: Ledger::new(budget, descriptors),
+            connected: Arc::default(),
             stall: limits::STALL,
             clock: Arc::new(SystemClock::new()),
         };

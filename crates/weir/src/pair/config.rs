@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use weir_mirror::{Register, Side};
 use weir_volume::StreamPosition;
 
+use super::address::Address;
 use crate::state;
 
 const CONFIG: &str = "pair.json";
@@ -64,6 +65,9 @@ pub struct Config {
     /// A program that is run with `add` when this node begins to serve and with `remove` when it serves no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_hook: Option<PathBuf>,
+    /// Those that this node has while it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Address>,
     /// The same on both sides.
     #[serde(default, skip_serializing_if = "Mode::is_default")]
     pub mode: Mode,
@@ -250,6 +254,7 @@ mod tests {
             }),
             preferred: None,
             address_hook: Some("/hook".into()),
+            addresses: vec!["10.0.0.9/24@eth0".parse().unwrap()],
             mode: Mode::Memory,
         };
         config.write(folder.path()).unwrap();

@@ -661,6 +661,14 @@ impl Pair {
                 self.compares(mark, last, hashes);
                 Ok(())
             }
+            Message::Connections {
+                whole,
+                opened,
+                closed,
+            } => {
+                self.clients.take(whole, &opened, &closed);
+                Ok(())
+            }
             Message::Again => {
                 let pair = Arc::clone(self);
                 tokio::task::spawn_blocking(move || pair.resync(true)).await?

@@ -11,11 +11,14 @@
 //! A primary keeps its stream of changes also while it is alone, as far as there is memory, and a copy that is exactly at a place of
 //! it goes on from there ([`config::Lineage`]). One that is not is brought up first, while clients go on ([`synchronise`]).
 
+mod address;
+mod clients;
 mod commands;
 mod config;
 mod files;
 mod lease;
 mod link;
+mod moves;
 mod offline;
 mod postgres;
 mod show;
@@ -40,6 +43,9 @@ use weir_mirror::{Action, Node, Register, Role, Side, Swap, Timing};
 use weir_volume::{ChangeStream, Engine, Sequence, StreamPosition};
 
 use crate::identity::Identity;
+use crate::net::Connected;
+pub use address::Address;
+use address::Addresses;
 pub use commands::PairCommands;
 pub use config::{Config, Mode, Name};
 use config::{Lineage, State};
@@ -112,6 +118,12 @@ pub struct Pair {
     round: Mutex<Option<Kept>>,
     /// When a node that ends does not wait for its partner any more, by the clock.
     ends: OnceLock<Duration>,
+    /// Those that move with the pair.
+    addresses: Addresses,
+    /// Of the node that serves.
+    connected: OnceLock<Arc<Connected>>,
+    /// Clients of the partner, while that serves.
+    clients: clients::Known,
     /// Locked while files are being sent.
     shipped: tokio::sync::Mutex<files::Shipped>,
 }
@@ -120,6 +132,8 @@ struct Inner {
     node: Node,
     state: State,
     role: Role,
+    /// Since when, by the clock.
+    turned: Duration,
     stream: Option<Arc<ChangeStream>>,
     lineage: Option<Lineage>,
     link: Option<Link>,
@@ -179,6 +193,8 @@ impl Pair {
             folder.display()
         );
         let identity = Identity::open(&folder)?;
+        // Before anything that a primary which was killed has left could be taken for this node's.
+        let addresses = Addresses::open(config.addresses.clone())?;
         let listener = match (side, config.listen) {
             (Side::A, Some(at)) => {
                 let listener = std::net::TcpListener::bind(at);
@@ -218,6 +234,7 @@ impl Pair {
         let pair = Arc::new(Pair {
             inner: Mutex::new(Inner {
                 role: node.role(),
+                turned: clock.monotonic(),
                 node,
                 state,
                 stream: None,
@@ -256,9 +273,13 @@ impl Pair {
             runtime: Mutex::default(),
             round: Mutex::default(),
             ends: OnceLock::new(),
+            addresses,
+            connected: OnceLock::new(),
+            clients: clients::Known::default(),
             shipped: tokio::sync::Mutex::default(),
         });
         pair.hook("remove");
+        pair.keep_addresses()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(4)
@@ -275,6 +296,7 @@ impl Pair {
                         witness::ask_all(&runs, asked),
                         runs.note_all(notes),
                         files::ship(&runs),
+                        clients::report(&runs),
                         runs.make_marks(),
                     );
                 });
@@ -302,8 +324,8 @@ impl Pair {
         }
     }
 
-    /// The server serves clients now, those volumes that `control` knows.
-    pub fn serves(self: &Arc<Self>, control: Arc<Control>) {
+    /// The server serves clients now, those volumes that `control` knows, over the connections in `connected`.
+    pub fn serves(self: &Arc<Self>, control: Arc<Control>, connected: Arc<Connected>) {
         let pair = Arc::clone(self);
         control.mirror_with(Arc::new(move || {
             let pair = Arc::clone(&pair);
@@ -311,12 +333,15 @@ impl Pair {
         }));
         // A process begins to serve once.
         let _ = self.control.set(control);
+        let _ = self.connected.set(connected);
         self.inner.lock().serving = true;
-        self.hook("add");
+        self.begin_to_serve();
     }
 
-    /// This node is about to serve no more: changes that wait for the partner are not waited for much longer.
+    /// This node is about to serve no more: changes that wait for the partner are not waited for much longer, and clients are not to come
+    /// here any more. Their connections end after that.
     pub fn ends(&self) {
+        self.addresses.end();
         // The first time counts.
         let _ = self.ends.set(self.clock.monotonic() + LAST_WORDS);
     }
@@ -391,17 +416,6 @@ impl Pair {
                 "handed over to the partner at {} of term {term}",
                 at.sequence
             );
-        }
-    }
-
-    fn hook(&self, word: &str) {
-        let Some(program) = &self.config.address_hook else {
-            return;
-        };
-        match Command::new(program).arg(word).status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => tracing::error!("{} {word}: {status}", program.display()),
-            Err(error) => tracing::error!("{} {word}: {error}", program.display()),
         }
     }
 
@@ -542,6 +556,7 @@ impl Pair {
     /// The role has changed.
     fn turn(self: &Arc<Self>, inner: &mut Inner, role: Role) {
         let before = std::mem::replace(&mut inner.role, role);
+        inner.turned = self.clock.monotonic();
         let register = inner.node.register();
         tracing::warn!(
             "this node of the pair is {}, and was {} (term {}, version {})",
@@ -554,6 +569,7 @@ impl Pair {
         match role {
             Role::Standby | Role::Behind | Role::Asking | Role::TakingOver if inner.serving => {
                 LEASE.set(Duration::ZERO);
+                self.addresses.end();
                 self.hook("remove");
                 begin_anew("this node is not its pair's primary any more");
             }

@@ -14,7 +14,7 @@ use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
 
 use super::config::{Config, Mode, State, WitnessAt};
-use super::{Name, postgres};
+use super::{Name, address, postgres};
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::identity::{Identity, Known};
 use crate::{check, control, state, storage};
@@ -29,6 +29,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             let node = &args.node;
             let data = &node.folder.data;
             decided(&node.decider)?;
+            address::admissible(&node.address)?;
             let id = make(&node.folder, None)?;
             let config = Config {
                 listen: Some(args.listen),
@@ -48,6 +49,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             let node = &args.node;
             let data = &node.folder.data;
             decided(&node.decider)?;
+            address::admissible(&node.address)?;
             let id = uuid::Uuid::parse_str(&args.aggregate).context("--aggregate is no UUID")?;
             make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
             let config = Config {
@@ -144,6 +146,7 @@ fn config(side: Name, node: &PairNode) -> Config {
         witness: witness_of(&node.decider),
         preferred: node.decider.preferred,
         address_hook: node.address_hook.clone(),
+        addresses: node.address.clone(),
         mode: node.mode,
     }
 }
@@ -190,7 +193,11 @@ fn same(node: &PairNode) -> String {
         Mode::Durable => "",
         Mode::Memory => " --mode memory",
     };
-    format!("{}{mode}", same_decider(&node.decider))
+    let addresses = node.address.iter();
+    let addresses: String = addresses
+        .map(|address| format!(" --address {address}"))
+        .collect();
+    format!("{}{mode}{addresses}", same_decider(&node.decider))
 }
 
 fn same_decider(decider: &PairDecider) -> String {

@@ -149,6 +149,9 @@ impl Pair {
                 (None, None) => "none".to_owned(),
             },
         ));
+        if let Some(addresses) = self.addresses.shown() {
+            lines.push(("address", addresses));
+        }
         if let Some(verified) = &inner.verified {
             lines.push(("verified", verified.clone()));
         }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test uses a part.
 
+pub mod network;
 pub mod v4;
 
 use std::io::{self, Read, Write};

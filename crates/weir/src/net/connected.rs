@@ -1,0 +1,83 @@
+//! Which connections there are, for a node of a pair that reports them to its partner. One lock when a connection begins and one when it ends.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The server's end of a connection and the client's.
+pub type Ends = (SocketAddr, SocketAddr);
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Connected {
+    now: Mutex<Now>,
+}
+
+#[derive(Default)]
+struct Now {
+    ends: HashSet<Ends>,
+    /// Counts changes.
+    version: u64,
+}
+
+/// A connection, for as long as this exists.
+pub struct Present {
+    all: Arc<Connected>,
+    ends: Ends,
+}
+
+impl Connected {
+    /// A connection begins. What is IPv4 is so in both ends, whatever socket it came by.
+    pub fn enter(self: &Arc<Self>, local: SocketAddr, peer: SocketAddr) -> Present {
+        let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+        let ends = (plain(local), plain(peer));
+        let mut now = self.now.lock();
+        now.ends.insert(ends);
+        now.version += 1;
+        drop(now);
+        Present {
+            all: Arc::clone(self),
+            ends,
+        }
+    }
+
+    /// Those that `wanted` picks, if any connection has begun or ended since `version`; and the version now.
+    pub fn since(&self, version: u64, wanted: impl Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)> {
+        let now = self.now.lock();
+        let all = now.ends.iter().filter(|ends| wanted(ends));
+        (now.version != version).then(|| (now.version, all.copied().collect()))
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut now = self.all.now.lock();
+        now.ends.remove(&self.ends);
+        now.version += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_there_for_as_long_as_they_are_and_changes_are_noticed() {
+        let all = Arc::new(Connected::default());
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let one = all.enter(at("[::ffff:10.0.0.1]:2049"), at("[::ffff:10.0.0.9]:700"));
+        let two = all.enter(at("10.0.0.2:2049"), at("10.0.0.9:700"));
+        let (version, now) = all
+            .since(0, |(local, _)| local.ip() == at("10.0.0.1:0").ip())
+            .unwrap();
+        assert_eq!(now, [(at("10.0.0.1:2049"), at("10.0.0.9:700"))]);
+        assert_eq!(all.since(version, |_| true), None);
+        drop(one);
+        let (version, now) = all.since(version, |_| true).unwrap();
+        assert_eq!(now, [(at("10.0.0.2:2049"), at("10.0.0.9:700"))]);
+        drop(two);
+        assert_eq!(all.since(version, |_| true).unwrap().1, []);
+    }
+}
