@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-/// Writes stable blocks one after the other, to whoever has the address: when its connection is ended it makes another, and sends what was not
+/// Writes stable blocks one after the other, to the node that has the address: when its connection is ended it makes another, and sends what was not
 /// acknowledged again. It waits for a reply for as long as it takes.
 struct Persistent {
     acknowledged: Arc<AtomicU64>,
