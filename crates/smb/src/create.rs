@@ -5,10 +5,11 @@
 //! once and for all of the open's life; the claim is entered, against which others' opens may speak; and what is to be
 //! overwritten is cut. A wait repeats none of it ([`Step`]).
 
+use crate::access::{allowed, denied, generic, modes};
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
 use crate::deletions::{Marker, What};
 use crate::durable::{self, Durable};
-use crate::info::attributes;
+use crate::info::{self, attributes};
 use crate::leases::{self, Hold};
 use crate::names;
 use crate::notify::filter;
@@ -26,8 +27,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::invariant;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
-use weir_vfs::volume::{Attr, CreateHow, FileKind, Guard, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Suspend, Unfinished};
+use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
+use weir_vfs::{
+    Changes, Charged, Error, FileId, FileRef, Namespace, OpContext, Suspend, Unfinished,
+};
 
 /// The mode of files and directories that are made, of which the umask is left where their directory passes no list on: what a
 /// client of SMB says of permissions is in no mode.
@@ -89,6 +92,7 @@ impl<'a> Run<'a> {
     pub(crate) fn create(&mut self) -> Outcome {
         let request = Request::decode(self.message)?;
         let (session, tree) = (self.session()?, self.tree()?);
+        let request = request.for_client(session.negotiated.offer.posix);
         let root = match tree.target {
             Target::Pipes => return self.open_pipe(&session, &tree, &request),
             Target::Volume(root) => root,
@@ -144,7 +148,7 @@ impl<'a> Run<'a> {
                 return self.cut(&session.session, &open, &request);
             }
             _ => {
-                let found = match self.walk(&operand, root, &path)? {
+                let found = match self.walk(&operand, root, &path, request.posix.is_some())? {
                     Walked::Link(link, others) => {
                         let at = (root, link);
                         return Err(self.stopped_on(&session, at, &request.path, others));
@@ -273,12 +277,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Walks a path in any case. What is on the way has to be a directory.
+    /// Walks a path, in any case if not `exact`. What is on the way has to be a directory.
     fn walk(
         &mut self,
         root: &Operand<'_>,
         volume: FileId,
         path: &[Vec<u8>],
+        exact: bool,
     ) -> Result<Walked, Fail> {
         let cx = &mut self.c.cx;
         let mut file = FileRef {
@@ -298,7 +303,7 @@ impl<'a> Run<'a> {
             }));
         };
         for (n, name) in dirs.iter().enumerate() {
-            let (found, next, stored) = match root.at(file).listed_folded(cx, name) {
+            let (found, next, stored) = match listed(&root.at(file), cx, name, exact) {
                 Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
@@ -316,7 +321,7 @@ impl<'a> Run<'a> {
         }
         named.dir = Some(file.ino);
         let dir = root.at(file);
-        match dir.listed_folded(cx, last) {
+        match listed(&dir, cx, last, exact) {
             Ok((found, child, stored)) => {
                 let removable = dir.permitted(&found.dir);
                 named.path.push_str(&names::shown(&stored));
@@ -362,11 +367,11 @@ impl<'a> Run<'a> {
         }
         let dos = request.attributes & attributes::SETTABLE;
         let set = SetAttr {
-            mode: Some(MODE),
-            umask: if directory {
-                DIRECTORY_UMASK
-            } else {
-                FILE_UMASK
+            mode: Some(request.posix.map_or(MODE, |mode| mode & 0o7777)),
+            umask: match (request.posix, directory) {
+                (Some(_), _) => 0,
+                (None, true) => DIRECTORY_UMASK,
+                (None, false) => FILE_UMASK,
             },
             dos: Some(match directory {
                 true => dos & !attributes::ARCHIVE,
@@ -575,6 +580,7 @@ impl<'a> Run<'a> {
                 watch: Mutex::default(),
                 unreported: AtomicU32::new(0),
                 pin,
+                posix: request.posix.is_some(),
             })),
             access: granted,
             owner,
@@ -599,6 +605,7 @@ impl<'a> Run<'a> {
             let removal = Removal {
                 dir,
                 name: Arc::from(&*found.named.name),
+                alone: request.posix.is_some(),
             };
             let deletions = &self.s.news.deletions;
             let what = match (found.base, directory) {
@@ -702,6 +709,11 @@ impl<'a> Run<'a> {
         let id = open.file().map(|file| file.main().id);
         let id = id.map(|id| (id.ino, id.volume));
         let lease = self.c.lease.take();
+        let posix = request.posix.map(|_| {
+            let mut out = Vec::new();
+            info::put_posix(&mut out, attr, &self.s.domains().known());
+            out
+        });
         put_response(
             &mut self.c.out,
             &open,
@@ -712,6 +724,7 @@ impl<'a> Run<'a> {
                 disk_id: id.filter(|_| request.disk_id),
                 lease: lease.as_deref(),
                 durable: open.durable().filter(|_| is_new),
+                posix: posix.as_deref(),
             },
         );
         Ok(Status::SUCCESS)
@@ -759,6 +772,22 @@ impl<'a> Run<'a> {
     }
 }
 
+/// The entry of a directory with a name, in any case if not `exact`; with the name as it is stored.
+pub(crate) fn listed(
+    dir: &Operand<'_>,
+    cx: &mut OpContext,
+    name: &[u8],
+    exact: bool,
+) -> weir_vfs::Outcome<(weir_vfs::volume::Found, FileRef, Box<[u8]>)> {
+    match exact {
+        true => {
+            let (found, file) = dir.listed(cx, name)?;
+            Ok((found, file, name.into()))
+        }
+        false => dir.listed_folded(cx, name),
+    }
+}
+
 /// Whether what is there may be opened so.
 fn check(found: &Found, request: &Request) -> Result<(), Status> {
     let attr = &found.attr;
@@ -792,87 +821,4 @@ fn check(found: &Found, request: &Request) -> Result<(), Status> {
         }
     }
     Ok(())
-}
-
-/// Generic access as a file's own (MS-SMB2 §2.2.13.1.1).
-pub(crate) fn generic(wanted: u32) -> u32 {
-    let read = mask::READ_DATA | mask::READ_EA | mask::READ_ATTRIBUTES;
-    let write = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA | mask::WRITE_ATTRIBUTES;
-    let both = mask::READ_CONTROL | mask::SYNCHRONIZE;
-    let mut out = wanted & 0x0fff_ffff;
-    for (bit, own) in [
-        (mask::GENERIC_READ, read | both),
-        (mask::GENERIC_WRITE, write | both),
-        (
-            mask::GENERIC_EXECUTE,
-            mask::EXECUTE | mask::READ_ATTRIBUTES | both,
-        ),
-        (mask::GENERIC_ALL, mask::ALL),
-    ] {
-        if wanted & bit != 0 {
-            out = out & !bit | own;
-        }
-    }
-    out
-}
-
-/// What the caller may do with a file, by its mode or its list.
-fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
-    let attr = &found.attr;
-    let may = operand.permitted(attr);
-    let directory = attr.kind == FileKind::Directory;
-    let mut out = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::READ_EA | mask::SYNCHRONIZE;
-    if may.read {
-        out |= mask::READ_DATA;
-    }
-    // A caller who may read a file may run it, as far as the server is concerned.
-    if may.execute || (may.read && !directory) {
-        out |= mask::EXECUTE;
-    }
-    if may.write {
-        out |= mask::WRITE_DATA
-            | mask::APPEND_DATA
-            | mask::WRITE_EA
-            | mask::WRITE_ATTRIBUTES
-            | mask::DELETE_CHILD;
-    }
-    if let Guard::Granted(granted) = attr.guard
-        && operand.may_change()
-    {
-        // The list says more than a mode can.
-        out |= granted & mask::ALL;
-    }
-    if operand.owns(attr) {
-        out |= mask::WRITE_ATTRIBUTES | mask::WRITE_DAC | mask::WRITE_OWNER;
-    }
-    if found.removable {
-        out |= mask::DELETE;
-    }
-    out
-}
-
-/// What an open with this access uses.
-pub(crate) fn modes(granted: u32) -> Modes {
-    let mut modes = Modes::NONE;
-    if granted & (mask::READ_DATA | mask::EXECUTE) != 0 {
-        modes = modes | Modes::READ;
-    }
-    if granted & (mask::WRITE_DATA | mask::APPEND_DATA) != 0 {
-        modes = modes | Modes::WRITE;
-    }
-    if granted & mask::DELETE != 0 {
-        modes = modes | Modes::DELETE;
-    }
-    modes
-}
-
-/// What an open with this ShareAccess denies to others.
-pub(crate) fn denied(share: u32) -> Modes {
-    let mut deny = Modes::NONE;
-    for (bit, mode) in [(1, Modes::READ), (2, Modes::WRITE), (4, Modes::DELETE)] {
-        if share & bit == 0 {
-            deny = deny | mode;
-        }
-    }
-    deny
 }

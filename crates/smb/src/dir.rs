@@ -1,13 +1,16 @@
 //! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
 
 use crate::chain::{Operand, Outcome as Answer, Run};
-use crate::info::{Entry, entry_name};
+use crate::create::listed;
+use crate::domains::Known;
+use crate::info::Entry;
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
 use crate::session::{Access, Listing, mask};
 use crate::shares;
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
+use std::sync::Arc;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
 use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, Outcome, Unfinished};
 
@@ -27,6 +30,7 @@ struct Entries<'o> {
     most: usize,
     last: Option<usize>,
     class: Entry,
+    known: Arc<Known>,
 }
 
 impl Entries<'_> {
@@ -35,7 +39,7 @@ impl Entries<'_> {
         let before = self.out.len();
         self.out.align(self.start, 8);
         let at = self.out.len();
-        self.class.put(self.out, name, attr);
+        self.class.put(self.out, name, attr, &self.known);
         if self.out.len() - self.start > self.most {
             self.out.truncate(before);
             return false;
@@ -102,7 +106,9 @@ impl Run<'_> {
             return Err(Status::INVALID_PARAMETER.into());
         }
         self.charged(most as usize)?;
-        let class = Entry::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
+        let class = Entry::of(class)
+            .filter(|class| *class != Entry::Posix || session.negotiated.offer.posix)
+            .ok_or(Status::INVALID_INFO_CLASS)?;
         if !open.may(mask::READ_DATA) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -130,12 +136,17 @@ impl Run<'_> {
         self.c.out.put_u16((crate::header::HEADER + FIXED) as u16);
         self.c.out.put_u32(0);
         let start = self.c.out.len();
+        let shown = match file.posix {
+            true => names::shown_posix,
+            false => names::shown,
+        };
         let mut entries = Entries {
             out: &mut self.c.out,
             start,
             most: most as usize,
             last: None,
             class,
+            known: self.s.domains().known(),
         };
         let cx = &mut self.c.cx;
         let mut full = false;
@@ -143,11 +154,9 @@ impl Run<'_> {
         if !names::is_wild(&wanted) && wanted != "." && wanted != ".." {
             // One name: no listing.
             if !listing.any {
-                match dir.listed_folded(cx, &names::stored(&wanted)?) {
+                match listed(&dir, cx, &names::stored(&wanted)?, file.posix) {
                     Ok((found, _, _)) if access_based && !dir.permitted(&found.attr).read => {}
-                    Ok((found, _, stored)) => {
-                        full = !entries.add(&entry_name(&stored), &found.attr)
-                    }
+                    Ok((found, _, stored)) => full = !entries.add(&shown(&stored), &found.attr),
                     Err(Unfinished::Failed(Error::NotFound)) => {}
                     Err(why) => return Err(why.into()),
                 }
@@ -176,7 +185,7 @@ impl Run<'_> {
                                 String::from_utf8_lossy(entry.name).into_owned(),
                                 attr.unwrap_or(here),
                             ),
-                            (name, Some(attr)) => (entry_name(name), attr),
+                            (name, Some(attr)) => (shown(name), attr),
                             // It is gone, or cannot be read.
                             (_, None) => {
                                 cookie = entry.cookie;

@@ -5,7 +5,7 @@ use crate::lease_tests::{BATCH, LEASE, with_mail};
 use crate::negotiate::Dialect;
 use crate::service_tests::*;
 use crate::status::Status;
-use crate::wire::{Put, utf16};
+use crate::wire::Put;
 use std::time::Duration;
 
 const R_H: u32 = 3;
@@ -16,20 +16,24 @@ const GUID: [u8; 16] = [0xa5; 16];
 pub(crate) fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8>) {
     let (command, mut body) = create("f", 0x3, SHARE, OPEN_IF, 0);
     body[3] = oplock;
-    body.truncate(56);
-    body.put(&utf16("f"));
+    put_contexts(&mut body, contexts);
+    (command, body)
+}
+
+/// Appends contexts to a CREATE.
+pub(crate) fn put_contexts<const N: usize>(body: &mut Vec<u8>, contexts: &[(&[u8; N], Vec<u8>)]) {
     body.align(0, 8);
     let start = body.len();
     for (n, (name, data)) in contexts.iter().enumerate() {
         let at = body.len();
         body.put_u32(0);
         body.put_u16(16);
-        body.put_u16(4);
+        body.put_u16(N as u16);
         body.put_u16(0);
-        body.put_u16(24);
+        body.put_u16((16 + N.next_multiple_of(8)) as u16);
         body.put_u32(data.len() as u32);
         body.put(*name);
-        body.put_u32(0);
+        body.align(at, 8);
         body.put(data);
         if n + 1 < contexts.len() {
             body.align(0, 8);
@@ -40,7 +44,6 @@ pub(crate) fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8
     let len = (body.len() - start) as u32;
     body.set_u32(48, (HEADER + start) as u32);
     body.set_u32(52, len);
-    (command, body)
 }
 
 fn first() -> (&'static [u8; 4], Vec<u8>) {

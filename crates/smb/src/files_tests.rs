@@ -551,3 +551,5 @@ fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
 
 #[path = "reparse_tests.rs"]
 mod links;
+#[path = "posix_tests.rs"]
+mod posix;

@@ -1,6 +1,6 @@
 //! What responses show of files (MS-FSCC §2.4) and of file systems (§2.5), encoded.
 
-use crate::names;
+use crate::domains::Known;
 use crate::session::{File, Open};
 use crate::shown::Shown;
 use crate::status::Status;
@@ -79,6 +79,7 @@ pub mod class {
     pub const ID: u8 = 59;
     pub const DISPOSITION_EX: u8 = 64;
     pub const RENAME_EX: u8 = 65;
+    pub const POSIX: u8 = 100;
 }
 
 fn put_basic(out: &mut Vec<u8>, attr: &Attr) {
@@ -112,8 +113,41 @@ fn put_name(out: &mut Vec<u8>, path: &str, root: &str) {
     out.set_u32(at, len);
 }
 
+/// Writes what POSIX extensions say of a file beside what SMB does: links, the kind of reparse point, mode, owner and group
+/// (POSIX-SMB2 §2.2.14.2.16).
+pub fn put_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
+    // Its kind is in the attributes, and is said here only where those have none: then above the permissions. Linux before 6.13 takes
+    // for permissions all that is here.
+    let kind: u32 = match attr.kind {
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink => 0,
+        FileKind::Char => 3,
+        FileKind::Block => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+    };
+    out.put_u32(attr.nlink);
+    out.put_u32(tag(attr));
+    out.put_u32(attr.mode & 0o7777 | kind << 12);
+    known.user(attr.uid).put(out);
+    known.group(attr.gid).put(out);
+}
+
+/// FilePosixInformation (POSIX-FSCC §2.3.1.1), in an entry up to the name.
+fn put_all_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
+    let shown = Shown::of(attr);
+    shown.times.iter().for_each(|time| out.put_u64(*time));
+    out.put_u64(shown.size);
+    out.put_u64(shown.allocated);
+    out.put_u32(shown.attributes);
+    out.put_u64(attr.ino.0);
+    // The device, which is the share.
+    out.put_u32(0);
+    out.put_u32(0);
+    put_posix(out, attr, known);
+}
+
 /// Writes a class of information about an open file. `deleting`: it is to be deleted; `eas`:
-/// the bytes of its extended attributes.
+/// the bytes of its extended attributes; `known`: the domains.
 ///
 /// # Errors
 /// The class is not known.
@@ -123,6 +157,7 @@ pub fn put_file(
     (open, file): (&Open, &File),
     attr: &Attr,
     (deleting, eas): (bool, u32),
+    known: &Known,
 ) -> Result<(), Status> {
     let path = || file.named.lock().path.clone();
     match class {
@@ -166,6 +201,7 @@ pub fn put_file(
             out.put_u64(attr.ino.0);
             out.put_u64(0);
         }
+        class::POSIX if file.posix => put_all_posix(out, attr, known),
         _ => return Err(Status::INVALID_INFO_CLASS),
     }
     Ok(())
@@ -180,6 +216,7 @@ mod fs {
     pub const FULL_SIZE: u8 = 7;
     pub const OBJECT_ID: u8 = 8;
     pub const SECTOR_SIZE: u8 = 11;
+    pub const POSIX: u8 = 100;
 }
 
 /// Attributes of file systems (§2.5.1): names keep their case, are Unicode, and are found in any.
@@ -202,6 +239,7 @@ pub fn least_fs(class: u8) -> usize {
         fs::FULL_SIZE => 32,
         fs::OBJECT_ID => 64,
         fs::SECTOR_SIZE => 28,
+        fs::POSIX => 56,
         _ => 0,
     }
 }
@@ -271,6 +309,17 @@ pub fn put_fs(
             out.put_u32(0);
             out.put_u32(0);
         }
+        // FilePosixFsInformation (POSIX-FSCC §2.3.2.1).
+        fs::POSIX => {
+            out.put_u32(UNIT as u32);
+            out.put_u32(UNIT as u32);
+            for blocks in [stat.total, stat.free, stat.available] {
+                out.put_u64(blocks / UNIT);
+            }
+            out.put_u64(stat.files);
+            out.put_u64(stat.files_free);
+            out.put_u64(attr.fsid);
+        }
         _ => return Err(Status::INVALID_INFO_CLASS),
     }
     Ok(())
@@ -291,6 +340,8 @@ pub enum Entry {
     IdBoth,
     /// FileNamesInformation.
     Names,
+    /// FilePosixInformation.
+    Posix,
 }
 
 impl Entry {
@@ -303,16 +354,19 @@ impl Entry {
             12 => Entry::Names,
             37 => Entry::IdBoth,
             38 => Entry::IdFull,
+            100 => Entry::Posix,
             _ => return None,
         })
     }
 
-    /// Writes an entry; the distance to the next is 0.
-    pub fn put(self, out: &mut Vec<u8>, name: &str, attr: &Attr) {
+    /// Writes an entry; the distance to the next is 0. `known`: the domains.
+    pub fn put(self, out: &mut Vec<u8>, name: &str, attr: &Attr, known: &Known) {
         let units = 2 * name.encode_utf16().count() as u32;
         out.put_u32(0);
         out.put_u32(0);
-        if self != Entry::Names {
+        if self == Entry::Posix {
+            put_all_posix(out, attr, known);
+        } else if self != Entry::Names {
             let shown = Shown::of(attr);
             shown.times.iter().for_each(|time| out.put_u64(*time));
             out.put_u64(shown.size);
@@ -321,7 +375,7 @@ impl Entry {
         }
         out.put_u32(units);
         match self {
-            Entry::Directory | Entry::Names => {}
+            Entry::Directory | Entry::Names | Entry::Posix => {}
             // EaSize: no EAs, or the tag of a reparse point (§2.4.8).
             Entry::Full => out.put_u32(tag(attr)),
             Entry::IdFull => {
@@ -342,9 +396,4 @@ impl Entry {
         }
         out.put_utf16(name);
     }
-}
-
-/// The name of an entry as clients see it.
-pub fn entry_name(name: &[u8]) -> String {
-    names::shown(name)
 }

@@ -15,6 +15,7 @@
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
 //! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
 
+mod access;
 mod breaks;
 mod caching;
 mod chain;

@@ -47,6 +47,25 @@ pub fn shown(name: &[u8]) -> String {
     out
 }
 
+/// A stored name as clients with POSIX extensions see it: only what is no UTF-8, and what stands for that, has another form.
+pub fn shown_posix(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\u{f000}'..='\u{f0ff}' => {
+                    let mut bytes = [0; 4];
+                    let bytes = c.encode_utf8(&mut bytes).bytes();
+                    bytes.for_each(|b| out.push(escaped(b)));
+                }
+                c => out.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|b| out.push(escaped(*b)));
+    }
+    out
+}
+
 /// The bytes of a name that a client sent.
 ///
 /// # Errors
@@ -71,6 +90,20 @@ pub fn stored(name: &str) -> Result<Vec<u8>, Status> {
         true => Err(Status::OBJECT_NAME_INVALID),
         false => Ok(out),
     }
+}
+
+/// A path of the POSIX extensions as SMB has it otherwise: `/` separates names, which may hold any other character.
+pub fn of_posix(path: &str) -> String {
+    let character = |c: char| match c {
+        '/' => '\\',
+        '\u{1}'..='\u{1f}' => escaped(c as u8),
+        c if c.is_ascii() => match RESERVED.iter().position(|r| *r == c as u8) {
+            Some(at) => escaped(0x20 + at as u8),
+            None => c,
+        },
+        c => c,
+    };
+    path.chars().map(character).collect()
 }
 
 /// Takes the name of a stream off a path (MS-FSCC §2.1.5): `file:stream`, `file:stream:$DATA`. The file's own data, `file::$DATA`, and a
@@ -185,6 +218,7 @@ mod tests {
         assert_eq!(shown(b"end."), "end\u{f029}");
         assert_eq!(shown(b"\xff\x01x"), "\u{f0ff}\u{f001}x");
         assert_eq!(stored("a\u{f022}b"), Ok(b"a:b".to_vec()));
+        assert_eq!(shown_posix(b"a:b?\\\xff. "), "a:b?\\\u{f0ff}. ");
         for bad in ["a:b", "a*", "a/b", "a\u{1}", "q?", "\u{f0af}\0"] {
             assert_eq!(stored(bad), Err(Status::OBJECT_NAME_INVALID), "{bad}");
         }
@@ -251,7 +285,11 @@ mod tests {
         #[test]
         fn every_stored_name_comes_back(name in prop::collection::vec(1u8.., 1..60)) {
             prop_assume!(!name.contains(&b'/'));
-            prop_assert_eq!(stored(&shown(&name)), Ok(name));
+            prop_assert_eq!(stored(&shown(&name)), Ok(name.clone()));
+            // With POSIX extensions there is but one way that a name is read, and two in which it may come.
+            for text in [shown_posix(&name), shown(&name)] {
+                prop_assert_eq!(stored(&of_posix(&text)), Ok(name.clone()));
+            }
         }
 
         #[test]

@@ -66,6 +66,12 @@ pub const MAX_TRANSFER: u32 = 1 << 20;
 const PREAUTH: u16 = 1;
 const CIPHERS: u16 = 2;
 const SIGNERS: u16 = 8;
+const POSIX: u16 = 0x100;
+/// What the context of the POSIX extensions holds; a CREATE's context is named so, too (smb3-posix-spec, POSIX-SMB2 §2.2.3.1,
+/// §2.2.13.2.16).
+pub const POSIX_TAG: [u8; 16] = [
+    0x93, 0xad, 0x25, 0x50, 0x9c, 0xb4, 0x11, 0xe7, 0xb4, 0x23, 0x83, 0xde, 0x96, 0x8b, 0xcd, 0x7c,
+];
 /// SHA-512, the only hash (§2.2.3.1.1).
 const SHA_512: u16 = 1;
 /// Contexts that are looked through.
@@ -86,6 +92,8 @@ pub struct Offer {
     pub cipher: Option<Cipher>,
     /// How its messages are signed.
     pub signing: Signing,
+    /// It speaks the POSIX extensions.
+    pub posix: bool,
     /// It sent ciphers to choose from.
     ciphers: bool,
     /// It sent signing algorithms to choose from.
@@ -189,6 +197,7 @@ pub fn decode(message: &[u8]) -> Result<Offer, Status> {
             Some(Dialect::Smb210) => Signing::Hmac,
             _ => Signing::Cmac,
         },
+        posix: false,
         ciphers: false,
         signers: false,
     };
@@ -249,6 +258,8 @@ fn read_contexts(
                     return Err(Status::INVALID_PARAMETER);
                 }
             }
+            // Of several versions, each with a tag, this is the one.
+            POSIX => offer.posix |= data.rest().as_chunks().0.contains(&POSIX_TAG),
             _ => {}
         }
     }
@@ -337,6 +348,9 @@ fn contexts(server: &Server, offer: &Offer) -> Vec<Vec<u8>> {
     if offer.signers {
         // Also where it was not offered (§3.3.5.4).
         all.push(context(SIGNERS, &[1, 0, offer.signing as u8, 0]));
+    }
+    if offer.posix {
+        all.push(context(POSIX, &POSIX_TAG));
     }
     all
 }
@@ -475,6 +489,16 @@ mod tests {
         let offer = decode(&[HASH, (3, &[0, 0]), (SIGNERS, &[1, 0, 2, 0])]).unwrap();
         let kinds: Vec<u8> = contexts(&SERVER, &offer).iter().map(|c| c[0]).collect();
         assert_eq!(kinds, [PREAUTH as u8, SIGNERS as u8]);
+        // The POSIX extensions, by their tag alone.
+        for (tags, has) in [
+            (POSIX_TAG.to_vec(), true),
+            ([[7; 16], POSIX_TAG].concat(), true),
+            (vec![7; 17], false),
+        ] {
+            let offer = decode(&[HASH, (POSIX, &tags)]).unwrap();
+            let last = contexts(&SERVER, &offer).pop().unwrap();
+            assert_eq!((offer.posix, last[8..] == POSIX_TAG), (has, has));
+        }
         // One cipher is answered, or none.
         for (ids, chosen) in [(&[2, 0, 1, 0, 4, 0][..], 4), (&[1, 0, 7, 0], 0)] {
             let offer = decode(&[HASH, (CIPHERS, ids)]).unwrap();
@@ -522,7 +546,7 @@ mod tests {
         #[test]
         fn any_bytes_are_an_offer_or_none(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
-            contexts in prop::collection::vec((0u16..10, prop::collection::vec(any::<u8>(), 0..20)), 0..5),
+            contexts in prop::collection::vec((prop_oneof![0u16..10, Just(POSIX)], prop::collection::vec(any::<u8>(), 0..20)), 0..5),
         ) {
             let _ = decode(&bytes);
             let _ = offers_smb2(&bytes);

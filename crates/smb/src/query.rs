@@ -1,6 +1,7 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
 use crate::chain::{Fail, Outcome, Run, Step};
+use crate::create::listed;
 use crate::deletions::{Marker, What};
 use crate::ea;
 use crate::files::is_regular;
@@ -13,6 +14,7 @@ use crate::security::{self, Wanted};
 use crate::session::{Access, Base, File, Named, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
@@ -31,6 +33,7 @@ const FIXED: usize = 8;
 
 /// Bits of FileDispositionInformationEx and FileRenameInformationEx (MS-FSCC §2.4.11, §2.4.42).
 const DISPOSITION_DELETE: u32 = 1;
+const POSIX_SEMANTICS: u32 = 2;
 const IGNORE_READONLY: u32 = 0x10;
 const REPLACE: u32 = 1;
 
@@ -59,6 +62,7 @@ fn least(class: u8) -> usize {
         class::NETWORK_OPEN => 56,
         class::COMPRESSION => 16,
         class::ID => 24,
+        class::POSIX => 80,
         _ => 0,
     }
 }
@@ -104,9 +108,11 @@ impl Run<'_> {
         match kind {
             kind::FILE => {
                 let needed = match class {
-                    class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG => {
-                        mask::READ_ATTRIBUTES
-                    }
+                    class::BASIC
+                    | class::ALL
+                    | class::NETWORK_OPEN
+                    | class::ATTRIBUTE_TAG
+                    | class::POSIX => mask::READ_ATTRIBUTES,
                     _ => 0,
                 };
                 if !open.may(needed) {
@@ -116,7 +122,15 @@ impl Run<'_> {
                     self.put_streams(&session, &open, file, &mut data)?;
                 }
                 let deleting = self.s.vfs.claims.delete_pending(file.id);
-                info::put_file(&mut data, class, (&open, file), &attr, (deleting, eas))?;
+                let known = self.s.domains().known();
+                info::put_file(
+                    &mut data,
+                    class,
+                    (&open, file),
+                    &attr,
+                    (deleting, eas),
+                    &known,
+                )?;
                 if most < least(class) {
                     return Err(Status::INFO_LENGTH_MISMATCH.into());
                 }
@@ -233,25 +247,27 @@ impl Run<'_> {
                 self.set_allocation(&session, &open, file, size)?;
             }
             class::DISPOSITION => {
-                let delete = r.u8().map_err(short)? != 0;
-                self.set_disposition(&session, &open, file, delete, false)?;
+                let flags = match r.u8().map_err(short)? {
+                    0 => 0,
+                    _ => DISPOSITION_DELETE,
+                };
+                self.set_disposition(&session, &open, file, flags)?;
             }
             class::DISPOSITION_EX => {
                 let flags = r.u32().map_err(short)?;
-                let delete = flags & DISPOSITION_DELETE != 0;
-                let readonly = flags & IGNORE_READONLY != 0;
-                self.set_disposition(&session, &open, file, delete, readonly)?;
+                self.set_disposition(&session, &open, file, flags)?;
             }
             class::RENAME | class::RENAME_EX => {
                 let flags = r.u32().map_err(short)?;
                 r.u32().map_err(short)?;
                 let (_root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
                 let to = from_utf16(r.bytes(len as usize).map_err(short)?)?;
-                let replace = match class {
-                    class::RENAME => flags & 0xff != 0,
-                    _ => flags & REPLACE != 0,
+                let flags = match (class, flags & 0xff) {
+                    (class::RENAME, 0) => 0,
+                    (class::RENAME, _) => REPLACE,
+                    _ => flags,
                 };
-                self.rename(&session, &open, file, &to, replace)?;
+                self.rename(&session, &open, file, &to, flags)?;
             }
             class::LINK => {
                 let replace = r.u64().map_err(short)? & 0xff != 0;
@@ -443,14 +459,13 @@ impl Run<'_> {
         session: &Session,
         open: &Arc<Open>,
         file: &File,
-        delete: bool,
-        ignore_readonly: bool,
+        flags: u32,
     ) -> Result<(), Fail> {
         if !open.may(mask::DELETE) {
             return Err(Status::ACCESS_DENIED.into());
         }
         let claims = &self.s.vfs.claims;
-        if !delete {
+        if flags & DISPOSITION_DELETE == 0 {
             claims.unmark(file.id, &open.owner);
             self.s.news.deletions.unmark(file.id);
             self.note_deletion(open, file, Deletes::No);
@@ -464,7 +479,7 @@ impl Run<'_> {
         let (operand, charged) = self.enter(session, main, Access::Open(open), Looks)?;
         let cx = &mut self.c.cx;
         let attr = operand.getattr(cx)?;
-        if u32::from(attr.dos) & attributes::READONLY != 0 && !ignore_readonly {
+        if u32::from(attr.dos) & attributes::READONLY != 0 && flags & IGNORE_READONLY == 0 {
             return Err(Status::CANNOT_DELETE.into());
         }
         drop((operand, charged));
@@ -474,6 +489,7 @@ impl Run<'_> {
         let removal = Removal {
             dir,
             name: Arc::from(&*named.name),
+            alone: file.posix || flags & POSIX_SEMANTICS != 0,
         };
         let peer = self.conn.peer;
         let what = match (file.base, file.directory) {
@@ -529,13 +545,17 @@ impl Run<'_> {
         Ok(empty)
     }
 
-    /// Where a new name is to be.
-    fn place(&mut self, session: &Session, to: &str) -> Result<Place, Fail> {
+    /// Where a new name is to be; `exact`: a client with POSIX extensions says so.
+    fn place(&mut self, session: &Session, to: &str, exact: bool) -> Result<Place, Fail> {
+        let to: Cow<'_, str> = match exact {
+            true => names::of_posix(to).into(),
+            false => to.into(),
+        };
         let tree = self.tree()?;
         let crate::session::Target::Volume(root) = tree.target else {
             return Err(Status::INVALID_PARAMETER.into());
         };
-        let path = names::path(to.strip_prefix('\\').unwrap_or(to))?;
+        let path = names::path(to.strip_prefix('\\').unwrap_or(&to))?;
         let (last, dirs) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
         let access = Access::Permissions(&session.walker);
         let (operand, _) = self.enter(session, root, access, Looks)?;
@@ -546,7 +566,7 @@ impl Run<'_> {
         let mut shown = String::new();
         let cx = &mut self.c.cx;
         for name in dirs {
-            let (found, next, stored) = match operand.at(at).listed_folded(cx, name) {
+            let (found, next, stored) = match listed(&operand.at(at), cx, name, exact) {
                 Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
@@ -560,7 +580,7 @@ impl Run<'_> {
             at = next;
         }
         shown.push_str(&names::shown(last));
-        let existing = match operand.at(at).listed_folded(cx, last) {
+        let existing = match listed(&operand.at(at), cx, last, exact) {
             Ok((_, _, stored)) => Some(stored),
             Err(Unfinished::Failed(Error::NotFound)) => None,
             Err(why) => return Err(why.into()),
@@ -606,15 +626,17 @@ impl Run<'_> {
         }
     }
 
-    /// FileRenameInformation (MS-FSA §2.1.5.15.11).
+    /// FileRenameInformation (MS-FSA §2.1.5.15.11), as rename(2) has it with POSIX semantics.
     fn rename(
         &mut self,
         session: &Session,
         open: &Arc<Open>,
         file: &File,
         to: &str,
-        replace: bool,
+        flags: u32,
     ) -> Result<(), Fail> {
+        let replace = flags & REPLACE != 0;
+        let posix = file.posix || flags & POSIX_SEMANTICS != 0;
         if !open.may(mask::DELETE) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -635,7 +657,7 @@ impl Run<'_> {
             name,
             existing,
             shown,
-        } = self.place(session, to)?;
+        } = self.place(session, to, file.posix)?;
         // Another case of its own name is no other file.
         let itself = |old: &[u8]| at.ino == from && *old == *named.name;
         let other = existing.filter(|old| !itself(old));
@@ -652,12 +674,15 @@ impl Run<'_> {
                 ino: victim.ino,
                 namespace: victim.namespace,
             };
-            if found.attr.kind == FileKind::Directory || file.directory {
+            if !posix && (found.attr.kind == FileKind::Directory || file.directory) {
                 return Err(Status::ACCESS_DENIED.into());
             }
-            // What others have open is not replaced.
-            let all = Modes::BOTH | Modes::DELETE;
-            if !self.passes(session, victim, all)? {
+            // What others have open is not replaced, or loses its name at least for nobody who denies that.
+            let deny = match posix {
+                true => Modes::NONE,
+                false => Modes::BOTH | Modes::DELETE,
+            };
+            if !self.passes(session, victim, deny)? {
                 return Err(Status::ACCESS_DENIED.into());
             }
         }
@@ -665,7 +690,7 @@ impl Run<'_> {
         if !self.passes(session, dir, Modes::DELETE)? {
             return Err(Status::SHARING_VIOLATION.into());
         }
-        if file.directory && self.s.has_open_below(file.id.volume, &named.path) {
+        if file.directory && !posix && self.s.has_open_below(file.id.volume, &named.path) {
             return Err(Status::ACCESS_DENIED.into());
         }
         let source = FileId {
@@ -718,7 +743,7 @@ impl Run<'_> {
         }
         let Place {
             at, name, existing, ..
-        } = self.place(session, to)?;
+        } = self.place(session, to, file.posix)?;
         match (existing, replace) {
             (None, _) => {}
             (Some(_), false) => return Err(Status::OBJECT_NAME_COLLISION.into()),

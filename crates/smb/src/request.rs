@@ -3,6 +3,8 @@
 use crate::durable;
 use crate::ea::{self, Ea};
 use crate::leases::{self, level};
+use crate::names;
+use crate::negotiate::POSIX_TAG;
 use crate::previous;
 use crate::security::{self, Wanted};
 use crate::status::Status;
@@ -75,6 +77,8 @@ pub(crate) struct Request {
     /// What a file that is made is to have (ExtA, SecD).
     pub eas: Vec<Ea>,
     pub security: Option<Wanted>,
+    /// Of a client with POSIX extensions: the mode of what is made.
+    pub posix: Option<u32>,
 }
 
 impl Request {
@@ -115,6 +119,7 @@ impl Request {
             second: None,
             eas: Vec::new(),
             security: None,
+            posix: None,
         };
         request.contexts(part(message, contexts, contexts_len)?)?;
         if request.back.is_some() {
@@ -157,6 +162,7 @@ impl Request {
                 b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
                 b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
                 b"QFid" => self.disk_id = true,
+                name if name == POSIX_TAG => self.posix = Some(Reader::new(data).u32()?),
                 _ => {}
             }
             match next {
@@ -178,6 +184,15 @@ impl Request {
             _ => return Err(Status::INVALID_PARAMETER),
         }
         Ok(())
+    }
+
+    /// Leaves the POSIX extensions to clients that have negotiated them: the path is taken as theirs, or as everybody's.
+    pub fn for_client(mut self, has_posix: bool) -> Request {
+        self.posix = self.posix.filter(|_| has_posix);
+        if self.posix.is_some() {
+            self.path = names::of_posix(&self.path);
+        }
+        self
     }
 
     /// Whether a bit of CreateOptions is set.

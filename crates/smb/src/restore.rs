@@ -1,6 +1,6 @@
 //! The start: persistent opens of before are entered again, as [`crate::persistent`] explains.
 
-use crate::create::{denied, modes};
+use crate::access::{denied, modes};
 use crate::deletions::{Marker, What};
 use crate::leases::{self, Hold};
 use crate::persistent::{self, Deletes, Recorded};
@@ -177,6 +177,8 @@ impl Service {
                 watch: Mutex::default(),
                 unreported: AtomicU32::new(0),
                 pin: Some(pin),
+                // Clients ask for it with the name, which they say no more.
+                posix: false,
             })),
             access: head.access,
             owner,
@@ -219,6 +221,7 @@ impl Service {
         let removal = Removal {
             dir,
             name: Arc::from(&*recorded.named.name),
+            alone: false,
         };
         let deletions = &self.news.deletions;
         deletions.mark(file.id, marker, What::File);

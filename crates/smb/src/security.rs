@@ -378,7 +378,7 @@ impl Wanted {
             Some(Entry {
                 allows: ace.allows,
                 who,
-                mask: crate::create::generic(ace.mask) & mask::ALL,
+                mask: crate::access::generic(ace.mask) & mask::ALL,
                 flags: if directory { flags } else { 0 },
             })
         };

@@ -217,6 +217,8 @@ pub(crate) struct Client<'w> {
     /// What it offers in 3.1.1.
     pub signing: Signing,
     pub cipher: Option<Cipher>,
+    /// It offers the POSIX extensions.
+    pub posix: bool,
     /// Its keys, and whether it uses them.
     pub sealing: Option<Sealing>,
     pub seals: bool,
@@ -284,6 +286,7 @@ impl<'w> Client<'w> {
             signer: None,
             signing: Signing::Cmac,
             cipher: None,
+            posix: false,
             sealing: None,
             seals: false,
             nonces: Nonces::new(0),
@@ -388,6 +391,10 @@ impl<'w> Client<'w> {
         let mut contexts = vec![vec![1, 0, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0]];
         if let Some(cipher) = self.cipher {
             contexts.push(vec![2, 0, 4, 0, 0, 0, 0, 0, 1, 0, cipher as u8, 0]);
+        }
+        if self.posix {
+            let tag = crate::negotiate::POSIX_TAG;
+            contexts.push([&[0, 1, 16, 0, 0, 0, 0, 0][..], &tag].concat());
         }
         let signing = self.signing as u8;
         contexts.push(vec![8, 0, 4, 0, 0, 0, 0, 0, 1, 0, signing, 0]);

@@ -448,6 +448,8 @@ pub struct File {
     pub unreported: AtomicU32,
     /// Keeps the inode when it loses its name.
     pub pin: Option<Pin>,
+    /// It was opened with POSIX extensions: its new names are exact, and it loses the name with its own close.
+    pub posix: bool,
 }
 
 impl Open {

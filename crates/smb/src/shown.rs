@@ -3,6 +3,7 @@
 use crate::durable::Durable;
 use crate::info;
 use crate::leases::{Hold, level};
+use crate::negotiate::POSIX_TAG;
 use crate::session::Open;
 use crate::wire::{Put, filetime};
 use weir_base::Ino;
@@ -47,6 +48,8 @@ pub(crate) struct Said<'a> {
     pub disk_id: Option<(Ino, weir_base::VolumeId)>,
     pub lease: Option<&'a [u8]>,
     pub durable: Option<&'a Durable>,
+    /// What POSIX extensions say of the file.
+    pub posix: Option<&'a [u8]>,
 }
 
 /// Appends the response of a CREATE (MS-SMB2 §2.2.14) with the contexts that were asked for.
@@ -70,7 +73,7 @@ pub(crate) fn put_response(
     out.put_u64(open.id);
     out.put_u64(open.id);
     let mut contexts = Vec::new();
-    let mut put = |name: &[u8; 4], data: &[u8]| {
+    let mut put = |name: &[u8], data: &[u8]| {
         // The one before ends where this one begins.
         if let Some(last) = contexts.last_mut() {
             let last: &mut Vec<u8> = last;
@@ -81,12 +84,12 @@ pub(crate) fn put_response(
         let mut context = Vec::new();
         context.put_u32(0);
         context.put_u16(16);
-        context.put_u16(4);
+        context.put_u16(name.len() as u16);
         context.put_u16(0);
-        context.put_u16(24);
+        context.put_u16((16 + name.len().next_multiple_of(8)) as u16);
         context.put_u32(data.len() as u32);
         context.put(name);
-        context.put_u32(0);
+        context.align(0, 8);
         context.put(data);
         contexts.push(context);
     };
@@ -106,6 +109,9 @@ pub(crate) fn put_response(
     if let Some(durable) = said.durable {
         let (name, data) = durable.context();
         put(name, &data);
+    }
+    if let Some(posix) = said.posix {
+        put(&POSIX_TAG, posix);
     }
     let contexts = contexts.concat();
     const FIXED: usize = 88;

@@ -4,7 +4,8 @@
 //! ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens stay valid. When the last open is closed, of
 //! whatever protocol and for whatever reason, the service that marked the file is notified ([`Notice::Delete`]), removes the
 //! name, and reports that ([`Claims::deleted`]). Until then the file stays closed to new opens, so that no client opens a
-//! file that is about to be deleted. It is in memory only, as opens are: what a crash interrupts is not deleted.
+//! file that is about to be deleted. A mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close of
+//! the open that set it. It is in memory only, as opens are: what a crash interrupts is not deleted.
 
 use super::file::{Doomed, File, Holder};
 use super::ledger::DOOMED;
@@ -118,9 +119,10 @@ impl Claims {
             // Not marked: see above.
             return;
         };
-        doomed.pending |= doomed.by == holder.owner;
+        let own = doomed.by == holder.owner;
+        doomed.pending |= own;
         // Marked for its own close by one that goes, or pending.
-        if last && doomed.pending && !doomed.noticed {
+        if (last || own && doomed.removal.alone) && doomed.pending && !doomed.noticed {
             doomed.noticed = true;
             effects.notices.push(Notice::Delete {
                 file,
@@ -159,6 +161,7 @@ mod tests {
         Removal {
             dir: Ino(1),
             name: Arc::from(name),
+            alone: false,
         }
     }
 

@@ -317,13 +317,16 @@ pub enum Opened {
     Full,
 }
 
-/// The name that goes with a file's last close.
+/// The name that goes with a close of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// The directory that holds the name.
     pub dir: Ino,
     /// The name in it.
     pub name: Arc<[u8]>,
+    /// It goes with the close of the open that marked the file, and other opens go on with a file without it (MS-FSCC §2.4.12,
+    /// FILE_DISPOSITION_POSIX_SEMANTICS); if not, with the last close.
+    pub alone: bool,
 }
 
 /// What became of a mark for deletion.

@@ -488,6 +488,7 @@ fn run(seed: u64) {
                 let removal = Removal {
                     dir: weir_base::Ino(1),
                     name: Arc::from(step.to_string().as_bytes()),
+                    alone: rng.below(2) == 0,
                 };
                 let now = rng.below(2) == 0;
                 let when = match now {

@@ -228,8 +228,9 @@ impl Model {
         }
         let last = !self.opens.iter().any(|o| o.file == f);
         if let Some(mark) = self.marks.iter_mut().find(|m| m.file == f) {
-            mark.pending |= mark.by == *owner;
-            if last && mark.pending && !mark.noticed {
+            let own = mark.by == *owner;
+            mark.pending |= own;
+            if (last || own && mark.removal.alone) && mark.pending && !mark.noticed {
                 mark.noticed = true;
                 self.notices.push(Notice::Delete {
                     file: file(f),
