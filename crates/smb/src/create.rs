@@ -7,7 +7,7 @@
 
 use crate::access::{allowed, denied, generic, modes};
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
-use crate::deletions::{Marker, What};
+use crate::deletions::{self, Marker, What};
 use crate::durable::{self, Durable};
 use crate::info::{self, attributes};
 use crate::leases::{self, Hold};
@@ -525,6 +525,9 @@ impl<'a> Run<'a> {
         };
         let claimed = file.namespace == Namespace::Live;
         let vfs = &self.s.vfs;
+        if goes && claimed && !directory && !found.made {
+            deletions::outlast_caches(vfs, file, Access::Made(&owner, &key))?;
+        }
         if claimed {
             let open = OpenRequest {
                 owner: &owner,

@@ -5,6 +5,7 @@
 //! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does.
 //! It is done on behalf of the user who marked the file.
 
+use crate::chain::Fail;
 use crate::service::Service;
 use crate::session::{Access, Session};
 use parking_lot::Mutex;
@@ -13,10 +14,10 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
-use weir_vfs::claims::{Owner, Removal};
+use weir_vfs::claims::{Event, Owner, Passage, Removal, Style};
 use weir_vfs::{
-    Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext, Outcome,
-    Protocol, Unfinished, Vfs,
+    AccessModel, Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext,
+    Outcome, Protocol, Suspend, Unfinished, Vfs,
 };
 
 /// What is to be removed.
@@ -55,6 +56,21 @@ impl Marker {
             owner: session.walker.clone(),
             parent,
         }
+    }
+}
+
+/// Has others close what they have closed and keep open for a later use, before a file is marked: nothing else may be in
+/// the way of its removal (MS-FSA §2.1.5.15.3).
+///
+/// # Errors
+/// Wait for that.
+pub(crate) fn outlast_caches(vfs: &Vfs, file: FileId, access: Access<'_>) -> Result<(), Fail> {
+    match vfs
+        .claims
+        .names(file, access.actor(), Event::Name, Style::Unix)
+    {
+        Passage::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
+        Passage::Free | Passage::Denied | Passage::Locked => Ok(()),
     }
 }
 

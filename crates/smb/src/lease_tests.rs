@@ -402,3 +402,34 @@ fn a_break_that_finds_no_room_is_sent_later_and_awaited() {
         sent.lock().clear();
     }
 }
+
+/// A close that a client has put off keeps no file that another deletes.
+#[test]
+fn what_is_to_be_deleted_takes_leases_of_handles() {
+    const DELETE: u32 = 0x1_0000;
+    let disposition = |file: &[u8]| {
+        let mut body = vec![33, 0, 1, 13, 1, 0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0];
+        body.put(file);
+        body.put_u8(1);
+        (command::SET_INFO, body)
+    };
+    for on_close in [true, false] {
+        let (world, sent) = with_mail();
+        let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
+        let cached = caching("f", LEASE, Some((7, R | H, 0))).1;
+        let cached = a.one(command::CREATE, cached).file();
+        let deletes = match on_close {
+            true => create("f", DELETE, SHARE, OPEN, 0x1000),
+            false => {
+                let opened = b.one(command::CREATE, create("f", DELETE, SHARE, OPEN, 0).1);
+                assert!(sent.lock().is_empty(), "a mere open takes nothing");
+                disposition(&opened.file())
+            }
+        };
+        let (mut later, _) = waits(&mut b, deletes);
+        let (to, message) = only_break(&sent);
+        assert_eq!((to, message[24], message[28]), (1, 3, 1), "RH to R");
+        a.ask(false, &[close(&cached)]);
+        assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
+    }
+}

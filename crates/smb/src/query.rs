@@ -2,7 +2,7 @@
 
 use crate::chain::{Fail, Outcome, Run, Step};
 use crate::create::listed;
-use crate::deletions::{Marker, What};
+use crate::deletions::{self, Marker, What};
 use crate::ea;
 use crate::files::is_regular;
 use crate::info::{self, attributes, class};
@@ -485,6 +485,9 @@ impl Run<'_> {
         drop((operand, charged));
         if file.directory && !self.is_empty(session, file.id, &open.owner)? {
             return Err(Status::DIRECTORY_NOT_EMPTY.into());
+        }
+        if !file.directory {
+            deletions::outlast_caches(&self.s.vfs, file.id, Access::Open(open))?;
         }
         let removal = Removal {
             dir,
