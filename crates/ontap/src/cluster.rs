@@ -273,7 +273,7 @@ pub struct SmbSession {
 }
 
 /// This node and its partner, which keep one aggregate together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Failover {
     /// This node, as the pair calls it: `a` or `b`.
     pub node: String,
@@ -285,8 +285,25 @@ pub struct Failover {
     pub connected: bool,
     /// Bytes that the partner has not acknowledged.
     pub lag: u64,
+    /// Number of the last change in its term.
+    pub position: u64,
+    /// What the mirror costs.
+    pub cost: MirrorCost,
     /// What is in the way, if anything is.
     pub trouble: Option<String>,
+}
+
+/// What a mirror has cost in the last minute.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MirrorCost {
+    /// Changes whose replies waited for both logs.
+    pub changes: u64,
+    /// How much longer than for this node's log they waited for the partner, on the average.
+    pub mean: Duration,
+    /// The same of all but one in a hundred.
+    pub p99: Duration,
+    /// Bytes sent for each byte that clients wrote; `None`: they wrote none.
+    pub sent_per_written: Option<f64>,
 }
 
 /// An operation of the control plane.

@@ -1,7 +1,8 @@
 //! `storage failover` in ONTAP's form.
 #![allow(clippy::unwrap_used)]
 
-use weir_ontap::cluster::Failover;
+use std::time::Duration;
+use weir_ontap::cluster::{Failover, MirrorCost};
 use weir_ontap::execute;
 use weir_ontap::script::Script;
 
@@ -18,12 +19,24 @@ fn the_partner_of_a_pair_is_shown_and_serves_when_asked() {
         possible: true,
         connected: true,
         lag: 0,
+        position: 70,
+        cost: MirrorCost {
+            changes: 9,
+            mean: Duration::from_micros(41),
+            p99: Duration::from_micros(250),
+            sent_per_written: Some(1.0441),
+        },
         trouble: None,
     };
     script.state().pair = Some(pair.clone());
     let shown = execute("storage failover show", &script).unwrap();
     assert!(shown.contains("Connected to b"), "{shown}");
     assert!(!shown.contains("not possible"), "{shown}");
+    let line = "storage failover show -fields position,cost-mean,cost-p99,sent-per-written";
+    let shown = execute(line, &script).unwrap();
+    for value in ["70", "41", "250", "1.044"] {
+        assert!(shown.split_whitespace().any(|w| w == value), "{shown}");
+    }
     for (line, done) in [
         ("storage failover takeover -ofnode a", true),
         ("storage failover giveback -ofnode b", true),

@@ -48,6 +48,7 @@
 //! it. So does an invariant of the aggregate that does not hold: no batch is written any more, and
 //! what is queued was never acknowledged.
 
+mod cost;
 mod format;
 mod prepare;
 mod recover;
@@ -77,6 +78,7 @@ use crate::device::Device;
 use crate::error::{IoError, StoreError};
 use crate::frame::{Frame, FramePool};
 
+pub use cost::PartnerCost;
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 use prepare::Prepared;

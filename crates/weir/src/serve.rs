@@ -202,7 +202,7 @@ pub fn run(args: &Serve) -> Result<()> {
             locks: registration.has_locks(),
         };
         if let Some(pair) = &pair {
-            pair.serves(plane.control(), Arc::clone(&connected));
+            pair.serves(plane.control(), Arc::clone(&connected), storage.counters());
         }
         announce(&ready, args, mask)?;
         let switch = async {

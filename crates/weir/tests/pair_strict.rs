@@ -198,6 +198,13 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     client.write(&strict, 3, FILE_SYNC).unwrap();
     assert!(carried_out(&world.a, fields).contains("InSync"));
     assert_eq!(figure(&world.a, "weir_pair_behind_seconds "), 0.0);
+    // What it costs, by the same figures everywhere.
+    assert!(figure(&world.a, "weir_pair_cost_changes ") > 0.0);
+    assert!(figure(&world.a, "weir_pair_sent_bytes_total ") > 0.0);
+    assert!(figure(&world.a, "weir_pair_sent_per_written ") > 1.0);
+    let shown = world.a.shows().unwrap();
+    assert!(shown.contains("longer than for this node's log"), "{shown}");
+    assert!(shown.contains("bytes sent for each byte"), "{shown}");
 
     // The side that takes over is alone and holds them as well, until an administrator has it otherwise.
     world.a.process().kill();

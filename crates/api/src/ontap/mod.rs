@@ -168,6 +168,8 @@ impl Asked<'_> {
         };
         match (verb, path.as_slice()) {
             (Get, ["cluster"]) => node::cluster(self),
+            (Get, ["cluster", "nodes"]) => node::nodes(self, None),
+            (Get, ["cluster", "nodes", uuid]) => node::nodes(self, Some(uuid)),
             (Get, ["cluster", "jobs"]) => node::jobs(self, None),
             (Get, ["cluster", "jobs", uuid]) => node::jobs(self, Some(uuid)),
             (Get, ["cluster", "schedules"]) => node::schedules(self, None),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_ontap::cluster::{NamedSchedule, Peer};
+use weir_ontap::commands::failover;
 use weir_ontap::commands::node::fingerprint;
 use weir_replica::manager::Verb;
 use weir_replica::schedule::{Numbers, Schedule};
@@ -13,6 +14,14 @@ use super::{Asked, Job, Reply, duration, itself, time, uuid};
 
 /// The release whose interface this follows. Clients decide by it what they may ask for.
 const RELEASE: (u32, u32, u32) = (9, 15, 1);
+
+fn version() -> String {
+    let (generation, major, minor) = RELEASE;
+    format!(
+        "Weir {}, with the interface of ONTAP {generation}.{major}.{minor}",
+        env!("CARGO_PKG_VERSION")
+    )
+}
 
 /// GET of the cluster.
 pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
@@ -28,18 +37,70 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     ];
     let listing = Listing::parse(&a.call.query, &known)?;
     let (generation, major, minor) = RELEASE;
-    let full = format!(
-        "Weir {}, with the interface of ONTAP {generation}.{major}.{minor}",
-        env!("CARGO_PKG_VERSION")
-    );
     let record = json!({
         "_links": itself("/api/cluster"),
         "uuid": a.cluster.uuid(),
         "name": a.cluster.name(),
-        "version": {"full": full, "generation": generation, "major": major, "minor": minor},
+        "version": {"full": version(), "generation": generation, "major": major, "minor": minor},
         "peering": {"address": a.cluster.peer_address(), "fingerprint": a.cluster.fingerprint()},
     });
     Ok(listing.one(&["uuid", "name"], record))
+}
+
+/// GET of nodes: this one, with the pair that it is one of as ONTAP has high availability. What its mirror costs is in `ha.mirror`,
+/// which ONTAP does not have.
+pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
+    let known = [
+        "uuid",
+        "name",
+        "state",
+        "version.full",
+        "ha.enabled",
+        "ha.partners",
+        "ha.interconnect.state",
+        "ha.takeover_check.takeover_possible",
+        "ha.takeover_check.reasons",
+        "ha.mirror.lag",
+        "ha.mirror.position",
+        "ha.mirror.waited_mean",
+        "ha.mirror.waited_p99",
+        "ha.mirror.sent_per_written",
+    ];
+    let listing = Listing::parse(&a.call.query, &known)?;
+    let own = uuid("node", &a.cluster.name());
+    let ha = match a.cluster.failover() {
+        None => json!({"enabled": false}),
+        Some(pair) => json!({
+            "enabled": true,
+            "partners": [{"name": pair.partner}],
+            "interconnect": {"state": if pair.connected { "up" } else { "down" }},
+            "takeover_check": {
+                "takeover_possible": pair.possible,
+                "reasons": failover::reason(&pair).into_iter().collect::<Vec<_>>(),
+            },
+            "mirror": {
+                "lag": pair.lag,
+                "position": pair.position,
+                // Of the last minute, in microseconds.
+                "waited_mean": pair.cost.mean.as_micros() as u64,
+                "waited_p99": pair.cost.p99.as_micros() as u64,
+                "sent_per_written": pair.cost.sent_per_written,
+            },
+        }),
+    };
+    let record = json!({
+        "_links": itself(&format!("/api/cluster/nodes/{own}")),
+        "uuid": own,
+        "name": a.cluster.name(),
+        "state": "up",
+        "version": {"full": version()},
+        "ha": ha,
+    });
+    match id {
+        None => Ok(listing.reply(&a.here(), &["uuid", "name"], vec![record])),
+        Some(id) if id == own => Ok(listing.one(&["uuid", "name"], record)),
+        Some(_) => Err(Refusal::no_entry()),
+    }
 }
 
 /// GET of jobs: they have all ended.

@@ -203,6 +203,22 @@ fn summary(view: &View) -> Vec<String> {
         ),
         format!("{:.2} cores, {:.0} MiB", view.cores, view.resident / MIB),
     ];
+    if let Some(pair) = &view.pair {
+        parts.push(match pair.in_sync {
+            true => format!(
+                "pair: in sync, waits {} longer, p99 {}{}",
+                time(pair.mean),
+                time(pair.p99),
+                pair.sent
+                    .map_or_else(String::new, |sent| format!(", {sent:.2} bytes sent a byte"))
+            ),
+            false => format!(
+                "pair: not in sync for {:.0} s, {} behind",
+                pair.behind,
+                bytes(pair.lag, true)
+            ),
+        });
+    }
     let nfs4 = &view.nfs4;
     if nfs4.clients > 0.0 {
         parts.push(format!(
@@ -301,6 +317,13 @@ mod tests {
                 delegations: 5.0,
                 recalls: 0.5,
             },
+            pair: Some(view::Pair {
+                in_sync: true,
+                mean: 41e-6,
+                p99: 250e-6,
+                sent: Some(1.0441),
+                ..view::Pair::default()
+            }),
             operations: vec![Row {
                 name: "nfsv4 OPEN".into(),
                 ops: 9.0,
@@ -311,6 +334,7 @@ mod tests {
         let text_of = table(&with_nfs4, &Choice::default());
         for part in [
             "2 clients, 3 sessions with 192 slots, 70 opens, 5 delegations, 0.5 recalls/s",
+            "pair: in sync, waits 41 µs longer, p99 250 µs, 1.04 bytes sent a byte",
             "operation  nfsv4 OPEN",
         ] {
             assert!(text_of.contains(part), "{part}: {text_of}");

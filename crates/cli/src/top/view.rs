@@ -84,12 +84,32 @@ pub struct View {
     pub operations: Vec<Row>,
     /// What NFSv4 has.
     pub nfs4: Nfs4,
+    /// The pair that the server is one of.
+    pub pair: Option<Pair>,
     /// Memory of requests that wait, in bytes, and how much that may be.
     pub held: (f64, f64),
     /// Processor time of the server, in cores.
     pub cores: f64,
     /// Its memory in bytes.
     pub resident: f64,
+}
+
+/// A synchronous mirror.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Pair {
+    /// Replies wait for both nodes.
+    pub in_sync: bool,
+    /// Bytes that the partner has not acknowledged.
+    pub lag: f64,
+    /// For how long it has lacked something, in seconds.
+    pub behind: f64,
+    /// How much longer than for the server's own log replies waited for it in the last minute, in seconds: on the average, and
+    /// all but one in a hundred.
+    pub mean: f64,
+    /// See above.
+    pub p99: f64,
+    /// Bytes sent to it for each byte that clients wrote in the last minute, if they wrote any.
+    pub sent: Option<f64>,
 }
 
 /// What clients of NFSv4 have.
@@ -270,6 +290,12 @@ pub fn between(before: &Look, now: &Look) -> View {
                     row.throttled = held_on(name, bound.get(&(pool, name)));
                 }
             }
+            "weir_pair_in_sync" => view.pair.get_or_insert_default().in_sync = s.value > 0.0,
+            "weir_pair_lag_bytes" => view.pair.get_or_insert_default().lag = s.value,
+            "weir_pair_behind_seconds" => view.pair.get_or_insert_default().behind = s.value,
+            "weir_pair_cost_mean_seconds" => view.pair.get_or_insert_default().mean = s.value,
+            "weir_pair_cost_p99_seconds" => view.pair.get_or_insert_default().p99 = s.value,
+            "weir_pair_sent_per_written" => view.pair.get_or_insert_default().sent = Some(s.value),
             "weir_nfs4_clients" => view.nfs4.clients += s.value,
             "weir_nfs4_sessions" => view.nfs4.sessions = s.value,
             "weir_nfs4_slots" => view.nfs4.slots = s.value,

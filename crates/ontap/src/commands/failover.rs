@@ -7,7 +7,7 @@ use crate::grammar::Parsed;
 use crate::table::{self, Column};
 
 /// What the command is asked for.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     match verb {
         "show" => show(parsed, cluster),
         _ => hand_over(verb, parsed, cluster),
@@ -27,6 +27,18 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             f.connected.to_string()
         }),
         Field::new("lag", "Bytes Not Acknowledged", |f| f.lag.to_string()),
+        Field::new("position", "Changes of the Term", |f| {
+            f.position.to_string()
+        }),
+        Field::new("cost-mean", "Mean Wait for the Partner (us)", |f| {
+            f.cost.mean.as_micros().to_string()
+        }),
+        Field::new("cost-p99", "99th Percentile of It (us)", |f| {
+            f.cost.p99.as_micros().to_string()
+        }),
+        Field::new("sent-per-written", "Bytes Sent per Byte Written", |f| {
+            or_dash(f.cost.sent_per_written.map(|sent| format!("{sent:.3}")))
+        }),
         Field::new("trouble", "Trouble", |f| or_dash(f.trouble.clone())),
     ];
     const COLUMNS: &[Column] = &[
@@ -50,7 +62,7 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 }
 
 /// ONTAP's words for why the partner may not serve.
-fn reason(f: &Failover) -> Option<&'static str> {
+pub fn reason(f: &Failover) -> Option<&'static str> {
     match (f.possible, f.connected) {
         (true, _) => None,
         (false, true) => Some("NVRAM log not synchronized"),

@@ -2,7 +2,7 @@
 
 mod catalogue;
 mod cifs;
-mod failover;
+pub mod failover;
 pub mod node;
 mod options;
 pub mod policy;

@@ -193,6 +193,7 @@ impl Aggregate {
         let space = open_space(&device, &superblock)?;
         let (log, records) = Log::recover(log_device, superblock.log, superblock.cut, &env.pool)
             .map_err(from_log)?;
+        log.measure_partner(Arc::clone(&env.clock));
         for at in heal {
             let frame = &mut || env.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
             device

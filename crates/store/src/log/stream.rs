@@ -35,9 +35,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use weir_base::{BLOCK_SIZE, Lsn};
+use weir_base::{BLOCK_SIZE, Clock, Lsn};
 
-use super::{AppendError, Log, Poisoned, Queue, Record, Shared};
+use super::{AppendError, Log, PartnerCost, Poisoned, Queue, Record, Shared};
 use crate::block::page_crc;
 use crate::frame::Frame;
 
@@ -440,6 +440,16 @@ impl Log {
     /// Whether the window is full: nothing is to be changed before the partner has acknowledged more.
     pub fn stream_full(&self) -> bool {
         self.shared.stream_room.load(Ordering::Relaxed) <= 0
+    }
+
+    /// Has [`Log::partner_cost`] measured by this clock.
+    pub fn measure_partner(&self, clock: Arc<dyn Clock>) {
+        self.shared.progress.measure(clock);
+    }
+
+    /// What waiting for the partner has cost in the last minute; nothing, if it is not [measured](Log::measure_partner).
+    pub fn partner_cost(&self) -> PartnerCost {
+        self.shared.progress.cost()
     }
 
     /// The last record that the device has, whatever the partner has.

@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use weir_base::{Lsn, Poison, invariant};
+use weir_base::{Clock, Lsn, Poison, invariant};
 
 use super::Poisoned;
+use super::cost::{CostMeter, PartnerCost};
 
 type Listener = Arc<dyn Fn() + Send + Sync>;
 
@@ -39,6 +40,8 @@ pub(super) struct Progress {
     /// For threads that block; they hold the lock of `waiters`.
     advanced: Condvar,
     listeners: RwLock<Vec<Listener>>,
+    /// How much longer than `written` `mirrored` takes.
+    cost: CostMeter,
 }
 
 /// Of records acknowledged, where nobody has to.
@@ -63,6 +66,7 @@ impl Progress {
             waiters: Mutex::default(),
             advanced: Condvar::new(),
             listeners: RwLock::default(),
+            cost: CostMeter::default(),
         }
     }
 
@@ -73,6 +77,16 @@ impl Progress {
     /// The device has everything up to here.
     pub fn written(&self) -> Lsn {
         Lsn(self.written.load(Ordering::Acquire))
+    }
+
+    /// Has the partner's cost measured by this clock.
+    pub fn measure(&self, clock: Arc<dyn Clock>) {
+        self.cost.begin(clock);
+    }
+
+    /// What the partner has cost in the last minute.
+    pub fn cost(&self) -> PartnerCost {
+        self.cost.minute()
     }
 
     pub fn guard(&self) -> &Arc<Poison> {
@@ -91,14 +105,22 @@ impl Progress {
     pub fn advance(&self, lsn: Lsn) {
         let before = self.written.swap(lsn.0, Ordering::SeqCst);
         invariant!(self.guard => before < lsn.0, "record {before} was durable, now {lsn} is");
+        if self.mirrored.load(Ordering::SeqCst) != ALONE {
+            self.cost.written(lsn);
+        }
         self.settle();
     }
 
     /// The partner has everything up to `lsn`; `None`: there is no partner to wait for. Called by one thread at a time.
     pub fn mirror(&self, lsn: Option<Lsn>) {
-        let lsn = lsn.map_or(ALONE, |lsn| lsn.0);
-        self.mirrored.store(lsn, Ordering::SeqCst);
+        self.mirrored
+            .store(lsn.map_or(ALONE, |lsn| lsn.0), Ordering::SeqCst);
         self.settle();
+        // Nobody who waits waits for this.
+        match lsn {
+            Some(lsn) => self.cost.acknowledged(lsn),
+            None => self.cost.alone(),
+        }
     }
 
     fn settle(&self) {

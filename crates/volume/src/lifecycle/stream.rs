@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use weir_base::Lsn;
+use weir_store::log::PartnerCost;
 use weir_store::log::stream::{ChangeStream, NotShipped, Sequence};
 
 use crate::format::catalog::StreamPosition;
@@ -113,6 +114,11 @@ impl Engine {
             core.log.note_position(at);
         });
         core.schedule.notify();
+    }
+
+    /// What waiting for the partner has cost in the last minute.
+    pub fn partner_cost(&self) -> PartnerCost {
+        self.core.agg.log().partner_cost()
     }
 
     /// The partner has everything up to `sequence` durable.

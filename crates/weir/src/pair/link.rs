@@ -376,7 +376,8 @@ async fn write(
         if !entries.is_empty() {
             let front =
                 |e: &Arc<Entry>| wire::entry_front(next.term, e.sequence.0, &e.meta, &e.sums);
-            write_entries(writer, &entries, front, |e| &e.pages).await?;
+            let bytes = write_entries(writer, &entries, front, |e| &e.pages).await?;
+            pair.traffic.send(bytes);
         }
         let wrote = !(small.is_empty() && round.is_empty() && entries.is_empty());
         if wrote {
@@ -395,20 +396,22 @@ async fn write(
     }
 }
 
-/// Fronts and pages of entries, with one vectored write as far as the socket takes them.
+/// Fronts and pages of entries, with one vectored write as far as the socket takes them; how many bytes that are.
 async fn write_entries<E>(
     writer: &mut (impl AsyncWrite + Unpin),
     entries: &[E],
     front: impl Fn(&E) -> Vec<u8>,
     pages: impl Fn(&E) -> &[Frame],
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let fronts: Vec<Vec<u8>> = entries.iter().map(front).collect();
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
     for (entry, front) in entries.iter().zip(&fronts) {
         slices.push(IoSlice::new(front));
         slices.extend(pages(entry).iter().map(|page| IoSlice::new(&page[..])));
     }
-    write_slices(writer, &mut slices).await
+    let bytes = slices.iter().map(|slice| slice.len()).sum();
+    write_slices(writer, &mut slices).await?;
+    Ok(bytes)
 }
 
 async fn write_slices(

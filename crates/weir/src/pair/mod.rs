@@ -24,6 +24,7 @@ mod postgres;
 mod show;
 mod standby;
 mod synchronise;
+mod traffic;
 mod verify;
 mod witness;
 
@@ -44,6 +45,7 @@ use weir_volume::{ChangeStream, Engine, Sequence, StreamPosition};
 
 use crate::identity::Identity;
 use crate::net::Connected;
+use crate::replica::Counters;
 pub use address::Address;
 use address::Addresses;
 pub use commands::PairCommands;
@@ -126,6 +128,8 @@ pub struct Pair {
     clients: clients::Known,
     /// Locked while files are being sent.
     shipped: tokio::sync::Mutex<files::Shipped>,
+    /// What is sent for what clients write.
+    traffic: traffic::Traffic,
 }
 
 struct Inner {
@@ -277,6 +281,7 @@ impl Pair {
             connected: OnceLock::new(),
             clients: clients::Known::default(),
             shipped: tokio::sync::Mutex::default(),
+            traffic: traffic::Traffic::default(),
         });
         pair.hook("remove");
         pair.keep_addresses()?;
@@ -324,8 +329,13 @@ impl Pair {
         }
     }
 
-    /// The server serves clients now, those volumes that `control` knows, over the connections in `connected`.
-    pub fn serves(self: &Arc<Self>, control: Arc<Control>, connected: Arc<Connected>) {
+    /// The server serves clients now, those volumes that `control` knows, over the connections in `connected`; `counters` count what they do.
+    pub fn serves(
+        self: &Arc<Self>,
+        control: Arc<Control>,
+        connected: Arc<Connected>,
+        counters: Counters,
+    ) {
         let pair = Arc::clone(self);
         control.mirror_with(Arc::new(move || {
             let pair = Arc::clone(&pair);
@@ -334,6 +344,8 @@ impl Pair {
         // A process begins to serve once.
         let _ = self.control.set(control);
         let _ = self.connected.set(connected);
+        self.traffic
+            .serves(Box::new(move || counters.bytes_written()));
         self.inner.lock().serving = true;
         self.begin_to_serve();
     }
@@ -428,6 +440,7 @@ impl Pair {
             self.check_progress();
             self.check_link();
             self.check_held();
+            self.traffic.tick(self.clock.monotonic());
             if self.engine.poisoned().is_some() {
                 self.give_up();
             }

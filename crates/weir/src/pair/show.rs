@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use weir_mirror::{Role, Side};
-use weir_ontap::cluster::Failover;
+use weir_ontap::cluster::{Failover, MirrorCost};
+use weir_volume::PartnerCost;
 
 use super::{Mode, Pair, postgres};
 
@@ -28,6 +29,10 @@ pub struct Shown {
     pub position: u64,
     /// How long the partner took to reply to the last beat.
     pub round_trip: Option<Duration>,
+    /// What waiting for it has cost in the last minute.
+    pub cost: PartnerCost,
+    /// Bytes of changes sent to it for each byte that clients wrote in the last minute; `None`: they wrote none.
+    pub amplification: Option<f64>,
     /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does not.
     pub behind: u64,
 }
@@ -138,6 +143,20 @@ impl Pair {
         if let Some(time) = inner.round_trip {
             lines.push(("round trip", format!("{} us", time.as_micros())));
         }
+        let (cost, amplification) = (self.engine.partner_cost(), self.traffic.amplification());
+        if cost.records > 0 {
+            let (mean, p99) = (cost.mean.as_micros(), cost.p99.as_micros());
+            lines.push((
+                "cost",
+                format!("replies waited {mean} us longer than for this node's log alone, 1 in 100 {p99} us or more ({} changes in the last minute)", cost.records),
+            ));
+        }
+        if let Some(sent) = amplification {
+            lines.push((
+                "traffic",
+                format!("{sent:.3} bytes sent for each byte that clients wrote in the last minute"),
+            ));
+        }
         lines.push((
             "witness",
             match (&self.config.witness, self.config.preferred) {
@@ -168,6 +187,8 @@ impl Pair {
             synchronising,
             position: at.sequence,
             round_trip: inner.round_trip,
+            cost,
+            amplification,
             behind: match (inner.serving && !in_sync, inner.behind_since) {
                 (true, Some(since)) => {
                     u64::try_from(self.clock.now().secs - since).unwrap_or_default()
@@ -187,6 +208,13 @@ impl Pair {
             possible: shown.in_sync && shown.connected,
             connected: shown.connected,
             lag: shown.lag,
+            position: shown.position,
+            cost: MirrorCost {
+                changes: shown.cost.records,
+                mean: shown.cost.mean,
+                p99: shown.cost.p99,
+                sent_per_written: shown.amplification,
+            },
             trouble: self.inner.lock().trouble.clone(),
         }
     }
@@ -194,6 +222,9 @@ impl Pair {
     /// Metrics in Prometheus' text form.
     pub fn render(&self) -> String {
         let shown = self.show();
+        let real = |name: &str, help: &str, value: f64| {
+            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
+        };
         let gauge = |name: &str, help: &str, value: u64| {
             format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
         };
@@ -206,12 +237,15 @@ impl Pair {
             gauge("weir_pair_position", "Changes of the present term so far.", shown.position),
             gauge("weir_pair_behind_seconds", "For how long the partner has lacked something: changes of strict volumes are held since.", shown.behind),
             shown.round_trip.map_or_else(String::new, |time| {
-                let (name, seconds) = ("weir_pair_round_trip_seconds", time.as_secs_f64());
-                format!(
-                    "# HELP {name} How long the partner took to reply to the last beat: what a change waits for it besides its log.\n\
-                     # TYPE {name} gauge\n{name} {seconds}\n"
-                )
+                real("weir_pair_round_trip_seconds", "How long the partner took to reply to the last beat: what a change waits for it besides its log.", time.as_secs_f64())
             }),
+            gauge("weir_pair_cost_changes", "Changes of the last minute that waited for both logs.", shown.cost.records),
+            real("weir_pair_cost_mean_seconds", "How much longer than for this node's log replies waited for the partner in the last minute, on the average.", shown.cost.mean.as_secs_f64()),
+            real("weir_pair_cost_p99_seconds", "The same of all but one in a hundred.", shown.cost.p99.as_secs_f64()),
+            shown.amplification.map_or_else(String::new, |sent| {
+                real("weir_pair_sent_per_written", "Bytes of changes sent to the partner for each byte that clients wrote in the last minute.", sent)
+            }),
+            format!("# HELP weir_pair_sent_bytes_total Bytes of changes sent to the partner.\n# TYPE weir_pair_sent_bytes_total counter\nweir_pair_sent_bytes_total {}\n", self.traffic.sent()),
         ]
         .concat()
     }

@@ -53,6 +53,16 @@ fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
 }
 
 impl Counters {
+    /// Bytes that clients have written to all volumes that there are.
+    pub fn bytes_written(&self) -> u64 {
+        let volumes = self.stats.volumes();
+        let written = volumes.values().map(|done| {
+            let [_, writes, _] = sums(done);
+            writes.bytes
+        });
+        written.sum()
+    }
+
     /// Nanoseconds that a volume's requests have waited for limits.
     fn waited(&self, volume: VolumeId) -> u64 {
         let status = self.vfs.throttle.status(volume);
