@@ -106,9 +106,11 @@ class Actor:
             expected = bytes(file.data) if file else "ENOENT"
             got = do and attempt(lambda: whole(here))
         elif kind == "stat":
-            links = sum(f is file for f in m.files.values())
+            # Linux 6.1 takes what it has opened over SMB for a file of one name while it has a lease.
+            counts = not mount.startswith("smb")
+            links = sum(f is file for f in m.files.values()) if counts else None
             expected = (len(file.data), links) if file else "ENOENT"
-            got = do and attempt(lambda: (lambda s: (s.st_size, s.st_nlink))(os.stat(here)))
+            got = do and attempt(lambda: (lambda s: (s.st_size, s.st_nlink if counts else None))(os.stat(here)))
         elif kind == "list":
             directory = path = r.choice(DIRECTORIES)
             expected = m.names(directory) if directory in m.directories else "ENOENT"
