@@ -37,14 +37,18 @@ class Relay:
 
 
 class Node:
-    def __init__(self, a, folder, name, more=()):
+    """On this machine; `machine`: on one of a lab (`lab.Machine`), where it listens at all addresses."""
+
+    def __init__(self, a, folder, name, more=(), machine=None):
         self.a, self.data, self.ready = a, folder / name, folder / f"{name}.ready"
         self.nfs, self.log = free_port(), folder / f"{name}.log"
-        self.more, self.process = list(more), None
+        self.more, self.process, self.machine = list(more), None, machine
+        self.address = machine.address if machine else "127.0.0.1"
 
     def start(self):
         self.ready.unlink(missing_ok=True)
-        command = [str(self.a.weir), "serve", "--data", str(self.data), "--nfs", f"127.0.0.1:{self.nfs}", "--no-rpcbind",
+        enter, listen = (self.machine.enter, "0.0.0.0") if self.machine else ([], "127.0.0.1")
+        command = [*enter, str(self.a.weir), "serve", "--data", str(self.data), "--nfs", f"{listen}:{self.nfs}", "--no-rpcbind",
                    "--api", "off", "--ready-file", str(self.ready), *self.more]
         if self.a.memory:
             command += ["--memory", self.a.memory]
@@ -80,11 +84,15 @@ class Node:
 
 
 class Pair:
-    """Two nodes in sync, `delay` seconds apart each way; None: with nothing between them."""
+    """Two nodes in sync, `delay` seconds apart each way; None: with nothing between them. `machines`: two of a lab, whose switch
+    has the witness, with this address that moves."""
 
-    def __init__(self, a, folder, delay=None, more=()):
+    def __init__(self, a, folder, delay=None, more=(), machines=(None, None), switch="127.0.0.1", moving=None):
         self.folder = folder
-        self.nodes = [Node(a, folder, "a", more), Node(a, folder, "b", more)]
+        self.nodes = [Node(a, folder, name, more, machine) for name, machine in zip("ab", machines)]
+        if moving:
+            # Clients know one address, with one port.
+            self.nodes[1].nfs = self.nodes[0].nfs
 
         def weir(*arguments):
             command = [str(a.weir), *map(str, arguments)]
@@ -97,14 +105,15 @@ class Pair:
             return next(line.split()[-1] for line in text.splitlines() if line.strip().startswith(name))
 
         one, two = self.nodes
-        witness, listen = f"127.0.0.1:{free_port()}", free_port()
+        witness, listen = f"{switch}:{free_port()}", free_port()
         self.relay = None if delay is None else Relay(a.weir, listen, delay)
         place = folder / "witness"
         decider = ["--witness", witness, "--witness-certificate", weir("witness", "--data", place, "--show").strip()]
-        made = weir("pair", "create", "--data", one.data, "--listen", f"127.0.0.1:{listen}", *decider)
+        same = [*decider, *(["--address", f"{moving}/24@eth0"] if moving else [])]
+        made = weir("pair", "create", "--data", one.data, "--listen", f"{one.address}:{listen}", *same)
         first = word(made, "certificate")
         joined = weir("pair", "join", "--data", two.data, "--aggregate", word(made, "aggregate"),
-                      "--partner", f"127.0.0.1:{self.relay.port if self.relay else listen}", "--partner-certificate", first, *decider)
+                      "--partner", f"{one.address}:{self.relay.port if self.relay else listen}", "--partner-certificate", first, *same)
         second = word(joined, "certificate")
         weir("pair", "accept", "--data", one.data, second)
         ready = folder / "witness.ready"
@@ -134,8 +143,8 @@ class Pair:
 class Client:
     """NFSv3 by hand: one call at a time, as root, on one connection."""
 
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+    def __init__(self, port, address="127.0.0.1", patience=60):
+        self.socket = socket.create_connection((address, port), patience)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.xid = int.from_bytes(os.urandom(4), "big")
 
@@ -169,6 +178,9 @@ class Client:
         reply = self.call(100005, 1, self.opaque(path))
         length, = struct.unpack_from(">I", reply)
         return reply[4:4 + length]
+
+    def attributes(self, handle):
+        self.call(100003, 1, self.opaque(handle))
 
     def create(self, root, name):
         reply = self.call(100003, 8, self.opaque(root) + self.opaque(name) + struct.pack(">IIIIIIII", 0, 1, 0o644, 0, 0, 0, 0, 0))
