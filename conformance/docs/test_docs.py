@@ -54,9 +54,9 @@ NOT_RUN = {
         "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
 }
 
-for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --force", "weir pair delete --data DIR",
+for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --force", "weir pair delete --data DIR", "weir pair create … --address 10.0.0.100/24@eth0",
               'weir ontap "snapmirror create -source-path weir:vol1 -destination-path b://weir/vol1 -policy StrictSync"'):
-    NOT_RUN["docs/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair.rs has them"
+    NOT_RUN["docs/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair*.rs have them"
 
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
               "weir storage-pools update default --active-directory=ad",
