@@ -76,22 +76,22 @@ impl CostMeter {
         let _ = self.clock.set(clock);
     }
 
-    fn now(&self) -> Option<Duration> {
-        self.clock.get().map(|clock| clock.monotonic())
+    /// The clock is read under the lock: two threads report, and time passes in the order in which they do.
+    fn with<T>(&self, f: impl FnOnce(&mut State, Duration) -> T) -> Option<T> {
+        let clock = self.clock.get()?;
+        let mut state = self.state.lock();
+        let now = clock.monotonic();
+        Some(f(&mut state, now))
     }
 
     /// This side's log has everything up to this record, and replies wait for the partner.
     pub fn written(&self, lsn: Lsn) {
-        if let Some(now) = self.now() {
-            self.state.lock().written(now, lsn);
-        }
+        self.with(|state, now| state.written(now, lsn));
     }
 
     /// The partner has acknowledged everything up to this record.
     pub fn acknowledged(&self, lsn: Lsn) {
-        if let Some(now) = self.now() {
-            self.state.lock().acknowledged(now, lsn);
-        }
+        self.with(|state, now| state.acknowledged(now, lsn));
     }
 
     /// Replies do not wait for the partner any more.
@@ -100,8 +100,7 @@ impl CostMeter {
     }
 
     pub fn minute(&self) -> PartnerCost {
-        let now = self.now();
-        now.map_or_else(PartnerCost::default, |now| self.state.lock().minute(now))
+        self.with(State::minute).unwrap_or_default()
     }
 }
 
@@ -213,6 +212,19 @@ mod tests {
         cost.alone();
         cost.acknowledged(ms(6), Lsn(60));
         assert_eq!(cost.minute(ms(6)).records, 41);
+    }
+
+    #[test]
+    fn both_report_from_threads_of_their_own() {
+        let meter = CostMeter::default();
+        assert_eq!(meter.minute(), PartnerCost::default(), "without a clock");
+        meter.begin(Arc::new(weir_base::SystemClock::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..=60_000).for_each(|n| meter.written(Lsn(n))));
+            scope.spawn(|| (1..=60_000).for_each(|n| meter.acknowledged(Lsn(n))));
+        });
+        meter.acknowledged(Lsn(60_000));
+        assert_eq!(meter.minute().records, 59_999);
     }
 
     #[test]
