@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Files of a share under a server that is killed: `persistent.py FOLDER TURNS`. Programs keep files open, write, cut and read them; reads
 and writes have to succeed, and what is read has to be what was written, at the end also from another open. Cifs of Linux 6.1 does not send a
-FLUSH again whose connection is lost (EAGAIN), so that fsync is repeated here; and it refuses to unlock while it connects again (EINVAL, as it
+FLUSH again whose connection is lost (EAGAIN, or ECONNABORTED while it was being sent), so that fsync is repeated here; and it refuses to unlock while it connects again (EINVAL, as it
 knows of no size of messages), so that there are no locks: smb/test_persistent.py has them."""
 
 import os
@@ -14,7 +14,7 @@ def sync(fd):
     for _ in range(20):
         try:
             return os.fsync(fd)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionAbortedError):
             time.sleep(0.5)
     raise SystemExit("fsync does not succeed any more")
 
