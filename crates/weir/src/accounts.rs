@@ -109,7 +109,11 @@ impl Accounts {
         Ok(Arc::new(accounts))
     }
 
-    fn reload(&self) -> Result<usize> {
+    /// Reads the file again; how many there are.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub fn reload(&self) -> Result<usize> {
         let mut table = Table::default();
         for user in read(&self.folder)?.into_iter().map(Arc::new) {
             let uid = user.identity.unix.uid;

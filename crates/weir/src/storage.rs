@@ -314,12 +314,14 @@ impl Storage {
         let asked = ad::commands::Asked {
             membership,
             next: Asked {
-                accounts,
+                accounts: Arc::clone(&accounts),
                 next: scrubber,
             },
         };
         // Set once: a process serves once.
         let _ = opened.commands.next.set(Arc::new(asked));
+        // Who made a user since they were read could not ask for that.
+        accounts.reload()?;
         Ok(Storage {
             control: opened.control,
             pair: opened.pair,
