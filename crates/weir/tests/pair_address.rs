@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use pairs::network::{Machine, connected};
 use pairs::{Client, Node, Process, does, free_port, refuses, until, word};
+use socket2::{Domain, Socket, Type};
 use weir_testclient::nfs3::{FILE_SYNC, Fh};
 
 const MOVING: [&str; 2] = ["10.9.0.100", "fd09::100"];
@@ -124,12 +125,14 @@ impl World {
     }
 }
 
-/// Writes stable blocks one after the other, to the node that has the address: when its connection is ended it makes another, and sends what was not
-/// acknowledged again. It waits for a reply for as long as it takes.
+/// Writes stable blocks one after the other, to the node that has the address: when its connection is ended it makes another, from the same port as Linux'
+/// NFS client does, and sends what was not acknowledged again. It waits for a reply for as long as it takes.
 struct Persistent {
     acknowledged: Arc<AtomicU64>,
     /// Connections that were ended.
     ended: Arc<AtomicU64>,
+    /// Attempts to connect that were refused.
+    refused: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Fh>,
 }
@@ -137,13 +140,15 @@ struct Persistent {
 impl Persistent {
     fn start(at: &Machine, to: SocketAddr, name: &'static str) -> Persistent {
         let (acknowledged, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-        let stop = Arc::<AtomicBool>::default();
-        let (count, ends, stops) = (
+        let (stop, refused) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (count, ends, stops, refusals) = (
             Arc::clone(&acknowledged),
             Arc::clone(&ended),
             Arc::clone(&stop),
+            Arc::clone(&refused),
         );
-        let first = connect(at, to);
+        let port = if to.is_ipv6() { 706 } else { 704 };
+        let first = at.run(|| until("the address is served", || open(port, to).ok()));
         let remote = at.remote();
         let thread = std::thread::spawn(move || {
             remote.enter();
@@ -160,7 +165,14 @@ impl Persistent {
                     Err(error) => {
                         assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "nobody ends it");
                         ends.fetch_add(1, Ordering::SeqCst);
-                        client = until("the address is served", || open(to).ok());
+                        client = until("the address is served", || match open(port, to) {
+                            Ok(client) => Some(client),
+                            Err(error) => {
+                                let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+                                refusals.fetch_add(u64::from(refused), Ordering::SeqCst);
+                                None
+                            }
+                        });
                     }
                 }
             }
@@ -169,6 +181,7 @@ impl Persistent {
         Persistent {
             acknowledged,
             ended,
+            refused,
             stop,
             thread,
         }
@@ -193,8 +206,17 @@ impl Persistent {
     }
 }
 
-fn open(to: SocketAddr) -> io::Result<Client> {
-    let stream = std::net::TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+/// From this port; 0: any.
+fn open(port: u16, to: SocketAddr) -> io::Result<Client> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    let any = match to {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], port)),
+        SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], port)),
+    };
+    socket.bind(&any.into())?;
+    socket.connect_timeout(&to.into(), Duration::from_secs(5))?;
+    let stream = std::net::TcpStream::from(socket);
     stream.set_nodelay(true)?;
     // Longer than the test waits for anything.
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
@@ -202,7 +224,7 @@ fn open(to: SocketAddr) -> io::Result<Client> {
 }
 
 fn connect(at: &Machine, to: SocketAddr) -> Client {
-    at.run(|| until("the address is served", || open(to).ok()))
+    at.run(|| until("the address is served", || open(0, to).ok()))
 }
 
 #[test]
@@ -235,10 +257,18 @@ fn the_node_that_serves_has_the_addresses_whatever_becomes_of_the_other() {
     world.are_in_sync();
     let shown = world.nodes[1].shows().unwrap();
     assert!(word(&shown, "address").ends_with("(here)"), "{shown}");
-    // Nothing of the process is left that could remove them.
+    // Nothing of the process is left that could remove them. Clients hear nothing until the other node serves.
+    let heard = |writer: &Persistent| {
+        let now = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        (now(&writer.ended), now(&writer.refused))
+    };
+    let before = writers.each_ref().map(heard);
     world.nodes[1].process().kill();
     world.is_at(0);
     goes_on("killed");
+    for (writer, (ended, refused)) in writers.iter().zip(before) {
+        assert_eq!(heard(writer), (ended + 1, refused));
+    }
     // What is left behind, for whatever reason, is removed by the next start.
     for (ip, bits) in MOVING.into_iter().zip([24, 64]) {
         world.machines[1].ip(&format!("addr add {ip}/{bits} dev eth0"));

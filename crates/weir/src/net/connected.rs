@@ -1,10 +1,12 @@
 //! Which connections there are, for a node of a pair that reports them to its partner. One lock when a connection begins and one when it ends.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// The server's end of a connection and the client's.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -13,11 +15,14 @@ pub type Ends = (SocketAddr, SocketAddr);
 #[derive(Default)]
 pub struct Connected {
     now: Mutex<Now>,
+    /// A connection has begun. For one that waits for it.
+    pub begun: Notify,
 }
 
 #[derive(Default)]
 struct Now {
-    ends: HashSet<Ends>,
+    /// How many have these: a client that connects again from the same port may be accepted before the end of the old one is seen.
+    ends: HashMap<Ends, usize>,
     /// Counts changes.
     version: u64,
 }
@@ -34,9 +39,10 @@ impl Connected {
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
         let ends = (plain(local), plain(peer));
         let mut now = self.now.lock();
-        now.ends.insert(ends);
+        *now.ends.entry(ends).or_default() += 1;
         now.version += 1;
         drop(now);
+        self.begun.notify_one();
         Present {
             all: Arc::clone(self),
             ends,
@@ -46,7 +52,7 @@ impl Connected {
     /// Those that `wanted` picks, if any connection has begun or ended since `version`; and the version now.
     pub fn since(&self, version: u64, wanted: impl Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)> {
         let now = self.now.lock();
-        let all = now.ends.iter().filter(|ends| wanted(ends));
+        let all = now.ends.keys().filter(|ends| wanted(ends));
         (now.version != version).then(|| (now.version, all.copied().collect()))
     }
 }
@@ -54,7 +60,12 @@ impl Connected {
 impl Drop for Present {
     fn drop(&mut self) {
         let mut now = self.all.now.lock();
-        now.ends.remove(&self.ends);
+        if let Entry::Occupied(mut count) = now.ends.entry(self.ends) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         now.version += 1;
     }
 }
@@ -77,7 +88,12 @@ mod tests {
         drop(one);
         let (version, now) = all.since(version, |_| true).unwrap();
         assert_eq!(now, [(at("10.0.0.2:2049"), at("10.0.0.9:700"))]);
+        // The same client again, before the end of its old connection is seen.
+        let again = all.enter(at("10.0.0.2:2049"), at("10.0.0.9:700"));
         drop(two);
+        let (version, now) = all.since(version, |_| true).unwrap();
+        assert_eq!(now, [(at("10.0.0.2:2049"), at("10.0.0.9:700"))]);
+        drop(again);
         assert_eq!(all.since(version, |_| true).unwrap().1, []);
     }
 }

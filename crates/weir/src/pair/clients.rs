@@ -1,8 +1,8 @@
 //! Which connections clients have to the addresses that move: the primary reports them, so that the standby can end them when it takes over
 //! ([`super::address`]).
 //!
-//! They travel beside the stream, as differences to what was reported over the same link, and nothing waits for them: a client that
-//! connected a moment before its server was lost notices by itself.
+//! They travel beside the stream, as differences to what was reported over the same link, at once when one begins, and nothing waits for
+//! them: a client that connected a moment before its server was lost notices by itself.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -16,8 +16,10 @@ use weir_mirror::wire::{CONNECTIONS, Message};
 use super::Pair;
 use super::address::Connection;
 
-/// How often it is checked whether there are others.
+/// How often it is checked whether some have ended.
 const EVERY: Duration = Duration::from_millis(200);
+/// At least from one check to the next.
+const GAP: Duration = Duration::from_millis(5);
 
 type Ends = (SocketAddr, SocketAddr);
 
@@ -93,20 +95,23 @@ pub async fn report(pair: &Arc<Pair>) {
     }
     let mut reported = Reported::default();
     loop {
-        tokio::time::sleep(EVERY).await;
         let Some(connected) = pair.connected.get() else {
+            tokio::time::sleep(EVERY).await;
             continue;
         };
+        tokio::time::sleep(GAP).await;
+        // One that has begun meanwhile is told of here.
+        let _ = tokio::time::timeout(EVERY, connected.begun.notified()).await;
         let mut inner = pair.inner.lock();
         let serving = inner.serving && !inner.stopping;
-        // A check does not add to what the link has not sent yet.
-        let link = inner
-            .link
-            .as_mut()
-            .filter(|link| serving && link.queued() == 0);
-        let Some(link) = link else {
+        let Some(link) = inner.link.as_mut().filter(|_| serving) else {
             continue;
         };
+        // A check does not add to what the link has not sent yet.
+        if link.queued() > 0 {
+            connected.begun.notify_one();
+            continue;
+        }
         let fresh = reported.link != link.number;
         if fresh {
             reported = Reported {

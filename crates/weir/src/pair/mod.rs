@@ -877,6 +877,7 @@ pub fn serves_by_itself(engine: &Engine, folder: &Path) -> Result<()> {
 /// The process begins anew, with its arguments: what it was serving it serves no more from that moment on.
 pub fn begin_anew(why: &str) -> ! {
     tracing::warn!("{why}: starting again");
+    address::guard::end();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     // What runs now, also if its file has been replaced meanwhile.

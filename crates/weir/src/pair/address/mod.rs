@@ -8,7 +8,7 @@
 //!
 //! An address of a node that serves nobody is removed: when it starts (an older process may have left one), when it loses its role or its
 //! lease, and first of all when it stops in order. Its connections are closed after that, so that nothing of it reaches clients; the
-//! partner ends them.
+//! partner ends them. If the process is killed, another one sees to the same order ([`guard`]).
 //!
 //! **Taking it over.** Neighbours have the other node's hardware address for it, so the new one is announced, several times, since
 //! nothing confirms it ([`announce`]). Clients then still wait for replies on connections that nobody has any more: what they
@@ -18,6 +18,7 @@
 //! Clouds do not deliver to an address that a machine gives itself: there `--address-hook` moves it.
 
 mod announce;
+pub mod guard;
 mod netlink;
 mod tickle;
 
@@ -175,6 +176,7 @@ impl Addresses {
     /// An interface that is not there; a process that may not change it.
     pub fn open(all: Vec<Address>) -> Result<Addresses> {
         let mut netlink = None;
+        let mut removals = Vec::new();
         if !all.is_empty() {
             let open = netlink
                 .insert(Netlink::open().map_err(|error| refused("a netlink socket", &error))?);
@@ -187,6 +189,13 @@ impl Addresses {
                 }
                 announce::try_out(address, index).map_err(|error| refused(address, &error))?;
                 tickle::try_out(address.ip).map_err(|error| refused(address, &error))?;
+                removals.push(netlink::removal(address, index));
+            }
+            let guarded = Netlink::open().and_then(|own| guard::start(own.into_socket(), removals));
+            if let Err(error) = guarded {
+                tracing::warn!(
+                    "if this process is killed, clients notice before the partner serves: {error}"
+                );
             }
         }
         Ok(Addresses {
@@ -239,6 +248,7 @@ impl Addresses {
         let Some(netlink) = &mut held.netlink else {
             return Ok(());
         };
+        guard::partnered(lifetime == Some(LEASED));
         let Some(lifetime) = lifetime.filter(|_| !held.ended) else {
             let gone = held.renewed.take().map(|_| remove_all(&self.all, netlink));
             return note(&mut held.failed, gone.unwrap_or(Ok(())));
@@ -280,6 +290,12 @@ impl Addresses {
             // It goes by itself.
             tracing::error!("{why}");
         }
+        if let Err(error) = guard::abandon(|ip| self.all.iter().any(|address| address.ip == ip)) {
+            tracing::warn!(
+                "connections may be in the way when this node has the addresses again: {error}"
+            );
+        }
+        guard::end();
     }
 }
 

@@ -74,17 +74,15 @@ impl Netlink {
         self.request(libc::RTM_DELADDR, 0, &body(address, index))
     }
 
+    /// For messages of one's own.
+    pub fn into_socket(self) -> Socket {
+        self.socket
+    }
+
     /// Sends one request and waits for what became of it.
     fn request(&mut self, kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
         self.last = self.last.wrapping_add(1);
-        let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;
-        let mut message = Vec::with_capacity(HEAD + body.len());
-        message.extend(((HEAD + body.len()) as u32).to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend(flags.to_ne_bytes());
-        message.extend(self.last.to_ne_bytes());
-        message.extend([0; 4]);
-        message.extend(body);
+        let message = message(kind, libc::NLM_F_ACK | flags, self.last, body);
         self.socket.send(&message)?;
         loop {
             let mut reply = [0; 1024];
@@ -95,6 +93,22 @@ impl Netlink {
             // One to an earlier request, which was waited for in vain.
         }
     }
+}
+
+/// The request to remove the address, to which the kernel replies only if it fails.
+pub fn removal(address: &Address, index: u32) -> Vec<u8> {
+    message(libc::RTM_DELADDR, 0, 0, &body(address, index))
+}
+
+fn message(kind: u16, flags: libc::c_int, number: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(HEAD + body.len());
+    message.extend(((HEAD + body.len()) as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
+    message.extend(number.to_ne_bytes());
+    message.extend([0; 4]);
+    message.extend(body);
+    message
 }
 
 /// What a reply says of the request of this number.
