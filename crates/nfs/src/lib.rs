@@ -16,6 +16,7 @@ pub mod nlm;
 pub mod nsm;
 pub mod operation;
 mod outgoing;
+mod patience;
 pub mod portmap;
 pub mod record;
 mod reply;

@@ -17,6 +17,7 @@ use crate::nlm::{self, LockService};
 use crate::nsm;
 use crate::operation;
 use crate::outgoing::{Outbox, Outgoing};
+use crate::patience::{self, Patience};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, AuthStat, Call, Credential, Message, Refusal};
 use crate::v3::{self, procedure};
@@ -126,6 +127,7 @@ pub struct Service {
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
+    patience: Patience,
     pub(crate) nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
     groups: OnceLock<UserGroups>,
@@ -232,6 +234,7 @@ impl Service {
             outbox: Arc::clone(&outbox),
         });
         Arc::new(Service {
+            patience: Patience::of(patience::NFS3),
             vfs: config.vfs,
             drc,
             mounts: Mounts::default(),
@@ -282,6 +285,7 @@ impl Service {
     pub fn tick(&self) {
         self.locks.tick();
         self.nfs4.tick();
+        self.patience.tick();
         if let Some(gss) = self.gss() {
             gss.tick();
         }
@@ -453,15 +457,17 @@ impl Service {
             Ok(handled) => handled,
             Err(suspended) => {
                 let held = suspended.held.is_some();
+                let parked = matches!(suspended.stopped, Stopped::Operation(Suspend::Recall(_)));
                 let record = kept(record, call, &suspended).to_vec();
                 let waiting = Waiting {
                     service: Arc::clone(self),
                     suspended,
                 };
                 let later = Box::pin(later(waiting, conn.clone(), record));
-                match held {
-                    true => Handled::Held(later),
-                    false => Handled::Later(later),
+                match () {
+                    () if held => Handled::Held(later),
+                    () if parked => Handled::Parked(later, nfs_failure(call, Error::Delay)),
+                    () => Handled::Later(later),
                 }
             }
         }
@@ -579,7 +585,7 @@ impl Service {
         }
         let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
         cx.set_call(ticket.as_ref().map(Ticket::key));
-        let stopped = match self.run(conn, call, &mut cx) {
+        let stopped = match self.run(conn, call, &mut cx, true) {
             Ok(Run::Answered { reply, lsn, done }) => {
                 cx.settle(&self.vfs.throttle);
                 return Ok(finish(ticket, reply, lsn, done));
@@ -617,12 +623,18 @@ impl Service {
         ReplyBuf::whole(head, Some(Failure::of(call.procedure)))
     }
 
-    /// Runs a call once from its start.
-    fn run(&self, conn: &ConnInfo, call: &Call<'_>, cx: &mut OpContext) -> Result<Run, Refusal> {
+    /// Runs a call once from its start. One that is patient may stop for what another client is asked to do.
+    fn run(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        cx: &mut OpContext,
+        patient: bool,
+    ) -> Result<Run, Refusal> {
         let mut head = ReplyBuf::start(256);
         rpc::put_accepted(&mut head, call.xid);
         let run = match call.program {
-            NFS_PROGRAM => self.nfs(conn, call, cx, head),
+            NFS_PROGRAM => self.nfs(conn, call, cx, head, patient),
             MOUNT_PROGRAM => self.mount(conn, call, cx, head),
             NLM_PROGRAM => self.nlm(conn, call, cx, head),
             _ => self.nsm(conn, call, head),
@@ -638,6 +650,7 @@ impl Service {
         call: &Call<'_>,
         cx: &mut OpContext,
         mut head: Vec<u8>,
+        patient: bool,
     ) -> Result<Run, Refusal> {
         let args = match takes_data(call) && cx.has_data() {
             true => v3::args::decode_without_data(call.args),
@@ -660,6 +673,7 @@ impl Service {
             payload: &mut payload,
             volume: None,
             unprotected: false,
+            patient,
         };
         let outcome = op.run(&args);
         let volume = op.volume;
@@ -868,9 +882,13 @@ async fn later(mut waiting: Waiting, conn: ConnInfo, record: Vec<u8>) -> Handled
     } = &mut **suspended;
     let names = &service.vfs.names;
     let begun = names.seconds();
+    let mut patient = true;
     loop {
         let again = std::mem::replace(stopped, Stopped::Running);
         match again {
+            Stopped::Operation(Suspend::Recall(ticket)) => {
+                patient &= service.patience.wait(ticket.over()).await;
+            }
             Stopped::Operation(suspend) => {
                 if let Err(error) = cx.resume(&service.vfs, suspend).await {
                     return failed(&call, error);
@@ -888,7 +906,7 @@ async fn later(mut waiting: Waiting, conn: ConnInfo, record: Vec<u8>) -> Handled
             }
             Stopped::Running => {}
         }
-        match service.run(&conn, &call, cx) {
+        match service.run(&conn, &call, cx, patient) {
             Ok(Run::Answered { reply, lsn, done }) => {
                 return finish(ticket.take(), reply, lsn, done);
             }

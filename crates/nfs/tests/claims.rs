@@ -5,9 +5,11 @@
 mod support;
 
 use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use support::{Server, X};
 use weir_base::Clock;
+use weir_nfs::{Handled, Later};
 use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
     Style, Verdict, Who,
@@ -204,6 +206,78 @@ fn operations_wait_for_others_caches() {
     s.clock.advance(Duration::from_secs(35));
     s.service.tick();
     assert_eq!(read(&s, &file, 0, 1), OK);
+}
+
+/// What a call that waits has come to, if it has.
+fn poll(waiting: &mut Later) -> Option<u32> {
+    let mut cx = Context::from_waker(Waker::noop());
+    match waiting.as_mut().poll(&mut cx) {
+        Poll::Pending => None,
+        Poll::Ready(Handled::Reply(reply, _)) => {
+            let message = reply.message();
+            Some(u32::from_be_bytes(*message[24..].first_chunk().unwrap()))
+        }
+        Poll::Ready(_) => panic!("no reply"),
+    }
+}
+
+fn parked(s: &Server, procedure: u32, args: &X) -> Later {
+    match s.begin(&s.encode(support::NFS, procedure, args)) {
+        Handled::Parked(mut waiting, _) => {
+            assert_eq!(poll(&mut waiting), None);
+            waiting
+        }
+        _ => panic!("it does not wait"),
+    }
+}
+
+#[test]
+fn a_call_goes_on_as_soon_as_others_let_it_and_is_told_to_come_back_if_they_do_not() {
+    let s = Server::new();
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    let other = Other::of(&s, &file);
+    let write = X::new().o(&file).h(0).u(3).u(2).o(b"new");
+    let (make, remove) = (
+        X::new().o(&root).o(b"dir").sattr(None, None),
+        X::new().o(&root).o(b"file"),
+    );
+    other.cache(&s, Caching::READ_HANDLE);
+    let mut calls = [parked(&s, 7, &write), parked(&s, 12, &remove)];
+    s.service.tick();
+    assert_eq!(calls.each_mut().map(poll), [None; 2]);
+    other.answer(&s, Caching::NONE);
+    assert_eq!(calls.each_mut().map(poll), [Some(OK); 2]);
+    // One that does not answer.
+    let file = s.create(&root, b"file", 0o644);
+    let other = Other::of(&s, &file);
+    other.cache(&s, Caching::READ_HANDLE);
+    let mut call = parked(&s, 12, &remove);
+    for _ in 0..2 {
+        s.service.tick();
+        assert_eq!(poll(&mut call), None);
+    }
+    s.service.tick();
+    assert_eq!(poll(&mut call), Some(JUKEBOX));
+    other.answer(&s, Caching::NONE);
+    // Those that may claim again.
+    let claimant = Claimant {
+        service: ServiceId(2),
+        name: Arc::from(&b"one"[..]),
+    };
+    let now = s.clock.monotonic();
+    s.vfs.grace.begin([claimant.clone()], now, support::GRACE);
+    let mut call = parked(&s, 9, &make);
+    s.service.tick();
+    assert_eq!(poll(&mut call), None);
+    s.vfs.grace.finished(&claimant);
+    assert_eq!(poll(&mut call), Some(OK));
+    // The period may end before all have.
+    s.vfs.grace.begin([claimant], now, support::GRACE);
+    let mut call = parked(&s, 12, &remove);
+    s.clock.advance(support::GRACE);
+    s.service.tick();
+    assert_eq!(poll(&mut call), Some(OK));
 }
 
 #[test]

@@ -454,7 +454,7 @@ A file of which one client has something, and what another client may do to it. 
 |---|---|
 | yes | it is done |
 | no | it is refused: NFSv3 ACCES, NLM DENIED, NFSv4 SHARE_DENIED, LOCKED or DENIED, SMB a sharing or lock conflict |
-| asks | the holder has to give up what it caches first: NFSv3 gets JUKEBOX and NLM is put off meanwhile, NFSv4 and SMB wait |
+| asks | the holder has to give up what it caches first: NFSv3, NFSv4 and SMB wait (NFSv3 two to three seconds, then it gets JUKEBOX), NLM is put off meanwhile |
 | – | the two cannot come to that: the lock needs an open, beside which the other client does not get what the row has |
 
 NFSv4 reads and writes are those without an open (the anonymous stateid). Those under an open were decided at OPEN.

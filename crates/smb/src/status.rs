@@ -136,7 +136,7 @@ impl From<Error> for Status {
             Error::Locked => Status::FILE_LOCK_CONFLICT,
             Error::NotSupported => Status::NOT_SUPPORTED,
             // The grace period after a start ends within a minute, and clients have no other word for it.
-            Error::Delay | Error::Busy | Error::Grace => Status::SHARING_VIOLATION,
+            Error::Delay | Error::Busy => Status::SHARING_VIOLATION,
         }
     }
 }

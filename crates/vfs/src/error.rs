@@ -75,9 +75,6 @@ pub enum Error {
     Delay,
     /// Something else depends on it.
     Busy,
-    /// It could conflict with what a client may claim again that had it before the start: not until the grace period is
-    /// over.
-    Grace,
 }
 
 /// What is wrong with a name.
@@ -139,7 +136,8 @@ pub enum Suspend {
     /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes on where it was.
     Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after
-    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait.
+    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait. Or clients that may claim
+    /// again what they had before a start.
     Recall(Ticket),
 }
 

@@ -6,7 +6,7 @@
 //! anything binding again.
 //!
 //! **While clients may claim again** what they had before a start (`grace`), operations of clients that have claimed nothing
-//! could conflict with it, and fail with [`Error::Grace`], if one of these clients may have had something binding. A client
+//! could conflict with it, and wait, if one of these clients may have had something binding. A client
 //! that has claimed holds only what does not conflict with the others' claims.
 
 use crate::EngineContext;
@@ -72,6 +72,15 @@ impl<A: AccessModel> Operand<'_, A> {
         !self.grace.binds(self.export.volume.id()) || !self.access.actor().is_stateless()
     }
 
+    /// Waits for them if need be.
+    fn await_reclaims(&self) -> Result<(), Halt> {
+        if self.need_not_wait() {
+            return Ok(());
+        }
+        let waits = self.grace.ticket(self.export.volume.id());
+        waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
+    }
+
     /// Whether what the table said when `heard` was read still holds; without `heard`, whether it need not be asked. To
     /// be called under the file's lock, before anything is done.
     pub(crate) fn holds(&self, ino: Ino, heard: Option<Heard>) -> Result<(), Halt> {
@@ -90,9 +99,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub(crate) fn ask_io(&self, io: Io) -> Result<Heard, Halt> {
         let file = self.claimed(io.ino);
         let heard = self.claims.heard(file);
-        if !self.need_not_wait() {
-            return Err(Error::Grace.into());
-        }
+        self.await_reclaims()?;
         let behind = Range {
             start: io.offset,
             last: u64::MAX,
@@ -111,9 +118,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     fn ask(&self, ino: Ino, event: Event) -> Result<(), Halt> {
-        if !self.need_not_wait() {
-            return Err(Error::Grace.into());
-        }
+        self.await_reclaims()?;
         let (file, actor) = (self.claimed(ino), self.access.actor());
         result(self.claims.names(file, actor, event, self.export.style))
     }

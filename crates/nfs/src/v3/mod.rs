@@ -79,6 +79,8 @@ pub struct Op<'a> {
     pub volume: Option<VolumeId>,
     /// Set when the connection is not protected as the export wants it: refused by RPC, not by a status.
     pub unprotected: bool,
+    /// It may stop for what another client is asked to do; otherwise its client is to ask again.
+    pub patient: bool,
 }
 
 impl<'a> Op<'a> {
@@ -160,8 +162,7 @@ impl<'a> Op<'a> {
     fn failed(&mut self, why: Unfinished, rest: impl FnOnce(&mut Self)) -> End {
         let error = match why {
             Unfinished::Failed(error) => error,
-            // Clients come back by themselves, and a call that waits for another client would wait for up to 35 s.
-            Unfinished::Suspended(Suspend::Recall(_)) => Error::Delay,
+            Unfinished::Suspended(Suspend::Recall(_)) if !self.patient => Error::Delay,
             Unfinished::Suspended(suspend) => return End::Suspended(suspend),
         };
         self.unprotected |= error == Error::Unprotected;

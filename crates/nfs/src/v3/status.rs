@@ -69,7 +69,7 @@ impl Status {
             | Error::WrongFlavour
             | Error::Unprotected => Status::Acces,
             Error::NotSupported => Status::NotSupp,
-            Error::Delay | Error::Busy | Error::Grace => Status::Jukebox,
+            Error::Delay | Error::Busy => Status::Jukebox,
             Error::BadHandle => Status::BadHandle,
         }
     }

@@ -36,7 +36,6 @@ mod name_ops;
 mod numbers;
 mod offload;
 mod open_ops;
-mod patience;
 pub(crate) mod persistent;
 mod protect;
 mod pseudo;

@@ -7,7 +7,6 @@ use super::client::{Client, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
 use super::offload::{Background, Offloads};
-use super::patience::Patience;
 use super::persistent::Before;
 use super::pseudo::Pseudo;
 use super::referral::Referral;
@@ -15,6 +14,7 @@ use super::status::Status;
 use super::types::SessionId;
 use crate::connection::{Arrival, ConnInfo};
 use crate::idmap::{Accounts, IdMap};
+use crate::patience::{self, Patience};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Message, Refusal};
 use crate::service::{HELD_OVERHEAD, Handled, Service};
@@ -133,7 +133,7 @@ impl Nfs4 {
                 referrals: OnceLock::new(),
                 me: this.clone(),
                 pressed: AtomicU64::new(0),
-                patience: Patience::default(),
+                patience: Patience::of(patience::NFS4),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
                 kerberos: AtomicBool::new(false),

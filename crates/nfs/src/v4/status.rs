@@ -96,7 +96,6 @@ impl From<Error> for Status {
             Error::Denied | Error::Access => Status::Access,
             Error::WrongFlavour | Error::Unprotected => Status::WrongSec,
             Error::Locked => Status::Locked,
-            Error::Grace => Status::Grace,
             Error::Name(BadName::Empty) => Status::Inval,
             Error::Name(BadName::Dot | BadName::DotDot) => Status::BadName,
             Error::Name(BadName::Character) => Status::BadChar,

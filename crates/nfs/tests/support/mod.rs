@@ -277,15 +277,22 @@ impl Server {
         }
     }
 
+    /// Of NFSv3, time passes until a call has waited long enough for other clients.
     pub fn handle(&self, record: &[u8]) -> Handled {
+        let is_nfs3 = record.get(12..20) == Some(&[0, 1, 0x86, 0xa3, 0, 0, 0, 3]);
+        match self.begin(record) {
+            Handled::Parked(f, _) if is_nfs3 => block_on_ticking(f, || self.service.tick()),
+            Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
+            now => now,
+        }
+    }
+
+    pub fn begin(&self, record: &[u8]) -> Handled {
         let arrival = Arrival {
             time: self.now(),
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
         };
-        match self.service.handle(&self.conn(), record, arrival) {
-            Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
-            now => now,
-        }
+        self.service.handle(&self.conn(), record, arrival)
     }
 
     pub fn send(&self, record: &[u8]) -> R {
@@ -410,6 +417,18 @@ pub fn wait(later: &mut Later) -> u32 {
             u32::from_be_bytes(message[message.len() - 4..].try_into().unwrap())
         }
         _ => panic!("no reply"),
+    }
+}
+
+/// Has a second pass whenever it waits.
+fn block_on_ticking<F: Future>(f: F, tick: impl Fn()) -> F::Output {
+    let mut f = std::pin::pin!(f);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut cx) {
+            return v;
+        }
+        tick();
     }
 }
 

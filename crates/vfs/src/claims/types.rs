@@ -452,9 +452,10 @@ pub struct Grant {
     pub lock: Lock,
 }
 
-/// A break that is under way. Resolves when its holder has answered, given up or lost what it had.
+/// A break that is under way. Resolves when its holder has answered, given up or lost what it had. Or clients that may claim again: then
+/// it resolves when one of them has finished.
 #[derive(Clone)]
-pub struct Ticket(pub(super) Arc<Signal<()>>);
+pub struct Ticket(pub(crate) Arc<Signal<()>>);
 
 impl Ticket {
     /// Whether it is over.

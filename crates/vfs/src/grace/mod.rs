@@ -23,7 +23,8 @@ mod records;
 
 pub use records::{RecordId, Records};
 
-use crate::claims::ServiceId;
+use crate::claims::{ServiceId, Ticket};
+use crate::signal::Signal;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ struct State {
     unfinished: usize,
     /// Of them, those that may have had something binding, by the bit of the volume.
     binding: [usize; 64],
+    /// Set when fewer volumes are bound than were when it was made.
+    fewer: Arc<Signal<()>>,
 }
 
 impl Default for State {
@@ -96,6 +99,7 @@ impl Default for State {
             expected: HashMap::new(),
             unfinished: 0,
             binding: [0; 64],
+            fewer: Arc::default(),
         }
     }
 }
@@ -160,7 +164,7 @@ impl Grace {
             }
             state.count(bound, false);
         }
-        self.bound.store(state.bound(), Ordering::Relaxed);
+        self.bind(&mut state);
         if state.unfinished > 0 {
             // Saturates: a period from a test may be for ever.
             let until = now.saturating_add(period).as_nanos();
@@ -183,6 +187,21 @@ impl Grace {
     /// relaxed load. Ends with the first [`Grace::settle`] after the period, within a second.
     pub fn binds(&self, volume: VolumeId) -> bool {
         self.bound.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0
+    }
+
+    /// Resolves when that may be another, if it is so now.
+    pub fn ticket(&self, volume: VolumeId) -> Option<Ticket> {
+        let state = self.state.lock();
+        self.binds(volume).then(|| Ticket(Arc::clone(&state.fewer)))
+    }
+
+    /// Has what `state` says be so.
+    fn bind(&self, state: &mut State) {
+        let (bound, before) = (state.bound(), self.bound.load(Ordering::Relaxed));
+        self.bound.store(bound, Ordering::Relaxed);
+        if before & !bound != 0 {
+            std::mem::take(&mut state.fewer).set(());
+        }
     }
 
     /// Whether a claim fits the time.
@@ -212,7 +231,7 @@ impl Grace {
         if !std::mem::replace(&mut expected.finished, true) {
             let bound = expected.bound;
             state.count(bound, true);
-            self.bound.store(state.bound(), Ordering::Relaxed);
+            self.bind(state);
         }
         if state.unfinished == 0 {
             self.until.store(0, Ordering::Relaxed);
@@ -225,8 +244,12 @@ impl Grace {
             return false;
         }
         let mut state = self.state.lock();
-        *state = State::default();
-        self.bound.store(0, Ordering::Relaxed);
+        let fewer = std::mem::take(&mut state.fewer);
+        *state = State {
+            fewer,
+            ..State::default()
+        };
+        self.bind(&mut state);
         self.until.store(0, Ordering::Relaxed);
         true
     }
