@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use weir_smb::{User, Users};
 use weir_vfs::{Groups, Identity};
@@ -42,6 +42,8 @@ struct Table {
 pub struct Accounts {
     folder: PathBuf,
     table: RwLock<Arc<Table>>,
+    /// Held by the one that reads the file.
+    reading: Mutex<()>,
 }
 
 /// The name by which a user is found.
@@ -104,6 +106,7 @@ impl Accounts {
         let accounts = Accounts {
             folder: folder.to_owned(),
             table: RwLock::default(),
+            reading: Mutex::default(),
         };
         accounts.reload()?;
         Ok(Arc::new(accounts))
@@ -114,6 +117,7 @@ impl Accounts {
     /// # Errors
     /// It cannot be read, or is damaged.
     pub fn reload(&self) -> Result<usize> {
+        let _alone = self.reading.lock();
         let mut table = Table::default();
         for user in read(&self.folder)?.into_iter().map(Arc::new) {
             let uid = user.identity.unix.uid;

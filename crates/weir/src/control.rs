@@ -1,7 +1,7 @@
 //! Asking a running server for something: a socket in its data folder.
 //!
 //! One line of request, lines of answer until the connection ends. Each answer begins with a
-//! word: `note` (progress, for people), `fault` (something is wrong with the data), `done` or
+//! word: `heard` (the first, at once), `note` (progress, for people), `fault` (something is wrong with the data), `done` or
 //! `error` (the last line). A process that may write in the data folder may ask.
 
 use std::fs;
@@ -11,6 +11,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -19,6 +20,12 @@ const NAME: &str = "control";
 
 /// Longest request line, in bytes.
 const MAX_REQUEST: u64 = 256;
+
+/// A server that runs says that it has heard, and a client says what it wants, within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Requests at a time.
+const MAX_REQUESTS: usize = 16;
 
 /// The commands that a running server carries out for its control socket.
 pub trait Commands: Send + Sync {
@@ -32,8 +39,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens in `folder` (which the caller has locked) and answers on a thread of its own,
-    /// one request at a time.
+    /// Listens in `folder` (which the caller has locked) and answers each request on a thread of its own: some take hours.
     pub fn listen(folder: &Path, commands: Arc<dyn Commands>) -> Result<Control> {
         let path = folder.join(NAME);
         match fs::remove_file(&path) {
@@ -50,7 +56,7 @@ impl Control {
             .name("weir-control".to_owned())
             .spawn(move || {
                 for stream in listener.incoming() {
-                    if let Err(error) = stream.and_then(|stream| answer(stream, &*commands)) {
+                    if let Err(error) = stream.and_then(|stream| begin(stream, &commands)) {
                         tracing::debug!(%error, "control connection lost");
                     }
                 }
@@ -67,7 +73,27 @@ impl Drop for Control {
     }
 }
 
+fn begin(stream: UnixStream, commands: &Arc<dyn Commands>) -> io::Result<()> {
+    // Each request that is being carried out has one, and so has the listener.
+    if Arc::strong_count(commands) > MAX_REQUESTS {
+        return writeln!(
+            &stream,
+            "error the server is busy with {MAX_REQUESTS} requests of this kind"
+        );
+    }
+    let commands = Arc::clone(commands);
+    let thread = std::thread::Builder::new().name("weir-command".to_owned());
+    let thread = thread.spawn(move || {
+        if let Err(error) = answer(stream, &*commands) {
+            tracing::debug!(%error, "control connection lost");
+        }
+    });
+    thread.map(drop)
+}
+
 fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
+    writeln!(&stream, "heard")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut request = String::new();
     BufReader::new(io::Read::take(&stream, MAX_REQUEST)).read_line(&mut request)?;
     let request = request.trim();
@@ -82,6 +108,10 @@ fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
 /// Asks the server of `folder`, prints its notes and faults, and returns its last word.
 /// Faults make it an error.
 pub fn ask(folder: &Path, request: &str) -> Result<String> {
+    ask_within(folder, request, PATIENCE)
+}
+
+fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String> {
     let stream =
         with_short_path(folder, |short| UnixStream::connect(short)).with_context(|| {
             format!(
@@ -90,10 +120,18 @@ pub fn ask(folder: &Path, request: &str) -> Result<String> {
             )
         })?;
     writeln!(&stream, "{request}")?;
+    stream.set_read_timeout(Some(patience))?;
     let mut faults = 0;
     for line in BufReader::new(&stream).lines() {
-        let line = line?;
+        let line = match line {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => bail!(
+                "the server of {} has the request and does not reply: its process stands still, or its disk does",
+                folder.display()
+            ),
+            line => line?,
+        };
         match line.split_once(' ').unwrap_or((&line, "")) {
+            ("heard", "") => stream.set_read_timeout(None)?,
             ("note", text) => println!("{text}"),
             ("fault", text) => {
                 faults += 1;
@@ -123,9 +161,12 @@ fn with_short_path<T>(folder: &Path, with: impl FnOnce(&Path) -> io::Result<T>) 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
-    struct Answers;
+    /// What "slow" waits for, twice.
+    struct Answers(Arc<Barrier>);
 
     impl Commands for Answers {
         fn run(
@@ -142,6 +183,11 @@ mod tests {
                     say("fault block 5")?;
                     Ok("looked at everything".to_owned())
                 }
+                "slow" => {
+                    self.0.wait();
+                    self.0.wait();
+                    Ok("at last".to_owned())
+                }
                 other => bail!("'{other}' is not known"),
             }
         }
@@ -153,7 +199,7 @@ mod tests {
         let deep = top.path().join("d".repeat(120)).join("e".repeat(120));
         fs::create_dir_all(&deep).unwrap();
         assert!(ask(&deep, "fine").is_err());
-        let control = Control::listen(&deep, Arc::new(Answers)).unwrap();
+        let control = Control::listen(&deep, Arc::new(Answers(Arc::new(Barrier::new(1))))).unwrap();
         assert_eq!(ask(&deep, "fine").unwrap(), "all good");
         assert_eq!(
             ask(&deep, "broken").unwrap_err().to_string(),
@@ -166,5 +212,24 @@ mod tests {
         drop(control);
         assert!(ask(&deep, "fine").is_err());
         assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_request_that_takes_long_keeps_none_waiting_and_a_server_that_stands_still_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let slow = Arc::new(Barrier::new(2));
+        let control = Control::listen(dir.path(), Arc::new(Answers(Arc::clone(&slow)))).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| ask(dir.path(), "slow"));
+            slow.wait();
+            assert_eq!(ask(dir.path(), "fine").unwrap(), "all good");
+            slow.wait();
+            assert_eq!(waits.join().unwrap().unwrap(), "at last");
+        });
+        drop(control);
+        // The kernel connects, and nobody accepts.
+        let _silent = UnixListener::bind(dir.path().join(NAME)).unwrap();
+        let said = ask_within(dir.path(), "fine", Duration::from_millis(1)).unwrap_err();
+        assert!(said.to_string().contains("does not reply"), "{said}");
     }
 }

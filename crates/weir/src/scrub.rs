@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use parking_lot::Mutex;
 use weir_base::Clock;
 use weir_volume::{Engine, ScrubFault, ScrubWatch};
 
@@ -31,6 +32,8 @@ pub struct Scrubber {
     pub engine: Arc<Engine>,
     /// The source of time.
     pub clock: Arc<dyn Clock>,
+    /// Held by the one that runs.
+    pub alone: Mutex<()>,
 }
 
 impl Commands for Scrubber {
@@ -40,6 +43,9 @@ impl Commands for Scrubber {
             .with_context(|| format!("'{request}' is not known"))?;
         let rate = Size(rate.parse().context("the rate is not a number")?);
         ensure!(rate.0 > 0, "the rate is zero");
+        let Some(_alone) = self.alone.try_lock() else {
+            bail!("a scrub is under way");
+        };
         let start = self.clock.monotonic();
         let mut watch = Pace {
             clock: &*self.clock,

@@ -302,6 +302,7 @@ impl Storage {
         let scrubber = Scrubber {
             engine: Arc::clone(&engine),
             clock: Arc::clone(clock),
+            alone: parking_lot::Mutex::default(),
         };
         let metrics = Arc::new(Metrics::new(
             Arc::clone(&vfs),
