@@ -10,6 +10,7 @@ import time
 from common import Failure, raise_limits
 
 BLOCK = 8192
+JUKEBOX = 10008
 
 
 def free_port():
@@ -48,8 +49,10 @@ class Node:
     def start(self):
         self.ready.unlink(missing_ok=True)
         enter, listen = (self.machine.enter, "0.0.0.0") if self.machine else ([], "127.0.0.1")
+        # The API of a machine of its own is at its usual place.
+        api = [] if self.machine else ["--api", "off"]
         command = [*enter, str(self.a.weir), "serve", "--data", str(self.data), "--nfs", f"{listen}:{self.nfs}", "--no-rpcbind",
-                   "--api", "off", "--ready-file", str(self.ready), *self.more]
+                   *api, "--ready-file", str(self.ready), *self.more]
         if self.a.memory:
             command += ["--memory", self.a.memory]
         with open(self.log, "a") as log:
@@ -85,9 +88,9 @@ class Node:
 
 class Pair:
     """Two nodes in sync, `delay` seconds apart each way; None: with nothing between them. `machines`: two of a lab, whose switch
-    has the witness, with this address that moves."""
+    has the witness, with this address that moves. `create`: more for `weir pair create` and `join`."""
 
-    def __init__(self, a, folder, delay=None, more=(), machines=(None, None), switch="127.0.0.1", moving=None):
+    def __init__(self, a, folder, delay=None, more=(), machines=(None, None), switch="127.0.0.1", moving=None, create=()):
         self.folder = folder
         self.nodes = [Node(a, folder, name, more, machine) for name, machine in zip("ab", machines)]
         if moving:
@@ -109,7 +112,7 @@ class Pair:
         self.relay = None if delay is None else Relay(a.weir, listen, delay)
         place = folder / "witness"
         decider = ["--witness", witness, "--witness-certificate", weir("witness", "--data", place, "--show").strip()]
-        same = [*decider, *(["--address", f"{moving}/24@eth0"] if moving else [])]
+        same = [*decider, *create, *(["--address", f"{moving}/24@eth0"] if moving else [])]
         made = weir("pair", "create", "--data", one.data, "--listen", f"{one.address}:{listen}", *same)
         first = word(made, "certificate")
         joined = weir("pair", "join", "--data", two.data, "--aggregate", word(made, "aggregate"),
@@ -153,6 +156,15 @@ class Client:
         return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
 
     def call(self, program, procedure, body):
+        """The reply's body. What the server has to ask another client for first is asked for again (NFS3ERR_JUKEBOX)."""
+        deadline = time.monotonic() + 60
+        while (reply := self.once(program, procedure, body)) is None:
+            if time.monotonic() > deadline:
+                raise Failure(f"procedure {procedure}: NFS3ERR_JUKEBOX for a minute")
+            time.sleep(0.05)
+        return reply
+
+    def once(self, program, procedure, body):
         self.xid = (self.xid + 1) & 0xFFFFFFFF
         credential = struct.pack(">IIIIIII", 1, 20, 0, 0, 0, 0, 0)
         head = struct.pack(">IIIIII", self.xid, 0, 2, program, 3, procedure) + credential + struct.pack(">II", 0, 0)
@@ -161,6 +173,8 @@ class Client:
         mark, = struct.unpack(">I", self.exactly(4))
         reply = self.exactly(mark & 0x7FFFFFFF)
         status, = struct.unpack_from(">I", reply, 24)
+        if program == 100003 and status == JUKEBOX:
+            return None
         if reply[:4] != struct.pack(">I", self.xid) or struct.unpack_from(">I", reply, 20)[0] or status:
             raise Failure(f"procedure {procedure}: {reply[:32].hex()}")
         return reply[28:]
@@ -192,10 +206,12 @@ class Client:
         data = struct.pack(">Q", n) * (BLOCK // 8)
         self.call(100003, 7, self.opaque(handle) + struct.pack(">QII", n * BLOCK, BLOCK, 2) + self.opaque(data))
 
+    def block(self, handle, at):
+        """The number that this block has in all its words; None: another one in one of them."""
+        reply = self.call(100003, 6, self.opaque(handle) + struct.pack(">QI", at * BLOCK, BLOCK))
+        words = {reply[-BLOCK:][n:n + 8] for n in range(0, BLOCK, 8)}
+        return struct.unpack(">Q", words.pop())[0] if len(words) == 1 else None
+
     def holds(self, handle, blocks):
         """Whether so many blocks are as they were written."""
-        for n in range(blocks):
-            reply = self.call(100003, 6, self.opaque(handle) + struct.pack(">QI", n * BLOCK, BLOCK))
-            if reply[-BLOCK:] != struct.pack(">Q", n) * (BLOCK // 8):
-                return False
-        return True
+        return all(self.block(handle, n) == n for n in range(blocks))
