@@ -6,6 +6,8 @@
 //! of the call and starts again from the beginning once the pages are there
 //! (operations change nothing before they have all they need).
 
+mod waiting;
+
 use crate::connection::{Arrival, ConnInfo};
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
@@ -30,8 +32,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use waiting::{Waiting, later};
 use weir_base::limits::net::LARGE_WRITE;
-use weir_base::limits::protocol::NAME_WAIT;
 use weir_base::{Clock, Ino, Lsn, Rng, VolumeId};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
@@ -854,64 +856,4 @@ fn failed(call: &Call<'_>, error: Error) -> Handled {
         _ => return refuse(call.xid, Refusal::SystemErr),
     }
     Handled::Reply(ReplyBuf::whole(head, None), None)
-}
-
-/// A call that waits. One that is dropped is charged for nothing.
-struct Waiting {
-    service: Arc<Service>,
-    suspended: Box<Suspended>,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.suspended.cx.settle(&self.service.vfs.throttle);
-    }
-}
-
-/// Runs a suspended call to its end.
-async fn later(mut waiting: Waiting, conn: ConnInfo, record: Vec<u8>) -> Handled {
-    let Message::Call(call) = rpc::message(&record) else {
-        return Handled::Close("not an RPC message");
-    };
-    let Waiting { service, suspended } = &mut waiting;
-    let Suspended {
-        stopped,
-        ticket,
-        cx,
-        held,
-    } = &mut **suspended;
-    let names = &service.vfs.names;
-    let begun = names.seconds();
-    let mut patient = true;
-    loop {
-        let again = std::mem::replace(stopped, Stopped::Running);
-        match again {
-            Stopped::Operation(Suspend::Recall(ticket)) => {
-                patient &= service.patience.wait(ticket.over()).await;
-            }
-            Stopped::Operation(suspend) => {
-                if let Err(error) = cx.resume(&service.vfs, suspend).await {
-                    return failed(&call, error);
-                }
-                drop(held.take());
-            }
-            Stopped::Name { reply, .. } if names.seconds() >= begun + NAME_WAIT => {
-                return finish(ticket.take(), reply, None, false);
-            }
-            Stopped::Name { wait, .. } => names.news(wait).await,
-            Stopped::Record { lsn, reply } => {
-                if !service.records.settled(lsn).await {
-                    return finish(ticket.take(), reply, None, false);
-                }
-            }
-            Stopped::Running => {}
-        }
-        match service.run(&conn, &call, cx, patient) {
-            Ok(Run::Answered { reply, lsn, done }) => {
-                return finish(ticket.take(), reply, lsn, done);
-            }
-            Ok(Run::Stopped(again)) => *stopped = again,
-            Err(why) => return refuse(call.xid, why),
-        }
-    }
 }

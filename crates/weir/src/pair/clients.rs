@@ -100,7 +100,7 @@ pub async fn report(pair: &Arc<Pair>) {
             continue;
         };
         tokio::time::sleep(GAP).await;
-        // One that has begun meanwhile is told of here.
+        // One that has begun meanwhile has left its permit here.
         let _ = tokio::time::timeout(EVERY, connected.begun.notified()).await;
         let mut inner = pair.inner.lock();
         let serving = inner.serving && !inner.stopping;

@@ -14,7 +14,7 @@
 //! For some milliseconds after the server's end its folder is still locked and its ports are taken. A process that starts anew by exec(2)
 //! leaves the table to this one: [`end`] comes first.
 //!
-//! What kills both at once (the control group's end, no memory) leaves what there is without: addresses that expire.
+//! What kills both at once (the control group's end, no memory) leaves only the addresses' own expiry.
 
 use std::ffi::{c_int, c_void};
 use std::io;
