@@ -298,6 +298,45 @@ fn without_a_witness_a_user_has_the_last_word() {
 }
 
 #[test]
+fn a_standby_whose_disk_has_lost_what_it_reported_as_durable_is_refused() {
+    let mut world = World::in_sync();
+    let writer = Writer::limited(world.a.nfs, "file", 50);
+    writer.has_written(50);
+    world.b.process().kill();
+    world.a.is("role", "primary, alone");
+    // The disk as it is now comes back later.
+    let kept = world.b.data.with_extension("kept");
+    let copied = Command::new("cp")
+        .args(["-a", "--sparse=always"])
+        .args([&world.b.data, &kept])
+        .status();
+    assert!(copied.unwrap().success());
+    world.b.start();
+    world.b.is("in sync", "yes");
+    world.a.is("in sync", "yes");
+    writer.goes_on();
+    world.b.process().kill();
+    world.a.is("role", "primary, alone");
+    std::fs::remove_dir_all(&world.b.data).unwrap();
+    std::fs::rename(&kept, &world.b.data).unwrap();
+    world.b.start();
+    for node in [&world.a, &world.b] {
+        until("it is said why", || {
+            let trouble = word(&node.shows()?, "trouble");
+            trouble.contains("had reported as durable").then_some(())
+        });
+    }
+    world.b.is("in sync", "no");
+    writer.goes_on();
+    does(&["pair", "resync", "--data", world.b.data(), "--everything"]);
+    world.b.is("in sync", "yes");
+    world.a.process().kill();
+    let (fh, blocks) = writer.ended();
+    world.b.serves();
+    Client::connect(world.b.nfs).unwrap().holds(&fh, blocks);
+}
+
+#[test]
 fn what_cannot_be_a_pair_is_refused_by_name() {
     let top = tempfile::tempdir().unwrap();
     // Two aggregates are no pair.

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
-use weir_mirror::{Register, Role, Side};
+use weir_mirror::{Clocks, Register, Role, Side};
 use weir_store::Frame;
 use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
@@ -47,6 +47,10 @@ const ENTRIES: usize = 64;
 
 /// What is missing where a copy cannot go on.
 pub const SYNCHRONISATION: &str = "needs a synchronisation";
+
+/// What is said of a partner that is not trusted.
+const APART: &str = "the clocks of the two nodes run apart";
+const LOST: &str = "had reported as durable";
 
 /// What a side says of its copy.
 #[derive(Clone, Debug)]
@@ -78,6 +82,8 @@ pub struct Link {
     sending: bool,
     /// It ends when that is sent.
     closing: bool,
+    /// A standby's, beside the primary's.
+    clocks: Clocks,
 }
 
 impl Drop for Link {
@@ -441,10 +447,41 @@ impl Pair {
     /// Whether the two could not go on with each other last.
     fn refused(&self) -> bool {
         let inner = self.inner.lock();
-        inner
-            .trouble
-            .as_ref()
-            .is_some_and(|why| why.contains(SYNCHRONISATION))
+        inner.trouble.as_ref().is_some_and(|why| {
+            [SYNCHRONISATION, APART, LOST]
+                .iter()
+                .any(|reason| why.contains(reason))
+        })
+    }
+
+    /// What a copy lacks that it had reported as durable: entries of this process's stream, from where it is. It is trusted again once it is
+    /// brought up anew.
+    fn lost_by(&self, greeting: &Greeting) -> Option<(u64, u64)> {
+        if self.config.mode == Mode::Memory || greeting.copy != CopyState::Exact {
+            return None;
+        }
+        let inner = self.inner.lock();
+        let acknowledged = inner.stream.as_ref()?.acknowledged().0;
+        let ours = inner.lineage.as_ref()?.terms.contains(&greeting.term);
+        (ours && greeting.sequence < acknowledged).then_some((greeting.sequence, acknowledged))
+    }
+
+    /// A beat that was sent at `sent` by the primary's clock has come to its standby.
+    fn compare_clocks(&self, number: u64, sent: Duration) {
+        let mut inner = self.inner.lock();
+        let now = self.clock.monotonic();
+        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+            return;
+        };
+        if let Some(rate) = link.clocks.hear(now, sent) {
+            let why = format!(
+                "{APART}: a second here takes {rate:.3} seconds there; mend the clock that is wrong, and start this node again"
+            );
+            tracing::error!("{why}");
+            link.refuse(&why);
+            (inner.trouble, inner.apart) = (Some(why.clone()), Some(why));
+            self.send.notify_one();
+        }
     }
 
     fn greets(&self) -> Message {
@@ -487,6 +524,15 @@ impl Pair {
                 "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode"
             );
         }
+        if let Some(why) = self.inner.lock().apart.clone() {
+            bail!("{why}");
+        }
+        if let Some((from, to)) = self.lost_by(&greeting) {
+            bail!(
+                "the partner lacks changes {from} to {to}, which it {LOST}: its disk does not keep what it says it has written. Replace that, then \
+                 `weir pair resync --everything` on the partner"
+            );
+        }
         let forced = self.keeps_register() && {
             witness::has_met(&self.folder)?;
             let at = StreamPosition {
@@ -519,6 +565,7 @@ impl Pair {
             out: Vec::new(),
             sending: false,
             closing: false,
+            clocks: Clocks::default(),
         });
         if let (Role::Alone, Some(stream)) = (inner.role, inner.stream.clone()) {
             inner.catching = None;
@@ -605,6 +652,7 @@ impl Pair {
                 version,
                 sent,
             } => {
+                self.compare_clocks(number, sent);
                 self.with(|node, now| node.heard_beat(now, term, version, sent));
                 Ok(())
             }

@@ -165,6 +165,8 @@ struct Inner {
     told: Option<Register>,
     /// It has said since the start that it does not serve, or a user has said so.
     heard: bool,
+    /// The partner's clock and this one were found to run apart.
+    apart: Option<String>,
     /// Nothing more is begun.
     stopping: bool,
     /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
@@ -256,6 +258,7 @@ impl Pair {
                 trouble: None,
                 told: None,
                 heard,
+                apart: None,
                 stopping: false,
                 round_trip: None,
                 held: Some(clock.monotonic()),
