@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +37,15 @@ def program():
     return found
 
 
+def finish(process):
+    """Waits for the end of a machine that has been asked to end; has it end if it does not."""
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 class Guest:
     """Number 0 or 1. Its disks are these files; it sees this machine's folders as they are, and what it writes there is its own."""
 
@@ -59,14 +69,14 @@ class Guest:
         self.connection = connection
         self.lines.readline()
 
-    def run(self, command, may_fail=False):
+    def run(self, command):
         """What the shell command prints."""
         print(json.dumps(command), file=self.lines, flush=True)
         reply = self.lines.readline()
         if not reply:
             raise Failure(f"machine {self.number} is gone at {command}; {self.log}")
         status, text = json.loads(reply)
-        if status and not may_fail:
+        if status:
             raise Failure(f"machine {self.number}: {command}: {status}: {text.strip()}")
         return text
 
@@ -77,8 +87,4 @@ class Guest:
     def end(self):
         if hasattr(self, "connection"):
             self.connection.shutdown(socket.SHUT_RDWR)
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, 9)
-            self.process.wait()
+        finish(self.process)

@@ -1,6 +1,5 @@
 """The Linux kernel's clients in a machine of their own, behind the switch of a lab: each writes through what happens to the pair."""
 
-import os
 import shlex
 import socket
 import subprocess
@@ -8,7 +7,9 @@ import threading
 import time
 from pathlib import Path
 
+import guests
 from common import Failure
+from guests import HOST
 from pairs import Client
 
 HERE = Path(__file__).resolve().parent
@@ -17,8 +18,8 @@ SMB = 4450
 SERVE = ["--smb", f"0.0.0.0:{SMB}"]
 PROTOCOLS = ("nfs3", "nfs4.2", "smb")
 USER, PASSWORD = "writer", "Cheese-4-Mice"
-# Of the machine that runs the clients, and of this one there: VMCLIENT's.
-NETWORK, HOST = "10.99.0.0/30", "10.99.0.1"
+# Of the machine that runs the clients.
+NETWORK = "10.99.0.0/30"
 # As in `kernel-writers`.
 SLOTS = 2048
 SHARE = "http://127.0.0.1:8049/v1/projects/weir/locations/local/volumes/vol1?updateMask=smbSettings"
@@ -61,9 +62,7 @@ class Acknowledged(threading.Thread):
 
 class Guest:
     def __init__(self, a, folder, pair, switch, moving):
-        program = os.environ.get("VMCLIENT")
-        if not program:
-            raise Failure("--kernel: set VMCLIENT (see conformance/README.md)")
+        program = guests.program()
         # A folder of this machine that the other one sees is none of the usual temporary ones.
         place = HERE.parent / "target" / folder.name
         place.mkdir(parents=True)
@@ -108,8 +107,4 @@ class Guest:
     def end(self):
         for connection in self.connections:
             connection.shutdown(socket.SHUT_RDWR)
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, 9)
-            self.process.wait()
+        guests.finish(self.process)

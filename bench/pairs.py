@@ -19,6 +19,11 @@ def free_port():
         return s.getsockname()[1]
 
 
+def word(text, name):
+    """The last word of the line that begins with this name."""
+    return next(line.split()[-1] for line in text.splitlines() if line.strip().startswith(name))
+
+
 class Relay:
     """Passes bytes between a port of its own and another, each `delay` seconds after they came (`weir bench relay`). Counts them."""
 
@@ -103,9 +108,6 @@ class Pair:
             if out.returncode:
                 raise Failure(f"{' '.join(command)}: {out.stderr}")
             return out.stdout
-
-        def word(text, name):
-            return next(line.split()[-1] for line in text.splitlines() if line.strip().startswith(name))
 
         one, two = self.nodes
         witness, listen = f"{switch}:{free_port()}", free_port()
