@@ -87,6 +87,10 @@ class Node:
     def serves(self):
         self.wait("it serves", self.ready.exists)
 
+    def is_prepared(self):
+        """Every block of its log has been written once: until then it writes zeroes beside the load."""
+        self.wait("its log is prepared", lambda: "ring is prepared" in self.log.read_text(errors="replace"), 300)
+
     def in_sync(self):
         self.wait("in sync", lambda: self.shows().get("in sync") == "yes")
 
@@ -131,6 +135,10 @@ class Pair:
         one.serves()
         two.start()
         self.in_sync()
+
+    def is_prepared(self):
+        for node in self.nodes:
+            node.is_prepared()
 
     def in_sync(self):
         for node in self.nodes:

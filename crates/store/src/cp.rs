@@ -192,6 +192,17 @@ impl CpWriter {
         Ok(())
     }
 
+    /// Waits until no more than so many blocks are in flight.
+    ///
+    /// # Errors
+    /// That of a write; the checkpoint has failed then.
+    pub fn hold(&mut self, blocks: usize) -> Result<(), StoreError> {
+        while self.in_flight > blocks {
+            self.land()?;
+        }
+        Ok(())
+    }
+
     /// Waits for the oldest write in flight.
     fn land(&mut self) -> Result<(), StoreError> {
         if let Some((io, count)) = self.flight.pop_front() {

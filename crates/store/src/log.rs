@@ -728,6 +728,12 @@ impl Log {
         (q.open_end().0 - begin.0) * BLOCK_SIZE as u64
     }
 
+    /// Whether everything that was appended is written.
+    pub fn is_idle(&self) -> bool {
+        let last = self.shared.queue.lock().last();
+        self.shared.progress.written() >= last
+    }
+
     /// Whether the log has stopped: what is not durable never will be. Takes no lock.
     pub fn is_poisoned(&self) -> bool {
         self.shared.progress.poisoned().is_some()

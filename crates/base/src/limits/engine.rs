@@ -19,15 +19,17 @@ pub const DIRECT_LEAST: u64 = 16;
 /// Where free space is more scattered it goes another way.
 pub const DIRECT_RUN: usize = 8;
 
-/// How long a checkpoint that is not in a hurry waits for the log's share
-/// of the device, for each write of [`CHECKPOINT_WRITE`] blocks: so often.
-/// Each time for [`CHECKPOINT_YIELD`].
-pub const CHECKPOINT_YIELDS: u32 = 4;
+/// How long a checkpoint that is not in a hurry and ahead of its schedule waits at least, for each write of [`CHECKPOINT_WRITE`] blocks: then it goes on if
+/// the log wants nothing.
+pub const CHECKPOINT_FIRST_YIELD: Duration = Duration::from_micros(250);
 
-/// How long it waits each time, at most.
-pub const CHECKPOINT_YIELD: Duration = Duration::from_micros(250);
+/// How long it waits each time after that, and how often.
+pub const CHECKPOINT_YIELD: Duration = Duration::from_millis(2);
 
-/// Bytes that a checkpoint may be ahead of the log's share.
+/// See there.
+pub const CHECKPOINT_YIELDS: usize = 5;
+
+/// Bytes that a checkpoint may be ahead of its schedule.
 pub const CHECKPOINT_LEAD: u64 = 4 << 20;
 
 /// Most blocks that are read ahead of a stream: 4 MiB, what a device of 4 GB/s transfers in a millisecond, which is
@@ -175,6 +177,9 @@ pub const NODE_RESERVE: u32 = 256;
 /// Most blocks of a checkpoint in flight: 2 MiB, a millisecond of a fast disk. More does not make it any
 /// faster, and writes of the intent log, for which clients wait, queue up behind it.
 pub const CHECKPOINT_IN_FLIGHT: usize = 512;
+
+/// Most blocks of one in flight that nobody waits for: two writes, so that the device has the next when it has done one.
+pub const CHECKPOINT_CALM_IN_FLIGHT: usize = 128;
 
 /// One part of memory in this many may be nodes that wait to be written, and as
 /// much again nodes in flight. Together that is half of what is kept back for

@@ -245,7 +245,7 @@ impl Shared {
 
 impl Queue {
     /// The LSN of the last record; 0: there is none.
-    fn last(&self) -> Lsn {
+    pub(super) fn last(&self) -> Lsn {
         Lsn(self.next.0 - 1)
     }
 }

@@ -10,7 +10,9 @@
 //!
 //! A WRITE goes that way when the log has fallen behind or others go that way already: one that is
 //! alone has its reply in a third of the time through the log, which takes one write that is
-//! durable by itself, and the device has time to write the data once more.
+//! durable by itself, and the device has time to write the data once more. With a partner none does: the partner gets the record, and so
+//! the data, when the data is at its place, and logs it; through the log both sides write it at the same time. On two disks of 240 MB/s that is
+//! a tenth more, 24 writes of 64 KiB at a time.
 //!
 //! **Why the record comes last.** A record that is durable says that its data is. So
 //! recovery does not even read it: a block that does not match its checksum when it is read
@@ -89,7 +91,8 @@ impl Placements {
 
     /// Whether large stable data goes to its place at once, and not through the log.
     pub(crate) fn sends(&self) -> bool {
-        self.sending.load(Ordering::Relaxed) > 0 || self.agg.log().queued() >= self.behind
+        let log = self.agg.log();
+        !log.ships() && (self.sending.load(Ordering::Relaxed) > 0 || log.queued() >= self.behind)
     }
 
     /// Takes the blocks whose owning requests are gone. Called by checkpoints.

@@ -1,5 +1,6 @@
 //! Places on the device for changed pages, in runs as long as there are.
 
+use weir_base::limits::engine::CHECKPOINT_CALM_IN_FLIGHT as CALM_IN_FLIGHT;
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::block::page_crc;
 use weir_store::frame::Frame;
@@ -79,7 +80,7 @@ impl<S: NodeSource> Merge<'_, S> {
                 placed.push((*block, stored));
             }
             self.progressed((rest.len() * BLOCK_SIZE) as u64);
-            self.give_way();
+            self.give_way()?;
             self.cp
                 .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
             rest = tail;
@@ -88,13 +89,17 @@ impl<S: NodeSource> Merge<'_, S> {
     }
 
     /// Leaves the log its share of the device, once for each longest write.
-    fn give_way(&mut self) {
+    fn give_way(&mut self) -> Result<(), StoreError> {
         let written = self.cp.written();
         if written - self.gave_way >= LONGEST_WRITE as u64 {
             self.gave_way = written;
-            let bytes = written * BLOCK_SIZE as u64;
-            self.vol.core.schedule.give_way(bytes);
+            let schedule = &self.vol.core.schedule;
+            schedule.give_way();
+            if !schedule.hurries() {
+                self.cp.hold(CALM_IN_FLIGHT)?;
+            }
         }
+        Ok(())
     }
 
     /// Leaves a page that is being written in the cache, where reads find it
