@@ -23,7 +23,7 @@ use crate::lab::units::{latency, thousands};
 use crate::lab::view::Row;
 use append::{Appended, Appender};
 use clap::Args;
-use placement::Placement;
+pub use placement::Placement;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;

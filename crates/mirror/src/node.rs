@@ -19,7 +19,8 @@
 //! A primary that is alone needs no lease: nobody can take over.
 //!
 //! **Who begins after a crash.** A primary that comes back while the register has both may have lost data that was written without
-//! stability, and the standby has not: it leaves the standby the time to take over, and only then goes on itself.
+//! stability, and the standby has not: it leaves the standby the time to take over, and only then goes on itself. One whose log is gone
+//! has lost what it had acknowledged, and never goes on by itself ([`Node::lacking`]).
 
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ pub struct Node {
     above: u64,
     /// It may lack what it has acknowledged before it started.
     unsure: bool,
+    /// It does, and what it has reported while both were in sync.
+    lacking: bool,
 }
 
 impl Node {
@@ -159,6 +162,7 @@ impl Node {
             noted: false,
             above: 0,
             unsure: false,
+            lacking: false,
         }
     }
 
@@ -170,8 +174,17 @@ impl Node {
         self
     }
 
+    /// What it acknowledged and reported before it started, while the two were in sync, is gone from here with its log; what it reported alone
+    /// is not. As [`Node::unsure`], and if it was the primary it leaves all that to its partner, for as long as it takes.
+    #[must_use]
+    pub fn lacking(mut self) -> Node {
+        self.lacking = true;
+        self.unsure()
+    }
+
     /// The primary of this term goes on behind what this side has.
     pub fn has_everything(&mut self, now: Duration, term: u64) -> Vec<Action> {
+        self.lacking = false;
         let was = std::mem::replace(&mut self.unsure, false);
         let standby = self.register.mirrored
             && self.register.primary != self.side
@@ -278,6 +291,8 @@ impl Node {
             }
             Role::TakingOver => self.try_again(now, Action::Swap(self.own())),
             Role::Yielding(until) if now >= until => self.open(now),
+            // Whether the partner has taken over.
+            Role::Yielding(_) if self.lacking => self.try_again(now, Action::Read),
             // Before a lease of the partner's may have run out, nothing is served.
             Role::Noting if self.noted && now >= self.free_from => {
                 self.role = Role::Alone;
@@ -446,7 +461,11 @@ impl Node {
             }
             Role::Asking if !mirrored => self.open(now),
             Role::Asking => {
-                self.role = Role::Yielding(now + self.timing.patience + self.timing.retry);
+                let until = match self.lacking {
+                    true => Duration::MAX,
+                    false => now + self.timing.patience + self.timing.retry,
+                };
+                self.role = Role::Yielding(until);
                 Vec::new()
             }
             // The change was made, now or before.

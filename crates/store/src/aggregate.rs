@@ -256,7 +256,7 @@ impl Aggregate {
                 .life
                 .succeed(Arc::clone(&life), freed, Arc::clone(&self.space));
         }
-        self.log.release(cut.pos);
+        self.log.checkpointed(&cut);
 
         self.device.write(mirror, frames).wait()?;
         self.device.flush().wait()?;

@@ -66,6 +66,8 @@ pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
+    /// It is the log's alone that is being made.
+    renews: bool,
     /// The lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
 }
@@ -124,7 +126,38 @@ impl Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
+            renews: false,
             _locks: locks,
+        })
+    }
+
+    /// Whether an aggregate has its log in a folder of its own, and nothing is in `log` any more (or nothing but one that was
+    /// being [renewed](Folder::renew)).
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if a folder cannot be read.
+    pub fn log_is_lost(data: &Path, log: &Path) -> Result<bool, StoreError> {
+        Ok(Folder::exists(data)?
+            && read_identity(data, IDENTITY, MAGIC)?.external_log
+            && vacant(log, LOG_IDENTITY, &[LOG]).is_ok())
+    }
+
+    /// As [`Folder::open`], with an empty folder for the log in place of one that is lost. [`Folder::complete`] makes it the aggregate's.
+    ///
+    /// # Errors
+    /// As there; the folder is not empty.
+    pub fn renew(data: &Path, log: &Path) -> Result<Folder, StoreError> {
+        let identity = read_identity(data, IDENTITY, MAGIC)?;
+        let id = parse_id(&identity.id)
+            .ok_or_else(|| refuse(&data.join(IDENTITY), "the identity is damaged"))?;
+        let data_lock = lock(data)?;
+        let log_lock = begin(log, LOG_IDENTITY, LOG_MAGIC, id, &[LOG], false)?;
+        Ok(Folder {
+            data: data.to_owned(),
+            log: log.to_owned(),
+            id,
+            renews: true,
+            _locks: vec![data_lock, log_lock],
         })
     }
 
@@ -148,42 +181,27 @@ impl Folder {
             (log, LOG_IDENTITY, LOG_MAGIC),
         ] {
             let Some(dir) = dir else { continue };
-            let mut own = DirBuilder::new();
-            let made = own.recursive(true).mode(0o700).create(dir);
-            made.map_err(|e| refuse(dir, e))?;
-            // The description in the making comes first: with it the folder is
-            // recognised as Weir's, and without it nothing else may be there. If
-            // there is one, it may be another server's that is making it now.
-            let begun = dir.join(new_name(name));
-            let mut own = OpenOptions::new();
-            match own.write(true).create_new(true).mode(0o600).open(&begun) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(refuse(dir, e)),
-                _ => {}
-            }
-            locks.push(lock(dir)?);
-            vacant(dir, name, &[DEVICE, LOG])?;
-            let identity = Identity {
-                magic: magic.to_owned(),
-                format: FORMAT_VERSION,
-                id: id.to_string(),
-                external_log: log.is_some() && magic == MAGIC,
-            };
-            write_synced(&begun, &identity).map_err(|e| refuse(dir, e))?;
+            let external = log.is_some() && magic == MAGIC;
+            locks.push(begin(dir, name, magic, id, &[DEVICE, LOG], external)?);
         }
         Ok(Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
+            renews: false,
             _locks: locks,
         })
     }
 
-    /// The aggregate has been made: gives the descriptions their names.
+    /// The aggregate, or its log, has been made: gives the descriptions their names.
     ///
     /// # Errors
     /// [`StoreError::Format`] if the file system refuses.
     pub fn complete(&self) -> Result<(), StoreError> {
-        let mut done = vec![(&self.data, IDENTITY)];
+        let mut done = match self.renews {
+            true => vec![],
+            false => vec![(&self.data, IDENTITY)],
+        };
         if self.log != self.data {
             // The log's first: an aggregate without one cannot be opened.
             done.insert(0, (&self.log, LOG_IDENTITY));
@@ -232,6 +250,39 @@ impl Folder {
     pub fn host_free_for_log(&self) -> Option<u64> {
         free_in(&self.log)
     }
+}
+
+/// Begins to make a folder Weir's, which must be empty or begun before. Returns the lock on it.
+fn begin(
+    dir: &Path,
+    name: &str,
+    magic: &str,
+    id: AggregateId,
+    files: &[&str],
+    external_log: bool,
+) -> Result<File, StoreError> {
+    let mut own = DirBuilder::new();
+    let made = own.recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| refuse(dir, e))?;
+    // The description in the making comes first: with it the folder is
+    // recognised as Weir's, and without it nothing else may be there. If
+    // there is one, it may be another server's that is making it now.
+    let begun = dir.join(new_name(name));
+    let mut own = OpenOptions::new();
+    match own.write(true).create_new(true).mode(0o600).open(&begun) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(refuse(dir, e)),
+        _ => {}
+    }
+    let lock = lock(dir)?;
+    vacant(dir, name, files)?;
+    let identity = Identity {
+        magic: magic.to_owned(),
+        format: FORMAT_VERSION,
+        id: id.to_string(),
+        external_log,
+    };
+    write_synced(&begun, &identity).map_err(|e| refuse(dir, e))?;
+    Ok(lock)
 }
 
 fn free_in(dir: &Path) -> Option<u64> {
@@ -488,6 +539,41 @@ mod tests {
         assert!(!at("c").exists());
         drop(made(&at("d"), None));
         assert!(text(Folder::open(&at("d"), Some(&at("la")))).contains("leave out --log-dir"));
+    }
+
+    #[test]
+    fn a_lost_log_folder_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        assert!(
+            !Folder::log_is_lost(&at("a"), &at("la")).unwrap(),
+            "nothing was made"
+        );
+        drop(made(&at("a"), Some(&at("la"))));
+        assert!(!Folder::log_is_lost(&at("a"), &at("la")).unwrap());
+        assert!(text(Folder::renew(&at("a"), &at("la"))).contains("there is an aggregate"));
+        fs::remove_dir_all(at("la")).unwrap();
+        assert!(Folder::open(&at("a"), Some(&at("la"))).is_err());
+        assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
+        // Interrupted.
+        drop(Folder::renew(&at("a"), &at("la")).unwrap());
+        assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
+        let folder = Folder::renew(&at("a"), &at("la")).unwrap();
+        assert_eq!(folder.id(), ID);
+        fs::write(folder.log_path(), b"l").unwrap();
+        folder.complete().unwrap();
+        drop(folder);
+        drop(Folder::open(&at("a"), Some(&at("la"))).unwrap());
+        // What is another's stays.
+        fs::create_dir(at("lb")).unwrap();
+        fs::write(at("lb/photo"), b"x").unwrap();
+        assert!(!Folder::log_is_lost(&at("a"), &at("lb")).unwrap());
+        assert!(text(Folder::renew(&at("a"), &at("lb"))).contains("photo"));
+        drop(made(&at("d"), None));
+        assert!(
+            !Folder::log_is_lost(&at("d"), &at("none")).unwrap(),
+            "it is inside"
+        );
     }
 
     #[test]

@@ -78,7 +78,7 @@ use crate::device::Device;
 use crate::error::{IoError, StoreError};
 use crate::frame::{Frame, FramePool};
 
-pub use cost::PartnerCost;
+pub use cost::{LogWrites, PartnerCost};
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 use prepare::Prepared;
@@ -704,6 +704,23 @@ impl Log {
         invariant!(self.guard() => upto <= q.end, "the log is released up to {upto}, and ends at {}", q.end);
         q.released = q.released.max(upto.min(q.end));
         self.shared.note_used(&q);
+    }
+
+    /// Whether the device may be lost with its machine, so that it keeps nothing by itself: where no stream's partner [has it as
+    /// well](stream), nothing is durable before a checkpoint has it.
+    pub fn rely_on_checkpoints(&self, relies: bool) {
+        self.shared.progress.rely_on_checkpoints(relies);
+    }
+
+    /// Has `ask` called where something waits for a checkpoint. It begins one of what is written by then, and does not block. The first counts.
+    pub fn ask_for_checkpoints_by(&self, ask: Box<dyn Fn() + Send + Sync>) {
+        self.shared.progress.ask_by(ask);
+    }
+
+    /// A checkpoint with everything before the cut is durable.
+    pub(crate) fn checkpointed(&self, cut: &LogCut) {
+        self.release(cut.pos);
+        self.shared.progress.checkpoint(cut.last());
     }
 
     /// Bytes of the ring in use, queued records included, and its size. A batch

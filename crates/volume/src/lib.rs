@@ -52,5 +52,5 @@ pub use types::{
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;
-pub use weir_store::log::PartnerCost;
 pub use weir_store::log::stream::{ChangeStream, Entry, NotShipped, Sequence};
+pub use weir_store::log::{LogWrites, PartnerCost};

@@ -79,6 +79,10 @@ pub struct Serve {
     /// Keep the intent log in this folder, for example on a faster device
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    /// The folder of the intent log is on a disk that is lost with its machine, as local disks of clouds are. For a node of a pair, whose
+    /// partner has what is in it; while it is alone, what it reports as stable is in a checkpoint first
+    #[arg(long, requires = "log_dir")]
+    pub log_ephemeral: bool,
     /// Memory to use in all (such as 4G) [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,

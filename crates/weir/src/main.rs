@@ -20,6 +20,7 @@ mod held_back_tests;
 mod identity;
 mod keytab;
 mod krb5;
+mod log_device;
 mod logging;
 mod metrics;
 mod net;

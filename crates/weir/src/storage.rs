@@ -117,6 +117,7 @@ impl Opened {
         }
         location.log_most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG) / BLOCK_SIZE as u64;
         location.pace = args.pace_disk;
+        location.log_ephemeral = crate::log_device::is_ephemeral(args, config.is_some())?;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;
@@ -150,6 +151,7 @@ impl Opened {
                     engine: Arc::clone(&engine),
                     clock: Arc::clone(clock),
                     catalog: weir_control::file_of(&catalog),
+                    log_ephemeral: args.log_ephemeral,
                 })?;
                 // The folder's lock keeps another process out.
                 let _ = commands.pair.set(Arc::clone(&pair));

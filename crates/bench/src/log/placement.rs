@@ -51,14 +51,18 @@ impl Placement {
         if let Some(memory @ ("tmpfs" | "ramfs")) = self.filesystem.as_deref() {
             return Some(format!("{memory} is memory"));
         }
+        let model = self.lost_with_machine()?;
+        Some(format!("{model} is a disk of the virtual machine's host"))
+    }
+
+    /// The disk's model, if disks of it are lost when the virtual machine stops.
+    pub fn lost_with_machine(&self) -> Option<&str> {
         let model = self.model.as_deref()?;
-        EPHEMERAL
-            .contains(&model)
-            .then(|| format!("{model} is a disk of the virtual machine's host"))
+        EPHEMERAL.contains(&model).then_some(model)
     }
 
     #[cfg(test)]
-    pub fn with_model(filesystem: &str, disk: &str, model: Option<&str>) -> Self {
+    pub(super) fn with_model(filesystem: &str, disk: &str, model: Option<&str>) -> Self {
         Self {
             filesystem: Some(filesystem.to_owned()),
             disk: Some(disk.to_owned()),

@@ -20,6 +20,8 @@ pub struct Location {
     pub data: PathBuf,
     /// The folder of the intent log, if it is another one.
     pub log: Option<PathBuf>,
+    /// That folder is lost with its machine: if nothing is in it any more ([`Folder::log_is_lost`]), the aggregate is opened as of its last checkpoint, with a new log.
+    pub log_ephemeral: bool,
     /// Blocks that a new device has at first; it grows as it is needed.
     pub device_blocks: u64,
     /// Blocks that the device grows to at most.
@@ -44,6 +46,7 @@ impl Location {
         Location {
             data: data.into(),
             log: None,
+            log_ephemeral: false,
             device_blocks: 16_384,
             max_blocks: MAX_BLOCKS,
             log_blocks: 65_536,
@@ -75,9 +78,7 @@ impl Aggregate {
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
         let data = FileOptions::data(location.max_blocks).create(location.device_blocks);
-        let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
-        let blocks = room.min(location.log_most).max(location.log_blocks);
-        let log = FileOptions::log().create(blocks);
+        let log = FileOptions::log().create(log_blocks(location, &folder));
         let (device, log_device) = devices(&folder, data, log, &env.pool)?;
         let (device, log_device) = paced(location, &env, device, log_device)?;
         Self::format(&device, &log_device, &env, id)?;
@@ -92,15 +93,31 @@ impl Aggregate {
     /// use, is not an aggregate's, or its log is elsewhere. Nothing is changed
     /// then.
     pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        let folder = Folder::open(&location.data, location.log.as_deref())?;
+        let lost = match &location.log {
+            Some(log) if location.log_ephemeral => {
+                Folder::log_is_lost(&location.data, log)?.then_some(log)
+            }
+            _ => None,
+        };
+        let (folder, log) = match lost {
+            Some(log) => {
+                let folder = Folder::renew(&location.data, log)?;
+                let blocks = log_blocks(location, &folder);
+                (folder, FileOptions::log().create(blocks))
+            }
+            None => {
+                let folder = Folder::open(&location.data, location.log.as_deref())?;
+                (folder, FileOptions::log())
+            }
+        };
         let id = folder.id();
-        let (device, log_device) = devices(
-            &folder,
-            FileOptions::data(location.max_blocks),
-            FileOptions::log(),
-            &env.pool,
-        )?;
+        let data = FileOptions::data(location.max_blocks);
+        let (device, log_device) = devices(&folder, data, log, &env.pool)?;
         let (device, log_device) = paced(location, &env, device, log_device)?;
+        if lost.is_some() {
+            Self::format_log(&device, &log_device, &env)?;
+            folder.complete()?;
+        }
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
@@ -139,6 +156,12 @@ impl Aggregate {
         let inspection = Self::inspect_as(device, pool, Some(folder.id()))?;
         Ok((inspection, folder, log_device))
     }
+}
+
+/// Blocks of a new log.
+fn log_blocks(location: &Location, folder: &Folder) -> u64 {
+    let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
+    room.min(location.log_most).max(location.log_blocks)
 }
 
 type Devices = (Arc<dyn Device>, Arc<dyn Device>);

@@ -154,6 +154,16 @@ impl Aggregate {
         Ok(())
     }
 
+    /// Makes an empty log in place of an aggregate's that is lost.
+    pub(crate) fn format_log(
+        device: &Arc<dyn Device>,
+        log_device: &Arc<dyn Device>,
+        env: &Env,
+    ) -> Result<(), StoreError> {
+        let chosen = choose(&**device, &env.pool)?;
+        Log::format(&**log_device, chosen.superblock.log).map_err(from_log)
+    }
+
     /// Opens the aggregate on these devices at its newest durable checkpoint.
     /// The caller applies the log's records and then takes a checkpoint;
     /// blocks that the records refer to have to be

@@ -5,6 +5,7 @@
 //! the oldest of which is dropped as a whole; so a minute is 55 to 60 seconds.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,11 +30,30 @@ pub struct PartnerCost {
     pub p99: Duration,
 }
 
+/// What a log has written since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogWrites {
+    /// Batches.
+    pub batches: u64,
+    /// How long their writes took on this side's device, all together, in nanoseconds.
+    pub nanos: u64,
+}
+
+impl LogWrites {
+    /// How long a write took since then, on the average; `None`: there was none.
+    pub fn mean_since(self, before: LogWrites) -> Option<Duration> {
+        let (batches, nanos) = (self.batches - before.batches, self.nanos - before.nanos);
+        nanos.checked_div(batches).map(Duration::from_nanos)
+    }
+}
+
 /// Measures them, by a clock; without one, nothing.
 #[derive(Default)]
 pub(super) struct CostMeter {
     clock: OnceLock<Arc<dyn Clock>>,
     state: Mutex<State>,
+    batches: AtomicU64,
+    nanos: AtomicU64,
 }
 
 #[derive(Default)]
@@ -74,6 +94,29 @@ impl CostMeter {
     /// From now on, by this clock. The first counts.
     pub fn begin(&self, clock: Arc<dyn Clock>) {
         let _ = self.clock.set(clock);
+    }
+
+    /// Now, if there is a clock.
+    pub fn now(&self) -> Option<Duration> {
+        self.clock.get().map(|clock| clock.monotonic())
+    }
+
+    /// A batch that was begun then is written. Called by one thread.
+    pub fn wrote(&self, begun: Option<Duration>) {
+        if let (Some(begun), Some(now)) = (begun, self.now()) {
+            let took = (now - begun).as_nanos() as u64;
+            self.nanos.fetch_add(took, Ordering::Relaxed);
+            self.batches.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// What was written so far. Of a batch that is just written it may have the time only.
+    pub fn writes(&self) -> LogWrites {
+        let batches = self.batches.load(Ordering::Acquire);
+        LogWrites {
+            batches,
+            nanos: self.nanos.load(Ordering::Relaxed),
+        }
     }
 
     /// The clock is read under the lock: two threads report, and time passes in the order in which they do.
@@ -212,6 +255,26 @@ mod tests {
         cost.alone();
         cost.acknowledged(ms(6), Lsn(60));
         assert_eq!(cost.minute(ms(6)).records, 41);
+    }
+
+    #[test]
+    fn a_mean_is_of_what_was_written_in_between() {
+        let clock = Arc::new(weir_base::ManualClock::default());
+        let meter = CostMeter::default();
+        meter.wrote(meter.now());
+        assert_eq!(meter.writes(), LogWrites::default(), "without a clock");
+        meter.begin(Arc::clone(&clock) as _);
+        let write = |millis| {
+            let begun = meter.now();
+            clock.advance(ms(millis));
+            meter.wrote(begun);
+        };
+        write(9);
+        let before = meter.writes();
+        assert_eq!(before.mean_since(before), None);
+        write(1);
+        write(3);
+        assert_eq!(meter.writes().mean_since(before), Some(ms(2)));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Clock, Lsn};
 
-use super::{AppendError, Log, PartnerCost, Poisoned, Queue, Record, Shared};
+use super::{AppendError, Log, LogWrites, PartnerCost, Poisoned, Queue, Record, Shared};
 use crate::block::page_crc;
 use crate::frame::Frame;
 
@@ -445,6 +445,11 @@ impl Log {
     /// Has [`Log::partner_cost`] measured by this clock.
     pub fn measure_partner(&self, clock: Arc<dyn Clock>) {
         self.shared.progress.measure(clock);
+    }
+
+    /// What this side's device was given, and how long it took; nothing, if it is not [measured](Log::measure_partner).
+    pub fn writes(&self) -> LogWrites {
+        self.shared.progress.meter().writes()
     }
 
     /// What waiting for the partner has cost in the last minute; nothing, if it is not [measured](Log::measure_partner).

@@ -8,13 +8,17 @@
 //! With a stream attached ([`super::stream`]) a record is durable when it is written here *and* the
 //! partner has acknowledged it. Both sides store how far they are and then read the other's, in one
 //! order for all (`SeqCst`): whichever is later sees both.
+//!
+//! **A device that may be lost with its machine** keeps nothing by itself. Of a log that [relies on
+//! checkpoints](super::Log::rely_on_checkpoints) a record is durable, without a partner, when a checkpoint has it; and as long as one that is
+//! written is not, a checkpoint is asked for.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -32,6 +36,12 @@ pub(super) struct Progress {
     written: AtomicU64,
     /// The partner has acknowledged everything up to here; [`ALONE`] without one.
     mirrored: AtomicU64,
+    /// A checkpoint has everything up to here.
+    checkpointed: AtomicU64,
+    /// That counts.
+    relies: AtomicBool,
+    /// Asks for a checkpoint of what is written.
+    ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The aggregate's: any thread may set it, and does not notify the waiters here.
     guard: Arc<Poison>,
     /// Nothing is being written any more, nor will be. Only then a record that is not durable never will be.
@@ -61,6 +71,9 @@ impl Progress {
             durable: AtomicU64::new(durable.0),
             written: AtomicU64::new(durable.0),
             mirrored: AtomicU64::new(ALONE),
+            checkpointed: AtomicU64::new(0),
+            relies: AtomicBool::new(false),
+            ask: OnceLock::new(),
             guard: Arc::default(),
             ended: OnceLock::new(),
             waiters: Mutex::default(),
@@ -87,6 +100,11 @@ impl Progress {
     /// What the partner has cost in the last minute.
     pub fn cost(&self) -> PartnerCost {
         self.cost.minute()
+    }
+
+    /// What measures this side's writes and the partner.
+    pub fn meter(&self) -> &CostMeter {
+        &self.cost
     }
 
     pub fn guard(&self) -> &Arc<Poison> {
@@ -123,10 +141,38 @@ impl Progress {
         }
     }
 
+    /// `ask` begins a checkpoint, and does not block. The first counts.
+    pub fn ask_by(&self, ask: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.ask.set(ask);
+    }
+
+    /// Whether what is written is durable, without a partner, only once it is [in a checkpoint](Progress::checkpoint).
+    pub fn rely_on_checkpoints(&self, relies: bool) {
+        self.relies.store(relies, Ordering::SeqCst);
+        self.settle();
+    }
+
+    /// A durable checkpoint has everything up to `lsn`.
+    pub fn checkpoint(&self, lsn: Lsn) {
+        self.checkpointed.store(lsn.0, Ordering::SeqCst);
+        self.settle();
+    }
+
     fn settle(&self) {
         let written = self.written.load(Ordering::SeqCst);
-        let now = written.min(self.mirrored.load(Ordering::SeqCst));
+        let mirrored = self.mirrored.load(Ordering::SeqCst);
+        let kept = match mirrored {
+            ALONE if self.relies.load(Ordering::SeqCst) => self.checkpointed.load(Ordering::SeqCst),
+            _ => mirrored,
+        };
+        let now = written.min(kept);
         let before = self.durable.fetch_max(now, Ordering::AcqRel);
+        if mirrored == ALONE
+            && kept < written
+            && let Some(ask) = self.ask.get()
+        {
+            ask();
+        }
         if before < now {
             self.wake(Lsn(now));
         } else if self.waiters.lock().blocked > 0 {
@@ -296,6 +342,46 @@ mod tests {
             p.waiters.lock().tasks.is_empty(),
             "a dropped waiter leaves nothing behind"
         );
+    }
+
+    #[test]
+    fn without_a_partner_a_device_that_may_be_lost_waits_for_checkpoints() {
+        let p = Progress::starting_at(Lsn(3));
+        let asked = Arc::new(Count::default());
+        let count = Arc::clone(&asked);
+        p.ask_by(Box::new(move || {
+            count.0.fetch_add(1, Ordering::SeqCst);
+        }));
+        p.rely_on_checkpoints(true);
+        assert_eq!(p.durable(), Lsn(3), "what was durable stays so");
+        let before = asked.0.load(Ordering::SeqCst);
+        p.advance(Lsn(5));
+        assert_eq!((p.written(), p.durable()), (Lsn(5), Lsn(3)));
+        assert_eq!(asked.0.load(Ordering::SeqCst), before + 1);
+        p.checkpoint(Lsn(4));
+        assert_eq!(p.durable(), Lsn(4));
+        assert_eq!(
+            asked.0.load(Ordering::SeqCst),
+            before + 2,
+            "one is written and in none"
+        );
+        p.checkpoint(Lsn(5));
+        assert_eq!(p.durable(), Lsn(5));
+        assert_eq!(asked.0.load(Ordering::SeqCst), before + 2);
+        // With a partner, the two logs suffice.
+        p.mirror(Some(Lsn(5)));
+        p.advance(Lsn(7));
+        p.mirror(Some(Lsn(7)));
+        assert_eq!(p.durable(), Lsn(7));
+        assert_eq!(asked.0.load(Ordering::SeqCst), before + 2);
+        p.mirror(None);
+        assert_eq!(p.durable(), Lsn(7), "it was reported");
+        assert_eq!(asked.0.load(Ordering::SeqCst), before + 3);
+        p.advance(Lsn(8));
+        p.checkpoint(Lsn(7));
+        assert_eq!(p.durable(), Lsn(7));
+        p.rely_on_checkpoints(false);
+        assert_eq!(p.durable(), Lsn(8));
     }
 
     #[test]

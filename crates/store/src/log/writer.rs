@@ -79,13 +79,16 @@ impl Writer {
             if progress.guard().is_set() {
                 return;
             }
+            let begun = progress.meter().now();
             if let Err(e) = self.write(&mut batch) {
                 let at = batch.pos;
                 tracing::error!(position = at.0, error = %e, "the intent log cannot be written");
                 self.guard.0.progress.poison(Poisoned(e.to_string().into()));
                 return;
             }
-            self.guard.0.progress.advance(last);
+            let progress = &self.guard.0.progress;
+            progress.meter().wrote(begun);
+            progress.advance(last);
             done = batch.emptied();
         }
     }

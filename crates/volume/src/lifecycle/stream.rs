@@ -17,8 +17,8 @@
 use std::sync::Arc;
 
 use weir_base::Lsn;
-use weir_store::log::PartnerCost;
 use weir_store::log::stream::{ChangeStream, NotShipped, Sequence};
+use weir_store::log::{LogWrites, PartnerCost};
 
 use crate::format::catalog::StreamPosition;
 use crate::lifecycle::engine::Engine;
@@ -55,6 +55,20 @@ impl Engine {
             core.schedule.note_change();
             Ok(stream)
         })
+    }
+
+    /// Whether the log's device may be lost with its machine: then, where no partner has it as well, nothing is durable before a checkpoint has
+    /// it, and checkpoints are made one after the other for as long as something waits for that.
+    pub fn rely_on_checkpoints(&self, relies: bool) {
+        let core = Arc::downgrade(&self.core);
+        let ask = move || {
+            if let Some(core) = core.upgrade() {
+                core.schedule.hasten();
+            }
+        };
+        let log = self.core.agg.log();
+        log.ask_for_checkpoints_by(Box::new(ask));
+        log.rely_on_checkpoints(relies);
     }
 
     /// Goes on without the partner, in a term that begins at `at`. That it is so is durable here before anything is that the
@@ -114,6 +128,11 @@ impl Engine {
             core.log.note_position(at);
         });
         core.schedule.notify();
+    }
+
+    /// What the intent log has written here, and how long that took.
+    pub fn log_writes(&self) -> LogWrites {
+        self.core.agg.log().writes()
     }
 
     /// What waiting for the partner has cost in the last minute.

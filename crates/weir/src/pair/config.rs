@@ -159,6 +159,9 @@ pub struct State {
     /// It has done so alone since then, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind_since: Option<i64>,
+    /// Its log was lost, and with it what it had acknowledged and reported while both were in sync.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacking: bool,
 }
 
 impl State {
@@ -171,6 +174,7 @@ impl State {
             mirrored: register.mirrored,
             open,
             behind_since: None,
+            lacking: false,
         }
     }
 

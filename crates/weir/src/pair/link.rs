@@ -25,8 +25,13 @@ use super::config::{Config, Mode, State};
 use super::files::Incoming;
 use super::standby::Received;
 use super::synchronise::{Feed, Ready, Taken};
+use super::trouble::{self, Refused, Trouble};
 use super::{Pair, begin_anew, witness};
 use crate::identity::Known;
+
+fn refused(why: &str) -> anyhow::Error {
+    Refused(format!("the partner refuses: {why}")).into()
+}
 
 /// How long a partner may take to show its certificate and to greet.
 const GREETING: Duration = Duration::from_secs(3);
@@ -44,13 +49,6 @@ const BUFFER: usize = 1 << 20;
 /// Bytes of entries that are written at a time, and their number.
 const WRITE: i64 = 512 << 10;
 const ENTRIES: usize = 64;
-
-/// What is missing where a copy cannot go on.
-pub const SYNCHRONISATION: &str = "needs a synchronisation";
-
-/// What is said of a partner that is not trusted.
-const APART: &str = "the clocks of the two nodes run apart";
-const LOST: &str = "had reported as durable";
 
 /// What a side says of its copy.
 #[derive(Clone, Debug)]
@@ -242,7 +240,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
             // The other side may be gone.
             let _ = writer.write_all(&refusal).await;
             let _ = writer.flush().await;
-            return pair.troubled(why);
+            pair.inner.lock().has_trouble(trouble::of(&error, ""));
+            return pair.wait_if_refused().await;
         }
         Err(_) => return pair.troubled("the partner does not greet".to_owned()),
     };
@@ -251,13 +250,11 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
         ended = write(pair, number, &mut writer) => ended,
     };
     if let Err(error) = ended {
-        pair.troubled(format!("the connection to the partner is over: {error:#}"));
+        let trouble = trouble::of(&error, "the connection to the partner is over: ");
+        pair.inner.lock().has_trouble(trouble);
     }
     pair.unlinked(number);
-    // One that is refused will be refused again.
-    if pair.refused() {
-        tokio::time::sleep(REFUSED).await;
-    }
+    pair.wait_if_refused().await;
 }
 
 async fn read(
@@ -435,23 +432,11 @@ async fn write_slices(
 }
 
 impl Pair {
-    /// Something keeps the two from each other.
-    pub(super) fn troubled(&self, why: String) {
-        let mut inner = self.inner.lock();
-        if inner.trouble.as_ref() != Some(&why) {
-            tracing::warn!("{why}");
+    /// One that is refused will be refused again.
+    async fn wait_if_refused(&self) {
+        if self.refused() {
+            tokio::time::sleep(REFUSED).await;
         }
-        inner.trouble = Some(why);
-    }
-
-    /// Whether the two could not go on with each other last.
-    fn refused(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.trouble.as_ref().is_some_and(|why| {
-            [SYNCHRONISATION, APART, LOST]
-                .iter()
-                .any(|reason| why.contains(reason))
-        })
     }
 
     /// What a copy lacks that it had reported as durable: entries of this process's stream, from where it is. It is trusted again once it is
@@ -475,11 +460,12 @@ impl Pair {
         };
         if let Some(rate) = link.clocks.hear(now, sent) {
             let why = format!(
-                "{APART}: a second here takes {rate:.3} seconds there; mend the clock that is wrong, and start this node again"
+                "the clocks of the two nodes run apart: a second here takes {rate:.3} seconds there; mend the clock that is wrong, and \
+                 start this node again"
             );
-            tracing::error!("{why}");
             link.refuse(&why);
-            (inner.trouble, inner.apart) = (Some(why.clone()), Some(why));
+            inner.has_trouble(Trouble::Refusal(why.clone()));
+            inner.apart = Some(why);
             self.send.notify_one();
         }
     }
@@ -500,38 +486,13 @@ impl Pair {
     /// The partner's greeting; returns the number of the connection, which is the one from now on.
     fn greeted(self: &Arc<Self>, message: Message) -> Result<u64> {
         let Message::Hello(greeting) = message else {
-            match message {
-                Message::Refusal(why) => bail!("the partner refuses: {why}"),
+            return match message {
+                Message::Refusal(why) => Err(refused(&why)),
                 _ => bail!("the partner does not greet first"),
-            }
+            };
         };
-        if greeting.version != wire::VERSION {
-            bail!(
-                "the two nodes run different versions (of what travels between them: {} there, {} here); give both the same one",
-                greeting.version,
-                wire::VERSION
-            );
-        }
-        let own = self.engine.aggregate().id();
-        if greeting.aggregate != own.0 {
-            bail!(
-                "the two nodes hold different aggregates ({} there, {own} here): `weir pair delete` on the one that is wrong, and join again",
-                uuid::Uuid::from_bytes(greeting.aggregate)
-            );
-        }
-        if greeting.memory != (self.config.mode == Mode::Memory) {
-            bail!(
-                "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode"
-            );
-        }
-        if let Some(why) = self.inner.lock().apart.clone() {
-            bail!("{why}");
-        }
-        if let Some((from, to)) = self.lost_by(&greeting) {
-            bail!(
-                "the partner lacks changes {from} to {to}, which it {LOST}: its disk does not keep what it says it has written. Replace that, then \
-                 `weir pair resync --everything` on the partner"
-            );
+        if let Some(why) = self.is_refused(&greeting) {
+            return Err(Refused(why).into());
         }
         let forced = self.keeps_register() && {
             witness::has_met(&self.folder)?;
@@ -582,6 +543,36 @@ impl Pair {
         // The writer of an older one is to notice.
         self.send.notify_one();
         Ok(number)
+    }
+
+    /// Why the two cannot go on with each other, if so.
+    fn is_refused(&self, greeting: &Greeting) -> Option<String> {
+        let own = self.engine.aggregate().id();
+        if greeting.version != wire::VERSION {
+            return Some(format!(
+                "the two nodes run different versions (of what travels between them: {} there, {} here); give both the same one",
+                greeting.version,
+                wire::VERSION
+            ));
+        }
+        if greeting.aggregate != own.0 {
+            let theirs = uuid::Uuid::from_bytes(greeting.aggregate);
+            return Some(format!(
+                "the two nodes hold different aggregates ({theirs} there, {own} here): `weir pair delete` on the one that is wrong, and join again"
+            ));
+        }
+        if greeting.memory != (self.config.mode == Mode::Memory) {
+            let why = "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode";
+            return Some(why.to_owned());
+        }
+        if let Some(why) = self.inner.lock().apart.clone() {
+            return Some(why);
+        }
+        let (from, to) = self.lost_by(greeting)?;
+        Some(format!(
+            "the partner lacks changes {from} to {to}, which it had reported as durable: its disk does not keep what it says it has written. \
+             Replace that, then `weir pair resync --everything` on the partner"
+        ))
     }
 
     fn next_words(&self, number: u64) -> Result<Next> {
@@ -729,7 +720,7 @@ impl Pair {
                     Role::Primary => node.partner_gone(now),
                     _ => Vec::new(),
                 });
-                bail!("the partner refuses: {why}")
+                Err(refused(&why))
             }
         }
     }
@@ -803,7 +794,7 @@ impl Pair {
     /// This copy is exactly at its position, which is durable, whatever it was before.
     fn is_exact(&self) -> Result<()> {
         let was = self.inner.lock().state;
-        if was.open {
+        if was.open || was.lacking {
             let state = State::new(was.register(), false);
             state.write(&self.folder)?;
             self.inner.lock().state = state;

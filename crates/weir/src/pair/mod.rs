@@ -15,6 +15,8 @@ mod address;
 mod clients;
 mod commands;
 mod config;
+mod ease;
+mod ends;
 mod files;
 mod lease;
 mod link;
@@ -25,6 +27,7 @@ mod show;
 mod standby;
 mod synchronise;
 mod traffic;
+mod trouble;
 mod verify;
 mod witness;
 
@@ -58,6 +61,7 @@ pub use show::Standing;
 use show::role_name;
 use standby::{Again, Standby};
 use synchronise::Kept;
+use trouble::Trouble;
 
 /// Time passes for the rules so often.
 const TICK: Duration = Duration::from_millis(20);
@@ -76,8 +80,6 @@ const NEAR: u64 = 4 << 20;
 const ROUNDS: u32 = 3;
 /// Before the process begins anew at a user's word.
 const LAST_LINE: Duration = Duration::from_millis(200);
-/// How long a stop waits for the partner to acknowledge what was done.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What a pair is started with.
 pub struct Parts {
@@ -91,6 +93,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The catalog's file, if it is one.
     pub catalog: Option<PathBuf>,
+    /// The log is lost with its machine.
+    pub log_ephemeral: bool,
 }
 
 /// See the module's head.
@@ -130,6 +134,8 @@ pub struct Pair {
     shipped: tokio::sync::Mutex<files::Shipped>,
     /// What is sent for what clients write.
     traffic: traffic::Traffic,
+    /// The log is lost with its machine.
+    log_ephemeral: bool,
 }
 
 struct Inner {
@@ -159,8 +165,7 @@ struct Inner {
     comparison: Option<verify::Comparison>,
     /// What came of it last.
     verified: Option<String>,
-    /// Why the partner could not go on, or the witness did not reply, last.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     /// As the other side of a pair without a witness has said.
     told: Option<Register>,
     /// It has said since the start that it does not serve, or a user has said so.
@@ -189,6 +194,7 @@ impl Pair {
             engine,
             clock,
             catalog,
+            log_ephemeral,
         } = parts;
         let side = Side::from(config.side);
         ensure!(
@@ -223,6 +229,10 @@ impl Pair {
         let node = match config.mode {
             Mode::Durable => node,
             Mode::Memory => node.unsure(),
+        };
+        let node = match state.lacking {
+            true => node.lacking(),
+            false => node,
         };
         let heard = witness::was_taken(&folder)?;
         LEASE.begin(&clock);
@@ -285,6 +295,7 @@ impl Pair {
             clients: clients::Known::default(),
             shipped: tokio::sync::Mutex::default(),
             traffic: traffic::Traffic::default(),
+            log_ephemeral,
         });
         pair.hook("remove");
         pair.keep_addresses()?;
@@ -353,87 +364,6 @@ impl Pair {
         self.begin_to_serve();
     }
 
-    /// This node is about to serve no more: changes that wait for the partner are not waited for much longer, and clients are not to come
-    /// here any more. Their connections end after that.
-    pub fn ends(&self) {
-        self.addresses.end();
-        // The first time counts.
-        let _ = self.ends.set(self.clock.monotonic() + LAST_WORDS);
-    }
-
-    /// This node serves no more: what was done is acknowledged by the partner, if it is in sync, and it takes over.
-    ///
-    /// To be called when no client is served any more and before the engine ends.
-    pub fn leave(&self) {
-        self.hook("remove");
-        let deadline = self.clock.monotonic() + LAST_WORDS;
-        let mut inner = self.inner.lock();
-        inner.stopping = true;
-        if let Some(feed) = inner.link.as_mut().and_then(|link| link.feed.take()) {
-            feed.close();
-        }
-        let Some(stream) = inner.stream.clone() else {
-            return;
-        };
-        let in_sync = |inner: &Inner| inner.role == Role::Primary && inner.node.register().mirrored;
-        while in_sync(&inner) && stream.acknowledged() < stream.last() {
-            let left = deadline.saturating_sub(self.clock.monotonic());
-            if left.is_zero() {
-                tracing::warn!(
-                    "the partner has not acknowledged everything; it does not take over by itself from here"
-                );
-                return;
-            }
-            drop(inner);
-            std::thread::sleep(Duration::from_millis(1).min(left));
-            inner = self.inner.lock();
-        }
-        let in_sync = in_sync(&inner);
-        let term = inner.node.register().term;
-        // In order: nothing is done any more that the position does not say.
-        self.engine.end_stream();
-        let at = self.engine.position();
-        // If something was done meanwhile all the same, the partner does not have it.
-        let handed = in_sync && stream.acknowledged().0 == at.sequence;
-        let noted = self
-            .engine
-            .note_position(at)
-            .is_ok_and(|lsn| self.engine.wait_durable(Some(lsn)).is_ok());
-        if !noted {
-            return;
-        }
-        let state = State::new(inner.node.register(), false);
-        if let Err(error) = state.write(&self.folder) {
-            tracing::error!("what this node was cannot be noted: {error:#}");
-            return;
-        }
-        inner.state = state;
-        if handed {
-            let now = self.clock.monotonic();
-            inner.node.hand_over(now);
-            if let Some(link) = &mut inner.link {
-                link.say(&Message::HandOver {
-                    term,
-                    sequence: at.sequence,
-                    verifier: Some(self.engine.write_verifier()),
-                });
-            }
-            self.send.notify_one();
-            // Until it is on its way; if it is not, the partner finds out by itself.
-            while inner.link.as_ref().is_some_and(|link| !link.said_all())
-                && self.clock.monotonic() < deadline
-            {
-                drop(inner);
-                std::thread::sleep(Duration::from_millis(1));
-                inner = self.inner.lock();
-            }
-            tracing::info!(
-                "handed over to the partner at {} of term {term}",
-                at.sequence
-            );
-        }
-    }
-
     async fn pass_time(self: &Arc<Self>) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -466,28 +396,6 @@ impl Pair {
         let held = self.inner.lock().held;
         if held.is_some_and(|since| self.clock.monotonic() >= since + STRICT_HOLD) {
             self.engine.refuse_strict();
-        }
-    }
-
-    /// This side's disk does not take changes any more: the partner is to serve.
-    fn give_up(&self) {
-        let mut inner = self.inner.lock();
-        if inner.role == Role::Primary && inner.node.register().mirrored && !inner.stopping {
-            inner.stopping = true;
-            let register = inner.node.register();
-            tracing::error!("nothing can be changed here any more: the partner takes over");
-            inner.node.hand_over(self.clock.monotonic());
-            LEASE.set(Duration::ZERO);
-            let sequence = inner.stream.as_ref().map_or(0, |s| s.acknowledged().0);
-            if let Some(link) = &mut inner.link {
-                link.say(&Message::HandOver {
-                    term: register.term,
-                    sequence,
-                    // What was not in the log yet is lost here.
-                    verifier: None,
-                });
-            }
-            self.send.notify_one();
         }
     }
 
@@ -582,6 +490,14 @@ impl Pair {
             register.version
         );
         self.changed.notify_all();
+        if self.log_ephemeral {
+            // A standby's log has what its primary's has.
+            let copies = matches!(
+                role,
+                Role::Asking | Role::Yielding(_) | Role::Standby | Role::Behind
+            );
+            self.engine.rely_on_checkpoints(!copies);
+        }
         match role {
             Role::Standby | Role::Behind | Role::Asking | Role::TakingOver if inner.serving => {
                 LEASE.set(Duration::ZERO);
@@ -797,7 +713,7 @@ impl Pair {
             () if inner.serving || again.is_some() => CopyState::Open,
             // It has not been served from since it is brought up, and knows how far it is.
             () if at.mark().is_some() => CopyState::Exact,
-            () if inner.state.open => CopyState::Open,
+            () if inner.state.open || inner.state.lacking => CopyState::Open,
             () if self.is_fresh() => CopyState::Fresh,
             () => CopyState::Exact,
         };
@@ -852,14 +768,19 @@ impl Pair {
         let mut inner = self.inner.lock();
         match reply {
             Ok(reply) => self.happens(&mut inner, |node, now| node.witness(now, reply)),
-            Err(why) => {
-                if inner.trouble.as_ref() != Some(&why) {
-                    tracing::warn!("{why}");
-                }
-                inner.trouble = Some(why);
-            }
+            Err(why) => inner.has_trouble(Trouble::Passing(why)),
         }
     }
+}
+
+/// The log of a node is lost: it says so until it has been brought up again. To be called before there is another.
+///
+/// # Errors
+/// The node's files cannot be read or written.
+pub fn note_lost_log(folder: &Path) -> Result<()> {
+    let mut state = State::read(folder)?;
+    state.lacking = true;
+    state.write(folder)
 }
 
 /// A folder that is no pair's, or is no more: it needs no marks, and has to be a state that clients saw.

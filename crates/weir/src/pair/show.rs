@@ -61,7 +61,7 @@ impl Pair {
         Standing {
             partner: name(Side::from(self.config.side).other()),
             behind_since: (!in_sync).then_some(since),
-            trouble: inner.trouble.clone().filter(|_| !in_sync),
+            trouble: inner.trouble().filter(|_| !in_sync),
         }
     }
 
@@ -174,8 +174,8 @@ impl Pair {
         if let Some(verified) = &inner.verified {
             lines.push(("verified", verified.clone()));
         }
-        if let Some(trouble) = &inner.trouble {
-            lines.push(("trouble", trouble.clone()));
+        if let Some(trouble) = inner.trouble() {
+            lines.push(("trouble", trouble));
         }
         Shown {
             lines,
@@ -215,7 +215,7 @@ impl Pair {
                 p99: shown.cost.p99,
                 sent_per_written: shown.amplification,
             },
-            trouble: self.inner.lock().trouble.clone(),
+            trouble: self.inner.lock().trouble(),
         }
     }
 

@@ -29,7 +29,9 @@ use weir_replica::manager::Global;
 use weir_volume::{ChangeStream, Frame, FsError, MarkId, Round, RoundEntry, StreamPosition};
 
 use super::config::Lineage;
-use super::link::{Hello, SYNCHRONISATION};
+use super::ease::Ease;
+use super::link::Hello;
+use super::trouble::Trouble;
 use super::{Inner, Pair};
 
 /// Bytes of entries that are read and not sent.
@@ -107,6 +109,8 @@ pub struct Feed {
     marks: OnceLock<(Option<MarkId>, MarkId)>,
     /// Bytes that were sent over this link.
     sent: AtomicU64,
+    /// Bytes a second to which it is [held back](Ease) now; 0: it is not.
+    eased: AtomicU64,
 }
 
 impl Feed {
@@ -175,18 +179,23 @@ impl Feed {
     /// In words.
     pub fn shown(&self) -> String {
         let mib = self.sent() >> 20;
+        let eased = match self.eased.load(Ordering::Relaxed) >> 20 {
+            0 => String::new(),
+            rate => format!(", held back to {rate} MiB/s for clients' writes"),
+        };
         match self.marks.get() {
             Some((Some(base), to)) => {
-                format!("{mib} MiB sent of the difference from mark {base} to {to}")
+                format!("{mib} MiB sent of the difference from mark {base} to {to}{eased}")
             }
-            Some((None, to)) => format!("{mib} MiB sent of everything, up to mark {to}"),
+            Some((None, to)) => format!("{mib} MiB sent of everything, up to mark {to}{eased}"),
             None => "a mark is being made".to_owned(),
         }
     }
 }
 
-/// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for itself.
+/// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for itself, and for what clients feel of it.
 struct Pace {
+    ease: Ease,
     /// When more may be sent.
     due: Duration,
     /// KB/s, of which `due` was computed.
@@ -196,6 +205,10 @@ struct Pace {
 impl Pace {
     /// Waits before so many bytes more are sent.
     fn hold(&mut self, pair: &Pair, bytes: usize, feed: &Feed) {
+        let (now, writes) = (pair.clock.monotonic(), pair.engine.log_writes());
+        std::thread::sleep(self.ease.wait(now, writes, bytes));
+        let limit = self.ease.limit().map_or(0, |limit| limit as u64);
+        feed.eased.store(limit, Ordering::Relaxed);
         while !feed.is_closed() {
             let Some(control) = pair.control.get() else {
                 // The limit is not known before this node serves.
@@ -208,7 +221,7 @@ impl Pace {
             };
             let now = pair.clock.monotonic();
             if self.limit != limit {
-                *self = Pace { due: now, limit };
+                (self.due, self.limit) = (now, limit);
             }
             let Some(kbs) = limit else {
                 return;
@@ -247,7 +260,7 @@ impl Pair {
             pair.send.notify_one();
         });
         if let Err(error) = begun {
-            link.refuse(&format!("the copy {SYNCHRONISATION}: {error}"));
+            link.refuse(&format!("the copy needs a synchronisation: {error}"));
         }
     }
 
@@ -285,6 +298,7 @@ impl Pair {
         }
         self.send.notify_one();
         let mut pace = Pace {
+            ease: Ease::default(),
             due: Duration::ZERO,
             limit: None,
         };
@@ -434,12 +448,9 @@ impl Pair {
             return;
         };
         link.feed = None;
-        let why = format!("the partner's copy {SYNCHRONISATION}, which fails: {why}");
+        let why = format!("the partner's copy needs a synchronisation, which fails: {why}");
         link.refuse(&why);
-        if inner.trouble.as_ref() != Some(&why) {
-            tracing::error!("{why}");
-        }
-        inner.trouble = Some(why);
+        inner.has_trouble(Trouble::Refusal(why));
     }
 
     /// The partner has everything: what was kept for another link is of no use any more.
@@ -529,9 +540,8 @@ impl Pair {
         if let Some(link) = &mut inner.link {
             link.close();
         }
-        let why = "the partner acknowledges nothing, and is not waited for".to_owned();
-        tracing::warn!("{why}");
-        inner.trouble = Some(why);
+        let why = "the partner acknowledges nothing, and is not waited for";
+        inner.has_trouble(Trouble::Passing(why.to_owned()));
         self.send.notify_one();
     }
 

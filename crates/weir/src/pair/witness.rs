@@ -15,7 +15,7 @@ use weir_mirror::ask::{self, LENGTH, Question, Reply};
 use weir_mirror::{FileWitness, Register, Swap, Witness};
 
 use super::config::WitnessAt;
-use super::{Pair, postgres};
+use super::{Pair, postgres, trouble};
 
 /// How long a witness may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -35,8 +35,10 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
         if to.is_some() {
             // What this side has acknowledged outlives it before it may be the only one that has it.
             let settles = Arc::clone(pair);
-            let settled =
-                tokio::task::spawn_blocking(move || settles.standby.settle(&settles.engine));
+            let settled = tokio::task::spawn_blocking(move || match settles.log_ephemeral {
+                true => settles.engine.cp_now(),
+                false => settles.standby.settle(&settles.engine),
+            });
             match settled.await {
                 Ok(Ok(())) => {}
                 Ok(Err(why)) => {
@@ -51,6 +53,10 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
             Some(at) => {
                 let shown = postgres::shown(&at.address);
                 match timeout(PATIENCE, remote(pair, at, to)).await {
+                    Ok(Err(error)) if trouble::is_stranger(&error) => Err(format!(
+                        "the witness at {shown} does not know this node: `weir witness … --node {}` there, if it is one of the pair",
+                        pair.identity.fingerprint
+                    )),
                     Ok(reply) => reply.map_err(|e| format!("the witness at {shown}: {e:#}")),
                     Err(_) => Err(format!("the witness at {shown} does not reply")),
                 }

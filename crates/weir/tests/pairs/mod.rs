@@ -126,6 +126,8 @@ pub struct Node {
     pub nfs: SocketAddr,
     pub api: SocketAddr,
     pub ready: PathBuf,
+    /// The log's folder, where it is one of its own: on a disk that is lost with its machine.
+    pub log: Option<PathBuf>,
     pub process: Option<Process>,
 }
 
@@ -136,8 +138,23 @@ impl Node {
             nfs: SocketAddr::from(([127, 0, 0, 1], free_port())),
             api: SocketAddr::from(([127, 0, 0, 1], free_port())),
             ready: top.join(format!("{name}.ready")),
+            log: None,
             process: None,
         }
+    }
+
+    /// As [`Node::new`], with a log that is lost with its machine.
+    pub fn with_log(top: &Path, name: &str) -> Node {
+        Node {
+            log: Some(top.join(format!("{name}-log"))),
+            ..Node::new(top, name)
+        }
+    }
+
+    /// Its machine is gone, and what it had beside the data folder.
+    pub fn loses_log(&mut self) {
+        self.end();
+        std::fs::remove_dir_all(self.log.as_ref().unwrap()).unwrap();
     }
 
     pub fn data(&self) -> &str {
@@ -146,24 +163,22 @@ impl Node {
 
     pub fn start(&mut self) {
         let _ = std::fs::remove_file(&self.ready);
-        let log = self.data.with_extension("log");
-        self.process = Some(Process::start(
-            &log,
-            &[
-                "serve",
-                "--data",
-                self.data(),
-                "--nfs",
-                &self.nfs.to_string(),
-                "--memory",
-                "256M",
-                "--no-rpcbind",
-                "--api",
-                &self.api.to_string(),
-                "--ready-file",
-                self.ready.to_str().unwrap(),
-            ],
-        ));
+        let (nfs, api) = (self.nfs.to_string(), self.api.to_string());
+        let mut args = vec![
+            "serve",
+            "--data",
+            self.data(),
+            "--nfs",
+            &nfs,
+            "--memory",
+            "256M",
+        ];
+        args.extend(["--no-rpcbind", "--api", &api]);
+        args.extend(["--ready-file", self.ready.to_str().unwrap()]);
+        if let Some(log) = &self.log {
+            args.extend(["--log-dir", log.to_str().unwrap(), "--log-ephemeral"]);
+        }
+        self.process = Some(Process::start(&self.data.with_extension("log"), &args));
     }
 
     pub fn process(&mut self) -> &mut Process {
@@ -230,7 +245,9 @@ impl Node {
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let (aggregate, replay) = Aggregate::open(&Location::new(&self.data), env).unwrap();
+        let mut location = Location::new(&self.data);
+        location.log.clone_from(&self.log);
+        let (aggregate, replay) = Aggregate::open(&location, env).unwrap();
         let options = EngineOptions {
             standby: true,
             ..EngineOptions::default()
@@ -279,6 +296,21 @@ impl World {
         let top = tempfile::tempdir().unwrap();
         let (mut a, b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
         before(&mut a);
+        World::made_of(top, a, b)
+    }
+
+    /// Two in sync, each with a log that is lost with its machine.
+    pub fn with_logs() -> World {
+        let top = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| Node::with_log(top.path(), name));
+        let mut world = World::made_of(top, a, b);
+        world.b.start();
+        world.b.is("in sync", "yes");
+        world.a.is("in sync", "yes");
+        world
+    }
+
+    fn made_of(top: tempfile::TempDir, mut a: Node, b: Node) -> World {
         let folder = top.path().join("witness");
         let folder = folder.to_str().unwrap();
         let witness_at = format!("127.0.0.1:{}", free_port());
@@ -292,11 +324,18 @@ impl World {
         let listen = format!("127.0.0.1:{}", free_port());
         let mut create = vec!["pair", "create", "--data", a.data(), "--listen", &listen];
         create.extend(decider);
+        let logs = [&a, &b].map(|node| {
+            node.log
+                .as_ref()
+                .map(|log| log.to_str().unwrap().to_owned())
+        });
+        create.extend(logs[0].iter().flat_map(|log| ["--log-dir", log]));
         let made = does(&create);
         let (id, print_a) = (word(&made, "aggregate"), word(&made, "certificate"));
         let mut join = vec!["pair", "join", "--data", b.data(), "--aggregate", &id];
         join.extend(["--partner", &listen, "--partner-certificate", &print_a]);
         join.extend(decider);
+        join.extend(logs[1].iter().flat_map(|log| ["--log-dir", log]));
         let print_b = word(&does(&join), "certificate");
         does(&["pair", "accept", "--data", a.data(), &print_b]);
         let third = refuses(&["pair", "accept", "--data", a.data(), &print_b]);
