@@ -706,8 +706,8 @@ impl Log {
         self.shared.note_used(&q);
     }
 
-    /// Whether the device may be lost with its machine, so that it keeps nothing by itself: where no stream's partner [has it as
-    /// well](stream), nothing is durable before a checkpoint has it.
+    /// Whether the device may be lost with its machine, and no partner is sure to serve what is in it: then nothing is durable before a
+    /// checkpoint has it.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         self.shared.progress.rely_on_checkpoints(relies);
     }

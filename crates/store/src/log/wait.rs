@@ -10,8 +10,8 @@
 //! order for all (`SeqCst`): whichever is later sees both.
 //!
 //! **A device that may be lost with its machine** keeps nothing by itself. Of a log that [relies on
-//! checkpoints](super::Log::rely_on_checkpoints) a record is durable, without a partner, when a checkpoint has it; and as long as one that is
-//! written is not, a checkpoint is asked for.
+//! checkpoints](super::Log::rely_on_checkpoints) a record is durable when a checkpoint has it as well; and as long as one that is
+//! written is in none, a checkpoint is asked for.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -146,7 +146,7 @@ impl Progress {
         let _ = self.ask.set(ask);
     }
 
-    /// Whether what is written is durable, without a partner, only once it is [in a checkpoint](Progress::checkpoint).
+    /// Whether what is written is durable only once it is [in a checkpoint](Progress::checkpoint).
     pub fn rely_on_checkpoints(&self, relies: bool) {
         self.relies.store(relies, Ordering::SeqCst);
         self.settle();
@@ -160,15 +160,13 @@ impl Progress {
 
     fn settle(&self) {
         let written = self.written.load(Ordering::SeqCst);
-        let mirrored = self.mirrored.load(Ordering::SeqCst);
-        let kept = match mirrored {
-            ALONE if self.relies.load(Ordering::SeqCst) => self.checkpointed.load(Ordering::SeqCst),
-            _ => mirrored,
+        let kept = match self.relies.load(Ordering::SeqCst) {
+            true => self.checkpointed.load(Ordering::SeqCst),
+            false => u64::MAX,
         };
-        let now = written.min(kept);
+        let now = written.min(self.mirrored.load(Ordering::SeqCst)).min(kept);
         let before = self.durable.fetch_max(now, Ordering::AcqRel);
-        if mirrored == ALONE
-            && kept < written
+        if kept < written
             && let Some(ask) = self.ask.get()
         {
             ask();
@@ -368,15 +366,22 @@ mod tests {
         p.checkpoint(Lsn(5));
         assert_eq!(p.durable(), Lsn(5));
         assert_eq!(asked.0.load(Ordering::SeqCst), before + 2);
-        // With a partner, the two logs suffice.
+        // With a partner, the two logs suffice, once it is said.
         p.mirror(Some(Lsn(5)));
+        p.advance(Lsn(6));
+        p.mirror(Some(Lsn(6)));
+        assert_eq!(p.durable(), Lsn(5));
+        p.rely_on_checkpoints(false);
+        assert_eq!(p.durable(), Lsn(6));
+        let before = asked.0.load(Ordering::SeqCst);
         p.advance(Lsn(7));
         p.mirror(Some(Lsn(7)));
         assert_eq!(p.durable(), Lsn(7));
-        assert_eq!(asked.0.load(Ordering::SeqCst), before + 2);
+        assert_eq!(asked.0.load(Ordering::SeqCst), before);
+        p.rely_on_checkpoints(true);
         p.mirror(None);
         assert_eq!(p.durable(), Lsn(7), "it was reported");
-        assert_eq!(asked.0.load(Ordering::SeqCst), before + 3);
+        assert!(asked.0.load(Ordering::SeqCst) > before);
         p.advance(Lsn(8));
         p.checkpoint(Lsn(7));
         assert_eq!(p.durable(), Lsn(7));

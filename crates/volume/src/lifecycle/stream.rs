@@ -57,8 +57,8 @@ impl Engine {
         })
     }
 
-    /// Whether the log's device may be lost with its machine: then, where no partner has it as well, nothing is durable before a checkpoint has
-    /// it, and checkpoints are made one after the other for as long as something waits for that.
+    /// Whether the log's device may be lost with its machine, and no partner is sure to serve what is in it: then nothing is durable before a
+    /// checkpoint has it, and checkpoints are made one after the other for as long as something waits for that.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         let core = Arc::downgrade(&self.core);
         let ask = move || {

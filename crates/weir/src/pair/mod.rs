@@ -172,6 +172,8 @@ struct Inner {
     heard: bool,
     /// The partner's clock and this one were found to run apart.
     apart: Option<String>,
+    /// Nothing is durable here before a checkpoint has it.
+    relies: bool,
     /// Nothing more is begun.
     stopping: bool,
     /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
@@ -269,6 +271,7 @@ impl Pair {
                 told: None,
                 heard,
                 apart: None,
+                relies: false,
                 stopping: false,
                 round_trip: None,
                 held: Some(clock.monotonic()),
@@ -435,8 +438,23 @@ impl Pair {
         for action in actions {
             self.act(inner, action);
         }
+        self.keep(inner);
         if role != inner.role {
             self.turn(inner, role);
+        }
+    }
+
+    /// Says whether this side's log suffices, of those that are lost with their machines: while the witness has the partner take over if it is.
+    fn keep(&self, inner: &mut Inner) {
+        let relies = self.log_ephemeral
+            && match inner.node.role() {
+                Role::Asking | Role::Yielding(_) | Role::Standby | Role::Behind => false,
+                Role::Primary => !inner.node.register().mirrored,
+                _ => true,
+            };
+        if inner.relies != relies {
+            inner.relies = relies;
+            self.engine.rely_on_checkpoints(relies);
         }
     }
 
@@ -490,14 +508,6 @@ impl Pair {
             register.version
         );
         self.changed.notify_all();
-        if self.log_ephemeral {
-            // A standby's log has what its primary's has.
-            let copies = matches!(
-                role,
-                Role::Asking | Role::Yielding(_) | Role::Standby | Role::Behind
-            );
-            self.engine.rely_on_checkpoints(!copies);
-        }
         match role {
             Role::Standby | Role::Behind | Role::Asking | Role::TakingOver if inner.serving => {
                 LEASE.set(Duration::ZERO);
