@@ -2,8 +2,8 @@
 //!
 //! Clients wait for this node's log, and a synchronisation reads from the same disk (and from the same processors). So the log's own writes say
 //! whether it is too fast: as long as a write takes about as long as it takes at best, the synchronisation goes faster and
-//! faster; where it takes more than twice as long, it goes on at half of what it sent last. What is best is forgotten slowly,
-//! since clients may come to write more at a time: it doubles in seven seconds if nothing is faster meanwhile.
+//! faster; where it takes more than twice as long, it goes on at half of what it sent last. What is best is learned every few seconds, at the
+//! least rate: it cannot be seen beside a synchronisation at full rate, and changes with what clients write.
 //!
 //! It never goes below [`LEAST`]: the time without a partner is to end. While nobody writes it has no limit.
 
@@ -20,7 +20,8 @@ const SLOW: u32 = 2;
 const NOISE: Duration = Duration::from_micros(500);
 /// From one look to the next, with nothing in the way.
 const FASTER: f64 = 1.25;
-const FORGETS: f64 = 1.01;
+/// From one time that the best is learned to the next.
+const LEARN_EVERY: Duration = Duration::from_secs(5);
 
 /// See the module's head.
 #[derive(Default)]
@@ -31,6 +32,10 @@ pub struct Ease {
     sent: u64,
     /// How long a write of the log takes at best, in seconds.
     best: Option<f64>,
+    /// When that is learned next.
+    learn_at: Duration,
+    /// It is being learned; the limit behind that.
+    learns: Option<Option<f64>>,
     /// Bytes a second.
     limit: Option<f64>,
     /// When more may be sent.
@@ -68,11 +73,19 @@ impl Ease {
         self.last = Some((now, writes));
         let rate = std::mem::take(&mut self.sent) as f64 / passed.as_secs_f64();
         let Some(mean) = writes.mean_since(before).map(|mean| mean.as_secs_f64()) else {
-            self.limit = None;
+            (self.limit, self.best, self.learns) = (None, None, None);
             return;
         };
-        let best = self.best.map_or(mean, |best| (best * FORGETS).min(mean));
-        self.best = Some(best);
+        if let Some(limit) = self.learns.take() {
+            (self.best, self.limit) = (Some(mean), limit);
+            self.learn_at = now + LEARN_EVERY;
+            return;
+        }
+        let Some(best) = self.best.filter(|_| now < self.learn_at) else {
+            self.learns = Some(self.limit);
+            self.limit = Some(LEAST);
+            return;
+        };
         self.limit = match mean > best * f64::from(SLOW) && mean > best + NOISE.as_secs_f64() {
             true => Some((self.limit.unwrap_or(rate).min(rate) / 2.0).max(LEAST)),
             // A limit that does not hold anything back is none.
@@ -92,12 +105,11 @@ mod tests {
         let mut ease = Ease::default();
         let (mut now, mut writes) = (Duration::ZERO, LogWrites::default());
         let mut each = vec![0; seconds as usize];
-        let mut busy = 0.0f64;
         while let Some(second) = each.get_mut(now.as_secs() as usize) {
             let held = ease.wait(now, writes, ENTRY);
             // It reads 1 GB/s at most.
             let took = held + Duration::from_micros(262);
-            busy = 0.9 * busy + 0.1 * (262e-6 / took.as_secs_f64());
+            let busy = 262e-6 / took.as_secs_f64();
             if writes_at(now.as_secs()) {
                 writes.batches += 1;
                 writes.nanos += (200e3 + 2e6 * busy) as u64;
@@ -128,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_best_is_forgotten() {
+    fn what_was_best_is_learned_again() {
         let mut ease = Ease::default();
         let (mut now, mut writes) = (Duration::ZERO, LogWrites::default());
-        let mut seconds = |ease: &mut Ease, n: u64, micros: u64| {
-            for _ in 0..n * 10 {
+        let mut looks = |ease: &mut Ease, n: u64, micros: u64| {
+            for _ in 0..n {
                 now += EVERY;
                 writes.batches += 10;
                 writes.nanos += 10_000 * micros;
@@ -140,9 +152,9 @@ mod tests {
             }
             ease.limit()
         };
-        assert_eq!(seconds(&mut ease, 5, 200), None);
-        assert!(seconds(&mut ease, 5, 2000).is_some());
+        assert_eq!(looks(&mut ease, 40, 200), None);
+        assert!(looks(&mut ease, 5, 2000).is_some());
         // Clients write more at a time now.
-        assert_eq!(seconds(&mut ease, 60, 2000), None);
+        assert_eq!(looks(&mut ease, 90, 2000), None);
     }
 }
