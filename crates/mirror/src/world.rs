@@ -244,20 +244,17 @@ impl World {
     /// A node that is down loses its log, perhaps: not if the other one lacks what was reported, since two logs lost are one too many.
     fn lose_log(&mut self, side: Side) {
         let other = &self.machines[index(side.other())];
-        let whole = self
-            .reported
-            .iter()
-            .all(|write| other.history.contains(write));
         if self.keeps != Keeps::Checkpoints || other.lacking || self.calm || self.rng.below(2) == 0
         {
             return;
         }
-        let machine = &mut self.machines[index(side)];
-        let kept = &machine.history[..machine.checkpoint];
-        if whole
-            || self.reported.iter().all(|write| kept.contains(write))
+        let has_all = |history: &[u64]| self.reported.iter().all(|write| history.contains(write));
+        let own = &self.machines[index(side)];
+        if has_all(&other.history)
+            || has_all(&own.history[..own.checkpoint])
             || self.bug == Some(Bug::Unchecked)
         {
+            let machine = &mut self.machines[index(side)];
             machine.history.truncate(machine.checkpoint);
             machine.lacking = true;
         }

@@ -66,8 +66,8 @@ pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
-    /// It is the log's alone that is being made.
-    renews: bool,
+    /// Folders that are being made, and their descriptions: the log's last.
+    begun: Vec<(PathBuf, &'static str)>,
     /// The lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
 }
@@ -93,9 +93,7 @@ impl Folder {
     /// [`StoreError::Format`] if it is in use, not Weir's, of a newer format, or
     /// the log's folder belongs to another aggregate. Nothing is changed then.
     pub fn open(data: &Path, log: Option<&Path>) -> Result<Folder, StoreError> {
-        let identity = read_identity(data, IDENTITY, MAGIC)?;
-        let id = parse_id(&identity.id)
-            .ok_or_else(|| refuse(&data.join(IDENTITY), "the identity is damaged"))?;
+        let (identity, id) = identify(data)?;
         match (identity.external_log, log) {
             (true, None) => {
                 return Err(refuse(
@@ -126,7 +124,7 @@ impl Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
-            renews: false,
+            begun: Vec::new(),
             _locks: locks,
         })
     }
@@ -147,16 +145,14 @@ impl Folder {
     /// # Errors
     /// As there; the folder is not empty.
     pub fn renew(data: &Path, log: &Path) -> Result<Folder, StoreError> {
-        let identity = read_identity(data, IDENTITY, MAGIC)?;
-        let id = parse_id(&identity.id)
-            .ok_or_else(|| refuse(&data.join(IDENTITY), "the identity is damaged"))?;
+        let (_, id) = identify(data)?;
         let data_lock = lock(data)?;
         let log_lock = begin(log, LOG_IDENTITY, LOG_MAGIC, id, &[LOG], false)?;
         Ok(Folder {
             data: data.to_owned(),
             log: log.to_owned(),
             id,
-            renews: true,
+            begun: vec![(log.to_owned(), LOG_IDENTITY)],
             _locks: vec![data_lock, log_lock],
         })
     }
@@ -175,7 +171,7 @@ impl Folder {
                 return Err(refuse(log, "this is the data folder: leave out --log-dir"));
             }
         }
-        let mut locks = Vec::new();
+        let (mut locks, mut begun) = (Vec::new(), Vec::new());
         for (dir, name, magic) in [
             (Some(data), IDENTITY, MAGIC),
             (log, LOG_IDENTITY, LOG_MAGIC),
@@ -183,12 +179,13 @@ impl Folder {
             let Some(dir) = dir else { continue };
             let external = log.is_some() && magic == MAGIC;
             locks.push(begin(dir, name, magic, id, &[DEVICE, LOG], external)?);
+            begun.push((dir.to_owned(), name));
         }
         Ok(Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
-            renews: false,
+            begun,
             _locks: locks,
         })
     }
@@ -198,15 +195,8 @@ impl Folder {
     /// # Errors
     /// [`StoreError::Format`] if the file system refuses.
     pub fn complete(&self) -> Result<(), StoreError> {
-        let mut done = match self.renews {
-            true => vec![],
-            false => vec![(&self.data, IDENTITY)],
-        };
-        if self.log != self.data {
-            // The log's first: an aggregate without one cannot be opened.
-            done.insert(0, (&self.log, LOG_IDENTITY));
-        }
-        for (dir, name) in done {
+        // The log's first: an aggregate without one cannot be opened.
+        for (dir, name) in self.begun.iter().rev() {
             fs::rename(dir.join(new_name(name)), dir.join(name))
                 .and_then(|()| File::open(dir)?.sync_all())
                 .map_err(|e| refuse(dir, e))?;
@@ -335,6 +325,14 @@ fn vacant(dir: &Path, identity: &str, files: &[&str]) -> Result<(), StoreError> 
             ),
         )),
     }
+}
+
+/// What a data folder's description says.
+fn identify(data: &Path) -> Result<(Identity, AggregateId), StoreError> {
+    let identity = read_identity(data, IDENTITY, MAGIC)?;
+    let id = parse_id(&identity.id);
+    let id = id.ok_or_else(|| refuse(&data.join(IDENTITY), "the identity is damaged"))?;
+    Ok((identity, id))
 }
 
 fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreError> {
@@ -555,7 +553,7 @@ mod tests {
         fs::remove_dir_all(at("la")).unwrap();
         assert!(Folder::open(&at("a"), Some(&at("la"))).is_err());
         assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
-        // Interrupted.
+        // A renewal that was interrupted is begun again.
         drop(Folder::renew(&at("a"), &at("la")).unwrap());
         assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
         let folder = Folder::renew(&at("a"), &at("la")).unwrap();

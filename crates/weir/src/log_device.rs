@@ -10,24 +10,25 @@ use weir_store::folder::Folder;
 use crate::cli::Serve;
 use crate::pair;
 
-/// Whether the log's folder may be found empty at a start. If it is, the node notes that it lacks what was in there.
+/// Whether nothing is in the log's folder any more and there is to be another one; the node has noted then that it lacks what was in there.
 ///
 /// # Errors
 /// The log is on a disk that is known to be lost with its machine, and that is not said or the node is not one of a pair.
-pub fn is_ephemeral(args: &Serve, paired: bool) -> Result<bool> {
+pub fn is_lost(args: &Serve, paired: bool) -> Result<bool> {
     let Some(dir) = &args.log_dir else {
         return Ok(false);
     };
     match (args.log_ephemeral, paired) {
         (true, true) => {
-            if Folder::log_is_lost(&args.data, dir)? {
+            let lost = Folder::log_is_lost(&args.data, dir)?;
+            if lost {
                 tracing::warn!(
                     "nothing is in {} any more: this node begins at its last checkpoint, and its partner has what it lacks",
                     dir.display()
                 );
                 pair::note_lost_log(&args.data)?;
             }
-            Ok(true)
+            Ok(lost)
         }
         (true, false) => bail!(
             "--log-ephemeral is for a node of a pair, whose partner has what is lost with the log: `weir pair create` makes one"

@@ -28,6 +28,7 @@ use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
 use crate::krb5::Kerberos;
+use crate::log_device;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
 use crate::pair::{self, LEASE, Pair, PairCommands};
@@ -117,7 +118,7 @@ impl Opened {
         }
         location.log_most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG) / BLOCK_SIZE as u64;
         location.pace = args.pace_disk;
-        location.log_ephemeral = crate::log_device::is_ephemeral(args, config.is_some())?;
+        location.log_lost = log_device::is_lost(args, config.is_some())?;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;

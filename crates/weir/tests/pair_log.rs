@@ -83,41 +83,22 @@ fn a_log_that_may_be_lost_needs_a_partner() {
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name).to_str().unwrap().to_owned();
     let (data, log) = (at("data"), at("log"));
-    let serve = |more: &[&str]| {
-        let mut args = vec![
-            "serve",
-            "--data",
-            &data,
-            "--nfs",
-            "127.0.0.1:0",
-            "--api",
-            "off",
-            "--no-rpcbind",
-        ];
+    let serve = |data: &str, more: &[&str]| {
+        let mut args = vec!["serve", "--data", data, "--nfs", "127.0.0.1:0"];
+        args.extend(["--api", "off", "--no-rpcbind"]);
         args.extend(more);
         refuses(&args)
     };
-    let why = serve(&["--log-dir", &log, "--log-ephemeral"]);
+    let why = serve(&data, &["--log-dir", &log, "--log-ephemeral"]);
     assert!(why.contains("`weir pair create` makes one"), "{why}");
     assert!(!top.path().join("data").join("weir.json").exists());
-    let why = serve(&["--log-ephemeral"]);
+    let why = serve(&data, &["--log-ephemeral"]);
     assert!(why.contains("--log-dir <DIR>"), "{why}");
     // A log that should be there is not made anew.
     let mut world = World::with_logs();
     world.b.loses_log();
     let gone = world.b.log.take().unwrap();
-    let mut args = vec![
-        "serve",
-        "--data",
-        world.b.data(),
-        "--nfs",
-        "127.0.0.1:0",
-        "--api",
-        "off",
-        "--no-rpcbind",
-    ];
-    args.extend(["--log-dir", gone.to_str().unwrap()]);
-    let why = refuses(&args);
+    let why = serve(world.b.data(), &["--log-dir", gone.to_str().unwrap()]);
     assert!(why.contains("weir-log.json"), "{why}");
     assert!(!gone.exists());
     world.b.log = Some(gone);

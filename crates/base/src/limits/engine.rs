@@ -23,10 +23,10 @@ pub const DIRECT_RUN: usize = 8;
 /// the log wants nothing.
 pub const CHECKPOINT_FIRST_YIELD: Duration = Duration::from_micros(250);
 
-/// How long it waits each time after that, and how often.
+/// How long it waits each time after that, at most.
 pub const CHECKPOINT_YIELD: Duration = Duration::from_millis(2);
 
-/// See there.
+/// How often it does.
 pub const CHECKPOINT_YIELDS: usize = 5;
 
 /// Bytes that a checkpoint may be ahead of its schedule.

@@ -20,8 +20,8 @@ pub struct Location {
     pub data: PathBuf,
     /// The folder of the intent log, if it is another one.
     pub log: Option<PathBuf>,
-    /// That folder is lost with its machine: if nothing is in it any more ([`Folder::log_is_lost`]), the aggregate is opened as of its last checkpoint, with a new log.
-    pub log_ephemeral: bool,
+    /// Nothing is in that folder any more ([`Folder::log_is_lost`]): the aggregate is opened as of its last checkpoint, with a new log.
+    pub log_lost: bool,
     /// Blocks that a new device has at first; it grows as it is needed.
     pub device_blocks: u64,
     /// Blocks that the device grows to at most.
@@ -46,7 +46,7 @@ impl Location {
         Location {
             data: data.into(),
             log: None,
-            log_ephemeral: false,
+            log_lost: false,
             device_blocks: 16_384,
             max_blocks: MAX_BLOCKS,
             log_blocks: 65_536,
@@ -93,12 +93,7 @@ impl Aggregate {
     /// use, is not an aggregate's, or its log is elsewhere. Nothing is changed
     /// then.
     pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        let lost = match &location.log {
-            Some(log) if location.log_ephemeral => {
-                Folder::log_is_lost(&location.data, log)?.then_some(log)
-            }
-            _ => None,
-        };
+        let lost = location.log.as_ref().filter(|_| location.log_lost);
         let (folder, log) = match lost {
             Some(log) => {
                 let folder = Folder::renew(&location.data, log)?;

@@ -33,7 +33,7 @@ pub struct PartnerCost {
 /// What a log has written since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogWrites {
-    /// Batches.
+    /// Batches that the device has.
     pub batches: u64,
     /// How long their writes took on this side's device, all together, in nanoseconds.
     pub nanos: u64,

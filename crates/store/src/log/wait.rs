@@ -38,7 +38,7 @@ pub(super) struct Progress {
     mirrored: AtomicU64,
     /// A checkpoint has everything up to here.
     checkpointed: AtomicU64,
-    /// That counts.
+    /// What is in no checkpoint is not durable.
     relies: AtomicBool,
     /// Asks for a checkpoint of what is written.
     ask: OnceLock<Box<dyn Fn() + Send + Sync>>,

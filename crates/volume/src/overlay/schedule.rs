@@ -428,8 +428,15 @@ impl Schedule {
     /// Requests a checkpoint of what has been done by now, which clients wait for. Waits for nothing.
     pub(crate) fn hasten(&self) {
         let epoch = self.epoch_lock.epoch();
-        self.hurry.fetch_max(epoch, Ordering::Relaxed);
+        self.press(epoch);
         self.want(epoch);
+    }
+
+    /// An operation waits for the checkpoint of this epoch.
+    fn press(&self, epoch: u64) {
+        if self.hurry.fetch_max(epoch, Ordering::Relaxed) < epoch {
+            self.work.notify_all();
+        }
     }
 
     /// The epoch that is wanted and has not completed, if any.
@@ -451,9 +458,7 @@ impl Schedule {
             // No checkpoint makes room in another machine.
             Backpressure::Mirror | Backpressure::Partner => return 0,
         };
-        if self.hurry.fetch_max(target, Ordering::Relaxed) < target {
-            self.work.notify_all();
-        }
+        self.press(target);
         if !matches!(pressure, Backpressure::Pace(_)) {
             self.want(target);
         }

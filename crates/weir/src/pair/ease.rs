@@ -13,7 +13,7 @@ use weir_volume::LogWrites;
 
 /// From one look to the next.
 const EVERY: Duration = Duration::from_millis(100);
-/// Bytes a second.
+/// Bytes a second at which a synchronisation goes on in any case.
 const LEAST: f64 = (16 << 20) as f64;
 /// A write is slow that takes longer than the best by this factor, and by this time: disks differ by as much from write to write.
 const SLOW: u32 = 2;
@@ -23,19 +23,25 @@ const FASTER: f64 = 1.25;
 /// From one time that the best is learned to the next.
 const LEARN_EVERY: Duration = Duration::from_secs(5);
 
+/// How long a write of the log takes at best.
+#[derive(Clone, Copy, Default)]
+enum Best {
+    #[default]
+    Unknown,
+    /// It is being learned; the limit in bytes a second behind that.
+    Learning(Option<f64>),
+    /// In seconds, and until when that counts.
+    Known(f64, Duration),
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub struct Ease {
     /// The last look, and what the log had written then.
     last: Option<(Duration, LogWrites)>,
-    /// Bytes sent since.
+    /// Bytes sent since the last look.
     sent: u64,
-    /// How long a write of the log takes at best, in seconds.
-    best: Option<f64>,
-    /// When that is learned next.
-    learn_at: Duration,
-    /// It is being learned; the limit behind that.
-    learns: Option<Option<f64>>,
+    best: Best,
     /// Bytes a second.
     limit: Option<f64>,
     /// When more may be sent.
@@ -73,18 +79,21 @@ impl Ease {
         self.last = Some((now, writes));
         let rate = std::mem::take(&mut self.sent) as f64 / passed.as_secs_f64();
         let Some(mean) = writes.mean_since(before).map(|mean| mean.as_secs_f64()) else {
-            (self.limit, self.best, self.learns) = (None, None, None);
+            (self.limit, self.best) = (None, Best::Unknown);
             return;
         };
-        if let Some(limit) = self.learns.take() {
-            (self.best, self.limit) = (Some(mean), limit);
-            self.learn_at = now + LEARN_EVERY;
-            return;
-        }
-        let Some(best) = self.best.filter(|_| now < self.learn_at) else {
-            self.learns = Some(self.limit);
-            self.limit = Some(LEAST);
-            return;
+        let best = match self.best {
+            Best::Known(best, until) if now < until => best,
+            Best::Learning(limit) => {
+                self.best = Best::Known(mean, now + LEARN_EVERY);
+                self.limit = limit;
+                return;
+            }
+            Best::Unknown | Best::Known(..) => {
+                self.best = Best::Learning(self.limit);
+                self.limit = Some(LEAST);
+                return;
+            }
         };
         self.limit = match mean > best * f64::from(SLOW) && mean > best + NOISE.as_secs_f64() {
             true => Some((self.limit.unwrap_or(rate).min(rate) / 2.0).max(LEAST)),

@@ -29,10 +29,6 @@ use super::trouble::{self, Refused, Trouble};
 use super::{Pair, begin_anew, witness};
 use crate::identity::Known;
 
-fn refused(why: &str) -> anyhow::Error {
-    Refused(format!("the partner refuses: {why}")).into()
-}
-
 /// How long a partner may take to show its certificate and to greet.
 const GREETING: Duration = Duration::from_secs(3);
 /// Between two attempts to connect.
@@ -207,6 +203,10 @@ async fn dial(pair: &Arc<Pair>) -> Result<()> {
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+fn refused(why: &str) -> anyhow::Error {
+    Refused(format!("the partner refuses: {why}")).into()
 }
 
 /// One connection, to its end.

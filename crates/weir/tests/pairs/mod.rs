@@ -284,11 +284,15 @@ pub struct World {
 impl World {
     /// Two nodes in sync.
     pub fn in_sync() -> World {
-        let mut world = World::of(|_| {});
-        world.b.start();
-        world.b.is("in sync", "yes");
-        world.a.is("in sync", "yes");
-        world
+        World::of(|_| {}).joined()
+    }
+
+    /// The second is started, and has everything.
+    fn joined(mut self) -> World {
+        self.b.start();
+        self.b.is("in sync", "yes");
+        self.a.is("in sync", "yes");
+        self
     }
 
     /// A node that serves and is to be one of two, the other of which is not started. `before`: with the first before it is.
@@ -303,11 +307,7 @@ impl World {
     pub fn with_logs() -> World {
         let top = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| Node::with_log(top.path(), name));
-        let mut world = World::made_of(top, a, b);
-        world.b.start();
-        world.b.is("in sync", "yes");
-        world.a.is("in sync", "yes");
-        world
+        World::made_of(top, a, b).joined()
     }
 
     fn made_of(top: tempfile::TempDir, mut a: Node, b: Node) -> World {
