@@ -248,7 +248,7 @@ impl World {
         {
             return;
         }
-        let has_all = |history: &[u64]| self.reported.iter().all(|write| history.contains(write));
+        let has_all = |history: &[u64]| lacks(history, &self.reported).is_none();
         let own = &self.machines[index(side)];
         if has_all(&other.history)
             || has_all(&own.history[..own.checkpoint])
@@ -518,10 +518,11 @@ impl World {
                     if !node.register().mirrored && self.bug != Some(Bug::Early) {
                         *checkpoint = history.len();
                     }
-                    let have = history.get(..len).unwrap_or(history).to_vec();
-                    let (done, rest) = pending.iter().partition(|write| have.contains(write));
+                    let have = history.get(..len).unwrap_or(history);
+                    let (done, rest): (Vec<u64>, _) = std::mem::take(pending)
+                        .into_iter()
+                        .partition(|write| lacks(have, &[*write]).is_none());
                     *pending = rest;
-                    let done: Vec<u64> = done;
                     self.report(side, &done)?;
                 }
             }
@@ -540,12 +541,15 @@ impl World {
             .node
             .as_ref()
             .is_some_and(|node| node.replies() == Replies::Alone);
-        if alone && writes.iter().any(|write| !other.history.contains(write)) {
+        if alone && lacks(&other.history, writes).is_some() {
             return Err(format!(
                 "both answer: {side:?} reports {writes:?}, and its partner is alone"
             ));
         }
-        self.reported.extend(writes);
+        for write in writes {
+            let at = self.reported.partition_point(|before| before < write);
+            self.reported.insert(at, *write);
+        }
         Ok(())
     }
 
@@ -561,6 +565,7 @@ impl World {
             return Ok(());
         }
         self.next += 1;
+        assert!(machine.history.last() < Some(&self.next), "numbers ascend");
         machine.history.push(self.next);
         let write = self.next;
         match replies {
@@ -621,7 +626,7 @@ impl World {
         if !free && !node.may_read(now) {
             return Ok(());
         }
-        match wanted.iter().find(|write| !seen.contains(write)) {
+        match lacks(seen, wanted) {
             None => Ok(()),
             Some(lost) => Err(format!(
                 "{side:?} answers a read without {lost}: {:?}",
@@ -685,21 +690,30 @@ impl World {
             let register = self.witness.read(ID);
             return Err(format!("in the end they are {roles:?}, by {register:?}"));
         }
-        let before = self.reported.len();
+        let old = self.reported.clone();
         self.run(self.now + 1_000_000)?;
-        if self.reported.len() == before {
+        if self.reported.len() == old.len() {
             return Err("in the end nothing is written".into());
         }
         let [a, b] = &self.machines;
         for machine in [a, b] {
             // The last ones may be on their way.
-            let old = &self.reported[..before];
-            if let Some(lost) = old.iter().find(|write| !machine.history.contains(write)) {
+            if let Some(lost) = lacks(&machine.history, &old) {
                 return Err(format!("{lost} was reported, and is gone"));
             }
         }
         Ok(())
     }
+}
+
+/// The first of these writes that a history does not have; both ascend.
+fn lacks(history: &[u64], writes: &[u64]) -> Option<u64> {
+    if let [write] = writes {
+        return history.binary_search(write).err().map(|_| *write);
+    }
+    let mut rest = history.iter();
+    let mut has = |write: &u64| rest.any(|one| one == write);
+    writes.iter().find(|write| !has(write)).copied()
 }
 
 fn story(seed: u64, bug: Option<Bug>, keeps: Keeps) -> Result<(u64, u64), String> {
