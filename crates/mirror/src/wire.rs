@@ -28,7 +28,7 @@ use weir_base::limits::engine::MAX_RECORD_META;
 use crate::register::Register;
 
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// With a copy's state: [`Greeting::memory`].
 const MEMORY: u8 = 0x80;
@@ -37,6 +37,8 @@ const HEAD: usize = 32;
 const SUM_AT: usize = 28;
 /// Pages of an entry: as many as a record of the log can have.
 const MAX_PAGES: usize = 1024;
+/// Before the edits of an entry of which pages came before: their advance, and how many pages are before them.
+const REFERENCE: usize = 10;
 /// Bytes of a refusal's text.
 const MAX_TEXT: usize = 1000;
 /// Bytes of a piece of a file, with its name.
@@ -72,6 +74,9 @@ mod kind {
     pub(super) const VERIFIED: u8 = 13;
     pub(super) const AGAIN: u8 = 14;
     pub(super) const CONNECTIONS: u8 = 15;
+    pub(super) const ADVANCE: u8 = 16;
+    pub(super) const BACK: u8 = 17;
+    pub(super) const REST: u8 = 18;
 }
 
 /// What a side's copy is when it connects.
@@ -111,6 +116,15 @@ pub struct Greeting {
     pub memory: bool,
     /// The newest marks that it holds, oldest first; at most [`MAX_MARKS`].
     pub marks: Vec<u64>,
+}
+
+/// Pages of an entry that came before it ([`Message::Advance`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Before {
+    /// With this number.
+    pub id: u64,
+    /// So many of the pages that come with the entry are before them.
+    pub first: u16,
 }
 
 /// What one side says to the other. A `term` is the primary's, a `sequence` the number of an entry in that term, and `mark` the number
@@ -160,7 +174,17 @@ pub enum Message {
         meta: Vec<u8>,
         /// Of one block each; verified when it is received.
         pages: Vec<Box<[u8]>>,
+        /// Others came before it.
+        advance: Option<Before>,
     },
+    /// The primary: pages of an entry that is to follow on this connection, or not.
+    Advance {
+        /// How the entry will refer to them.
+        id: u64,
+        pages: Vec<Box<[u8]>>,
+    },
+    /// The primary: no entry will refer to the pages that came with this number.
+    Back { id: u64 },
     /// The standby: everything up to here is durable.
     Ack { term: u64, sequence: u64 },
     /// The primary, every 200 ms ([`crate::Timing::beat`]).
@@ -259,6 +283,29 @@ pub fn entry_front(term: u64, sequence: u64, meta: &[u8], sums: &[u32]) -> Vec<u
     frame(kind::ENTRY, term, sequence, meta, sums)
 }
 
+/// As [`entry_front`], of an entry of which pages have been sent: `sums` are those of the others.
+#[must_use]
+pub fn rest_front(term: u64, sequence: u64, before: Before, meta: &[u8], sums: &[u32]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(REFERENCE + meta.len());
+    body.extend(before.id.to_le_bytes());
+    body.extend(before.first.to_le_bytes());
+    body.extend(meta);
+    frame(kind::REST, term, sequence, &body, sums)
+}
+
+/// All of an advance but its pages, which follow it: `sums` are theirs.
+#[must_use]
+pub fn advance_front(id: u64, sums: &[u32]) -> Vec<u8> {
+    frame(kind::ADVANCE, 0, id, &[], sums)
+}
+
+fn with_pages(pages: &[Box<[u8]>], front: impl FnOnce(&[u32]) -> Vec<u8>) -> Vec<u8> {
+    let sums: Vec<u32> = pages.iter().map(|page| crc32c::crc32c(page)).collect();
+    let mut out = front(&sums);
+    pages.iter().for_each(|page| out.extend(&page[..]));
+    out
+}
+
 impl Message {
     /// The message as it travels.
     #[must_use]
@@ -311,12 +358,13 @@ impl Message {
                 sequence,
                 meta,
                 pages,
-            } => {
-                let sums: Vec<u32> = pages.iter().map(|page| crc32c::crc32c(page)).collect();
-                let mut out = entry_front(*term, *sequence, meta, &sums);
-                pages.iter().for_each(|page| out.extend(&page[..]));
-                out
-            }
+                advance,
+            } => with_pages(pages, |sums| match advance {
+                None => entry_front(*term, *sequence, meta, sums),
+                Some(before) => rest_front(*term, *sequence, *before, meta, sums),
+            }),
+            Message::Advance { id, pages } => with_pages(pages, |sums| advance_front(*id, sums)),
+            Message::Back { id } => frame(kind::BACK, 0, *id, &[], &[]),
             Message::Ack { term, sequence } => frame(kind::ACK, *term, *sequence, &[], &[]),
             Message::Beat {
                 term,
@@ -410,7 +458,9 @@ impl Head {
             kind::FILE => (MAX_PIECE, 0),
             kind::REGISTER => (2, 0),
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
-            kind::ACK | kind::ANSWER | kind::JOIN | kind::AGAIN => (0, 0),
+            kind::REST => (REFERENCE + MAX_RECORD_META, MAX_PAGES),
+            kind::ADVANCE => (0, MAX_PAGES),
+            kind::ACK | kind::ANSWER | kind::JOIN | kind::AGAIN | kind::BACK => (0, 0),
             kind::VERIFIED => (1 + HASH * HASHES, 0),
             kind::CONNECTIONS => (1 + CONNECTION * CONNECTIONS, 0),
             kind::BEAT | kind::ROUND | kind::VERIFY | kind::HAND_OVER => (8, 0),
@@ -534,7 +584,20 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
             sequence: number,
             meta: body.to_vec(),
             pages,
+            advance: None,
         },
+        kind::REST => Message::Entry {
+            term,
+            sequence: number,
+            meta: body.get(REFERENCE..)?.to_vec(),
+            pages,
+            advance: Some(Before {
+                id: u64::from_le_bytes(field(body, 0)?),
+                first: u16::from_le_bytes(field(body, 8)?),
+            }),
+        },
+        kind::ADVANCE if !pages.is_empty() => Message::Advance { id: number, pages },
+        kind::BACK => Message::Back { id: number },
         kind::ACK => Message::Ack {
             term,
             sequence: number,
@@ -645,12 +708,26 @@ mod tests {
                 sequence: 6,
                 meta: b"edits".to_vec(),
                 pages: vec![page(1), page(2)],
+                advance: None,
+            },
+            Message::Advance {
+                id: 3,
+                pages: vec![page(3), page(4)],
+            },
+            Message::Back { id: 2 },
+            Message::Entry {
+                term: 4,
+                sequence: 6,
+                meta: b"edits".to_vec(),
+                pages: vec![page(1)],
+                advance: Some(Before { id: 3, first: 1 }),
             },
             Message::Entry {
                 term: 4,
                 sequence: 7,
                 meta: vec![9; 5000],
                 pages: vec![],
+                advance: None,
             },
             Message::Ack {
                 term: 4,

@@ -48,6 +48,7 @@
 //! it. So does an invariant of the aggregate that does not hold: no batch is written any more, and
 //! what is queued was never acknowledged.
 
+pub mod advance;
 mod cost;
 mod format;
 mod prepare;
@@ -623,7 +624,11 @@ impl Log {
             None => open.push(&record.meta, record.pages, &sums),
             Some(stream) => {
                 open.push(&record.meta, record.pages.clone(), &sums);
-                let summed = shipped.unwrap_or(Summed { record, sums });
+                let summed = shipped.unwrap_or(Summed {
+                    record,
+                    sums,
+                    advance: None,
+                });
                 s.push(stream, summed, lsn);
             }
         }

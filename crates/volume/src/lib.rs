@@ -35,7 +35,7 @@ pub use lifecycle::receive::{Mark, Receive, verify_tree_record};
 pub use lifecycle::recovery::Recovered;
 pub use lifecycle::round::{Round, RoundEntry};
 pub use lifecycle::scrub::{ScrubFault, ScrubWatch, Scrubbed};
-pub use lifecycle::standby::StandbyError;
+pub use lifecycle::standby::{Ahead, Placing, StandbyError};
 pub use lifecycle::state_hash::VolumeState;
 pub use ops::pin::Pin;
 pub use ops::side::SetHow;
@@ -52,5 +52,6 @@ pub use types::{
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;
+pub use weir_store::log::advance::{Advance, AdvanceId, Carrier, InAdvance};
 pub use weir_store::log::stream::{ChangeStream, Entry, NotShipped, Sequence};
 pub use weir_store::log::{LogWrites, PartnerCost};

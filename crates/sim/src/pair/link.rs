@@ -8,6 +8,7 @@ use weir_volume::{ChangeStream, Engine, Sequence, StandbyError, StreamPosition};
 use crate::machine::{LOG, Machine, Running};
 
 use super::Checked;
+use super::arrivals::Arrivals;
 
 /// A standby and its end of the link.
 pub(super) struct Partner {
@@ -22,6 +23,7 @@ pub(super) struct Partner {
     pub(super) acknowledged: u64,
     /// Acknowledgements on their way.
     pub(super) acks: VecDeque<u64>,
+    pub(super) arrivals: Arrivals,
     pub(super) up: bool,
 }
 
@@ -91,6 +93,17 @@ impl Partner {
 }
 
 impl Mirror {
+    /// What was sent before its entries arrives.
+    pub(super) fn arrive(&mut self) {
+        let partner = &mut self.partner;
+        if let (Some(stream), Some(running)) = (&self.stream, &partner.running)
+            && partner.up
+            && !partner.machine.world.crashed()
+        {
+            partner.arrivals.arrive(stream, &running.engine);
+        }
+    }
+
     /// Delivers up to `count` entries.
     pub(super) fn deliver(&mut self, count: u64) -> Checked {
         let Some(stream) = self.stream.clone() else {
@@ -103,6 +116,9 @@ impl Mirror {
         }
         let world = Arc::clone(&partner.machine.world);
         world.release_all(LOG);
+        if let Some(running) = &partner.running {
+            partner.arrivals.arrive(&stream, &running.engine);
+        }
         let (mut entries, mut pages) = (Vec::new(), 0);
         let mut at = partner.applied;
         while let Some(entry) = stream.after(Sequence(at)) {
@@ -125,14 +141,18 @@ impl Mirror {
         };
         let waits = entries.iter().any(|entry| entry.meta.first() == Some(&0));
         let mut lsns = Vec::new();
+        let mut parts: Vec<_> = entries
+            .iter()
+            .map(|entry| partner.arrivals.entry(entry))
+            .collect();
         let mut apply = || -> Result<(), StandbyError> {
-            for entry in &entries {
-                engine.prepare_entry(&entry.meta, entry.pages.len())?;
+            for (entry, (pages, ahead)) in entries.iter().zip(&mut parts) {
+                engine.prepare_entry(&entry.meta, pages.len(), ahead.as_mut())?;
             }
             world.hold(LOG, !waits);
-            for entry in &entries {
+            for (entry, (came, ahead)) in entries.iter().zip(parts.drain(..)) {
                 let mut pages = Vec::new();
-                for page in &entry.pages {
+                for page in &came {
                     let mut frame = engine.blank_page()?;
                     frame.copy_from_slice(&page[..]);
                     pages.push(frame.freeze());
@@ -141,7 +161,7 @@ impl Mirror {
                     term,
                     sequence: entry.sequence.0,
                 };
-                let lsn = engine.apply_entry(at, &entry.meta, pages)?;
+                let lsn = engine.apply_entry(at, &entry.meta, pages, ahead)?;
                 lsns.push((entry.sequence.0, lsn.0));
             }
             Ok(())

@@ -6,6 +6,7 @@
 //! that it is (data without stability included), and no less than what was acknowledged to it, or by the primary to
 //! clients. Now and then the link is drained: then both hold the same, by the hashes of their trees.
 
+mod arrivals;
 mod commits;
 mod link;
 pub(crate) mod sync;
@@ -28,6 +29,7 @@ use crate::machine::{DATA, LOG, Machine, Running, Sizes, VOLUME};
 use crate::model::{Model, Op, Rules, Slot};
 use crate::rand::Choices;
 use crate::runner::Runner;
+use arrivals::Arrivals;
 use link::{Mirror, Partner};
 
 type Checked<T = ()> = Result<T, String>;
@@ -137,6 +139,7 @@ impl<'a> Story<'a> {
             durable: 0,
             acknowledged: 0,
             acks: VecDeque::new(),
+            arrivals: Arrivals::default(),
             up: true,
         };
         let stream = running.engine.begin_stream(at, WINDOW);
@@ -201,7 +204,7 @@ impl<'a> Story<'a> {
             if self.crashed() {
                 break;
             }
-            match choices.weighted(&[30, 12, 4, 8, 4, 6, 6, 2, 2, 2, 1, 3, 1, 2]) {
+            match choices.weighted(&[30, 12, 4, 8, 4, 6, 6, 2, 2, 2, 1, 3, 1, 2, 8]) {
                 0 => {
                     let op = generator.next(&runner.model);
                     let id = runner.next_id();
@@ -234,6 +237,7 @@ impl<'a> Story<'a> {
                     }
                 }
                 12 => self.lose_partner(runner)?,
+                14 => self.mirror.get_mut().arrive(),
                 _ => {
                     self.commits()?;
                     if choices.chance(1, 3) {
@@ -335,6 +339,7 @@ impl<'a> Story<'a> {
             let mirror = self.mirror.get_mut();
             let partner = &mut mirror.partner;
             partner.acks.clear();
+            partner.arrivals.lose();
             partner.up = !partner.up && !partner.off() && mirror.stream.is_some();
             partner.up
         };
@@ -363,6 +368,7 @@ impl<'a> Story<'a> {
         let choices = self.choices;
         let partner = &mut self.mirror.get_mut().partner;
         partner.machine.world.crash();
+        partner.arrivals.lose();
         partner.running = None;
         partner.acks.clear();
         partner.machine.reboot(choices);
@@ -601,6 +607,7 @@ impl<'a> Story<'a> {
     /// The end of a life: the primary is lost, or stops. Returns the machine that goes on.
     fn end(&mut self, runner: &mut Runner) -> Checked<Machine> {
         let choices = self.choices;
+        self.mirror.get_mut().partner.arrivals.lose();
         if self.mirror.get_mut().stream.is_none() {
             return self.end_alone(runner);
         }

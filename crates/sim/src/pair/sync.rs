@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use weir_base::{Ino, SeededRng, Time};
 use weir_volume::{
-    ChangeStream, CreateHow, Engine, EngineContext, FsError, MarkId, Round, Sequence, SetAttr,
-    SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
+    Ahead, ChangeStream, CreateHow, Engine, EngineContext, Frame, FsError, MarkId, Round, Sequence,
+    SetAttr, SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
 };
 
 use crate::histories::settle;
 use crate::machine::{Machine, Sizes};
 use crate::rand::Choices;
 
+use super::arrivals::{Arrivals, boxes};
 use super::{Checked, sizes, write_some};
 
 /// Bytes of the window: it is overrun now and then.
@@ -71,6 +72,7 @@ struct Story<'a> {
     round: Option<Round>,
     stream: Option<Arc<ChangeStream>>,
     joined: bool,
+    arrivals: Arrivals,
     serial: u32,
     /// What both held at some positions: a copy that says that it is there holds the same.
     known: BTreeMap<StreamPosition, Vec<VolumeState>>,
@@ -108,6 +110,7 @@ fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
         round: None,
         stream: None,
         joined: false,
+        arrivals: Arrivals::default(),
         serial: 0,
         known: BTreeMap::new(),
         failures: choices.below(6),
@@ -178,6 +181,7 @@ impl Story<'_> {
     }
 
     fn end_stream(&mut self) -> Checked {
+        self.arrivals.lose();
         self.stream = None;
         self.joined = false;
         self.primary.engine()?.end_stream();
@@ -187,6 +191,7 @@ impl Story<'_> {
     /// The primary's power has failed: it comes back and is the primary.
     fn restart_primary(&mut self) -> Checked {
         self.note("the primary restarts".into());
+        self.arrivals.lose();
         (self.round, self.stream, self.joined) = (None, None, false);
         self.primary.reboot(self.choices, false)?;
         self.term += 1;
@@ -194,6 +199,7 @@ impl Story<'_> {
     }
 
     fn restart_copy(&mut self) -> Checked {
+        self.arrivals.lose();
         self.copy.reboot(self.choices, true)?;
         let at = self.copy.engine()?.position();
         self.note(format!("the copy restarts at {at:?}"));
@@ -307,7 +313,7 @@ impl Story<'_> {
             self.round = None;
             return Ok(false);
         };
-        self.apply(entry.at, &entry.meta, entry.pages.to_vec())?;
+        self.apply(entry.at, &entry.meta, &entry.pages, None)?;
         Ok(false)
     }
 
@@ -382,23 +388,23 @@ impl Story<'_> {
         &mut self,
         at: StreamPosition,
         meta: &[u8],
-        pages: Vec<weir_volume::Frame>,
+        pages: &[Frame],
+        mut ahead: Option<Ahead>,
     ) -> Checked {
         let engine = self.copy.engine()?;
         // As the product does: what needs nothing from the disk is applied at once.
-        let received: Vec<Box<[u8]>> = pages.iter().map(|page| Box::from(&page[..])).collect();
-        let put = || -> Result<_, StandbyError> {
-            if let Some(lsn) = engine.try_entry(at, meta, &received)? {
+        let mut put = || -> Result<_, StandbyError> {
+            if let Some(lsn) = engine.try_entry(at, meta, &boxes(pages), &mut ahead)? {
                 return Ok(lsn);
             }
-            engine.prepare_entry(meta, pages.len())?;
+            engine.prepare_entry(meta, pages.len(), ahead.as_mut())?;
             let mut own = Vec::new();
-            for page in &pages {
+            for page in pages {
                 let mut frame = engine.blank_page()?;
                 frame.copy_from_slice(&page[..]);
                 own.push(frame.freeze());
             }
-            engine.apply_entry(at, meta, own)
+            engine.apply_entry(at, meta, own, ahead.take())
         };
         match put() {
             Ok(lsn) => {
@@ -428,12 +434,15 @@ impl Story<'_> {
             return Err("no stream".into());
         };
         self.round = None;
+        let copy = self.copy.engine.as_ref().ok_or("it is off")?;
+        self.arrivals.arrive(&stream, copy);
         if let Some(entry) = stream.after(Sequence(at.sequence)) {
+            let (pages, ahead) = self.arrivals.entry(&entry);
             let next = StreamPosition {
                 sequence: entry.sequence.0,
                 ..at
             };
-            self.apply(next, &entry.meta, entry.pages.to_vec())?;
+            self.apply(next, &entry.meta, &pages, ahead)?;
         } else if stream.last().0 > at.sequence && !stream.is_overrun() {
             return Err(format!("no entry after {at:?} of {stream:?}"));
         }
@@ -529,6 +538,7 @@ impl Story<'_> {
         }
         self.failures += choices.below(3);
         self.round = None;
+        self.arrivals.lose();
         if choices.chance(1, 3) {
             return self.fail_at_a_mark();
         }

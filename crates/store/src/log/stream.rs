@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Clock, Lsn};
 
+use super::advance::{Advances, InAdvance};
 use super::{AppendError, Log, LogWrites, PartnerCost, Poisoned, Queue, Record, Shared};
 use crate::block::page_crc;
 use crate::frame::Frame;
@@ -64,6 +65,8 @@ pub struct Entry {
     pub pages: SmallVec<[Frame; 2]>,
     /// Their checksums (CRC32C), in order.
     pub sums: SmallVec<[u32; 2]>,
+    /// Which of the pages may have been sent before.
+    pub advance: Option<InAdvance>,
     /// The last record of the log up to here.
     lsn: Lsn,
 }
@@ -83,12 +86,17 @@ impl Entry {
 pub(super) struct Summed {
     pub(super) record: Record,
     pub(super) sums: SmallVec<[u32; 2]>,
+    pub(super) advance: Option<InAdvance>,
 }
 
 impl Summed {
     pub(super) fn new(record: Record) -> Summed {
         let sums = record.pages.iter().map(|page| page_crc(page)).collect();
-        Summed { record, sums }
+        Summed {
+            record,
+            sums,
+            advance: None,
+        }
     }
 }
 
@@ -116,6 +124,7 @@ struct Window {
 /// Its lock is taken after that of the log's queue.
 pub struct ChangeStream {
     window: Mutex<Window>,
+    advances: Advances,
     /// The sender has sent everything, and is to be woken.
     idle: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -197,17 +206,26 @@ impl ChangeStream {
         self.window.lock().detached
     }
 
+    pub(super) fn advances(&self) -> &Advances {
+        &self.advances
+    }
+
     /// Adds an entry; the caller holds the queue's lock. Returns what it takes of the room for which operations wait.
     fn push(&self, summed: Summed, lsn: Lsn) -> i64 {
         let mut window = self.window.lock();
         let sequence = window.last.next();
         window.last = sequence;
-        let Summed { record, sums } = summed;
+        let Summed {
+            record,
+            sums,
+            advance,
+        } = summed;
         let entry = Entry {
             sequence,
             meta: record.meta,
             pages: record.pages,
             sums,
+            advance,
             lsn,
         };
         let weight = entry.weight();
@@ -280,6 +298,7 @@ impl Log {
                 limit: i64::from(window),
                 ..Window::default()
             }),
+            advances: Advances::default(),
             idle: AtomicBool::new(false),
             wake: OnceLock::new(),
         });
@@ -408,15 +427,26 @@ impl Log {
         Ok(())
     }
 
-    /// As [`Log::append`]; the stream gets `shipped` in its place, which does the same to the partner.
+    /// As [`Log::append`]; the stream gets `shipped` in its place, which does the same to the partner. `advance`: of its pages those that may
+    /// have been [sent before](Log::advance).
     ///
     /// # Errors
     /// As there.
-    pub fn append_as(&self, record: Record, shipped: Record) -> Result<Lsn, AppendError> {
+    pub fn append_as(
+        &self,
+        record: Record,
+        shipped: Record,
+        advance: Option<InAdvance>,
+    ) -> Result<Lsn, AppendError> {
         if !self.fits(shipped.meta.len(), shipped.pages.len()) {
             return Err(AppendError::TooLarge);
         }
-        self.append_in(record, Some(Summed::new(shipped)))
+        let shipped = Summed::new(shipped);
+        self.append_in(record, Some(Summed { advance, ..shipped }))
+    }
+
+    pub(super) fn stream(&self) -> Option<Arc<ChangeStream>> {
+        self.shared.queue.lock().stream.clone()
     }
 
     /// Whether a stream is attached. Certain only where the caller keeps streams from being attached.

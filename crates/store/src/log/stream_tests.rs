@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 use weir_base::BlockAddr;
 
+use super::advance::{Advance, Carrier};
 use super::stream::{ChangeStream, NotShipped, Sequence};
 use super::*;
 use crate::device::{Io, MemDevice};
@@ -115,6 +116,80 @@ impl Bench {
     }
 }
 
+/// What is sent before entries: how many pages, or that an advance is taken back, with its number.
+fn advances(carrier: &Carrier) -> Vec<(u64, usize)> {
+    let sent = std::iter::from_fn(|| carrier.next());
+    sent.map(|advance| match advance {
+        Advance::Pages { id, pages, sums } => {
+            let right = pages.iter().map(|page| page_crc(page));
+            assert!(right.eq(sums));
+            (id.0, pages.len())
+        }
+        Advance::Back(id) => (id.0, 0),
+    })
+    .collect()
+}
+
+#[test]
+fn pages_are_sent_before_their_entry_by_the_newest_connection_alone() {
+    let b = Bench::new();
+    let pages = b.record("", 3).pages;
+    assert!(b.log.advance(&pages).is_none(), "there is no stream");
+    let stream = b.attach();
+    assert!(b.log.advance(&pages).is_none(), "nobody carries them");
+    assert!(!b.log.advances());
+    let old = Carrier::of(&stream);
+    assert!(b.log.advances() && old.is_idle());
+    let lost = b.log.advance(&pages).unwrap();
+    assert!(!old.is_idle());
+
+    let new = Carrier::of(&stream);
+    assert!(
+        old.is_idle() && new.is_idle(),
+        "the old one has not sent it"
+    );
+    let used = b.log.advance(&pages).unwrap();
+    let at = used.within(1);
+    let shipped = b.record("there", 5);
+    b.log
+        .append_as(b.record("here", 0), shipped, Some(at))
+        .unwrap();
+    used.used();
+    drop(b.log.advance(&pages[..2]).unwrap());
+    drop(lost);
+    assert_eq!(advances(&old), []);
+    assert_eq!(advances(&new), [(2, 3), (3, 2), (3, 0), (1, 0)]);
+    let entry = stream.after(Sequence(100)).unwrap();
+    assert_eq!(entry.advance, Some(at));
+    assert_eq!(
+        (at.id.0, at.first, at.count, entry.pages.len()),
+        (2, 1, 3, 5)
+    );
+
+    drop(old);
+    assert!(b.log.advances(), "the new one is there");
+    drop(new);
+    assert!(!b.log.advances());
+}
+
+#[test]
+fn an_advance_wakes_a_sender_that_rests() {
+    let b = Bench::new();
+    let stream = b.attach();
+    let woken = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&woken);
+    stream.wake_by(Box::new(move || {
+        counts.fetch_add(1, Ordering::SeqCst);
+    }));
+    let _carrier = Carrier::of(&stream);
+    stream.rest();
+    let advanced = b.log.advance(&b.record("", 1).pages);
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+    stream.rest();
+    drop(advanced);
+    assert_eq!(woken.load(Ordering::SeqCst), 2);
+}
+
 /// What a partner that begins behind `from` would get.
 fn entries(stream: &ChangeStream, mut from: Sequence) -> Vec<(u64, String)> {
     let mut all = Vec::new();
@@ -160,7 +235,9 @@ fn entries_are_in_one_order_with_what_is_not_logged() {
     let stream = b.attach();
     b.append("one");
     b.log.ship(b.record("soft", 2)).unwrap();
-    let as_another = b.log.append_as(b.record("here", 1), b.record("there", 3));
+    let as_another = b
+        .log
+        .append_as(b.record("here", 1), b.record("there", 3), None);
     let last = as_another.unwrap();
     let want = [(101, "one"), (102, "soft"), (103, "there")];
     let got = entries(&stream, Sequence(100));
@@ -363,7 +440,7 @@ proptest! {
                     let record = b.record(&name, i % 3);
                     let lsn = match step {
                         Step::Append => b.log.append(record),
-                        _ => b.log.append_as(b.record("here", 1), record),
+                        _ => b.log.append_as(b.record("here", 1), record, None),
                     };
                     last += 1;
                     prop_assert_eq!(lsn, Ok(Lsn(last)));

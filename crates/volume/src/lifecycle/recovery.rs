@@ -366,6 +366,25 @@ impl LiveVolume {
         Ok(())
     }
 
+    /// Puts pages into an inode that exists, if it does.
+    pub(crate) fn apply_pages(
+        &self,
+        pass: &Entered<'_>,
+        ino: Ino,
+        pages: impl Iterator<Item = (u64, Page)>,
+    ) -> Result<(), StoreError> {
+        let Some(inode) = self.existing(ino)? else {
+            return Err(failed(FsError::Stale));
+        };
+        let mut reservation = Reservation::if_possible(&self.core.agg, 4);
+        let mut st = inode.state.write();
+        let delta = self.touch(pass, &inode, &mut st, &mut reservation);
+        for (block, page) in pages {
+            self.put_recovered(delta, block, page);
+        }
+        Ok(())
+    }
+
     /// What a clone finds at its source, by the target's blocks.
     fn cloned(&self, from: (Ino, u64), blocks: u64, to: u64) -> Result<Contents, StoreError> {
         match self.existing(from.0)? {

@@ -14,23 +14,31 @@
 //! appends and applies under the epoch lock, so that a checkpoint has an entry wholly or not at all. [`Engine::try_entry`] is both for an
 //! entry that has all it needs, as almost all have: the thread that receives can call it. One thread at a time calls them.
 //!
+//! **Pages in advance.** Of a large stable write the primary sends the data before the entry ([`weir_store::log::advance`]), and it goes to a
+//! [place](Placing) of this side's own at once, as the primary's does there ([`crate::overlay::direct`]). The record then says where it is. It may
+//! wait for the data to be there; one that is not durable yet is not acknowledged either way.
+//!
 //! Nobody else changes anything in an engine that is a standby, and inodes without a name stay until the primary says that they end.
 
 use std::fmt;
 
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time, VolumeId};
 use weir_store::frame::FrameMut;
-use weir_store::{Class, Frame, StoreError};
+use weir_store::{Class, Frame, IoError, StoreError};
 
 use crate::format::calls::DoneCall;
 use crate::format::catalog::{AGGREGATE_TREE, StreamPosition};
 use crate::format::edit::{self, Edit, Edits, SnapshotEdit};
 use crate::format::mark::MarkId;
+use crate::format::record::InodeRec;
 use crate::format::step::Step;
 use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::engine::Engine;
 use crate::lifecycle::recovery;
 use crate::overlay::context::EngineContext;
+use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::file_delta::Page;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
 use crate::types::{Backpressure, FsError, Stop};
 use weir_base::limits::engine::SEALED_MOST;
@@ -77,6 +85,26 @@ impl From<FsError> for StandbyError {
     }
 }
 
+/// Data of an entry that is to come, on its way to places of this side's own. Dropping it gives them up.
+pub struct Placing(Direct);
+
+/// An entry has these pages from its page `first` on.
+pub struct Ahead {
+    /// As many pages before it come with the entry, the rest of those behind them.
+    pub first: usize,
+    /// Those that came before.
+    pub placing: Placing,
+}
+
+/// What an entry does whose data is at its place: a write of an inode.
+struct PlacedWrite<'a> {
+    ino: Ino,
+    rec: &'a InodeRec,
+    /// The file block of the first page.
+    block: u64,
+    ahead: Ahead,
+}
+
 /// What an entry is.
 enum Parsed<'a> {
     Step(Step<'a>),
@@ -120,6 +148,25 @@ impl Engine {
         }
     }
 
+    /// Has these pages, at least one, written to places of this side's own: an entry will follow that has them. `None` if there is no space
+    /// or no memory to be had without waiting.
+    pub fn place(&self, pages: &[Box<[u8]>]) -> Option<Placing> {
+        let cache = self.core.agg.cache();
+        let frames = pages.iter().map(|page| {
+            let mut frame = cache.alloc(Class::Foreground)?;
+            frame.copy_from_slice(page);
+            Some(frame.freeze())
+        });
+        let frames: Option<Vec<(u64, Frame)>> = (0..)
+            .zip(frames)
+            .map(|(at, frame)| Some((at, frame?)))
+            .collect();
+        let frames = frames?;
+        let mut reservation = Reservation::of(&self.core.agg, frames.len() as u64)?;
+        let direct = Direct::begin(&self.core.placements, &mut reservation, frames)?;
+        Some(Placing(direct))
+    }
+
     /// What has been applied is what clients see from now on; `at`: the beginning of a term of this side's own. Nothing of the
     /// old primary's is applied any more. Durable when it returns.
     ///
@@ -152,15 +199,25 @@ impl Engine {
         self.wait_durable(Some(lsn))
     }
 
-    /// Waits for what [`Engine::apply_entry`] needs for this entry of the primary's stream, which carries `pages` pages.
-    /// May make checkpoints.
+    /// Waits for what [`Engine::apply_entry`] needs for this entry of the primary's stream, which carries `pages` pages besides those
+    /// that came before. May make checkpoints.
     ///
     /// # Errors
     /// [`StandbyError`].
-    pub fn prepare_entry(&self, meta: &[u8], pages: usize) -> Result<(), StandbyError> {
-        let Parsed::Record(id, edits) = parse(meta, pages)? else {
+    pub fn prepare_entry(
+        &self,
+        meta: &[u8],
+        pages: usize,
+        ahead: Option<&mut Ahead>,
+    ) -> Result<(), StandbyError> {
+        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let Parsed::Record(id, edits) = parse(meta, pages + before)? else {
             return Ok(());
         };
+        if let Some(ahead) = ahead {
+            let landed = ahead.placing.0.land_blocking();
+            landed.map_err(|error| self.unplaced(&error))?;
+        }
         let bytes = meta.len() + pages * BLOCK_SIZE + 64;
         self.core.schedule.admit_blocking(bytes as u64)?;
         let needed = 2 * pages as u64 + 8 * edits.len() as u64;
@@ -210,11 +267,19 @@ impl Engine {
         at: StreamPosition,
         meta: &[u8],
         pages: &[Box<[u8]>],
+        ahead: &mut Option<Ahead>,
     ) -> Result<Option<Lsn>, StandbyError> {
-        let parsed = parse(meta, pages.len())?;
+        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let parsed = parse(meta, pages.len() + before)?;
         let Parsed::Record(id, edits) = &parsed else {
             return Ok(None);
         };
+        if let Some(ahead) = ahead {
+            let landed = ahead.placing.0.landed();
+            if !landed.map_err(|error| self.unplaced(&error))? {
+                return Ok(None);
+            }
+        }
         if !self.has_all(meta, *id, edits, pages.len()) {
             return Ok(None);
         }
@@ -226,7 +291,15 @@ impl Engine {
             frame.copy_from_slice(page);
             frames.push(frame.freeze());
         }
-        self.apply_parsed(at, meta, parsed, frames).map(Some)
+        let ahead = ahead.take();
+        self.apply_parsed(at, meta, parsed, frames, ahead).map(Some)
+    }
+
+    /// Data cannot be written to its place: the contents of the device are unknown.
+    fn unplaced(&self, error: &IoError) -> StandbyError {
+        let why = format!("file data of the primary's cannot be written: {error}");
+        self.core.agg.poison(&why);
+        StandbyError::Engine(FsError::ReadOnly)
     }
 
     /// Work in the background has to go on before what is to be done can be.
@@ -281,9 +354,11 @@ impl Engine {
         at: StreamPosition,
         meta: &[u8],
         pages: Vec<Frame>,
+        ahead: Option<Ahead>,
     ) -> Result<Lsn, StandbyError> {
-        let parsed = parse(meta, pages.len())?;
-        self.apply_parsed(at, meta, parsed, pages)
+        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let parsed = parse(meta, pages.len() + before)?;
+        self.apply_parsed(at, meta, parsed, pages, ahead)
     }
 
     fn apply_parsed(
@@ -292,6 +367,7 @@ impl Engine {
         meta: &[u8],
         parsed: Parsed<'_>,
         pages: Vec<Frame>,
+        ahead: Option<Ahead>,
     ) -> Result<Lsn, StandbyError> {
         let before = self.core.log.position();
         let begins = matches!(parsed, Parsed::Step(Step::Begin { .. }));
@@ -305,14 +381,60 @@ impl Engine {
                 got: at,
             });
         }
-        match parsed {
-            Parsed::Step(step) => self.apply_step(at, step),
-            Parsed::Change(id, change) => {
+        match (parsed, ahead) {
+            (Parsed::Record(id, edits), Some(ahead)) => {
+                let write = placed_write(&edits, pages.len(), ahead)?;
+                self.apply_placed(at, id, write, pages)
+            }
+            (Parsed::Record(id, edits), None) => self.apply_record(at, meta, id, edits, pages),
+            (Parsed::Step(step), _) => self.apply_step(at, step),
+            (Parsed::Change(id, change), _) => {
                 self.change_volume(id, change)?;
                 self.note_position(at).map_err(|stop| stop.refusal().into())
             }
-            Parsed::Record(id, edits) => self.apply_record(at, meta, id, edits, pages),
         }
+    }
+
+    /// Applies a write of which most is at its place.
+    fn apply_placed(
+        &self,
+        at: StreamPosition,
+        id: VolumeId,
+        write: PlacedWrite<'_>,
+        pages: Vec<Frame>,
+    ) -> Result<Lsn, StandbyError> {
+        let core = &self.core;
+        let PlacedWrite {
+            ino,
+            rec,
+            block,
+            ahead: Ahead { first, placing },
+        } = write;
+        let (from, count) = (block + first as u64, placing.0.len() as u64);
+        let numbers = (block..from).chain(from + count..);
+        let around: Vec<(u64, Frame)> = numbers.zip(pages).collect();
+        let vol = self.cp.table().get(id).ok_or_else(|| unknown(id))?;
+        let mut edits = Edits::new(id, 180 + 4 * count as usize);
+        edits.inode(ino, rec);
+        edits.pages(ino, around.iter().map(|(block, page)| (*block, page)));
+        let places = placing.0.sent().iter().map(Sent::place);
+        edits.placed(ino, places.map(|(at, placed)| (from + at, placed)));
+        edits.position(at);
+        let pass = core.epoch_lock().enter();
+        let lsn = core.log.append(edits).map_err(Stop::refusal)?;
+        let pass = Entered::with(pass, &vol);
+        let sent = placing.0.taken().into_iter();
+        let pages = around
+            .into_iter()
+            .map(|(block, frame)| (block, Page::logged(frame)))
+            .chain(sent.map(|sent| sent.behind(from).page()));
+        let mut none = std::iter::empty();
+        vol.apply(&pass, Edit::Inode { ino, rec: *rec }, &mut none)
+            .and_then(|()| vol.apply_pages(&pass, ino, pages))
+            .map_err(|e| self.half(&e))?;
+        core.log.note_position(at);
+        core.schedule.note_change();
+        Ok(lsn)
     }
 
     fn apply_record(
@@ -447,6 +569,37 @@ impl Engine {
                 Ok(done) => return Ok(done),
             }
         }
+    }
+}
+
+/// What an entry does of which `ahead` came before, and `pages` more with it.
+fn placed_write<'a>(
+    edits: &'a [Edit<'_>],
+    pages: usize,
+    ahead: Ahead,
+) -> Result<PlacedWrite<'a>, StandbyError> {
+    match edits {
+        [
+            Edit::Inode { ino, rec },
+            Edit::Pages {
+                ino: of,
+                first: block,
+                count,
+            },
+        ] if ino == of
+            && ahead.first <= pages
+            && usize::from(*count) == pages + ahead.placing.0.len() =>
+        {
+            Ok(PlacedWrite {
+                ino: *ino,
+                rec,
+                block: *block,
+                ahead,
+            })
+        }
+        _ => Err(StandbyError::Malformed(
+            "pages that came before it, and it is no write of them".to_owned(),
+        )),
     }
 }
 

@@ -125,7 +125,7 @@ impl Volume {
         let mut edits = Edits::new(self.id, 256);
         edits.inode(ino, &st.rec);
         edits.pages(ino, pages.iter().map(|(b, f)| (*b, f)));
-        let shipped = || self.attributes(ino, &st);
+        let shipped = || (self.attributes(ino, &st), None);
         let lsn = self.core.log.append_as(edits, shipped)?;
         for delta in st.layers() {
             if let Some(data) = &delta.data {
@@ -186,7 +186,7 @@ impl Volume {
             .schedule
             .admit(edits.meta.len() as u64)
             .and_then(|()| {
-                let shipped = || self.attributes(ino, st);
+                let shipped = || (self.attributes(ino, st), None);
                 self.core.log.append_as(edits, shipped).map(drop)
             })
         {

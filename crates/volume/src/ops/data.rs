@@ -480,6 +480,7 @@ impl Volume {
                 let (head, rest) = data.split_at(skip);
                 let (_, tail) = rest.split_at(count as usize * BLOCK_SIZE);
                 direct.edges = (head.into(), tail.into());
+                direct.advance();
                 true
             }
             None => false,
@@ -543,7 +544,11 @@ impl Volume {
             edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
             if let Some(direct) = direct {
                 edits.placed(ino, direct.sent().iter().map(Sent::place));
-                let shipped = || self.with_contents(ino, &rec, &pages, direct);
+                let shipped = || {
+                    let before = (placed.start - first) as usize;
+                    let edits = self.with_contents(ino, &rec, &pages, direct);
+                    (edits, direct.in_advance(before))
+                };
                 Some(self.core.log.append_as(edits, shipped)?)
             } else {
                 Some(self.core.log.append(edits)?)

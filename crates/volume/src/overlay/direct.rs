@@ -10,9 +10,9 @@
 //!
 //! A WRITE goes that way when the log has fallen behind or others go that way already: one that is
 //! alone has its reply in a third of the time through the log, which takes one write that is
-//! durable by itself, and the device has time to write the data once more. With a partner none does: the partner gets the record, and so
-//! the data, when the data is at its place, and logs it; through the log both sides write it at the same time. On two disks of 240 MB/s that is
-//! a tenth more, 24 writes of 64 KiB at a time.
+//! durable by itself, and the device has time to write the data once more. A partner gets the data when it sets out for its place here
+//! ([`weir_store::log::advance`]), and writes it to a place of its own meanwhile; while it is not connected, all data goes through the log. Of 24 writes of 64 KiB at a time, on two disks
+//! of 240 MB/s and over a link of 0.5 ms, a pair so does 0.96 of what one node does; through both logs it did 0.87.
 //!
 //! **Why the record comes last.** A record that is durable says that its data is. So
 //! recovery does not even read it: a block that does not match its checksum when it is read
@@ -37,8 +37,10 @@
 //!    frees until no reader holds it ([`weir_store::RootPin`]).
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use weir_base::limits::engine::DIRECT_RUN as SHORTEST_RUN;
@@ -48,9 +50,11 @@ pub(crate) use weir_base::limits::engine::{
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::aggregate::Aggregate;
 use weir_store::block::page_crc;
+use weir_store::log::advance::{Advanced, InAdvance};
 use weir_store::{Frame, Io, IoError, Settler, StoreError};
 
 use crate::format::record::Placed;
+use crate::overlay::event::block_on;
 use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
 
@@ -92,7 +96,8 @@ impl Placements {
     /// Whether large stable data goes to its place at once, and not through the log.
     pub(crate) fn sends(&self) -> bool {
         let log = self.agg.log();
-        !log.ships() && (self.sending.load(Ordering::Relaxed) > 0 || log.queued() >= self.behind)
+        (!log.ships() || log.advances())
+            && (self.sending.load(Ordering::Relaxed) > 0 || log.queued() >= self.behind)
     }
 
     /// Takes the blocks whose owning requests are gone. Called by checkpoints.
@@ -125,6 +130,8 @@ pub(crate) struct Direct {
     sent: Vec<Sent>,
     /// Bytes of a write before and behind its whole blocks.
     pub(crate) edges: (Box<[u8]>, Box<[u8]>),
+    /// The partner has been sent it.
+    advanced: Option<Advanced>,
     way: Way,
 }
 
@@ -225,6 +232,7 @@ impl Direct {
             runs,
             sent,
             edges: Default::default(),
+            advanced: None,
             way: match &of.settler {
                 Some(settler) => Way::Settling(settler.settle(pieces)),
                 None => {
@@ -240,6 +248,41 @@ impl Direct {
         self.way.go(&self.of.agg).await
     }
 
+    /// Waits, blocking, as [`Direct::land`].
+    pub(crate) fn land_blocking(&mut self) -> Result<(), IoError> {
+        block_on(self.land())
+    }
+
+    /// Whether the data is durable, or has failed to become so.
+    pub(crate) fn landed(&mut self) -> Result<bool, IoError> {
+        let mut landing = pin!(self.land());
+        let mut task = Context::from_waker(Waker::noop());
+        match landing.as_mut().poll(&mut task) {
+            Poll::Ready(landed) => landed.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Sends the pages to the partner, if there is one: their entry will follow.
+    pub(crate) fn advance(&mut self) {
+        let log = self.of.agg.log();
+        if log.ships() {
+            let pages: Vec<Frame> = self.sent.iter().map(|sent| sent.frame.clone()).collect();
+            self.advanced = log.advance(&pages);
+        }
+    }
+
+    /// What the entry says of them that has them from its page `first` on.
+    pub(crate) fn in_advance(&self, first: usize) -> Option<InAdvance> {
+        let advanced = self.advanced.as_ref()?;
+        Some(advanced.within(first))
+    }
+
+    /// How many pages it is.
+    pub(crate) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
     /// What was written, in order, if all of it is durable.
     pub(crate) fn sent(&self) -> &[Sent] {
         assert!(
@@ -252,6 +295,9 @@ impl Direct {
     /// The record is in the log: the blocks belong to the caller from now on.
     pub(crate) fn taken(mut self) -> Vec<Sent> {
         self.runs.clear();
+        if let Some(advanced) = self.advanced.take() {
+            advanced.used();
+        }
         std::mem::take(&mut self.sent)
     }
 }
@@ -275,6 +321,14 @@ impl Drop for Direct {
 }
 
 impl Sent {
+    /// As of a file whose block `first` is the first of these.
+    pub(crate) fn behind(self, first: u64) -> Sent {
+        Sent {
+            block: first + self.block,
+            ..self
+        }
+    }
+
     /// The file block and where it is.
     pub(crate) fn place(&self) -> (u64, Placed) {
         (self.block, self.placed)

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use weir_base::{Ino, Lsn, VolumeId};
 use weir_store::aggregate::Aggregate;
+use weir_store::log::advance::InAdvance;
 use weir_store::log::stream::Sequence;
 use weir_store::log::{AppendError, Record};
 
@@ -63,18 +64,20 @@ impl LogFront {
         Ok(lsn)
     }
 
-    /// As [`LogFront::append`]; a stream gets `shipped` in place of the edits. For what refers to blocks of this device, and
-    /// for data that is in the stream since it was written.
+    /// As [`LogFront::append`]; a stream gets `shipped` in place of the edits, of which some pages may have been sent before. For
+    /// what refers to blocks of this device, and for data that is in the stream since it was written.
     pub(crate) fn append_as(
         &self,
         edits: Edits,
-        shipped: impl FnOnce() -> Edits,
+        shipped: impl FnOnce() -> (Edits, Option<InAdvance>),
     ) -> Result<Lsn, Stop> {
         if !self.ships() {
             return self.append(edits);
         }
         let (log, volume) = (self.agg.log(), edits.volume());
-        let lsn = self.appended(log.append_as(edits.into_record(), shipped().into_record()))?;
+        let (shipped, advance) = shipped();
+        let lsn =
+            self.appended(log.append_as(edits.into_record(), shipped.into_record(), advance))?;
         self.strict.appended(volume, lsn);
         Ok(lsn)
     }

@@ -18,9 +18,9 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
 use weir_mirror::{Clocks, Register, Role, Side};
-use weir_store::Frame;
-use weir_volume::{ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
+use weir_volume::{Advance, Carrier, ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
+use super::advance::{self, Arrived, Carried, Outgoing};
 use super::config::{Config, Mode, State};
 use super::files::Incoming;
 use super::standby::Received;
@@ -265,6 +265,7 @@ async fn read(
 ) -> Result<()> {
     let mut buffer = vec![0; RECORD];
     let mut incoming = Incoming::default();
+    let mut arrived = Arrived::default();
     loop {
         // Entries that have come together are applied, logged and acknowledged together.
         let mut entries = VecDeque::new();
@@ -274,11 +275,25 @@ async fn read(
                     term,
                     sequence,
                     meta,
-                    pages,
+                    mut pages,
+                    advance,
                 } => {
                     let at = StreamPosition { term, sequence };
-                    entries.push_back(Received { at, meta, pages });
+                    let ahead = match advance {
+                        Some(before) => arrived.join(before, &mut pages)?,
+                        None => None,
+                    };
+                    entries.push_back(Received {
+                        at,
+                        meta,
+                        pages,
+                        ahead,
+                    });
                 }
+                Message::Advance { id, pages } => {
+                    arrived.keep(id, pages, |pages| pair.standby.place(&pair.engine, pages))?;
+                }
+                Message::Back { id } => arrived.forget(id),
                 message => {
                     pair.receives(number, std::mem::take(&mut entries)).await?;
                     pair.hears(number, message, &mut incoming).await?;
@@ -324,6 +339,7 @@ async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<()> {
     let mut sent: Option<u64> = None;
+    let (mut carrier, mut carried) = (None, Carried::default());
     loop {
         let next = pair.next_words(number)?;
         if let Some(why) = pair.standby.failure() {
@@ -359,6 +375,17 @@ async fn write(
                 bail!("what the partner lacks is not in memory any more");
             }
         }
+        let carries = next.stream.as_ref().filter(|_| next.joined.is_some());
+        if let Some(stream) =
+            carries.filter(|s| !carrier.as_ref().is_some_and(|c: &Carrier| c.is_of(s)))
+        {
+            (carrier, carried) = (Some(Carrier::of(stream)), Carried::default());
+        }
+        let advances: Vec<Advance> = carrier
+            .iter()
+            .flat_map(|carrier| std::iter::from_fn(|| carrier.next()))
+            .filter(|advance| carried.admits(advance))
+            .collect();
         // What was said before an entry came up travels before it: a file whose arrival the entry's acknowledgement confirms.
         let mut small = next.small;
         let more = pair.next_words(number)?;
@@ -374,15 +401,20 @@ async fn write(
         }
         if !round.is_empty() {
             let front = |e: &Ready| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums);
-            write_entries(writer, &round, front, |e| &e.pages).await?;
+            let all: Vec<Outgoing<'_>> = round
+                .iter()
+                .map(|e| (front(e), &e.pages[..], &[][..]))
+                .collect();
+            write_together(writer, &all).await?;
         }
-        if !entries.is_empty() {
-            let front =
-                |e: &Arc<Entry>| wire::entry_front(next.term, e.sequence.0, &e.meta, &e.sums);
-            let bytes = write_entries(writer, &entries, front, |e| &e.pages).await?;
+        if !(entries.is_empty() && advances.is_empty()) {
+            let mut all: Vec<Outgoing<'_>> = advances.iter().map(advance::outgoing).collect();
+            all.extend(entries.iter().map(|entry| carried.entry(next.term, entry)));
+            let bytes = write_together(writer, &all).await?;
             pair.traffic.send(bytes);
         }
-        let wrote = !(small.is_empty() && round.is_empty() && entries.is_empty());
+        let wrote =
+            !(small.is_empty() && round.is_empty() && entries.is_empty() && advances.is_empty());
         if wrote {
             writer.flush().await?;
             pair.sent(number);
@@ -391,7 +423,9 @@ async fn write(
         // Before the last look: what comes behind it rings.
         if let Some(stream) = &next.stream {
             stream.rest();
-            if sent.is_some_and(|at| stream.after(Sequence(at)).is_some()) {
+            if sent.is_some_and(|at| stream.after(Sequence(at)).is_some())
+                || carrier.as_ref().is_some_and(|carrier| !carrier.is_idle())
+            {
                 continue;
             }
         }
@@ -399,18 +433,15 @@ async fn write(
     }
 }
 
-/// Fronts and pages of entries, with one vectored write as far as the socket takes them; how many bytes that are.
-async fn write_entries<E>(
+/// All of it with one vectored write, as far as the socket takes it; how many bytes that are.
+async fn write_together(
     writer: &mut (impl AsyncWrite + Unpin),
-    entries: &[E],
-    front: impl Fn(&E) -> Vec<u8>,
-    pages: impl Fn(&E) -> &[Frame],
+    all: &[Outgoing<'_>],
 ) -> io::Result<usize> {
-    let fronts: Vec<Vec<u8>> = entries.iter().map(front).collect();
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
-    for (entry, front) in entries.iter().zip(&fronts) {
+    for (front, head, tail) in all {
         slices.push(IoSlice::new(front));
-        slices.extend(pages(entry).iter().map(|page| IoSlice::new(&page[..])));
+        slices.extend(head.iter().chain(*tail).map(|page| IoSlice::new(&page[..])));
     }
     let bytes = slices.iter().map(|slice| slice.len()).sum();
     write_slices(writer, &mut slices).await?;
@@ -636,7 +667,9 @@ impl Pair {
     ) -> Result<()> {
         match message {
             Message::Hello(_) => bail!("a second greeting"),
-            Message::Entry { .. } => unreachable!("entries are received together"),
+            Message::Entry { .. } | Message::Advance { .. } | Message::Back { .. } => {
+                unreachable!("entries are received together")
+            }
             Message::Ack { term, sequence } => self.acknowledged(number, term, sequence),
             Message::Beat {
                 term,

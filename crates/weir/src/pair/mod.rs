@@ -12,6 +12,7 @@
 //! it goes on from there ([`config::Lineage`]). One that is not is brought up first, while clients go on ([`synchronise`]).
 
 mod address;
+mod advance;
 mod clients;
 mod commands;
 mod config;

@@ -12,8 +12,9 @@ use anyhow::{Result, bail};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use weir_base::{BLOCK_SIZE, Lsn};
-use weir_volume::{Engine, FsError, StandbyError, StreamPosition};
+use weir_volume::{Ahead, Engine, FsError, StandbyError, StreamPosition};
 
+use super::advance::Held;
 use super::config::Mode;
 
 /// Bytes that may have been received and not applied: of the memory for page frames this part, and the most. An eighth of all memory is left
@@ -26,6 +27,8 @@ pub struct Received {
     pub at: StreamPosition,
     pub meta: Vec<u8>,
     pub pages: Vec<Box<[u8]>>,
+    /// Others, which came before it and are on their way to their place.
+    pub ahead: Option<Ahead>,
 }
 
 impl Received {
@@ -110,9 +113,9 @@ impl Standby {
             drop(queue);
             let log = engine.aggregate().log();
             let mut gather = Some(log.gather());
-            while let Some(received) = batch.pop_front() {
+            while let Some(mut received) = batch.pop_front() {
                 let (at, bytes) = (received.at, received.bytes());
-                let applied = match try_apply(engine, &received) {
+                let applied = match try_apply(engine, &mut received) {
                     Ok(None) => {
                         // What it waits for may wait for the log.
                         drop(gather.take());
@@ -182,6 +185,16 @@ impl Standby {
         true
     }
 
+    /// Has pages written to their place that an entry will refer to. What is acknowledged when it has been received waits for no disk, so they wait
+    /// for the entry then; and so they do if there is no space.
+    pub fn place(&self, engine: &Engine, pages: Vec<Box<[u8]>>) -> Held {
+        let placing = match self.mode {
+            Mode::Durable => engine.place(&pages),
+            Mode::Memory => None,
+        };
+        placing.map_or(Held::Pages(pages), Held::Placed)
+    }
+
     /// Takes entries that have come together, once there is room.
     ///
     /// # Errors
@@ -212,9 +225,9 @@ impl Standby {
         }
         // All entries come on this thread, so none are queued meanwhile.
         let gather = engine.aggregate().log().gather();
-        while let Some(received) = batch.pop_front() {
+        while let Some(mut received) = batch.pop_front() {
             let (at, bytes) = (received.at, received.bytes());
-            let applied = match try_apply(engine, &received) {
+            let applied = match try_apply(engine, &mut received) {
                 Ok(None) => {
                     batch.push_front(received);
                     break;
@@ -303,18 +316,29 @@ impl Standby {
     }
 }
 
-fn try_apply(engine: &Engine, received: &Received) -> Result<Option<Lsn>, StandbyError> {
-    engine.try_entry(received.at, &received.meta, &received.pages)
+fn try_apply(engine: &Engine, received: &mut Received) -> Result<Option<Lsn>, StandbyError> {
+    let Received {
+        at,
+        meta,
+        pages,
+        ahead,
+    } = received;
+    engine.try_entry(*at, meta, pages, ahead)
 }
 
 fn apply(engine: &Engine, received: Received) -> Result<Lsn, StandbyError> {
-    let Received { at, meta, pages } = received;
-    engine.prepare_entry(&meta, pages.len())?;
+    let Received {
+        at,
+        meta,
+        pages,
+        mut ahead,
+    } = received;
+    engine.prepare_entry(&meta, pages.len(), ahead.as_mut())?;
     let mut frames = Vec::with_capacity(pages.len());
     for page in pages {
         let mut frame = engine.blank_page()?;
         frame.copy_from_slice(&page);
         frames.push(frame.freeze());
     }
-    engine.apply_entry(at, &meta, frames)
+    engine.apply_entry(at, &meta, frames, ahead)
 }

@@ -1,0 +1,203 @@
+//! Pages that are sent before their entry ([`weir_store::log::advance`]), at both ends of one connection.
+//!
+//! The sender has no more of them under way than [`MOST`] bytes that no entry has referred to: what would be more goes with its entry. So the
+//! receiver's memory is bounded, and a sender that sends more is none of this kind.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, ensure};
+use weir_base::BLOCK_SIZE;
+use weir_mirror::wire::{self, Before};
+use weir_store::Frame;
+use weir_volume::{Advance, AdvanceId, Ahead, Entry, Placing};
+
+/// Bytes under way that no entry has referred to.
+const MOST: usize = 8 << 20;
+
+/// What one connection has carried in advance, and no entry has referred to: with their bytes.
+#[derive(Default)]
+pub struct Carried {
+    under_way: HashMap<AdvanceId, usize>,
+    bytes: usize,
+}
+
+/// What travels: a front, and pages by reference.
+pub type Outgoing<'a> = (Vec<u8>, &'a [Frame], &'a [Frame]);
+
+impl Carried {
+    /// Whether this is to be sent.
+    pub fn admits(&mut self, advance: &Advance) -> bool {
+        match advance {
+            Advance::Pages { id, pages, .. } => {
+                let bytes = pages.len() * BLOCK_SIZE;
+                if self.bytes + bytes > MOST {
+                    return false;
+                }
+                self.bytes += bytes;
+                self.under_way.insert(*id, bytes);
+                true
+            }
+            Advance::Back(id) => self.ends(*id),
+        }
+    }
+
+    /// Nothing more is said of this one. Whether it is under way.
+    fn ends(&mut self, id: AdvanceId) -> bool {
+        let bytes = self.under_way.remove(&id);
+        self.bytes -= bytes.unwrap_or_default();
+        bytes.is_some()
+    }
+
+    /// An entry of this term as it is sent.
+    pub fn entry<'a>(&mut self, term: u64, entry: &'a Entry) -> Outgoing<'a> {
+        let (sequence, pages) = (entry.sequence.0, &entry.pages[..]);
+        if let Some(advance) = entry.advance.filter(|advance| self.ends(advance.id)) {
+            let end = advance.first + advance.count;
+            if let (Some(head), Some(tail)) = (pages.get(..advance.first), pages.get(end..))
+                && let (Some(sums), Some(more)) =
+                    (entry.sums.get(..advance.first), entry.sums.get(end..))
+            {
+                let before = Before {
+                    id: advance.id.0,
+                    first: advance.first as u16,
+                };
+                let sums = [sums, more].concat();
+                let front = wire::rest_front(term, sequence, before, &entry.meta, &sums);
+                return (front, head, tail);
+            }
+        }
+        let front = wire::entry_front(term, sequence, &entry.meta, &entry.sums);
+        (front, pages, &[])
+    }
+}
+
+/// An advance as it travels.
+pub fn outgoing(advance: &Advance) -> Outgoing<'_> {
+    match advance {
+        Advance::Pages { id, pages, sums } => (wire::advance_front(id.0, sums), pages, &[]),
+        Advance::Back(id) => (wire::Message::Back { id: id.0 }.encode(), &[], &[]),
+    }
+}
+
+/// What became of an advance.
+pub enum Held {
+    /// It is on its way to its place.
+    Placed(Placing),
+    /// It waits for its entry.
+    Pages(Vec<Box<[u8]>>),
+}
+
+/// What one connection has brought in advance, and no entry has referred to: with their bytes.
+#[derive(Default)]
+pub struct Arrived {
+    held: HashMap<u64, (Held, usize)>,
+    bytes: usize,
+}
+
+impl Arrived {
+    /// Takes one that has come.
+    pub fn keep(
+        &mut self,
+        id: u64,
+        pages: Vec<Box<[u8]>>,
+        place: impl FnOnce(Vec<Box<[u8]>>) -> Held,
+    ) -> Result<()> {
+        // Numbers begin anew with a stream.
+        self.forget(id);
+        let bytes = pages.len() * BLOCK_SIZE;
+        self.bytes += bytes;
+        ensure!(self.bytes <= MOST, "the partner sends too much in advance");
+        self.held.insert(id, (place(pages), bytes));
+        Ok(())
+    }
+
+    /// No entry has it.
+    pub fn forget(&mut self, id: u64) {
+        drop(self.take(id));
+    }
+
+    fn take(&mut self, id: u64) -> Option<Held> {
+        let (held, bytes) = self.held.remove(&id)?;
+        self.bytes -= bytes;
+        Some(held)
+    }
+
+    /// An entry has come that has these pages, and refers to others. What is not at a place becomes one of its pages.
+    pub fn join(&mut self, before: Before, pages: &mut Vec<Box<[u8]>>) -> Result<Option<Ahead>> {
+        let held = self.take(before.id);
+        let held = held.context("an entry refers to pages that did not come before it")?;
+        let first = usize::from(before.first);
+        ensure!(
+            first <= pages.len(),
+            "an entry refers to pages behind its own"
+        );
+        Ok(match held {
+            Held::Placed(placing) => Some(Ahead { first, placing }),
+            Held::Pages(more) => {
+                pages.splice(first..first, more);
+                None
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(bytes: std::ops::Range<u8>) -> Vec<Box<[u8]>> {
+        bytes.map(|byte| vec![byte; BLOCK_SIZE].into()).collect()
+    }
+
+    #[test]
+    fn what_has_no_place_becomes_pages_of_its_entry() {
+        let mut arrived = Arrived::default();
+        for id in [1, 2, 2] {
+            arrived.keep(id, pages(2..4), Held::Pages).unwrap();
+        }
+        assert_eq!(
+            arrived.bytes,
+            4 * BLOCK_SIZE,
+            "the second 2 took the first one's place"
+        );
+        let mut own = [pages(1..2), pages(4..6)].concat();
+        let before = |id, first| Before { id, first };
+        assert!(arrived.join(before(2, 1), &mut own).unwrap().is_none());
+        assert_eq!(own, pages(1..6));
+        assert!(arrived.join(before(2, 1), &mut own).is_err(), "it was used");
+        assert!(
+            arrived.join(before(1, 6), &mut own).is_err(),
+            "behind its pages"
+        );
+        assert_eq!((arrived.bytes, arrived.held.len()), (0, 0));
+        arrived.keep(3, pages(0..1), Held::Pages).unwrap();
+        arrived.forget(3);
+        assert!(
+            arrived.join(before(3, 0), &mut own).is_err(),
+            "it was taken back"
+        );
+    }
+
+    #[test]
+    fn no_more_is_under_way_than_is_admitted() {
+        let (mut carried, mut arrived) = (Carried::default(), Arrived::default());
+        let some = |id| Advance::Pages {
+            id: AdvanceId(id),
+            pages: vec![Frame::zero(); 512],
+            sums: std::iter::repeat_n(0, 512).collect(),
+        };
+        let zeros = || vec![vec![0; BLOCK_SIZE].into(); 512];
+        for id in 1..=4 {
+            assert!(carried.admits(&some(id)));
+            arrived.keep(id, zeros(), Held::Pages).unwrap();
+        }
+        assert!(!carried.admits(&some(5)));
+        assert!(
+            !carried.admits(&Advance::Back(AdvanceId(5))),
+            "it was not sent"
+        );
+        assert!(arrived.keep(5, zeros(), Held::Pages).is_err());
+        assert!(carried.admits(&Advance::Back(AdvanceId(3))));
+        assert!(carried.admits(&some(6)));
+    }
+}
