@@ -49,6 +49,7 @@
 //! what is queued was never acknowledged.
 
 pub mod advance;
+mod begins;
 mod cost;
 mod format;
 mod prepare;
@@ -79,6 +80,7 @@ use crate::device::Device;
 use crate::error::{IoError, StoreError};
 use crate::frame::{Frame, FramePool};
 
+use begins::Begins;
 pub use cost::{LogWrites, PartnerCost};
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
@@ -405,6 +407,7 @@ struct Shared {
     work: Condvar,
     progress: Arc<Progress>,
     prepared: Prepared,
+    begins: Begins,
 }
 
 impl Shared {
@@ -558,6 +561,7 @@ impl Log {
             work: Condvar::new(),
             progress: Arc::new(Progress::starting_at(at.last())),
             prepared: Prepared::new(prepared),
+            begins: Begins::default(),
         });
         let mut log = Log {
             thread: Some(writer::spawn(Arc::clone(&shared))?),

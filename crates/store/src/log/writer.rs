@@ -145,7 +145,9 @@ impl Writer {
             return Err(IoError::new(IoKind::Write, addr, head.blocks(), e));
         }
         frames.append(&mut batch.frames);
-        s.device.write(addr, frames).wait()
+        let writing = s.device.write(addr, frames);
+        s.begins.note();
+        writing.wait()
     }
 }
 

@@ -14,7 +14,9 @@
 //! a reply waits for both, and so for both checkpoints, one after the other if they do not coincide: on disks of 240 MB/s that alone was a
 //! third of all writes of 64 KiB. So as long as no operation waits for it, it writes as fast as clients use up the room that is left to
 //! them ([`Schedule::needed`]): then it is done when that is, and nobody has to wait. It goes on nevertheless, at some 25 MB/s when little is
-//! logged and as fast as it can when nothing is; and it has little in flight.
+//! logged and as fast as it can when nothing is; and it has little in flight. Each of its writes follows a write of the log that has just begun, while it is not
+//! late: in front of one it would delay all that is in that. Of a pair, whose replies wait for the slower log, that took 4 to 9 % of
+//! 24 writes of 8 KiB on two such disks; behind it takes none that could be measured.
 //!
 //! **Pacing.** If clients change things faster than the device takes them, the next epoch would fill what is left of
 //! memory or log before the checkpoint is done, and all clients would be blocked until then. So the room that
@@ -29,8 +31,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_base::limits::engine::{
-    CHECKPOINT_FIRST_YIELD as FIRST_REST, CHECKPOINT_LEAD as AHEAD, CHECKPOINT_YIELD as REST,
-    CHECKPOINT_YIELDS as RESTS,
+    CHECKPOINT_BEHIND_LOG as BEHIND, CHECKPOINT_FIRST_YIELD as FIRST_REST,
+    CHECKPOINT_LEAD as AHEAD, CHECKPOINT_YIELD as REST, CHECKPOINT_YIELDS as RESTS,
 };
 use weir_base::{BLOCK_SIZE, VolumeId, invariant};
 use weir_store::aggregate::Aggregate;
@@ -339,14 +341,21 @@ impl Schedule {
         if !self.background {
             return;
         }
-        let before = self.agg.log().fill().0;
+        let log = self.agg.log();
+        let before = log.fill().0;
         let rests = std::iter::once(FIRST_REST).chain(std::iter::repeat_n(REST, RESTS));
         for rest in rests {
             let may = self.work.wait_for(rest, || self.may_write());
-            let log = self.agg.log();
-            if may || log.is_idle() && log.fill().0 == before {
+            let idle = log.is_idle() && log.fill().0 == before;
+            if idle {
                 return;
             }
+            if may {
+                break;
+            }
+        }
+        if !self.hurries() && self.is_ahead(0) {
+            log.wait_begun(BEHIND);
         }
     }
 
@@ -358,8 +367,13 @@ impl Schedule {
 
     /// Whether the checkpoint that is being made need not wait for the log.
     fn may_write(&self) -> bool {
+        self.hurries() || !self.is_ahead(AHEAD)
+    }
+
+    /// Whether the checkpoint is ahead of its schedule by more than this many bytes.
+    fn is_ahead(&self, by: u64) -> bool {
         let (merged, all) = self.merged();
-        self.hurries() || merged as f64 <= AHEAD as f64 + self.needed() * all as f64
+        merged as f64 > by as f64 + self.needed() * all as f64
     }
 
     /// Bytes of overlays that the checkpoint has dealt with, and all that it has to.
