@@ -482,10 +482,16 @@ pub struct Decoder {
 impl Decoder {
     /// Adds bytes that follow those of the last call.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).extend(bytes);
+    }
+
+    /// Where bytes that follow are to be appended, with room for so many.
+    pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         // What was taken is moved out of the way once for all that comes with one read.
         self.bytes.drain(..self.at);
         self.at = 0;
-        self.bytes.extend(bytes);
+        self.bytes.reserve(bytes);
+        &mut self.bytes
     }
 
     /// The next message, if all of it has come.

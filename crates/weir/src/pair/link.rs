@@ -263,7 +263,6 @@ async fn read(
     reader: &mut (impl AsyncRead + Unpin),
     mut decoder: Decoder,
 ) -> Result<()> {
-    let mut buffer = vec![0; RECORD];
     let mut incoming = Incoming::default();
     let mut arrived = Arrived::default();
     loop {
@@ -301,13 +300,12 @@ async fn read(
             }
         }
         pair.receives(number, entries).await?;
-        let mut taken = reader.read(&mut buffer).await?;
+        let mut taken = reader.read_buf(decoder.room(RECORD)).await?;
         let mut all = 0;
         loop {
             if taken == 0 {
                 bail!("the partner has closed it");
             }
-            decoder.push(buffer.get(..taken).unwrap_or_default());
             all += taken;
             if all >= READ {
                 break;
@@ -315,7 +313,7 @@ async fn read(
             // TLS hands out one record at a time, whatever has come.
             let more = tokio::select! {
                 biased;
-                more = reader.read(&mut buffer) => more,
+                more = reader.read_buf(decoder.room(RECORD)) => more,
                 () = std::future::ready(()) => break,
             };
             taken = more?;

@@ -312,6 +312,8 @@ impl Pair {
         let thread = std::thread::Builder::new()
             .name("weir-pair".to_owned())
             .spawn(move || {
+                // Clients' replies wait for what it sends and receives.
+                weir_base::short_slice();
                 runtime.block_on(async move {
                     tokio::join!(
                         runs.pass_time(),

@@ -97,7 +97,10 @@ impl Standby {
         let (runs, engine, send) = (Arc::clone(&standby), Arc::clone(engine), Arc::clone(send));
         std::thread::Builder::new()
             .name("weir-standby".to_owned())
-            .spawn(move || runs.run(&engine, &send))?;
+            .spawn(move || {
+                weir_base::short_slice();
+                runs.run(&engine, &send);
+            })?;
         Ok(standby)
     }
 
