@@ -296,6 +296,8 @@ impl Node {
             // Before a lease of the partner's may have run out, nothing is served.
             Role::Noting if self.noted && now >= self.free_from => {
                 self.role = Role::Alone;
+                // Nothing else was reported.
+                self.lacking = false;
                 self.next_beat = now;
                 self.beat(now)
             }
@@ -466,6 +468,11 @@ impl Node {
                     false => now + self.timing.patience + self.timing.retry,
                 };
                 self.role = Role::Yielding(until);
+                Vec::new()
+            }
+            // It was taken for what is left, and is not.
+            Role::Deciding if mirrored && self.lacking => {
+                self.role = Role::Yielding(Duration::MAX);
                 Vec::new()
             }
             // The change was made, now or before.

@@ -477,7 +477,8 @@ impl World {
                     self.send(me, other, Event::Deliver(side.other(), ack));
                     return Ok(());
                 }
-                if !node.acknowledges(term) {
+                // What a connection of an older term carries does not come when a newer one has taken its place.
+                if !node.acknowledges(term) || machine.caught.is_some_and(|newer| term < newer) {
                     return Ok(());
                 }
                 let own = &mut machine.history;
@@ -548,7 +549,10 @@ impl World {
         }
         for write in writes {
             let at = self.reported.partition_point(|before| before < write);
-            self.reported.insert(at, *write);
+            // Under a rule that is left out it may have been before.
+            if self.reported.get(at) != Some(write) {
+                self.reported.insert(at, *write);
+            }
         }
         Ok(())
     }
@@ -784,4 +788,27 @@ fn a_rule_that_is_left_out_is_noticed() {
             "{bug:?} is not noticed where a node keeps {keeps:?}"
         );
     }
+}
+
+#[test]
+fn a_primary_without_its_log_leaves_it_to_its_partner_whenever_it_learns_of_it() {
+    let alone = Register::new(Side::A).alone(Side::A);
+    let both = alone.joined();
+    let at = Duration::from_secs;
+    let timing = Timing::default();
+    let mut node = Node::start(Side::A, alone, timing, at(100)).lacking();
+    node.tick(at(100));
+    // The first reply is what it has noted: it alone has all that was reported.
+    node.witness(at(101), Swap::Lost(alone));
+    assert_eq!(node.role(), Role::Deciding);
+    node.witness(at(102), Swap::Lost(both));
+    assert_eq!(node.role(), Role::Yielding(Duration::MAX));
+    for second in 103..200 {
+        let asks = node.tick(at(second));
+        assert!(asks.iter().all(|action| matches!(action, Action::Read)));
+        node.witness(at(second), Swap::Lost(both));
+    }
+    // Until that has taken over.
+    node.witness(at(200), Swap::Lost(both.alone(Side::B)));
+    assert_eq!(node.role(), Role::Behind);
 }
