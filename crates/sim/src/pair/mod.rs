@@ -52,6 +52,8 @@ struct Story<'a> {
     running: Running,
     mirror: Mutex<Mirror>,
     places: Vec<Place>,
+    /// Before each operation: a record, and a place of the stream by which it is in that.
+    records: Vec<(u64, u64)>,
     serial: u32,
     diary: &'a mut Vec<String>,
 }
@@ -156,6 +158,7 @@ impl<'a> Story<'a> {
                 alone: false,
             }),
             places: Vec::new(),
+            records: Vec::new(),
             serial: 0,
             diary,
         })
@@ -290,6 +293,10 @@ impl<'a> Story<'a> {
     }
 
     fn operate(&mut self, runner: &mut Runner, id: Slot, op: &Op) -> Checked {
+        let written = self.running.engine.aggregate().log().written().0;
+        let sequence = self.sequence();
+        self.records
+            .push((written.max(runner.last_lsn()), sequence));
         self.note(format!("{id:?} {op:?}"));
         let world = Arc::clone(&self.machine.world);
         let (running, mirror) = (&self.running, &self.mirror);
@@ -622,8 +629,17 @@ impl<'a> Story<'a> {
         let durable = self.running.engine.durable().0;
         self.machine.world.crash();
         let kept = |p: &&Place| p.promised.is_some_and(|lsn| lsn <= durable);
-        let told = self.places.iter().filter(kept);
-        let told = told.map(|p| p.sequence).max().unwrap_or(0);
+        // A reply may wait for an older record, which says nothing of what was written without stability since.
+        let before = |lsn: u64| {
+            self.records
+                .iter()
+                .find(|(last, _)| lsn > 0 && *last >= lsn)
+        };
+        let told = self.places.iter().filter(kept).map(|p| {
+            let record = p.promised.and_then(before);
+            record.map_or(p.sequence, |(_, sequence)| p.sequence.min(*sequence))
+        });
+        let told = told.max().unwrap_or(0);
         let partner = &self.mirror.get_mut().partner;
         partner.machine.world.crash_at(0);
         // What it has received it applies; but its power may have failed, too.

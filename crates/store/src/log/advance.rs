@@ -174,9 +174,7 @@ impl Log {
         let stream = self.stream()?;
         let sums = pages.iter().map(|page| page_crc(page)).collect();
         let mut queue = stream.advances().queue.lock();
-        if queue.carrier.is_none() {
-            return None;
-        }
+        queue.carrier?;
         queue.last += 1;
         let id = AdvanceId(queue.last);
         queue.waiting.push_back(Advance::Pages {
