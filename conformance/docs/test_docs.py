@@ -55,7 +55,7 @@ NOT_RUN = {
 }
 
 for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --force", "weir pair delete --data DIR", "weir pair create … --address 10.0.0.100/24@eth0",
-              "weir pair create … --log-dir /mnt/local/weir",
+              "weir pair create … --log-dir /mnt/local/weir", "weir serve … --log-dir /mnt/local/weir --log-ephemeral",
               'weir ontap "snapmirror create -source-path weir:vol1 -destination-path b://weir/vol1 -policy StrictSync"'):
     NOT_RUN["docs/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair*.rs have them"
 
