@@ -28,7 +28,7 @@ impl Arrivals {
             self.carrier = Some(Carrier::of(stream));
             return;
         };
-        while let Some(advance) = carrier.next() {
+        for advance in carrier.take() {
             match advance {
                 Advance::Pages { id, pages, .. } => {
                     if let Some(placing) = standby.place(&boxes(&pages)) {

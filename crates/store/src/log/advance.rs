@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 
 use super::Log;
 use super::stream::ChangeStream;
-use crate::block::page_crc;
 use crate::frame::Frame;
 
 /// Number of an advance, used once in a stream.
@@ -94,12 +93,12 @@ impl Carrier {
         Arc::ptr_eq(&self.stream, stream)
     }
 
-    /// What is to be sent next. To be asked for until there is nothing, after the entries that are sent behind it were looked up.
-    pub fn next(&self) -> Option<Advance> {
+    /// What is to be sent now, in order. To be taken after the entries that are sent behind it were looked up.
+    pub fn take(&self) -> VecDeque<Advance> {
         let mut queue = self.stream.advances().queue.lock();
         match queue.carrier == Some(self.number) {
-            true => queue.waiting.pop_front(),
-            false => None,
+            true => std::mem::take(&mut queue.waiting),
+            false => VecDeque::new(),
         }
     }
 
@@ -169,25 +168,23 @@ impl Log {
         stream.is_some_and(|stream| stream.advances().queue.lock().carrier.is_some())
     }
 
-    /// Sends these pages, at least one, to the partner before the entry that will have them. `None`: nobody carries them.
-    pub fn advance(&self, pages: &[Frame]) -> Option<Advanced> {
+    /// Sends pages, at least one, each with its checksum (CRC32C), to the partner before the entry that will have them. `None`: nobody carries
+    /// them.
+    pub fn advance(&self, pages: impl Iterator<Item = (Frame, u32)>) -> Option<Advanced> {
         let stream = self.stream()?;
-        let sums = pages.iter().map(|page| page_crc(page)).collect();
+        let (pages, sums): (Vec<Frame>, SmallVec<[u32; 16]>) = pages.unzip();
+        let count = pages.len();
         let mut queue = stream.advances().queue.lock();
         queue.carrier?;
         queue.last += 1;
         let id = AdvanceId(queue.last);
-        queue.waiting.push_back(Advance::Pages {
-            id,
-            pages: pages.to_vec(),
-            sums,
-        });
+        queue.waiting.push_back(Advance::Pages { id, pages, sums });
         drop(queue);
         stream.ring();
         Some(Advanced {
             stream,
             id,
-            count: pages.len(),
+            count,
             used: false,
         })
     }

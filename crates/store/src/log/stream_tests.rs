@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 use weir_base::BlockAddr;
 
-use super::advance::{Advance, Carrier};
+use super::advance::{Advance, Advanced, Carrier};
 use super::stream::{ChangeStream, NotShipped, Sequence};
 use super::*;
 use crate::device::{Io, MemDevice};
@@ -118,7 +118,7 @@ impl Bench {
 
 /// What is sent before entries: how many pages, or that an advance is taken back, with its number.
 fn advances(carrier: &Carrier) -> Vec<(u64, usize)> {
-    let sent = std::iter::from_fn(|| carrier.next());
+    let sent = carrier.take().into_iter();
     sent.map(|advance| match advance {
         Advance::Pages { id, pages, sums } => {
             let right = pages.iter().map(|page| page_crc(page));
@@ -130,17 +130,23 @@ fn advances(carrier: &Carrier) -> Vec<(u64, usize)> {
     .collect()
 }
 
+/// Sends these pages before their entry.
+fn advance(b: &Bench, pages: &[Frame]) -> Option<Advanced> {
+    let summed = pages.iter().map(|page| (page.clone(), page_crc(page)));
+    b.log.advance(summed)
+}
+
 #[test]
 fn pages_are_sent_before_their_entry_by_the_newest_connection_alone() {
     let b = Bench::new();
     let pages = b.record("", 3).pages;
-    assert!(b.log.advance(&pages).is_none(), "there is no stream");
+    assert!(advance(&b, &pages).is_none(), "there is no stream");
     let stream = b.attach();
-    assert!(b.log.advance(&pages).is_none(), "nobody carries them");
+    assert!(advance(&b, &pages).is_none(), "nobody carries them");
     assert!(!b.log.advances());
     let old = Carrier::of(&stream);
     assert!(b.log.advances() && old.is_idle());
-    let lost = b.log.advance(&pages).unwrap();
+    let lost = advance(&b, &pages).unwrap();
     assert!(!old.is_idle());
 
     let new = Carrier::of(&stream);
@@ -148,14 +154,14 @@ fn pages_are_sent_before_their_entry_by_the_newest_connection_alone() {
         old.is_idle() && new.is_idle(),
         "the old one has not sent it"
     );
-    let used = b.log.advance(&pages).unwrap();
+    let used = advance(&b, &pages).unwrap();
     let at = used.within(1);
     let shipped = b.record("there", 5);
     b.log
         .append_as(b.record("here", 0), shipped, Some(at))
         .unwrap();
     used.used();
-    drop(b.log.advance(&pages[..2]).unwrap());
+    drop(advance(&b, &pages[..2]).unwrap());
     drop(lost);
     assert_eq!(advances(&old), []);
     assert_eq!(advances(&new), [(2, 3), (3, 2), (3, 0), (1, 0)]);
@@ -183,7 +189,7 @@ fn an_advance_wakes_a_sender_that_rests() {
     }));
     let _carrier = Carrier::of(&stream);
     stream.rest();
-    let advanced = b.log.advance(&b.record("", 1).pages);
+    let advanced = advance(&b, &b.record("", 1).pages);
     assert_eq!(woken.load(Ordering::SeqCst), 1);
     stream.rest();
     drop(advanced);

@@ -24,7 +24,7 @@ use std::fmt;
 
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time, VolumeId};
 use weir_store::frame::FrameMut;
-use weir_store::{Class, Frame, IoError, StoreError};
+use weir_store::{Class, Frame, StoreError};
 
 use crate::format::calls::DoneCall;
 use crate::format::catalog::{AGGREGATE_TREE, StreamPosition};
@@ -37,6 +37,7 @@ use crate::lifecycle::engine::Engine;
 use crate::lifecycle::recovery;
 use crate::overlay::context::EngineContext;
 use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::event::block_on;
 use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
@@ -144,7 +145,7 @@ impl Engine {
             if let Some(frame) = self.core.agg.cache().alloc(Class::Foreground) {
                 return Ok(frame);
             }
-            crate::overlay::event::block_on(self.core.relieved(Backpressure::Memory))?;
+            block_on(self.core.relieved(Backpressure::Memory))?;
         }
     }
 
@@ -210,13 +211,13 @@ impl Engine {
         pages: usize,
         ahead: Option<&mut Ahead>,
     ) -> Result<(), StandbyError> {
-        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let before = came_before(ahead.as_deref());
         let Parsed::Record(id, edits) = parse(meta, pages + before)? else {
             return Ok(());
         };
         if let Some(ahead) = ahead {
-            let landed = ahead.placing.0.land_blocking();
-            landed.map_err(|error| self.unplaced(&error))?;
+            let landed = block_on(ahead.placing.0.land());
+            landed.map_err(|error| self.core.unwritten(&error))?;
         }
         let bytes = meta.len() + pages * BLOCK_SIZE + 64;
         self.core.schedule.admit_blocking(bytes as u64)?;
@@ -269,14 +270,14 @@ impl Engine {
         pages: &[Box<[u8]>],
         ahead: &mut Option<Ahead>,
     ) -> Result<Option<Lsn>, StandbyError> {
-        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let before = came_before(ahead.as_ref());
         let parsed = parse(meta, pages.len() + before)?;
         let Parsed::Record(id, edits) = &parsed else {
             return Ok(None);
         };
         if let Some(ahead) = ahead {
             let landed = ahead.placing.0.landed();
-            if !landed.map_err(|error| self.unplaced(&error))? {
+            if !landed.map_err(|error| self.core.unwritten(&error))? {
                 return Ok(None);
             }
         }
@@ -293,13 +294,6 @@ impl Engine {
         }
         let ahead = ahead.take();
         self.apply_parsed(at, meta, parsed, frames, ahead).map(Some)
-    }
-
-    /// Data cannot be written to its place: the contents of the device are unknown.
-    fn unplaced(&self, error: &IoError) -> StandbyError {
-        let why = format!("file data of the primary's cannot be written: {error}");
-        self.core.agg.poison(&why);
-        StandbyError::Engine(FsError::ReadOnly)
     }
 
     /// Work in the background has to go on before what is to be done can be.
@@ -356,7 +350,7 @@ impl Engine {
         pages: Vec<Frame>,
         ahead: Option<Ahead>,
     ) -> Result<Lsn, StandbyError> {
-        let before = ahead.as_ref().map_or(0, |ahead| ahead.placing.0.len());
+        let before = came_before(ahead.as_ref());
         let parsed = parse(meta, pages.len() + before)?;
         self.apply_parsed(at, meta, parsed, pages, ahead)
     }
@@ -601,6 +595,11 @@ fn placed_write<'a>(
             "pages that came before it, and it is no write of them".to_owned(),
         )),
     }
+}
+
+/// Pages of an entry that came before it.
+fn came_before(ahead: Option<&Ahead>) -> usize {
+    ahead.map_or(0, |ahead| ahead.placing.0.len())
 }
 
 fn unknown(id: VolumeId) -> StandbyError {

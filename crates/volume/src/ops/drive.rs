@@ -79,14 +79,8 @@ impl Volume {
         let Some(direct) = &mut cx.direct else {
             return Ok(());
         };
-        if let Err(error) = direct.land().await {
-            // The contents of the device are unknown.
-            let why = format!("file data cannot be written: {error}");
-            self.core.agg.poison(&why);
-            self.core.schedule.notify();
-            return Err(FsError::ReadOnly);
-        }
-        Ok(())
+        let landed = direct.land().await;
+        landed.map_err(|error| self.core.unwritten(&error))
     }
 
     /// As [`Volume::resume`], blocking the thread: for tools and tests.

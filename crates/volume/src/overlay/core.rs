@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weir_base::{Rng, VolumeId};
-use weir_store::StoreError;
 use weir_store::aggregate::Aggregate;
+use weir_store::{IoError, StoreError};
 
 use crate::overlay::clients::Clients;
 use crate::overlay::direct::Placements;
@@ -130,6 +130,14 @@ impl Core {
         let s = self.agg.space().stats();
         // Saturates: numbers of the host.
         (s.total.saturating_add(s.growth), s.available())
+    }
+
+    /// File data cannot be written to its place: the contents of the device are unknown.
+    pub(crate) fn unwritten(&self, error: &IoError) -> FsError {
+        let why = format!("file data cannot be written: {error}");
+        self.agg.poison(&why);
+        self.schedule.notify();
+        FsError::ReadOnly
     }
 
     /// Has `follower` called after a volume was deleted, or its content replaced; false if there is a follower already.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use weir_base::BLOCK_SIZE;
 use weir_mirror::wire::{self, Before};
 use weir_store::Frame;
-use weir_volume::{Advance, AdvanceId, Ahead, Entry, Placing};
+use weir_volume::{Advance, AdvanceId, Ahead, Entry, InAdvance, Placing};
 
 /// Bytes under way that no entry has referred to.
 const MOST: usize = 8 << 20;
@@ -52,23 +52,25 @@ impl Carried {
     pub fn entry<'a>(&mut self, term: u64, entry: &'a Entry) -> Outgoing<'a> {
         let (sequence, pages) = (entry.sequence.0, &entry.pages[..]);
         if let Some(advance) = entry.advance.filter(|advance| self.ends(advance.id)) {
-            let end = advance.first + advance.count;
-            if let (Some(head), Some(tail)) = (pages.get(..advance.first), pages.get(end..))
-                && let (Some(sums), Some(more)) =
-                    (entry.sums.get(..advance.first), entry.sums.get(end..))
-            {
-                let before = Before {
-                    id: advance.id.0,
-                    first: advance.first as u16,
-                };
-                let sums = [sums, more].concat();
-                let front = wire::rest_front(term, sequence, before, &entry.meta, &sums);
-                return (front, head, tail);
-            }
+            let (head, tail) = around(pages, advance);
+            let (sums, more) = around(&entry.sums, advance);
+            let before = Before {
+                id: advance.id.0,
+                first: advance.first as u16,
+            };
+            let sums = [sums, more].concat();
+            let front = wire::rest_front(term, sequence, before, &entry.meta, &sums);
+            return (front, head, tail);
         }
         let front = wire::entry_front(term, sequence, &entry.meta, &entry.sums);
         (front, pages, &[])
     }
+}
+
+/// What is before the pages that were sent, and behind them: of an entry of this process's.
+fn around<T>(all: &[T], advance: InAdvance) -> (&[T], &[T]) {
+    let (head, rest) = all.split_at(advance.first);
+    (head, rest.split_at(advance.count).1)
 }
 
 /// An advance as it travels.

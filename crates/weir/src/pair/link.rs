@@ -381,7 +381,7 @@ async fn write(
         }
         let advances: Vec<Advance> = carrier
             .iter()
-            .flat_map(|carrier| std::iter::from_fn(|| carrier.next()))
+            .flat_map(Carrier::take)
             .filter(|advance| carried.admits(advance))
             .collect();
         // What was said before an entry came up travels before it: a file whose arrival the entry's acknowledgement confirms.
