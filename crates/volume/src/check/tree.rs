@@ -15,6 +15,7 @@ use super::shared::References;
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
+use crate::format::mark::MarkId;
 use crate::format::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
 };
@@ -28,6 +29,7 @@ pub(super) struct Catalog {
     pub(super) volumes: Volumes,
     /// The aggregate is a copy that is being brought up to a mark: live trees need not fit together.
     pub(super) partial: bool,
+    pub(super) last_mark: MarkId,
 }
 
 /// Nodes, read as they are needed.
@@ -231,7 +233,10 @@ impl Visitor for CatalogVisitor<'_, '_> {
     fn record(&mut self, key: Key, value: &[u8]) {
         if key == AggregateRec::KEY {
             match AggregateRec::decode(value) {
-                Some(rec) => self.out.partial = !rec.position.is_whole(),
+                Some(rec) => {
+                    self.out.partial = !rec.position.is_whole();
+                    self.out.last_mark = rec.last_mark;
+                }
                 None => self
                     .check
                     .inode_fault(0, "malformed record of the aggregate"),
@@ -253,6 +258,7 @@ impl Visitor for CatalogVisitor<'_, '_> {
         let Some(id) = volume_of(key.ino) else {
             return self.check.inode_fault(key.ino, "impossible volume number");
         };
+        let last_mark = self.out.last_mark;
         let entry: &mut VolumeEntry = self.out.volumes.entry(id).or_default();
         let ok = match key.kind {
             catalog::kind::VOLUME => {
@@ -261,8 +267,10 @@ impl Visitor for CatalogVisitor<'_, '_> {
             }
             catalog::kind::SNAPSHOT => match SnapshotRec::decode(key.sub, value) {
                 Some(rec) => {
+                    // The aggregate's record comes before those of volumes.
+                    let known = MarkId::of(&rec.name).is_none_or(|mark| mark <= last_mark);
                     entry.snapshots.push(rec);
-                    true
+                    known
                 }
                 None => false,
             },

@@ -192,11 +192,12 @@ impl Checkpointer {
                 core.log.calls().take_fresh(),
                 core.clients.take_changed(),
                 core.log.position(),
+                core.last_mark(),
                 closing,
             );
             (cut, taken, doomed, own, unused)
         });
-        let (calls, clients, position, closing) = own;
+        let (calls, clients, position, last_mark, closing) = own;
 
         let mut cp = core.agg.begin()?;
         for stray in core.placements.take_strays() {
@@ -225,6 +226,7 @@ impl Checkpointer {
             next_volume: table.next(),
             in_use: !closing,
             position,
+            last_mark,
         };
         if std::mem::replace(&mut *self.stored.write(), aggregate) != aggregate {
             edits.put(AggregateRec::KEY, aggregate.encode());

@@ -67,7 +67,7 @@ pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
 /// Of jobs and annotations.
 const VERSION: u8 = 2;
 /// Of the aggregate's own record. Earlier ones were never released.
-const AGGREGATE_VERSION: u8 = 3;
+const AGGREGATE_VERSION: u8 = 4;
 /// Of volumes and snapshots. Earlier ones were never released.
 pub(crate) const RECORD_VERSION: u8 = 6;
 
@@ -409,18 +409,21 @@ pub(crate) struct AggregateRec {
     pub(crate) in_use: bool,
     /// The last position of a stream of changes that was noted.
     pub(crate) position: StreamPosition,
+    /// The newest mark that there has ever been; none gets its number again.
+    pub(crate) last_mark: MarkId,
 }
 
 impl AggregateRec {
     pub(crate) const KEY: Key = Key::new(0, kind::AGGREGATE, 0);
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(26);
+        let mut out = Vec::with_capacity(34);
         out.put_u8(AGGREGATE_VERSION);
         out.put_u8(u8::from(self.in_use));
         out.put_u64(self.next_volume);
         out.put_u64(self.position.term);
         out.put_u64(self.position.sequence);
+        out.put_u64(self.last_mark.0);
         out
     }
 
@@ -439,10 +442,12 @@ impl AggregateRec {
             term: r.u64()?,
             sequence: r.u64()?,
         };
+        let last_mark = MarkId(r.u64()?);
         r.is_empty().then_some(AggregateRec {
             next_volume,
             in_use,
             position,
+            last_mark,
         })
     }
 }
@@ -599,6 +604,7 @@ mod tests {
                     term: 1,
                     sequence: 2,
                 },
+                last_mark: MarkId(3),
             };
             assert_eq!(AggregateRec::decode(&rec.encode()), Some(rec));
         }

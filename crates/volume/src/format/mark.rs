@@ -5,8 +5,11 @@
 
 use std::fmt;
 
-/// Identifies a mark among all of an aggregate; later ones are greater.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// Identifies a mark among all that an aggregate has ever had; later ones are greater. 0: there has been none.
+///
+/// A number that came again would name two states. A mark goes away with a revert to before it, or with its volumes, while
+/// a copy that was not reached still has it, and takes a difference to the second one for one to its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct MarkId(pub u64);
 
 /// Marks of one term.
@@ -14,9 +17,9 @@ const IN_TERM: u64 = 1 << 24;
 
 impl MarkId {
     /// The one after `last`, in this term.
-    pub(crate) fn after(last: Option<MarkId>, term: u64) -> MarkId {
-        let least = (term.wrapping_mul(IN_TERM) & (u64::MAX >> 1)).max(1);
-        MarkId(last.map_or(least, |last| least.max(last.0 + 1)))
+    pub(crate) fn after(last: MarkId, term: u64) -> MarkId {
+        let least = term.wrapping_mul(IN_TERM) & (u64::MAX >> 1);
+        MarkId(least.max(last.0 + 1))
     }
 
     /// What its snapshots are called.
@@ -45,12 +48,12 @@ mod tests {
 
     #[test]
     fn no_client_can_call_a_snapshot_as_a_mark_is_called() {
-        let first = MarkId::after(None, 3);
-        let next = MarkId::after(Some(first), 3);
-        let later = MarkId::after(Some(next), 4);
+        let first = MarkId::after(MarkId::default(), 3);
+        let next = MarkId::after(first, 3);
+        let later = MarkId::after(next, 4);
         assert!(first < next && next < later);
-        assert_eq!(MarkId::after(Some(later), 3), MarkId(later.0 + 1));
-        assert_ne!(MarkId::after(None, 0), MarkId(0));
+        assert_eq!(MarkId::after(later, 3), MarkId(later.0 + 1));
+        assert_ne!(MarkId::after(MarkId::default(), 0), MarkId::default());
         for mark in [first, next, later] {
             assert_eq!(MarkId::of(&mark.name()), Some(mark));
             assert_eq!(check_name(&mark.name()), Err(FsError::Invalid));

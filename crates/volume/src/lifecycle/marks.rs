@@ -61,7 +61,7 @@ impl Engine {
 
     pub(crate) fn next_mark(&self) -> MarkId {
         let term = self.position().term;
-        MarkId::after(self.marks().last().copied(), term)
+        MarkId::after(self.core.last_mark(), term)
     }
 
     /// Waits for what [`Engine::seal_mark`] needs. The caller has the volumes' `admin`.

@@ -118,6 +118,9 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
                 Edit::Snapshot(SnapshotEdit::Made { id, name, .. })
                     if !exact && MarkId::of(name).is_some() =>
                 {
+                    MarkId::of(name)
+                        .into_iter()
+                        .for_each(|mark| core.note_mark(mark));
                     vol.live().snaps.lock().skip(id);
                     core.schedule.note_changed(vol.id);
                 }

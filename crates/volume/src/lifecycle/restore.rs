@@ -148,6 +148,7 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
     core.log.calls().restore(read.calls);
     core.clients.restore(read.clients);
     core.log.note_position(read.aggregate.position);
+    core.note_mark(read.aggregate.last_mark);
     table.begin_at(next);
     cp.restore(read.jobs, read.aggregate);
     Ok(())

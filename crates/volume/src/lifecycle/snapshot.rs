@@ -30,6 +30,7 @@ use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 use crate::format::catalog::{check_label, check_name};
 use crate::format::edit::{Edits, SnapshotEdit};
 use crate::format::identity::SnapshotIdentity;
+use crate::format::mark::MarkId;
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::overlay::context::EngineContext;
 use crate::overlay::role::{Ancestry, State};
@@ -155,6 +156,9 @@ impl Volume {
     /// Ends the segment with this snapshot. No operation holds the epoch lock.
     pub(crate) fn seal(&self, live: &Live, mut made: Made) {
         let next_ino = self.counters.next_ino();
+        if let Some(mark) = MarkId::of(&made.name) {
+            self.core.note_mark(mark);
+        }
         live.snaps.lock().add(&mut made, next_ino);
         live.segments.seal(made, next_ino);
         self.core.schedule.note_changed(self.id);

@@ -7,6 +7,7 @@ use weir_base::{Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
 use weir_store::{IoError, StoreError};
 
+use crate::format::mark::MarkId;
 use crate::overlay::clients::Clients;
 use crate::overlay::direct::Placements;
 use crate::overlay::epoch_lock::EpochLock;
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     replaced: OnceLock<Follower>,
     /// The epoch in which a volume was last deleted.
     retired: AtomicU64,
+    /// The newest mark that there has ever been.
+    last_mark: AtomicU64,
     fsid_base: u64,
     verifier: u64,
     /// That of another machine in whose place this one serves, with all that was written there; 0: there is none.
@@ -74,6 +77,7 @@ impl Core {
             in_grace: AtomicBool::new(true),
             replaced: OnceLock::new(),
             retired: AtomicU64::new(0),
+            last_mark: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             verifier: rng.next_u64(),
             handed_verifier: AtomicU64::new(0),
@@ -166,6 +170,16 @@ impl Core {
     pub(crate) fn note_retired(&self) {
         self.retired
             .store(self.epoch_lock().epoch(), Ordering::Release);
+    }
+
+    /// The newest mark that there has ever been, here or where this is a copy of.
+    pub(crate) fn last_mark(&self) -> MarkId {
+        MarkId(self.last_mark.load(Ordering::Acquire))
+    }
+
+    /// Notes that there is, or was, a mark. The epoch lock is held exclusively, or nothing else is at work.
+    pub(crate) fn note_mark(&self, mark: MarkId) {
+        self.last_mark.fetch_max(mark.0, Ordering::AcqRel);
     }
 
     /// A deleted volume counts as a clone of its origin's snapshot until the checkpoint that makes its deletion
