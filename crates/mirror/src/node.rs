@@ -461,7 +461,9 @@ impl Node {
                 self.free_from = now;
                 self.open(now)
             }
-            Role::Asking if !mirrored => self.open(now),
+            // Or a process before it had asked for that, once all that was reported was durable: a partner that
+            // was waited for cannot take over any more.
+            Role::Asking | Role::Yielding(_) if !mirrored => self.open(now),
             Role::Asking => {
                 let until = match self.lacking {
                     true => Duration::MAX,

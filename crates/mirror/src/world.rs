@@ -808,7 +808,16 @@ fn a_primary_without_its_log_leaves_it_to_its_partner_whenever_it_learns_of_it()
         assert!(asks.iter().all(|action| matches!(action, Action::Read)));
         node.witness(at(second), Swap::Lost(both));
     }
-    // Until that has taken over.
+    // Until the question of a process before it is carried out late: that had all in a checkpoint, and the partner is out.
+    let mut late = node.clone();
+    let asks = late.witness(at(200), Swap::Lost(both.alone(Side::A)));
+    let again = both.alone(Side::A).alone(Side::A);
+    assert_eq!(asks, [Action::Swap(again)]);
+    assert_eq!(
+        late.witness(at(201), Swap::Done(again)),
+        [Action::Note(again)]
+    );
+    // Or until that has taken over.
     node.witness(at(200), Swap::Lost(both.alone(Side::B)));
     assert_eq!(node.role(), Role::Behind);
 }
