@@ -292,31 +292,3 @@ fn names_that_differ_in_case_are_different_names() {
     crash(engine, vol);
     assert!(m.check().clean(), "{}", m.check());
 }
-
-/// A round brings a copy to a mark, and everything is reverted to before it: the next mark of the same term had the same number, and the
-/// copy, which still has the first one, took the difference to the second one for a difference to its own.
-#[test]
-fn a_mark_that_is_gone_leaves_its_number_to_none() {
-    let m = Machine::new(61);
-    let (mut engine, mut vol) = m.format();
-    let at = StreamPosition {
-        term: 3,
-        sequence: 0,
-    };
-    run(&vol, |_| engine.note_position(at)).unwrap();
-    vol.snapshot_create("before", Time::EPOCH).unwrap();
-    let mut last = engine.begin_round(None, None).unwrap().0.mark();
-    for round in 0..9 {
-        match round % 3 {
-            0 => engine.revert(vol.name(), "before").unwrap(),
-            _ => engine.drop_marks(|_| true).unwrap(),
-        }
-        assert_eq!(engine.marks(), []);
-        if round > 2 {
-            (engine, vol) = reopen(&m, engine, vol, round % 2);
-        }
-        let mark = engine.begin_round(None, None).unwrap().0.mark();
-        assert!(mark > last, "{mark} after {last}");
-        last = mark;
-    }
-}

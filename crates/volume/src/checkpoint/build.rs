@@ -102,15 +102,17 @@ pub(super) fn take(vol: LiveVolume) -> Taken {
     }
 }
 
-/// Drops the overlays of a deleted volume.
-pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> LiveVolume {
+/// Drops the overlays of a deleted volume; returns it with the views of its snapshots.
+pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> (LiveVolume, Vec<Arc<Volume>>) {
     let Taken {
         vol,
         sealed,
         last,
         received,
+        changes,
         ..
     } = taken;
+    let views = vol.live().snaps.lock().end(changes);
     vol.discharge_batch(&received.batch);
     let sealed = sealed.into_iter().flat_map(|s| s.inodes);
     for inode in sealed.chain(last.inodes) {
@@ -126,7 +128,7 @@ pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> LiveVolume {
             vol.discharge(delta);
         }
     }
-    vol
+    (vol, views)
 }
 
 pub(super) fn merge(

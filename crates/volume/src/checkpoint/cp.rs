@@ -260,7 +260,8 @@ impl Checkpointer {
                 more = true;
             }
         }
-        for vol in dropped {
+        for (vol, views) in dropped {
+            views.iter().for_each(|view| view.retire(&before));
             let ancestry = std::mem::replace(&mut *vol.live().ancestry.lock(), Ancestry::Own);
             if let Some(origin) = ancestry.origin() {
                 table.forget_clone(origin);

@@ -61,12 +61,36 @@ pub struct RoundEntry {
 /// An entry, and the blocks in which its pages are.
 type Unread = (Vec<u8>, Vec<BlockPtr>);
 
+/// A tree whose blocks are kept while this is.
+#[derive(Clone)]
+struct HeldTree {
+    state: Arc<RootState>,
+    /// Through it the root learns of the snapshot's end.
+    _view: Option<Arc<Volume>>,
+}
+
+impl HeldTree {
+    fn of(vol: &Volume, snapshot: u32) -> Result<HeldTree, FsError> {
+        let mut cx = crate::overlay::context::EngineContext::new(weir_base::Time::EPOCH);
+        let view = vol.drive_blocking(&mut cx, |_| vol.view(snapshot))?;
+        Ok(HeldTree {
+            state: view.root.load_full(),
+            _view: Some(view),
+        })
+    }
+
+    fn empty() -> HeldTree {
+        HeldTree {
+            state: RootState::new(TreeRoot::EMPTY),
+            _view: None,
+        }
+    }
+}
+
 /// From one tree to the next.
 struct Leg {
-    old: Arc<RootState>,
-    new: Arc<RootState>,
-    /// Keeps the root known to its volume.
-    _view: Arc<Volume>,
+    old: HeldTree,
+    new: HeldTree,
     /// Inodes with lower numbers were there.
     next_ino: u64,
     /// The snapshot that is made of what the copy is then.
@@ -306,21 +330,17 @@ impl Engine {
         k: &Known,
     ) -> Result<Planned, FsError> {
         let vol = k.vol.volume();
-        let view = |vol: &Volume, id: u32| {
-            let mut cx = crate::overlay::context::EngineContext::new(weir_base::Time::EPOCH);
-            vol.drive_blocking(&mut cx, |_| vol.view(id))
-        };
         let target = k.id_of(mark).ok_or(FsError::NotFound)?;
         let based = base.and_then(|base| Some((base, k.id_of(base)?)));
-        let mut old = RootState::new(TreeRoot::EMPTY);
+        let mut old = HeldTree::empty();
         let after = match (based, k.origin) {
             (Some((_, id)), _) => {
-                old = view(vol, id)?.root.load_full();
+                old = HeldTree::of(vol, id)?;
                 id
             }
             (None, Some((origin, id))) => {
                 let parent = self.cp.table().get(origin).ok_or(FsError::NotFound)?;
-                old = view(parent.volume(), id)?.root.load_full();
+                old = HeldTree::of(parent.volume(), id)?;
                 0
             }
             (None, None) => 0,
@@ -356,8 +376,7 @@ impl Engine {
         let last = last.ok_or(FsError::NotFound)?;
         for (id, created, name, label) in between.chain([(target, last.created, &*name, "")]) {
             let next_ino = k.vol.live().snaps.lock().next_ino(id);
-            let view = view(vol, id)?;
-            let new = view.root.load_full();
+            let new = HeldTree::of(vol, id)?;
             let mut edits = Edits::new(vol.id, 64 + name.len() + label.len());
             edits.snapshot(SnapshotEdit::Made {
                 id,
@@ -366,9 +385,8 @@ impl Engine {
                 label,
             });
             legs.push(Leg {
-                old: std::mem::replace(&mut old, Arc::clone(&new)),
+                old: std::mem::replace(&mut old, new.clone()),
                 new,
-                _view: view,
                 next_ino: next_ino.ok_or(FsError::NotFound)?,
                 made: edits.meta,
             });
@@ -399,13 +417,13 @@ fn unreadable(vol: &Volume, error: &dyn std::fmt::Display) -> FsError {
 impl Walk {
     fn new(vol: &Volume, leg: &Leg) -> Result<Walk, FsError> {
         let mut gone = BTreeSet::new();
-        for root in [&leg.old.root, &leg.new.root] {
+        for root in [&leg.old.state.root, &leg.new.state.root] {
             let orphans = read_orphans(&vol.core.agg.source(), root);
             let orphans = orphans.map_err(|e| unreadable(vol, &e))?;
             gone.extend(orphans.dying.iter().map(|ino| ino.0));
         }
         Ok(Walk {
-            diff: Diff::new(&leg.old.root, &leg.new.root),
+            diff: Diff::new(&leg.old.state.root, &leg.new.state.root),
             gone,
             link: None,
             over: false,
@@ -667,7 +685,7 @@ impl Leg {
             return Ok(None);
         };
         let key = Key::new(last, kind::INODE, 0);
-        let found = get(&vol.core.agg.source(), &self.new.root, &key);
+        let found = get(&vol.core.agg.source(), &self.new.state.root, &key);
         let found = found.map_err(|e| unreadable(vol, &e))?;
         Ok(found.is_none().then_some(Ino(last)))
     }

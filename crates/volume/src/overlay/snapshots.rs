@@ -128,6 +128,8 @@ pub(crate) struct Snaps<V> {
     gone_views: Vec<Arc<V>>,
     revert: Option<(u32, u32)>,
     empty: bool,
+    /// The volume is deleted, and its blocks are about to be freed.
+    over: bool,
 }
 
 /// A view that is kept.
@@ -168,6 +170,7 @@ impl<V> Snaps<V> {
             home,
             exported: None,
             empty: false,
+            over: false,
             next,
             list: BTreeMap::new(),
             changed: Time::EPOCH,
@@ -460,6 +463,14 @@ impl<V> Snaps<V> {
         views
     }
 
+    /// The volume is deleted, by the checkpoint that took these changes: there are no more views. Returns those that there are.
+    pub(crate) fn end(&mut self, changes: Changes<V>) -> Vec<Arc<V>> {
+        self.over = true;
+        let mut views = changes.views;
+        views.extend(self.views.drain(..).map(|view| view.volume));
+        views
+    }
+
     fn take_views(&mut self, id: u32, out: &mut Vec<Arc<V>>) {
         let gone = self.views.extract_if(.., |view| view.snapshot == id);
         out.extend(gone.map(|view| view.volume));
@@ -561,8 +572,8 @@ impl<V> Snaps<V> {
     /// # Errors
     /// `Stale` if there is no such snapshot.
     pub(crate) fn stored(&self, id: u32) -> Result<Option<Stored>, FsError> {
-        let info = self.list.get(&id).ok_or(FsError::Stale)?;
-        Ok(info.stored)
+        let info = self.list.get(&id).filter(|_| !self.over);
+        Ok(info.ok_or(FsError::Stale)?.stored)
     }
 
     /// A view that is kept.
