@@ -28,7 +28,7 @@ use weir_base::limits::engine::MAX_RECORD_META;
 use crate::register::Register;
 
 /// Version of this form. Each side says its own first; another one is refused.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// With a copy's state: [`Greeting::memory`].
 const MEMORY: u8 = 0x80;
@@ -114,6 +114,8 @@ pub struct Greeting {
     pub copy: CopyState,
     /// The pair acknowledges what was received, as the one who greets has it; otherwise what is durable.
     pub memory: bool,
+    /// Bytes of pages that it keeps of those sent before their entries ([`Message::Advance`]).
+    pub ahead: u32,
     /// The newest marks that it holds, oldest first; at most [`MAX_MARKS`].
     pub marks: Vec<u64>,
 }
@@ -320,6 +322,7 @@ impl Message {
                     CopyState::Open => 2,
                 };
                 body.push(if hello.memory { copy | MEMORY } else { copy });
+                body.extend(hello.ahead.to_le_bytes());
                 let newest = hello.marks.iter().rev().take(MAX_MARKS).rev();
                 newest.for_each(|mark| body.extend(mark.to_le_bytes()));
                 frame(kind::HELLO, hello.term, hello.sequence, &body, &[])
@@ -454,7 +457,7 @@ impl Head {
     /// Whether a message of this kind can be so large.
     fn admissible(&self) -> bool {
         let (body, pages) = match self.kind {
-            kind::HELLO => (21 + 8 * MAX_MARKS, 0),
+            kind::HELLO => (25 + 8 * MAX_MARKS, 0),
             kind::FILE => (MAX_PIECE, 0),
             kind::REGISTER => (2, 0),
             kind::ENTRY => (MAX_RECORD_META, MAX_PAGES),
@@ -549,8 +552,9 @@ fn message(head: &Head, body: &[u8], pages: Vec<Box<[u8]>>) -> Option<Message> {
                 2 => CopyState::Open,
                 _ => return None,
             },
+            ahead: u32::from_le_bytes(field(body, 21)?),
             marks: {
-                let (marks, rest) = body.get(21..)?.as_chunks::<8>();
+                let (marks, rest) = body.get(25..)?.as_chunks::<8>();
                 if !rest.is_empty() {
                     return None;
                 }
@@ -676,6 +680,7 @@ mod tests {
                 sequence: 5,
                 copy: CopyState::Exact,
                 memory: true,
+                ahead: 10,
                 marks: vec![8, 9],
             }),
             Message::Round {

@@ -62,6 +62,7 @@ fn a_partner_of_another_version_is_refused_by_name() {
         sequence: 0,
         copy: CopyState::Fresh,
         memory: false,
+        ahead: 0,
         marks: vec![],
     };
     let mut stream = connect(&world.b, &world.a);

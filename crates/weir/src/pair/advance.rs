@@ -1,7 +1,7 @@
 //! Pages that are sent before their entry ([`weir_store::log::advance`]), at both ends of one connection.
 //!
-//! The sender has no more of them under way than [`MOST`] bytes that no entry has referred to: what would be more goes with its entry. So the
-//! receiver's memory is bounded, and a sender that sends more is none of this kind.
+//! The receiver says how many bytes of them it keeps that no entry has referred to, and the sender has no more under way: what would be more
+//! goes with its entry. So the receiver's memory is bounded, and a sender that sends more is none of this kind.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,33 @@ use weir_mirror::wire::{self, Before};
 use weir_store::Frame;
 use weir_volume::{Advance, AdvanceId, Ahead, Entry, InAdvance, Placing};
 
-/// Bytes under way that no entry has referred to.
-const MOST: usize = 8 << 20;
-
 /// What one connection has carried in advance, and no entry has referred to: with their bytes.
-#[derive(Default)]
 pub struct Carried {
     under_way: HashMap<AdvanceId, usize>,
     bytes: usize,
+    /// Bytes that the receiver keeps.
+    most: usize,
 }
 
 /// What travels: a front, and pages by reference.
 pub type Outgoing<'a> = (Vec<u8>, &'a [Frame], &'a [Frame]);
 
 impl Carried {
+    /// Nothing, to a receiver that keeps so many bytes.
+    pub fn new(most: u32) -> Carried {
+        Carried {
+            under_way: HashMap::new(),
+            bytes: 0,
+            most: most as usize,
+        }
+    }
+
     /// Whether this is to be sent.
     pub fn admits(&mut self, advance: &Advance) -> bool {
         match advance {
             Advance::Pages { id, pages, .. } => {
                 let bytes = pages.len() * BLOCK_SIZE;
-                if self.bytes + bytes > MOST {
+                if self.bytes + bytes > self.most {
                     return false;
                 }
                 self.bytes += bytes;
@@ -90,13 +97,23 @@ pub enum Held {
 }
 
 /// What one connection has brought in advance, and no entry has referred to: with their bytes.
-#[derive(Default)]
 pub struct Arrived {
     held: HashMap<u64, (Held, usize)>,
     bytes: usize,
+    /// Bytes that are kept.
+    most: usize,
 }
 
 impl Arrived {
+    /// Nothing, where so many bytes are kept.
+    pub fn new(most: u32) -> Arrived {
+        Arrived {
+            held: HashMap::new(),
+            bytes: 0,
+            most: most as usize,
+        }
+    }
+
     /// Takes one that has come.
     pub fn keep(
         &mut self,
@@ -108,7 +125,10 @@ impl Arrived {
         self.forget(id);
         let bytes = pages.len() * BLOCK_SIZE;
         self.bytes += bytes;
-        ensure!(self.bytes <= MOST, "the partner sends too much in advance");
+        ensure!(
+            self.bytes <= self.most,
+            "the partner sends too much in advance"
+        );
         self.held.insert(id, (place(pages), bytes));
         Ok(())
     }
@@ -153,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_has_no_place_becomes_pages_of_its_entry() {
-        let mut arrived = Arrived::default();
+        let mut arrived = Arrived::new(1 << 20);
         for id in [1, 2, 2] {
             arrived.keep(id, pages(2..4), Held::Pages).unwrap();
         }
@@ -182,7 +202,9 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_is_admitted() {
-        let (mut carried, mut arrived) = (Carried::default(), Arrived::default());
+        // Of four.
+        const MOST: u32 = 8 << 20;
+        let (mut carried, mut arrived) = (Carried::new(MOST), Arrived::new(MOST));
         let some = |id| Advance::Pages {
             id: AdvanceId(id),
             pages: vec![Frame::zero(); 512],

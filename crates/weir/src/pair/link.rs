@@ -53,6 +53,8 @@ pub struct Hello {
     pub copy: CopyState,
     /// The newest that it holds, oldest first.
     pub marks: Vec<MarkId>,
+    /// Bytes of pages that it keeps of those sent before their entries.
+    pub ahead: u32,
 }
 
 /// The connection that there is now.
@@ -264,7 +266,7 @@ async fn read(
     mut decoder: Decoder,
 ) -> Result<()> {
     let mut incoming = Incoming::default();
-    let mut arrived = Arrived::default();
+    let mut arrived = Arrived::new(pair.standby.ahead());
     loop {
         // Entries that have come together are applied, logged and acknowledged together.
         let mut entries = VecDeque::new();
@@ -329,6 +331,8 @@ struct Next {
     stream: Option<Arc<ChangeStream>>,
     feed: Option<Arc<Feed>>,
     closing: bool,
+    /// Bytes that the partner keeps of what is sent in advance.
+    ahead: u32,
 }
 
 async fn write(
@@ -337,7 +341,7 @@ async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<()> {
     let mut sent: Option<u64> = None;
-    let (mut carrier, mut carried) = (None, Carried::default());
+    let (mut carrier, mut carried) = (None, Carried::new(0));
     loop {
         let next = pair.next_words(number)?;
         if let Some(why) = pair.standby.failure() {
@@ -377,7 +381,7 @@ async fn write(
         if let Some(stream) =
             carries.filter(|s| !carrier.as_ref().is_some_and(|c: &Carrier| c.is_of(s)))
         {
-            (carrier, carried) = (Some(Carrier::of(stream)), Carried::default());
+            (carrier, carried) = (Some(Carrier::of(stream)), Carried::new(next.ahead));
         }
         let advances: Vec<Advance> = carrier
             .iter()
@@ -500,7 +504,12 @@ impl Pair {
     }
 
     fn greets(&self) -> Message {
-        let Hello { at, copy, marks } = self.hello();
+        let Hello {
+            at,
+            copy,
+            marks,
+            ahead,
+        } = self.hello();
         Message::Hello(Greeting {
             aggregate: self.engine.aggregate().id().0,
             version: wire::VERSION,
@@ -508,6 +517,7 @@ impl Pair {
             sequence: at.sequence,
             copy,
             memory: self.config.mode == Mode::Memory,
+            ahead,
             marks: marks.iter().map(|mark| mark.0).collect(),
         })
     }
@@ -546,6 +556,7 @@ impl Pair {
                 },
                 copy: greeting.copy,
                 marks: greeting.marks.into_iter().map(MarkId).collect(),
+                ahead: greeting.ahead,
             },
             joined: None,
             stream: None,
@@ -626,6 +637,7 @@ impl Pair {
             stream: link.stream.clone(),
             feed: link.feed.clone(),
             closing: link.closing,
+            ahead: link.hello.ahead,
         })
     }
 

@@ -730,7 +730,12 @@ impl Pair {
             () if self.is_fresh() => CopyState::Fresh,
             () => CopyState::Exact,
         };
-        Hello { at, copy, marks }
+        Hello {
+            at,
+            copy,
+            marks,
+            ahead: self.standby.ahead(),
+        }
     }
 
     /// A user has the last word.
