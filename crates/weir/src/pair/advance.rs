@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_is_admitted() {
-        // Of four.
+        // Room for four advances of 512 pages.
         const MOST: u32 = 8 << 20;
         let (mut carried, mut arrived) = (Carried::new(MOST), Arrived::new(MOST));
         let some = |id| Advance::Pages {
