@@ -47,15 +47,12 @@ impl Event {
             self.happened.wait(&mut inner);
         }
     }
-}
 
-impl Event {
-    /// As [`Event::wait_until`], for `time` at most; returns whether it is done.
+    /// As [`Event::wait_until`], for `time` at most; returns whether it is done. A notification that is meant for
+    /// another waiter does not end it.
     pub(crate) fn wait_for(&self, time: Duration, mut done: impl FnMut() -> bool) -> bool {
         let mut inner = self.inner.lock();
-        if !done() {
-            self.happened.wait_for(&mut inner, time);
-        }
+        self.happened.wait_while_for(&mut inner, |_| !done(), time);
         done()
     }
 }
@@ -78,5 +75,35 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_notification_for_another_does_not_end_a_wait() {
+        let event = Event::default();
+        let checks = AtomicU32::new(0);
+        std::thread::scope(|threads| {
+            let waiter = threads.spawn(|| {
+                event.wait_for(Duration::from_secs(3600), || {
+                    checks.fetch_add(1, Ordering::Relaxed) >= 2
+                })
+            });
+            while !waiter.is_finished() {
+                event.notify_all();
+            }
+            assert!(waiter.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time() {
+        let event = Event::default();
+        assert!(!event.wait_for(Duration::from_millis(1), || false));
     }
 }
