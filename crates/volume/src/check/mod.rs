@@ -34,6 +34,7 @@ use weir_store::{Class, Device, FramePool, StoreError};
 
 use crate::format::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
 use crate::format::edit::Edit;
+use crate::format::mark::MarkId;
 
 use self::dead::Claims;
 use self::tree::{Catalog, TreeCheck};
@@ -108,6 +109,18 @@ pub enum Fault {
         /// References that the walk of the tree found.
         found: u64,
     },
+    /// A mark whose number is greater than that of any that there has been: a later mark may get it again, and a copy take the one for
+    /// the other.
+    Mark {
+        /// The volume that has its snapshot.
+        volume: VolumeId,
+        /// The volume's name.
+        name: String,
+        /// The mark.
+        mark: MarkId,
+        /// The newest that the aggregate's record knows of.
+        last: MarkId,
+    },
     /// Blocks that two owners refer to.
     TwoOwners {
         /// The tree that came second.
@@ -175,6 +188,16 @@ impl fmt::Display for Fault {
                     "volume {volume}{of}: block {addr} is referred to {found} times, not {recorded}"
                 )
             }
+            Fault::Mark {
+                volume,
+                name,
+                mark,
+                last,
+            } => write!(
+                f,
+                "volume {volume} ({name}): mark {mark} has number {}, greater than {}, the last that the aggregate's record knows",
+                mark.0, last.0
+            ),
             Fault::TwoOwners { tree, addr, count } => write!(
                 f,
                 "tree {tree}: {count} blocks from {addr} on have another owner, too"
@@ -365,6 +388,7 @@ fn examine(
         false => None,
     };
     for (id, entry) in catalog.volumes {
+        examine_marks(id, &entry, catalog.last_mark, &mut report);
         let data = verifier.as_ref();
         examine_volume(
             cache,
@@ -378,6 +402,18 @@ fn examine(
     }
     compare(inspection, &total, &mut report)?;
     Ok((report, total))
+}
+
+fn examine_marks(id: VolumeId, entry: &VolumeEntry, last: MarkId, report: &mut Report) {
+    let name = entry.rec.as_ref().map_or("no record", |rec| &rec.name);
+    let marks = entry.snapshots.iter().filter_map(|s| MarkId::of(&s.name));
+    let unknown = marks.filter(|mark| *mark > last).map(|mark| Fault::Mark {
+        volume: id,
+        name: name.to_owned(),
+        mark,
+        last,
+    });
+    report.faults.extend(unknown);
 }
 
 fn examine_volume(
@@ -586,4 +622,36 @@ type Volumes = BTreeMap<VolumeId, VolumeEntry>;
 /// The volume whose number a key of the aggregate's tree holds.
 fn volume_of(ino: u64) -> Option<VolumeId> {
     Some(VolumeId(ino)).filter(|id| *id != catalog::AGGREGATE_TREE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{create, machine};
+
+    #[test]
+    fn a_mark_that_the_aggregate_does_not_know_is_named() {
+        let (machine, engine, vol) = machine(1);
+        create(&vol, b"f");
+        let first = engine.make_mark().unwrap();
+        create(&vol, b"g");
+        let mark = engine.make_mark().unwrap();
+        engine.core.forget_marks_after(first);
+        create(&vol, b"h");
+        engine.shutdown().unwrap();
+        let volume = vol.id();
+        drop((vol, engine));
+        let report = machine.check();
+        let expected = Fault::Mark {
+            volume,
+            name: "vol".to_owned(),
+            mark,
+            last: first,
+        };
+        assert_eq!(report.faults, [expected], "{report}");
+        let words = report.faults[0].to_string();
+        for part in ["(vol)", &mark.to_string(), &mark.0.to_string()] {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ pub(super) struct Catalog {
     pub(super) volumes: Volumes,
     /// The aggregate is a copy that is being brought up to a mark: live trees need not fit together.
     pub(super) partial: bool,
+    /// The newest mark that there has ever been, by the aggregate's record; the greatest number if that cannot be read.
     pub(super) last_mark: MarkId,
 }
 
@@ -237,9 +238,11 @@ impl Visitor for CatalogVisitor<'_, '_> {
                     self.out.partial = !rec.position.is_whole();
                     self.out.last_mark = rec.last_mark;
                 }
-                None => self
-                    .check
-                    .inode_fault(0, "malformed record of the aggregate"),
+                None => {
+                    self.out.last_mark = MarkId(u64::MAX);
+                    self.check
+                        .inode_fault(0, "malformed record of the aggregate");
+                }
             }
             return;
         }
@@ -258,7 +261,6 @@ impl Visitor for CatalogVisitor<'_, '_> {
         let Some(id) = volume_of(key.ino) else {
             return self.check.inode_fault(key.ino, "impossible volume number");
         };
-        let last_mark = self.out.last_mark;
         let entry: &mut VolumeEntry = self.out.volumes.entry(id).or_default();
         let ok = match key.kind {
             catalog::kind::VOLUME => {
@@ -267,10 +269,8 @@ impl Visitor for CatalogVisitor<'_, '_> {
             }
             catalog::kind::SNAPSHOT => match SnapshotRec::decode(key.sub, value) {
                 Some(rec) => {
-                    // The aggregate's record comes before those of volumes.
-                    let known = MarkId::of(&rec.name).is_none_or(|mark| mark <= last_mark);
                     entry.snapshots.push(rec);
-                    known
+                    true
                 }
                 None => false,
             },

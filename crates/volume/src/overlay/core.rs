@@ -182,6 +182,12 @@ impl Core {
         self.last_mark.fetch_max(mark.0, Ordering::AcqRel);
     }
 
+    /// Makes the next checkpoint store an older mark as the newest.
+    #[cfg(test)]
+    pub(crate) fn forget_marks_after(&self, mark: MarkId) {
+        self.last_mark.store(mark.0, Ordering::Release);
+    }
+
     /// A deleted volume counts as a clone of its origin's snapshot until the checkpoint that makes its deletion
     /// durable. If there is such a volume, makes that checkpoint and returns true: what was refused as busy may
     /// be tried once more.
