@@ -147,18 +147,26 @@ class Join(unittest.TestCase):
         self.assertNotIn("error", self.ended(self.ask("DELETE", f"{directories}/tf")))
         self.assertEqual(self.ask("GET", f"{directories}/tf")["error"]["code"], 404)
 
+    def directories(self, *words, password="", fails=False):
+        """What `weir active-directories` prints."""
+        done = subprocess.run([WEIR, "active-directories", *words, "--quiet", "--server", self.server.api], input=password + "\n", text=True,
+                              capture_output=True, timeout=240)
+        self.assertEqual(done.returncode != 0, fails, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
     def test_the_api_joins(self):
         directories = f"{PLACE}/activeDirectories"
-        wanted = {"domain": "weir.test", "netBiosPrefix": "nas", "dns": "127.0.0.1", "username": "Administrator", "password": "wrong",
-                  "kdcHostname": CONTROLLER, "organizationalUnit": "OU=Storage,DC=weir,DC=test"}
-        failed = self.ended(self.ask("POST", f"{directories}?activeDirectoryId=ad", wanted))
-        self.assertIn("password are not right", failed["error"]["message"])
-        self.assertEqual(self.ask("GET", f"{directories}/ad")["state"], "ERROR")
-        mask = {"password": DOMAIN_PASSWORD}
-        joined = self.ended(self.ask("PATCH", f"{directories}/ad?updateMask=password", mask))
-        self.assertNotIn("error", joined)
-        self.assertEqual(joined["response"]["state"], "READY")
-        self.assertNotIn("password", joined["response"])
+        failed = self.directories("create", "ad", "--domain=weir.test", "--net-bios-prefix=nas", "--dns=127.0.0.1", "--username=Administrator",
+                                  f"--kdc-hostname={CONTROLLER}", "--organizational-unit=OU=Storage,DC=weir,DC=test", password="wrong", fails=True)
+        self.assertIn("password are not right", failed)
+        self.assertRegex(self.directories("list"), r"(?m)^ad +local +weir\.test +nas +Administrator +ERROR$")
+        file = self.server.top / "password"
+        file.write_text(DOMAIN_PASSWORD + "\n")
+        self.directories("update", "ad", f"--password-file={file}")
+        file.unlink()
+        shown = self.directories("describe", "ad")
+        self.assertIn("state: READY", shown)
+        self.assertNotIn("password", shown)
         account = re.search(r"^account +CN=(NAS-[0-9A-F]{4}),OU=Storage,DC=weir,DC=test$", self.ad("show"), re.M)
         self.assertTrue(account, self.ad("show"))
         # The name that the account has is one of the server's, too.
@@ -175,12 +183,10 @@ class Join(unittest.TestCase):
         self.server.start()
         self.assertTrue(self.logs_on(f"{account[1].lower()}.weir.test"))
         self.assertEqual(self.ask("GET", f"{directories}/ad")["state"], "READY")
-        refused = self.ask("DELETE", f"{directories}/ad")
-        self.assertIn("storage pool default", refused["error"]["message"])
+        self.assertIn("storage pool default", self.directories("delete", "ad", fails=True))
         self.ended(self.ask("DELETE", f"{PLACE}/volumes/s"))
         self.ended(self.ask("PATCH", f"{PLACE}/storagePools/default?updateMask=activeDirectory", {"activeDirectory": ""}))
-        gone = self.ended(self.ask("DELETE", f"{directories}/ad"))
-        self.assertNotIn("error", gone)
+        self.directories("delete", "ad")
         self.assertIn("a member of no domain", self.ad("show"))
         self.assertFalse(self.logs_on(f"{account[1].lower()}.weir.test"))
         self.assertNotIn(DOMAIN_PASSWORD, self.server.log())

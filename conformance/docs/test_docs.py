@@ -61,8 +61,8 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
 
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
               "weir storage-pools update default --active-directory=ad",
-              "gcloud netapp active-directories create ad --location=local --domain=example.com --dns=10.0.0.53 --net-bios-prefix=files "
-              "--username=Administrator --password=…"):
+              "weir active-directories create ad --domain=example.com --dns=10.0.0.53 --net-bios-prefix=files --username=Administrator",
+              "weir active-directories update ad --password-file=FILE", "weir active-directories delete ad"):
     NOT_RUN["docs/smb.md", first] = "needs a domain; conformance/ad/run has one of its own"
 
 # Commands that need other words here: (document or "*", pattern, what takes its place).

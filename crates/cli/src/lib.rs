@@ -45,8 +45,12 @@ pub fn arguments(
 }
 
 /// Runs a command with this process's streams and environment. `whole` is the whole command line,
-/// for shell completion.
-pub fn run(command: &Command, whole: clap::Command) -> ExitCode {
+/// for shell completion; `secret` reads a user's password.
+pub fn run(
+    command: &Command,
+    whole: clap::Command,
+    secret: &mut dyn FnMut(&str) -> Result<String, String>,
+) -> ExitCode {
     let environment: Environment = std::env::vars().collect();
     let stdin = std::io::stdin();
     let mut answer = || {
@@ -58,6 +62,7 @@ pub fn run(command: &Command, whole: clap::Command) -> ExitCode {
         err: &mut std::io::stderr(),
         progress: std::io::stderr().is_terminal(),
         answer: stdin.is_terminal().then_some(&mut answer as _),
+        secret,
     };
     ExitCode::from(run_with(command, whole, &environment, &mut io))
 }

@@ -24,6 +24,8 @@ pub struct Io<'a> {
     pub progress: bool,
     /// Reads the reply to a question; none where there is no user to ask
     pub answer: Option<&'a mut dyn FnMut() -> Option<String>>,
+    /// Reads the password of the user that it is given: asked for without echo, or the next line of the standard input
+    pub secret: &'a mut dyn FnMut(&str) -> Result<String, String>,
 }
 
 /// The means of a command: its streams, its settings, the server.
@@ -156,6 +158,14 @@ impl<'s, 'io> Session<'s, 'io> {
     /// The stream cannot be written.
     pub fn say(&mut self, text: &str) -> Result<(), Error> {
         Ok(self.io.err.write_all(format!("{text}\n").as_bytes())?)
+    }
+
+    /// The password of a user.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn secret(&mut self, user: &str) -> Result<String, Error> {
+        (self.io.secret)(user).map_err(Error::Other)
     }
 
     /// Writes text to the output, as it is.

@@ -96,7 +96,9 @@ fn main() -> ExitCode {
         cli::Command::Bench(args) => return weir_bench::run(args),
         cli::Command::Doctor(args) => return weir_doctor::run(args),
         cli::Command::Client(command) => {
-            return weir_cli::run(command, cli::Cli::command());
+            let mut secret =
+                |user: &str| accounts::password(user).map_err(|error| format!("{error:#}"));
+            return weir_cli::run(command, cli::Cli::command(), &mut secret);
         }
     };
     match outcome {

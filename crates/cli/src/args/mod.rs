@@ -4,12 +4,14 @@
 // below checks of what users get.
 #![allow(missing_docs)]
 
+mod directories;
 mod filestore;
 mod netapp;
 mod ontap;
 mod replications;
 mod server;
 
+pub use directories::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 pub use filestore::{
     Filestore, InstanceCreate, InstanceDelete, InstanceSnapshotNamed, InstanceSnapshots,
     InstanceUpdate, Instances, OfInstance,
@@ -45,6 +47,12 @@ pub enum Command {
         /// What to do
         #[command(subcommand)]
         command: Volumes,
+    },
+    /// Domains that the server is a member of, for volumes with SMB
+    ActiveDirectories {
+        /// What to do
+        #[command(subcommand)]
+        command: ActiveDirectories,
     },
     /// Filestore instances
     Filestore {
@@ -121,6 +129,12 @@ pub enum Netapp {
         /// What to do
         #[command(subcommand)]
         command: Volumes,
+    },
+    /// Active Directories
+    ActiveDirectories {
+        /// What to do
+        #[command(subcommand)]
+        command: ActiveDirectories,
     },
     /// Long-running operations
     Operations {
@@ -246,12 +260,18 @@ impl Command {
         match self {
             Self::StoragePools { command } => format!("storage-pools.{}", command.verb()),
             Self::Volumes { command } => format!("volumes.{}", command.verb()),
+            Self::ActiveDirectories { command } => {
+                format!("active-directories.{}", command.verb())
+            }
             Self::Filestore { command } => format!("filestore.{}", command.verb()),
             Self::Operations { command } => format!("operations.{}", command.verb()),
             Self::Locations { command } => format!("locations.{}", command.verb()),
             Self::Netapp { command } => match command {
                 Netapp::StoragePools { command } => format!("storage-pools.{}", command.verb()),
                 Netapp::Volumes { command } => format!("volumes.{}", command.verb()),
+                Netapp::ActiveDirectories { command } => {
+                    format!("active-directories.{}", command.verb())
+                }
                 Netapp::Operations { command } => format!("operations.{}", command.verb()),
                 Netapp::Locations { command } => format!("locations.{}", command.verb()),
             },

@@ -1,5 +1,6 @@
 //! What the commands do.
 
+mod directories;
 mod filestore;
 mod netapp;
 mod ontap;
@@ -37,6 +38,10 @@ pub fn run(
         | Command::Netapp {
             command: Netapp::Volumes { command },
         } => netapp::volumes(command, environment, io),
+        Command::ActiveDirectories { command }
+        | Command::Netapp {
+            command: Netapp::ActiveDirectories { command },
+        } => directories::run(command, environment, io),
         Command::Operations { command }
         | Command::Netapp {
             command: Netapp::Operations { command },

@@ -19,8 +19,18 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs `weir ARGS` with these variables; `answer` is what the user says to questions.
+/// Runs `weir ARGS` with these variables; `answer` is what the user says to questions. No password is there to be read.
 pub fn weir(args: &[&str], environment: &[(&str, &str)], answer: Option<&str>) -> Ran {
+    with_password(args, environment, answer, None)
+}
+
+/// The same, with the password that is typed where one is asked for.
+pub fn with_password(
+    args: &[&str],
+    environment: &[(&str, &str)],
+    answer: Option<&str>,
+    password: Option<&str>,
+) -> Ran {
     let environment: HashMap<String, String> = environment
         .iter()
         .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
@@ -49,6 +59,10 @@ pub fn weir(args: &[&str], environment: &[(&str, &str)], answer: Option<&str>) -
         }
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut secret = |user: &str| match password {
+        Some(password) => Ok(password.to_owned()),
+        None => Err(format!("nobody says {user}'s password")),
+    };
     let mut say = || answer.map(str::to_owned);
     let mut io = weir_cli::Io {
         out: &mut out,
@@ -59,6 +73,7 @@ pub fn weir(args: &[&str], environment: &[(&str, &str)], answer: Option<&str>) -
         } else {
             None
         },
+        secret: &mut secret,
     };
     let exit = weir_cli::run_with(&cli.command, Cli::command(), &environment, &mut io);
     Ran {
