@@ -6,7 +6,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+import uuid
 
+import smbwire
+from smbwire import Client, Refused
 from weirsmb import MOUNT, NFS, PASSWORD, WEIR, SmbTest, attacker, opaque
 
 
@@ -125,3 +128,57 @@ class Shares(SmbTest, Api):
             time.sleep(0.1)
         for word in ("127.0.0.1", "SMB3_1", "vol1"):
             self.assertIn(word, sessions)
+
+
+class LostCatalog(SmbTest, Api):
+    OPTIONS = ("--api", "127.0.0.1:0")
+
+    def client(self, user):
+        client = Client(int(self.server.port), user, PASSWORD, uuid.uuid4().bytes)
+        self.addCleanup(client.close)
+        client.connect("win")
+        return client
+
+    def test_an_ntfs_volume_is_one_again(self):
+        volume = {"storagePool": "default", "shareName": "win", "capacityGib": "1", "protocols": ["NFSV3", "SMB"], "securityStyle": "NTFS",
+                  "smbSettings": ["NON_BROWSABLE"], "snapshotDirectory": True}
+        code, made = self.api("POST", "/volumes?volumeId=win", volume)
+        self.assertEqual(code, 200, made)
+        for user, uid in (("tom", 4711), ("ann", 4712)):
+            self.assertEqual(self.server.users("create", user, "--uid", str(uid)).returncode, 0)
+        tom = self.client("tom")
+        file, *_ = tom.create("f", [])
+        tom.write(file, 0, b"hello")
+        read = 0x120089
+        tom.set_list(file, (4711, smbwire.ALL), (4713, read))
+        before = tom.descriptor(file)
+
+        def judged():
+            tom = self.client("tom")
+            file, *_ = tom.create("f", [], disposition=smbwire.OPEN)
+            self.assertEqual(tom.descriptor(file), before)
+            self.assertEqual(tom.read(file, 0, 5), b"hello")
+            with self.assertRaisesRegex(Refused, "ACCESS_DENIED"):
+                self.client("ann").create("f", [], disposition=smbwire.OPEN, access=read)
+            # What is made has what the root passes on, and no mode: everyone's.
+            self.client("ann").create("anns", [])
+            self.client("tom").create("anns", [], disposition=smbwire.OPEN)
+            shown = self.api("GET", "/volumes/win")[1]
+            self.assertEqual({name: shown.get(name) for name in volume if name != "storagePool"},
+                             {name: value for name, value in volume.items() if name != "storagePool"})
+
+        judged()
+        self.server.stop()
+        for file in self.server.data.glob("catalog.db*"):
+            file.unlink()
+        rebuilt = subprocess.run([WEIR, "catalog", "rebuild", self.server.data], capture_output=True, text=True, timeout=60)
+        self.assertEqual(rebuilt.returncode, 0, rebuilt.stderr)
+        self.server.start()
+        ok, out = self.server.smbclient("ls", share="win", user="tom")
+        self.assertIn("NT_STATUS_BAD_NETWORK_NAME", out)
+        # What it prints is what to do.
+        command = next(line for line in rebuilt.stdout.splitlines() if line.startswith("  weir volumes update win "))
+        words = [word.replace("ADDRESSES", "0.0.0.0/0") for word in command.split()[1:]]
+        done = subprocess.run([WEIR, *words, "--server", self.server.api], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        judged()

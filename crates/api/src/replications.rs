@@ -46,6 +46,8 @@ const INHERITED: &[&str] = &[
     "exportPolicy",
     "largeCapacity",
     "protocols",
+    "securityStyle",
+    "smbSettings",
     "snapReserve",
     "snapshotDirectory",
     "throughputMibps",

@@ -45,7 +45,8 @@ async fn replications_over_the_same_relationships() {
             pool,
         )
         .await;
-    let v = json!({"storagePool": "a", "shareName": "v1", "capacityGib": "1024", "protocols": ["NFSV3"]});
+    let v = json!({"storagePool": "a", "shareName": "v1", "capacityGib": "1024", "protocols": ["NFSV3", "SMB"],
+        "securityStyle": "NTFS", "smbSettings": ["ENCRYPT_DATA"]});
     n.api
         .done("POST", &format!("{PLACE}/volumes?volumeId=v1"), v)
         .await;
@@ -76,6 +77,12 @@ async fn replications_over_the_same_relationships() {
             &made["labels"]["a"]
         ),
         (&json!("SOURCE"), &json!("HOURLY"), &json!("d"), &json!("b"))
+    );
+    // Broken off it is what the source was, also to whom.
+    let copied = n.api.ok("GET", &format!("{PLACE}/volumes/v2"), "").await;
+    assert_eq!(
+        (&copied["securityStyle"], &copied["smbSettings"]),
+        (&json!("NTFS"), &json!(["ENCRYPT_DATA"]))
     );
     let one = format!("{all}/r1");
     let state = async || n.api.ok("GET", &one, "").await["mirrorState"].clone();

@@ -185,8 +185,6 @@ pub struct ShareSpec {
     pub encrypted: bool,
     /// Whether opens of it may outlive the server.
     pub continuous: bool,
-    /// Whether its permissions are those of Windows.
-    pub ntfs: bool,
 }
 
 /// How a volume is served.
@@ -203,6 +201,8 @@ pub struct ExportSpec {
     pub protocols: Protocols,
     /// What it is to clients of SMB, whom the node's default admits whatever `rules` say; `None`: it is no share.
     pub share: Option<ShareSpec>,
+    /// Whether its permissions are those of Windows, over every protocol and also while it is no share.
+    pub ntfs: bool,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
     /// Whether its changes are held while the node is without the partner of its mirror.

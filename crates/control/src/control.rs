@@ -72,14 +72,15 @@ impl Control {
     }
 
     /// Opens the catalog as [`Control::open`] does, but first gives rows to volumes that the engine has and the catalog
-    /// does not know; closes it again. Returns those volumes, by name.
+    /// does not know; closes it again. Returns those volumes and their pools.
     ///
     /// # Errors
     /// As [`Control::open`].
-    pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
+    pub async fn rebuild(options: Options) -> Result<Rebuilt, OpenError> {
         let (control, mut rebuilt) = Control::open_with(options, true).await?;
         let (view, node) = (control.view(), Arc::clone(&control.context.backend));
-        for one in rebuilt.iter_mut().filter(|one| one.copy_of.is_some()) {
+        let copies = rebuilt.volumes.iter_mut();
+        for one in copies.filter(|one| one.copy_of.is_some()) {
             one.copy_of = Some(rebuild::origin(&view, &one.name, &node.aggregate()));
         }
         control.close().await;
@@ -90,7 +91,7 @@ impl Control {
     pub(crate) async fn open_with(
         options: Options,
         rebuild: bool,
-    ) -> Result<(Arc<Control>, Vec<Rebuilt>), OpenError> {
+    ) -> Result<(Arc<Control>, Rebuilt), OpenError> {
         let Options {
             catalog,
             levels,

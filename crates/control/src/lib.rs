@@ -51,7 +51,7 @@ pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
 pub use open_error::OpenError;
-pub use rebuild::{CopyOf, Rebuilt};
+pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};
 pub use secret::Secret;
 pub use stamp::Stamp;

@@ -12,7 +12,7 @@
 
 use crate::assigned::Synchronous;
 use crate::backend::{Backend, BackendError, ExportSpec, Publication, call};
-use crate::model::{Pool, State, Volume};
+use crate::model::{Pool, SecurityStyle, State, Volume};
 use crate::name::{Name, Surface, VolumeName};
 use crate::record::Record;
 use crate::refusal::{Refusal, Status};
@@ -153,8 +153,6 @@ async fn publish(
 struct Seen {
     export: ExportSpec,
     plan: VolumePlan,
-    /// For the engine to store ([`Record`]).
-    record: Arc<str>,
 }
 
 /// What a volume was last published as.
@@ -162,13 +160,14 @@ struct Kept {
     key: Arc<str>,
     export: Arc<ExportSpec>,
     plan: VolumePlan,
-    record: Arc<str>,
 }
 
 /// What was published so far; a view is compared with it.
 #[derive(Default)]
 struct Memory {
     volumes: HashMap<VolumeName, Kept>,
+    /// The engine's key and the [`Record`] that is stored there, also of volumes that are not served.
+    records: HashMap<VolumeName, (Arc<str>, Arc<str>)>,
     pools: HashMap<Name, (Arc<Pool>, PoolPlan)>,
     /// The pool that volumes of tiers hang under is there.
     has_tiered: bool,
@@ -188,25 +187,33 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     if !volume.assigned.served() {
         return None;
     }
+    let protocols = exports::spoken(volume.name.surface, &volume.protocols);
     let export = ExportSpec {
         key: volume.key.to_string(),
         paths: slashed(&volume.paths),
-        rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
-        protocols: exports::spoken(&volume.protocols),
+        rules: exports::enforced(volume.export_rules.as_deref(), protocols),
+        protocols,
         share: smb::share(volume),
+        ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),
         snapshot_directory: volume.snapshot_directory,
         strict: volume.assigned.synchronous == Some(Synchronous::StrictSync),
     };
     Some(Seen {
         export,
         plan: plan::volume(view, volume, number)?,
-        record: Record::of(view, volume).text(),
     })
+}
+
+/// What the engine is to store of a volume that it has.
+fn record(view: &View, volume: &Volume) -> Option<Arc<str>> {
+    let there = volume.number.is_some() && served(volume.state);
+    there.then(|| Record::of(view, volume).text())
 }
 
 /// Whether the data path sees no difference between a volume in one view and the same volume in another.
 pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
     seen(before.0, before.1) == seen(after.0, after.1)
+        && record(before.0, before.1) == record(after.0, after.1)
 }
 
 /// Enters what `name` is to be served as, where it is different from before.
@@ -231,17 +238,7 @@ fn differ(
     let Some((key, now)) = now else {
         return;
     };
-    let Seen {
-        export,
-        plan,
-        record,
-    } = now;
-    let recorded = before
-        .as_ref()
-        .is_some_and(|before| before.key == *key && before.record == record);
-    if !recorded {
-        out.annotations.push((Arc::clone(key), Arc::clone(&record)));
-    }
+    let Seen { export, plan } = now;
     if before.as_ref().is_none_or(|before| before.plan != plan) {
         out.limits.volumes.push(plan.clone());
     }
@@ -254,12 +251,7 @@ fn differ(
         }
     };
     let key = Arc::clone(key);
-    let kept_now = Kept {
-        key,
-        export,
-        plan,
-        record,
-    };
+    let kept_now = Kept { key, export, plan };
     kept.insert(name.clone(), kept_now);
 }
 
@@ -300,6 +292,15 @@ impl Memory {
         let volume = view.volume(name);
         let now = volume.and_then(|volume| Some((&volume.key, seen(view, volume)?)));
         differ(&mut self.volumes, name, now, out);
+        let Some((volume, text)) = volume.and_then(|v| Some((v, record(view, v)?))) else {
+            self.records.remove(name);
+            return;
+        };
+        let now = (Arc::clone(&volume.key), text);
+        if self.records.get(name) != Some(&now) {
+            out.annotations.push(now.clone());
+            self.records.insert(name.clone(), now);
+        }
     }
 
     /// Returns whether its volumes' limits may be different as well.

@@ -1,16 +1,18 @@
 //! Making the catalog anew from what the engine has: `weir catalog rebuild`.
 //!
 //! The engine's volumes that the catalog does not know become rows again, by their records ([`crate::record`]): name,
-//! share, paths, capacity, pool and service level or tier. Their snapshots are taken in as at any start. What a record
-//! does not hold is made as safe as it can be: export rules admit no client, schedules are off. A volume without a
+//! share, paths, capacity, pool and service level or tier, security style, settings of the share. Their snapshots are taken
+//! in as at any start. What a record does not hold is made as safe as it can be: export rules admit no client, schedules are
+//! off. Export rules do not speak of users of SMB, so that protocol is left out until it is said again. A volume without a
 //! readable record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes
-//! need.
+//! need. What is not as it was is named ([`Rebuilt`]).
 
+use crate::assigned::Assigned;
 use crate::backend::{VolumeState, is_keyed};
 use crate::catalog::Catalog;
 use crate::first;
 use crate::jobs::JobContext;
-use crate::model::{Pool, Presentation, Protocol, QosType, Volume};
+use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Volume};
 use crate::name::{Name, Place, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
@@ -25,15 +27,41 @@ const GIB: u64 = 1 << 30;
 /// The tier of an instance whose record does not say which.
 const TIER: &str = "BASIC_HDD";
 
+/// What a rebuild has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Volumes that have their rows again, by name.
+    pub volumes: Vec<RebuiltVolume>,
+    /// Their pools that were made anew, or made larger for them, by name.
+    pub pools: Vec<RebuiltPool>,
+}
+
+/// A storage pool of volumes that have their rows again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltPool {
+    /// The pool.
+    pub name: Name,
+    /// Its capacity now, in GiB: what its volumes need, not what it was.
+    pub capacity_gib: u64,
+    /// Its row was there, with less capacity.
+    pub known: bool,
+}
+
 /// A volume that has its row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuiltVolume {
     /// The volume.
     pub name: VolumeName,
     /// Where it is exported: absolute paths, the canonical one first.
     pub paths: Vec<String>,
     /// There was no record of it: its name and path are made up from the engine's key.
     pub made_up: bool,
+    /// Its permissions are those of Windows.
+    pub ntfs: bool,
+    /// The protocols that it had. It has them again but for SMB. Empty: the record does not say.
+    pub protocols: Vec<Protocol>,
+    /// What else of it was in the catalog and is not there again, in words for users.
+    pub lost: Vec<String>,
     /// It is the destination of a relationship, which was in the catalog alone; and whose.
     pub copy_of: Option<CopyOf>,
 }
@@ -84,7 +112,7 @@ pub(crate) async fn run(
     spare: &[String],
     rng: &dyn Rng,
     device_bytes: u64,
-) -> Result<Vec<Rebuilt>, OpenError> {
+) -> Result<Rebuilt, OpenError> {
     let view = context.store.view();
     let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
     let mut lost: Vec<Lost<'_>> = Vec::new();
@@ -113,7 +141,8 @@ pub(crate) async fn run(
     }
     let pools: Vec<u64> = lost.iter().map(|_| (rng.next_u64() >> 1).max(1)).collect();
     let made = context.store.commit_with_retry(|tx| {
-        let mut rebuilt: Vec<Rebuilt> = Vec::new();
+        let mut rebuilt: Vec<RebuiltVolume> = Vec::new();
+        let before = tx.view.clone();
         let mut names: HashMap<String, VolumeName> = HashMap::new();
         for (lost, pool_id) in lost.iter().zip(&pools) {
             let one = put(tx, lost, *pool_id, device_bytes, &names);
@@ -127,12 +156,26 @@ pub(crate) async fn run(
             format!("{} volumes", rebuilt.len()),
             "done",
         );
-        rebuilt
+        let pools = tx.view.pools.values();
+        let pools = pools.filter_map(|pool| {
+            let was = before.pool(&pool.name);
+            let changed = was.is_none_or(|was| was.capacity_gib != pool.capacity_gib);
+            changed.then(|| RebuiltPool {
+                name: pool.name.clone(),
+                capacity_gib: pool.capacity_gib,
+                known: was.is_some(),
+            })
+        });
+        Rebuilt {
+            pools: pools.collect(),
+            volumes: rebuilt,
+        }
     });
     let (mut rebuilt, _) = made
         .await
         .map_err(|refusal| OpenError::Backend(refusal.message))?;
-    rebuilt.sort_by(|a, b| a.name.cmp(&b.name));
+    rebuilt.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    rebuilt.pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rebuilt)
 }
 
@@ -158,7 +201,7 @@ fn put(
     pool_id: u64,
     device_bytes: u64,
     names: &HashMap<String, VolumeName>,
-) -> Rebuilt {
+) -> RebuiltVolume {
     let Lost { state, record, .. } = lost;
     let name = name_for(tx, lost);
     let share: Arc<str> = record
@@ -176,10 +219,23 @@ fn put(
         own =
             paths::of(&tx.view, &name, &share).unwrap_or_else(|_| vec![state.key.as_str().into()]);
     }
-    let rebuilt = Rebuilt {
+    let had = record.as_ref().and_then(Record::protocols);
+    let smb = record.as_ref().map(Record::share).unwrap_or_default();
+    let ntfs = smb.style == Some(SecurityStyle::Ntfs);
+    let mut lacks: Vec<String> = record
+        .iter()
+        .flat_map(|record| record.lost.clone())
+        .collect();
+    if had.is_none() {
+        lacks.push("security style (it has UNIX now) and settings of SMB".to_owned());
+    }
+    let rebuilt = RebuiltVolume {
         name: name.clone(),
         paths: own.iter().map(|path| format!("/{path}")).collect(),
         made_up: record.is_none(),
+        ntfs,
+        protocols: had.clone().unwrap_or_default(),
+        lost: lacks,
         // By what, its snapshots say once they are in the catalog.
         copy_of: state.protection.then_some(CopyOf::Unknown),
     };
@@ -200,7 +256,16 @@ fn put(
         unix_permissions: record
             .as_ref()
             .and_then(|record| record.mode)
-            .unwrap_or(first::ROOT_MODE),
+            .unwrap_or(match ntfs {
+                true => rules::smb::NTFS_MODE,
+                false => first::ROOT_MODE,
+            }),
+        smb,
+        snapshot_directory: !record.as_ref().is_some_and(|record| record.hides_snapshots),
+        snap_reserve: record.as_ref().and_then(|record| record.reserve),
+        deletion_restricted: record.as_ref().is_some_and(|record| record.kept),
+        protection: state.protection,
+        assigned: record.as_ref().map(assigned).unwrap_or_default(),
         clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
             let parent = names.get(key).cloned().or_else(|| {
                 let mut volumes = tx.view.volumes.values();
@@ -214,12 +279,14 @@ fn put(
             .to_owned(),
         ..first::volume(name, lost.id, gib, tx.now)
     };
+    match had {
+        Some(had) => made.protocols = had,
+        // An instance has NFSv3 then.
+        None if made.tiered().is_some() => made.protocols.clear(),
+        None => {}
+    }
     // Nobody is to use it yet, and export rules do not speak of users of SMB.
     made.protocols.retain(|protocol| *protocol != Protocol::Smb);
-    if made.tiered().is_some() {
-        // It has NFSv3 then, and the record does not say what it had.
-        made.protocols.clear();
-    }
     if let Some(pool) = made.pool().filter(|pool| tx.view.pool(pool).is_none()) {
         let level = record.as_ref().and_then(|record| record.level.clone());
         let level = level.filter(|level| tx.view.levels.pool(level).is_some());
@@ -235,6 +302,16 @@ fn put(
     }
     tx.put_volume(made);
     rebuilt
+}
+
+/// What was assigned to it, policies excepted: they were in the catalog alone.
+fn assigned(record: &Record) -> Assigned {
+    Assigned {
+        offline: record.offline,
+        unmounted: record.unmounted,
+        synchronous: record.synchronous,
+        ..Assigned::default()
+    }
 }
 
 /// Makes pools as large as what their volumes have been given, where they are smaller.

@@ -44,7 +44,7 @@ pub(crate) async fn recover(
     rng: &dyn Rng,
     device_bytes: u64,
     how: How,
-) -> Result<Vec<Rebuilt>, OpenError> {
+) -> Result<Rebuilt, OpenError> {
     let engine = context.ask(|node| node.volumes()).await;
     let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
     let fresh = !context
@@ -53,7 +53,7 @@ pub(crate) async fn recover(
         .settled()
         .await
         .map_err(|e| OpenError::from_catalog(&context.store.catalog, e))?;
-    let mut rebuilt = Vec::new();
+    let mut rebuilt = Rebuilt::default();
     match (fresh, how.rebuild) {
         (_, true) => {
             rebuilt = rebuild::run(context, &engine, &loaded.tombstones, rng, device_bytes).await?;

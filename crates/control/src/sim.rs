@@ -248,6 +248,13 @@ impl SimBackend {
         self.lock().volumes.remove(key);
     }
 
+    /// Changes what is stored with a volume by hand.
+    pub fn annotate(&self, key: &str, text: &str) {
+        if let Some(volume) = self.lock().volumes.get_mut(key) {
+            volume.annotation = text.into();
+        }
+    }
+
     /// Changes a volume's snapshots by hand.
     pub fn snapshots_mut(&self, key: &str, f: impl FnOnce(&mut Vec<SnapshotState>)) {
         if let Some(volume) = self.lock().volumes.get_mut(key) {

@@ -130,7 +130,7 @@ impl Node {
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
         export.snapshot_directory = spec.snapshot_directory;
-        if spec.share.as_ref().is_some_and(|share| share.ntfs) {
+        if spec.ntfs {
             export.style = Style::Ntfs;
         }
         export.share = spec.share.as_ref().map(|share| Share {

@@ -51,6 +51,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         rules: None,
         protocols: BOTH,
         share: None,
+        ntfs: false,
         snapshot_directory: false,
         strict: false,
     }
@@ -410,8 +411,8 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         access_based: true,
         encrypted: true,
         continuous: true,
-        ntfs: false,
     });
+    let styles = [Style::Unix, Style::Ntfs];
     for (n, share, rules) in [
         (0, None, None),
         (1, shared.clone(), None),
@@ -422,6 +423,7 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         let id = VolumeId(volume(&node, &key).number);
         let spec = ExportSpec {
             share: share.clone(),
+            ntfs: n % 2 == 1,
             rules: rules.clone(),
             ..spec(&key, &format!("/{n}"))
         };
@@ -435,6 +437,8 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         };
         let ntlm = share.is_some().then_some(Flavours::NTLM);
         assert_eq!(admits(Protocol::Smb), ntlm, "{n}");
+        // Its permissions do not depend on whether it is a share.
+        assert_eq!(export.style, styles[usize::from(n % 2 == 1)], "{n}");
         let nfs = rules.is_none_or(|rules| !rules.is_empty());
         assert_eq!(admits(Protocol::Nfsv3), nfs.then_some(Flavours::SYS), "{n}");
         let name = export.share.as_ref().map(|share| {

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use weir_base::{Clock, Rng};
 use weir_control::levels::Levels;
-use weir_control::{Control, CopyOf, Options, Rebuilt, Surface, file_of};
+use weir_control::{
+    Control, CopyOf, Options, Protocol, Rebuilt, RebuiltPool, RebuiltVolume, Surface, file_of,
+};
 use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::backend::Node;
 use crate::cli::Rebuild;
-use crate::{check, plane, storage};
+use crate::{ad, check, plane, storage};
 
 /// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
 pub fn rebuild(args: &Rebuild) -> Result<()> {
@@ -62,7 +64,9 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
     ended.map_err(|error| anyhow!("the last checkpoint failed: {error}"))?;
-    report(&rebuilt)
+    // A server that has left its domain has the file, with nothing in it.
+    let of_domain = fs::metadata(args.data.join(ad::FILE));
+    report(&rebuilt, of_domain.is_ok_and(|file| file.len() > 0))
 }
 
 async fn make(
@@ -71,7 +75,7 @@ async fn make(
     engine: &Arc<Engine>,
     clock: &Arc<dyn Clock>,
     rng: &Arc<dyn Rng>,
-) -> Result<Vec<Rebuilt>> {
+) -> Result<Rebuilt> {
     let space = engine.aggregate().space().stats();
     let device_blocks = space.total.saturating_add(space.growth);
     // Nothing is served from here.
@@ -121,42 +125,129 @@ fn set_aside(file: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-fn report(rebuilt: &[Rebuilt]) -> Result<()> {
+/// Says what was made, and of each volume and pool what could not be, with the command that brings it back. `member`: the server
+/// is a member of a domain.
+fn report(rebuilt: &Rebuilt, member: bool) -> Result<()> {
     let mut out = std::io::stdout();
-    if rebuilt.is_empty() {
+    let volumes = &rebuilt.volumes;
+    if volumes.is_empty() {
         writeln!(out, "the catalog knows every volume; nothing was changed")?;
         return Ok(());
     }
-    for one in rebuilt {
+    for one in volumes {
+        let style = match one.ntfs {
+            true => ", NTFS security style",
+            false => "",
+        };
         let from = match one.made_up {
             true => "; the engine has no record of it, so name and path are its key",
             false => "",
         };
-        writeln!(out, "{}: {}{from}", one.name, one.paths.join(", "))?;
+        writeln!(out, "{}: {}{style}{from}", one.name, one.paths.join(", "))?;
     }
     writeln!(
         out,
-        "{} made anew. Export policies, labels, descriptions, schedules, tokens and the audit log were in the catalog alone: \
-         nobody may mount these until they have an export policy",
-        match rebuilt.len() {
+        "{} made anew. No client may use these until you say so: export policies were in the catalog alone, and SMB \
+         is left out of their protocols. What each lacks, and what opens it:",
+        match volumes.len() {
             1 => "1 volume was".to_owned(),
             n => format!("{n} volumes were"),
         }
     )?;
-    relationships(&mut out, rebuilt)?;
-    let mut names = rebuilt.iter().map(|one| &one.name);
-    if let Some(name) = names.find(|name| name.surface == Surface::Netapp) {
+    for one in volumes {
+        lacking(&mut out, one)?;
+    }
+    for pool in &rebuilt.pools {
+        capacity(&mut out, pool)?;
+    }
+    relationships(&mut out, volumes)?;
+    if member {
         writeln!(
             out,
-            "  weir volumes update {} --project={} --location={} --export-policy=allowed-clients=ADDRESSES,access-type=READ_WRITE,nfsv3=true",
-            name.id, name.place.project, name.place.location
+            "the server is a member of its domain as before; the Active Directory that pools refer to was in the catalog alone: \
+             weir active-directories create"
         )?;
     }
+    writeln!(
+        out,
+        "In the catalog alone were also labels, descriptions, storage pools without volumes, policies by name, tokens (weir tokens create) and the audit log."
+    )?;
+    Ok(())
+}
+
+/// What a volume had and has not, and the command that lets clients in.
+fn lacking(out: &mut impl Write, one: &RebuiltVolume) -> Result<()> {
+    let smb = one.protocols.contains(&Protocol::Smb);
+    let mut lost: Vec<&str> = one.lost.iter().map(String::as_str).collect();
+    if smb {
+        lost.push("SMB");
+    }
+    let lost = match lost.is_empty() {
+        true => "clients".to_owned(),
+        false => lost.join(", "),
+    };
+    writeln!(out, "{}: {lost}", one.name)?;
+    let (name, place) = (&one.name, &one.name.place);
+    let at = format!(
+        "{} --project={} --location={}",
+        name.id, place.project, place.location
+    );
+    if name.surface == Surface::Filestore {
+        writeln!(
+            out,
+            "  weir filestore instances update {at} --flags-file=FILE   (FILE: --file-share with nfs-export-options)"
+        )?;
+        return Ok(());
+    }
+    let mut flags = String::new();
+    if smb {
+        let all = one.protocols.iter().map(|p| p.as_str().to_lowercase());
+        let all: Vec<String> = all.collect();
+        flags = format!(" --protocols={}", all.join(","));
+    }
+    let versions = [(Protocol::Nfsv3, "nfsv3"), (Protocol::Nfsv4, "nfsv4")];
+    let spoken = versions
+        .iter()
+        .filter(|(protocol, _)| one.protocols.contains(protocol));
+    let mut spoken: Vec<String> = spoken.map(|(_, word)| format!(",{word}=true")).collect();
+    if one.protocols.is_empty() {
+        spoken.push(",nfsv3=true".to_owned());
+    }
+    if !spoken.is_empty() {
+        flags += &format!(
+            " --export-policy=allowed-clients=ADDRESSES,access-type=READ_WRITE{}",
+            spoken.concat()
+        );
+    }
+    writeln!(out, "  weir volumes update {at}{flags}")?;
+    Ok(())
+}
+
+/// How large a pool is now, and the command by which it gets what it had.
+fn capacity(out: &mut impl Write, pool: &RebuiltPool) -> Result<()> {
+    let (name, gib) = (&pool.name, pool.capacity_gib);
+    let words = match pool.known {
+        true => "made larger for its volumes",
+        false => {
+            "as much as its volumes need; its capacity, throughput of its own, labels, description and Active Directory were in \
+             the catalog alone"
+        }
+    };
+    writeln!(
+        out,
+        "{}/storagePools/{}: {gib} GiB, {words}",
+        name.place, name.id
+    )?;
+    writeln!(
+        out,
+        "  weir storage-pools update {} --project={} --location={} --capacity=GIB",
+        name.id, name.place.project, name.place.location
+    )?;
     Ok(())
 }
 
 /// Says of which volumes a relationship is missing now, and how each is brought back.
-fn relationships(out: &mut impl Write, rebuilt: &[Rebuilt]) -> Result<()> {
+fn relationships(out: &mut impl Write, rebuilt: &[RebuiltVolume]) -> Result<()> {
     let path = |name: &weir_control::VolumeName| format!("{}:{}", name.place.project, name.id);
     let copies: Vec<_> = rebuilt
         .iter()

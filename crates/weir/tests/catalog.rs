@@ -11,6 +11,7 @@ use common::api::{Api, PLACE};
 use common::caller::Caller;
 use common::{Server, weir};
 use serde_json::{Value, json};
+use weir_testclient::nfs3::{Call, Reply};
 
 fn api(server: &Server) -> Api {
     Api(server.api.unwrap())
@@ -101,6 +102,65 @@ fn a_lost_catalog_is_made_anew_from_the_engines_records() {
     // It is a volume like others.
     let path = format!("{}?force=true", Api::volume("db"));
     api(&server).must("DELETE", &path, &Value::Null);
+}
+
+/// What is made over NFS in a volume of NTFS style has what its directory passes on, whatever mode is asked for, and `chmod`
+/// is refused. In UNIX style the one would be whose mode says so, and the other would undo what users of Windows have set.
+#[test]
+fn a_volume_of_ntfs_style_is_one_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let dir = data.to_str().unwrap();
+    let server = Server::start(data, &[]);
+    api(&server).pool("p");
+    let mut body = Api::volume_body("p", "win");
+    body["unixPermissions"] = Value::Null;
+    body["protocols"] = json!(["NFSV3", "SMB"]);
+    body["securityStyle"] = json!("NTFS");
+    body["smbSettings"] = json!(["CONTINUOUSLY_AVAILABLE"]);
+    let path = format!("{PLACE}/volumes?volumeId=win");
+    api(&server).must("POST", &path, &body);
+    let perm = 1;
+    let is_ntfs = |server: &Server, name: &str| {
+        let mut tom = Caller::connect(server.address, "127.0.0.1").user(4711);
+        let root = tom.mount("/win").unwrap();
+        assert_eq!(tom.getattr(&root), Ok(0o777), "a new root is everyone's");
+        assert_eq!(tom.mkdir(&root, name), Ok(4711));
+        let mut ann = Caller::connect(server.address, "127.0.0.1").user(4712);
+        let find = Call::Lookup(root.clone(), name.into());
+        let Reply::Found(made, _) = tom.ask(&find) else {
+            panic!("{name} is there");
+        };
+        assert_eq!(tom.getattr(&made), Ok(0o777), "and not 0755");
+        assert_eq!(tom.chmod(&made, 0o700), perm);
+        assert_eq!(ann.mkdir(&made, "anns"), Ok(4712));
+        let (_, shown) = api(server).get(&Api::volume("win"));
+        assert_eq!(shown["securityStyle"], "NTFS");
+    };
+    is_ntfs(&server, "d");
+    server.stop();
+
+    lose_catalog(data);
+    let done = said(&["catalog", "rebuild", dir], true);
+    for part in [
+        "volumes/win: /win, NTFS security style",
+        "volumes/win: SMB",
+        "weir volumes update win --project=weir --location=local --protocols=nfsv3,smb --export-policy=",
+        "storagePools/p: ",
+        "weir tokens create",
+    ] {
+        assert!(done.contains(part), "{part}: {done}");
+    }
+    let server = Server::start(data, &[]);
+    let everybody = json!([{"allowedClients": "*", "accessType": "READ_WRITE", "nfsv3": true}]);
+    api(&server).set_policy("win", &everybody);
+    // Also while it is no share.
+    is_ntfs(&server, "e");
+    let path = format!("{}?updateMask=protocols", Api::volume("win"));
+    api(&server).must("PATCH", &path, &json!({"protocols": ["NFSV3", "SMB"]}));
+    is_ntfs(&server, "f");
+    let (_, shown) = api(&server).get(&Api::volume("win"));
+    assert_eq!(shown["smbSettings"], json!(["CONTINUOUSLY_AVAILABLE"]));
 }
 
 #[test]

@@ -338,6 +338,7 @@ const INHERITED: &[&str] = &[
     "largeCapacity",
     "protocols",
     "securityStyle",
+    "smbSettings",
     "snapReserve",
     "snapshotDirectory",
     "storagePool",

@@ -2,6 +2,7 @@
 
 use crate::backend::{self, Protocols, Squash};
 use crate::model::{AccessType, ExportRule, KerberosRule, Protocol, SquashMode};
+use crate::name::Surface;
 use crate::refusal::{Refusal, Status};
 use weir_base::limits::api::{MAX_EXPORT_RULES, MAX_RULE_CLIENTS};
 use weir_vfs::{Clients, Flavour, Flavours, NOBODY};
@@ -50,10 +51,12 @@ fn clients_of(rule: &ExportRule) -> impl Iterator<Item = &str> {
     clients.filter(|client| !client.is_empty())
 }
 
-/// A volume's protocols as the node knows them. Where none were sent it speaks NFSv3.
-pub fn spoken(protocols: &[Protocol]) -> Protocols {
+/// A volume's protocols as the node knows them. An instance for which none were sent speaks NFSv3; a volume without any is one that a
+/// rebuild of the catalog has taken SMB from.
+pub fn spoken(surface: Surface, protocols: &[Protocol]) -> Protocols {
+    let unsaid = surface == Surface::Filestore && protocols.is_empty();
     Protocols {
-        nfsv3: protocols.is_empty() || protocols.contains(&Protocol::Nfsv3),
+        nfsv3: unsaid || protocols.contains(&Protocol::Nfsv3),
         nfsv4: protocols.contains(&Protocol::Nfsv4),
     }
 }
@@ -61,9 +64,8 @@ pub fn spoken(protocols: &[Protocol]) -> Protocols {
 /// What the node is to enforce; `None` where the volume has no policy of its own.
 pub fn enforced(
     rules: Option<&[ExportRule]>,
-    protocols: &[Protocol],
+    speaks: Protocols,
 ) -> Option<Vec<backend::ExportRule>> {
-    let speaks = spoken(protocols);
     rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
 }
 
@@ -181,9 +183,10 @@ mod tests {
 
     #[test]
     fn the_node_gets_what_the_client_meant() {
-        let both = [Protocol::Nfsv3, Protocol::Nfsv4];
-        assert_eq!(enforced(None, &both), None, "the node's own default");
-        assert_eq!(enforced(Some(&[]), &both), Some(Vec::new()), "nobody");
+        let netapp = |protocols: &[Protocol]| spoken(Surface::Netapp, protocols);
+        let both = netapp(&[Protocol::Nfsv3, Protocol::Nfsv4]);
+        assert_eq!(enforced(None, both), None, "the node's own default");
+        assert_eq!(enforced(Some(&[]), both), Some(Vec::new()), "nobody");
         let rules = [
             ExportRule {
                 access: Some(AccessType::ReadOnly),
@@ -198,7 +201,7 @@ mod tests {
                 ..rule("*")
             },
         ];
-        let [first, second] = &enforced(Some(&rules), &both).unwrap()[..] else {
+        let [first, second] = &enforced(Some(&rules), both).unwrap()[..] else {
             panic!("two rules");
         };
         assert_eq!(first.clients, ["10.0.0.0/8", "10.1.0.1"]);
@@ -213,8 +216,11 @@ mod tests {
             (Flavours::NONE, Squash::All)
         );
         assert!(second.protocols.nfsv3 && second.protocols.nfsv4);
-        let v3 = enforced(Some(&rules), &[Protocol::Nfsv3]).unwrap();
+        let v3 = enforced(Some(&rules), netapp(&[Protocol::Nfsv3])).unwrap();
         assert!(v3.iter().all(|rule| !rule.protocols.nfsv4));
+        assert!(spoken(Surface::Filestore, &[]).nfsv3);
+        // What was served over SMB alone is not served over NFS when its catalog was made anew.
+        assert!(!netapp(&[]).nfsv3);
     }
 
     #[test]

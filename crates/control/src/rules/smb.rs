@@ -97,7 +97,6 @@ pub fn share(volume: &Volume) -> Option<ShareSpec> {
         access_based: has(SmbSetting::AccessBasedEnumeration),
         encrypted: has(SmbSetting::EncryptData),
         continuous: has(SmbSetting::ContinuouslyAvailable),
-        ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),
         name: name.to_string(),
     })
 }
@@ -120,40 +119,33 @@ mod tests {
                 access_based,
                 encrypted,
                 continuous,
-                ntfs,
                 ..
             } = s;
-            [*browsable, *access_based, *encrypted, *continuous, *ntfs]
+            [*browsable, *access_based, *encrypted, *continuous]
         };
         let shared = |volume: &Volume| share(volume).map(|s| (s.name.clone(), flags(&s)));
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, false, false, false]))
+            Some(("v".to_owned(), [true, false, false, false]))
         );
-        volume.smb.style = Some(SecurityStyle::Ntfs);
-        assert_eq!(
-            shared(&volume),
-            Some(("v".to_owned(), [true, false, false, false, true]))
-        );
-        volume.smb.style = Some(SecurityStyle::Unix);
         volume.smb.settings = vec![SmbSetting::NonBrowsable, SmbSetting::AccessBasedEnumeration];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [false, true, false, false, false]))
+            Some(("v".to_owned(), [false, true, false, false]))
         );
         volume.smb.settings = vec![SmbSetting::EncryptData];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, true, false, false]))
+            Some(("v".to_owned(), [true, false, true, false]))
         );
         volume.smb.settings = vec![SmbSetting::ContinuouslyAvailable];
         assert_eq!(
             shared(&volume),
-            Some(("v".to_owned(), [true, false, false, true, false]))
+            Some(("v".to_owned(), [true, false, false, true]))
         );
         volume.smb.settings.clear();
         volume.smb.name = Some("Data$".into());
-        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 5])));
+        assert_eq!(shared(&volume), Some(("Data$".to_owned(), [false; 4])));
         volume
             .protocols
             .retain(|protocol| *protocol != Protocol::Smb);

@@ -3,7 +3,10 @@
 use super::*;
 use crate::backend::SnapshotState;
 use crate::catalog::{Catalog, file_of};
-use crate::{CopyOf, NewSnapshot, OpenError, Performance, Rebuilt, State, Tiered};
+use crate::{
+    Assign, CopyOf, NewSnapshot, OpenError, Performance, Protocol, Rebuilt, RebuiltPool,
+    SecurityStyle, Share, SmbSetting, State, Synchronous, Tiered, VolumeChange,
+};
 
 fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
     Options {
@@ -97,7 +100,8 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 
     let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
     let rebuilt = rebuilt.unwrap();
-    let names: Vec<String> = rebuilt.iter().map(|r| r.name.to_string()).collect();
+    let volumes = &rebuilt.volumes;
+    let names: Vec<String> = volumes.iter().map(|r| r.name.to_string()).collect();
     let place = place();
     assert_eq!(
         names,
@@ -108,7 +112,15 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
             format!("{place}/instances/fs"),
         ]
     );
-    assert!(rebuilt.iter().all(|r| !r.made_up));
+    assert!(volumes.iter().all(|r| !r.made_up));
+    let pools = |known| {
+        let pools = rebuilt.pools.iter().filter(move |p| p.known == known);
+        pools.map(|p| p.name.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (pools(false), pools(true)),
+        (vec!["mq".to_owned(), "default".to_owned()], Vec::new())
+    );
     bench.node.revive();
 
     let control = open(&bench.url, &bench.node, 4).await.unwrap();
@@ -150,8 +162,8 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 async fn a_rebuild_leaves_what_the_catalog_knows_and_adds_the_rest() {
     let (bench, _) = built().await;
     bench.node.put("v-00000000000000aa", 3 << 30);
-    let made = |rebuilt: Vec<Rebuilt>| -> Vec<(VolumeName, Vec<String>, bool)> {
-        let each = rebuilt.into_iter();
+    let made = |rebuilt: Rebuilt| -> Vec<(VolumeName, Vec<String>, bool)> {
+        let each = rebuilt.volumes.into_iter();
         each.map(|r| (r.name, r.paths, r.made_up)).collect()
     };
     let rebuild = || Control::rebuild(options(&bench.url, &bench.node, 5));
@@ -326,7 +338,7 @@ async fn a_rebuild_names_what_was_replicated_and_from_where() {
     bench.node.revive();
     remove(&bench.url);
     let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
-    let rebuilt = rebuilt.unwrap().into_iter();
+    let rebuilt = rebuilt.unwrap().volumes.into_iter();
     let copies: Vec<_> = rebuilt
         .filter_map(|one| Some((one.name.id.to_string(), one.copy_of?)))
         .collect();
@@ -337,5 +349,202 @@ async fn a_rebuild_names_what_was_replicated_and_from_where() {
             ("fresh".to_owned(), CopyOf::Unknown),
             ("near".to_owned(), CopyOf::Here(vol("src"))),
         ]
+    );
+}
+
+/// Whose permissions a volume has, what its share is, whether snapshots are shown, what becomes of changes without the partner: all
+/// of it changes what data mean or promise, and comes back without anybody's doing.
+#[tokio::test]
+async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 4096, QosType::Auto)).await;
+    let smb = Share {
+        name: None,
+        settings: vec![
+            SmbSetting::ContinuouslyAvailable,
+            SmbSetting::AccessBasedEnumeration,
+        ],
+        style: Some(SecurityStyle::Ntfs),
+    };
+    let win = NewVolume {
+        protocols: vec![Protocol::Nfsv4, Protocol::Smb],
+        smb: smb.clone(),
+        snapshot_directory: Some(false),
+        snap_reserve: Some(12.5),
+        deletion_restricted: true,
+        export_rules: Some(Vec::new()),
+        snapshot_policy: Some(
+            serde_json::json!({"enabled": true, "hourlySchedule": {"snapshotsToKeep": 3}}),
+        ),
+        ..new_volume("win", "p", 100)
+    };
+    bench.done(Mutation::CreateVolume(vol("win"), win)).await;
+    let renamed = VolumeChange {
+        smb_name: Some("Data".to_owned()),
+        assign: Assign {
+            synchronous: Some(Some(Synchronous::StrictSync)),
+            ..Assign::default()
+        },
+        ..VolumeChange::default()
+    };
+    bench
+        .done(Mutation::UpdateVolume(vol("win"), renamed))
+        .await;
+    let alone = NewVolume {
+        protocols: vec![Protocol::Smb],
+        smb: Share::default(),
+        ..new_volume("alone", "p", 100)
+    };
+    bench
+        .done(Mutation::CreateVolume(vol("alone"), alone))
+        .await;
+    for (id, offline, path) in [("off", Some(true), None), ("bare", None, Some(None))] {
+        let new = NewVolume {
+            protection: true,
+            ..new_volume(id, "p", 100)
+        };
+        bench.done(Mutation::CreateVolume(vol(id), new)).await;
+        let change = VolumeChange {
+            assign: Assign {
+                offline,
+                path,
+                ..Assign::default()
+            },
+            // Only what is stored after it was taken out of service says so.
+            capacity_gib: Some(200),
+            ..VolumeChange::default()
+        };
+        bench.done(Mutation::UpdateVolume(vol(id), change)).await;
+    }
+    let instance = NewVolume {
+        presentation: Presentation::Filestore(Tiered {
+            tier: "ZONAL".into(),
+            performance: Some(Performance::FixedIops(5000)),
+        }),
+        share_name: "vol1".to_owned(),
+        capacity_gib: 1024,
+        protocols: vec![Protocol::Nfsv4],
+        ..NewVolume::default()
+    };
+    bench
+        .done(Mutation::CreateVolume(inst("fs"), instance))
+        .await;
+    let before = bench.control.view();
+    let served = bench.node.published().unwrap().exports;
+    let win = before.volume(&vol("win")).unwrap();
+    let spec = served.iter().find(|e| *e.key == *win.key).unwrap();
+    assert!(spec.ntfs && spec.strict && !spec.snapshot_directory);
+    bench.control.close().await;
+    bench.node.revive();
+
+    remove(&bench.url);
+    let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
+    let rebuilt = rebuilt.unwrap();
+    let of = |id: &str| {
+        let mut volumes = rebuilt.volumes.iter();
+        volumes.find(|one| one.name == vol(id)).unwrap()
+    };
+    assert!(of("win").ntfs && !of("alone").ntfs);
+    assert_eq!(of("win").protocols, [Protocol::Nfsv4, Protocol::Smb]);
+    assert_eq!(of("win").lost, ["export policy", "snapshot schedules"]);
+    assert_eq!(of("alone").lost, [""; 0]);
+    let pool = |p: &RebuiltPool| (p.name.id.to_string(), p.known);
+    let pools: Vec<_> = rebuilt.pools.iter().map(pool).collect();
+    assert!(pools.contains(&("p".to_owned(), false)), "{pools:?}");
+    bench.node.revive();
+
+    let control = open(&bench.url, &bench.node, 4).await.unwrap();
+    let after = control.view();
+    for name in ["win", "alone", "off", "bare"]
+        .map(vol)
+        .iter()
+        .chain([&inst("fs")])
+    {
+        let (was, is) = (before.volume(name).unwrap(), after.volume(name).unwrap());
+        assert_eq!(is.smb, was.smb, "{name}");
+        assert_eq!(is.assigned, was.assigned, "{name}");
+        assert_eq!(is.unix_permissions, was.unix_permissions, "{name}");
+        assert_eq!(
+            (
+                is.snapshot_directory,
+                is.snap_reserve,
+                is.deletion_restricted,
+                is.protection
+            ),
+            (
+                was.snapshot_directory,
+                was.snap_reserve,
+                was.deletion_restricted,
+                was.protection
+            ),
+            "{name}"
+        );
+        assert_eq!(
+            (&is.paths, &is.presentation),
+            (&was.paths, &was.presentation)
+        );
+        let nfs = was.protocols.iter().filter(|p| **p != Protocol::Smb);
+        assert!(is.protocols.iter().eq(nfs), "{name}");
+    }
+    let exports = bench.node.published().unwrap().exports;
+    let keys = |all: &[Arc<crate::backend::ExportSpec>]| -> Vec<String> {
+        all.iter().map(|e| e.key.clone()).collect()
+    };
+    assert_eq!(
+        keys(&exports),
+        keys(&served),
+        "what is out of service stays so"
+    );
+    for (is, was) in exports.iter().zip(&served) {
+        assert_eq!(
+            (is.ntfs, is.snapshot_directory, is.strict, is.protocols),
+            (was.ntfs, was.snapshot_directory, was.strict, was.protocols),
+            "{is:?}"
+        );
+        assert_eq!(is.share, None, "nobody's until it is said again");
+    }
+
+    // What the command prints brings the shares back, as they were.
+    for (id, protocols) in [
+        ("win", vec![Protocol::Nfsv4, Protocol::Smb]),
+        ("alone", vec![Protocol::Smb]),
+    ] {
+        let change = VolumeChange {
+            protocols: Some(protocols),
+            ..VolumeChange::default()
+        };
+        let operation = control
+            .submit(Mutation::UpdateVolume(vol(id), change), &Actor::local())
+            .await;
+        assert_eq!(operation.unwrap().outcome, Some(Outcome::Done));
+        let key = &*after.volume(&vol(id)).unwrap().key;
+        let share = |all: &[Arc<crate::backend::ExportSpec>]| {
+            let mut all = all.iter();
+            all.find(|e| e.key == key).unwrap().share.clone()
+        };
+        let exports = bench.node.published().unwrap().exports;
+        assert!(share(&served).is_some());
+        assert_eq!(share(&exports), share(&served));
+    }
+    control.close().await;
+}
+
+/// A record that another version has written says less; what it does not say is named.
+#[tokio::test]
+async fn what_a_record_does_not_say_is_named() {
+    let (bench, _) = built().await;
+    let key = bench.control.view().volume(&vol("db")).unwrap().key.clone();
+    let text = format!(r#"{{"name": "{}", "share": "db", "gib": 1024}}"#, vol("db"));
+    bench.node.annotate(&key, &text);
+    remove(&bench.url);
+    let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
+    let rebuilt = rebuilt.unwrap();
+    let mut volumes = rebuilt.volumes.iter();
+    let db = volumes.find(|one| one.name == vol("db")).unwrap();
+    assert!(!db.made_up && db.protocols.is_empty());
+    assert!(
+        db.lost
+            .iter()
+            .any(|what| what.starts_with("security style"))
     );
 }
