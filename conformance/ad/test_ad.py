@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
 from dc import PASSWORD as DOMAIN_PASSWORD
@@ -12,19 +11,15 @@ from dc import Dc
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "smb"))
 from test_smbtorture import RESULT  # noqa: E402
-from weirsmb import PASSWORD, Server  # noqa: E402
+from weirsmb import PASSWORD, InRealm, Server  # noqa: E402
 
 FIRST = 1 << 30
 
 
-class Domain(unittest.TestCase):
+class Domain(InRealm):
     @classmethod
     def setUpClass(cls):
-        cls.dc = Dc()
-        cls.addClassCleanup(cls.dc.close)
-        before = dict(os.environ)
-        cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
-        os.environ.update(cls.dc.environment)
+        cls.dc = cls.enter(Dc())
         for group in ("staff", "everybody-here"):
             cls.dc.tool("group", "add", group)
         cls.dc.tool("group", "addmembers", "everybody-here", "staff")
@@ -43,7 +38,9 @@ class Domain(unittest.TestCase):
     @classmethod
     def acl(cls, name, *change, user=None):
         """What smbcacls shows of a file, or how it changes that; as this user, or as root."""
-        who, environment = cls.as_user(user) if user else (["-U", f"mouse%{PASSWORD}"], None)
+        who, environment = ["-U", f"mouse%{PASSWORD}"], None
+        if user:
+            who, environment = ["--use-kerberos=required"], {**os.environ, "KRB5CCNAME": cls.ticket(user)}
         args = ["smbcacls", "-s", cls.server.config, *who, "//weir.weir.test/vol1", name, *change]
         done = subprocess.run(args, capture_output=True, text=True, timeout=60, env=environment)
         if done.returncode != 0:
@@ -51,17 +48,14 @@ class Domain(unittest.TestCase):
         return done.stdout
 
     @classmethod
-    def as_user(cls, user):
-        """Options and environment by which Samba's programs log on with a user's ticket."""
+    def ticket(cls, user):
+        """The cache of a user's ticket."""
         if user not in cls.tickets:
             cls.tickets[user] = cls.dc.ticket(user)
-        return ["--use-kerberos=required"], {**os.environ, "KRB5CCNAME": cls.tickets[user]}
+        return cls.tickets[user]
 
     def client(self, user, commands):
-        who, environment = self.as_user(user)
-        args = ["smbclient", "-s", self.server.config, "-m", "SMB3_11", *who, "//weir.weir.test/vol1", "-c", commands]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.server.top, env=environment)
-        return done.returncode == 0, done.stdout + done.stderr
+        return self.server.with_ticket(commands, self.ticket(user), "weir.weir.test")
 
     def done(self, user, commands):
         ok, out = self.client(user, commands)

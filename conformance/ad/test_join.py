@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,20 +14,16 @@ from dc import PASSWORD as DOMAIN_PASSWORD
 from dc import Dc
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "smb"))
-from weirsmb import PASSWORD, WEIR, Server  # noqa: E402
+from weirsmb import PASSWORD, WEIR, InRealm, Server  # noqa: E402
 
 PLACE = "projects/weir/locations/local"
 CONTROLLER = "dc.weir.test"
 
 
-class Join(unittest.TestCase):
+class Join(InRealm):
     @classmethod
     def setUpClass(cls):
-        cls.dc = Dc()
-        cls.addClassCleanup(cls.dc.close)
-        before = dict(os.environ)
-        cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
-        os.environ.update(cls.dc.environment)
+        cls.dc = cls.enter(Dc())
         cls.dc.user("alice")
         cls.dc.tool("ou", "create", "OU=Storage")
         cls.ticket = cls.dc.ticket("alice")
@@ -51,9 +46,7 @@ class Join(unittest.TestCase):
 
     def logs_on(self, host="weir.weir.test"):
         """Whether alice may, with her ticket."""
-        args = ["smbclient", "-s", self.server.config, "-m", "SMB3_11", "--use-kerberos=required", f"//{host}/vol1", "-c", "ls"]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=60, env={**os.environ, "KRB5CCNAME": self.ticket})
-        return done.returncode == 0
+        return self.server.with_ticket("ls", self.ticket, host)[0]
 
     def ask(self, method, path, body=None):
         request = urllib.request.Request(f"{self.server.api}/v1/{path}", method=method, data=body and json.dumps(body).encode(),

@@ -7,7 +7,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from weirsmb import Server
+from weirsmb import InRealm, Server
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "krb5"))
 from kdc import PATHS, Kdc  # noqa: E402
@@ -16,14 +16,10 @@ MISSING = [name for name in ("kinit", "krb5kdc", "kadmin.local") if not shutil.w
 
 
 @unittest.skipIf(MISSING, f"no {' '.join(MISSING)} here (Debian: krb5-user, krb5-kdc, krb5-admin-server)")
-class Kerberos(unittest.TestCase):
+class Kerberos(InRealm):
     @classmethod
     def setUpClass(cls):
-        cls.kdc = Kdc()
-        cls.addClassCleanup(cls.kdc.close)
-        before = dict(os.environ)
-        cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
-        os.environ.update(cls.kdc.environment)
+        cls.kdc = cls.enter(Kdc())
         # A user that every machine has, and one that none has.
         cls.daemon = cls.kdc.ticket("daemon")
         cls.stranger = cls.kdc.ticket("nobody-knows-me")
@@ -34,14 +30,8 @@ class Kerberos(unittest.TestCase):
         port = cls.server.nfs_port()
         cls.nfs = f"nfs://127.0.0.1/vol1?version=3&nfsport={port}&mountport={port}"
 
-    def client(self, commands, cache, server=None, options=(), protocol="SMB3_11"):
-        """smbclient with a ticket of this cache, and nothing else to log on by. It takes no ticket for an address, or for localhost."""
-        server = server or self.server
-        args = ["smbclient", "-s", server.config, "-p", server.port, "-m", protocol, "--use-kerberos=required",
-                *options, "-I", "127.0.0.1", "//server/vol1", "-c", commands]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=server.top,
-                              env={**os.environ, "KRB5CCNAME": cache})
-        return done.returncode == 0, done.stdout + done.stderr
+    def client(self, commands, cache, server=None, options=(), **more):
+        return (server or self.server).with_ticket(commands, cache, "server", options=["-I", "127.0.0.1", *options], **more)
 
     def test_a_ticket_is_enough_in_every_dialect_and_cipher(self):
         big = os.urandom(1_000_001)

@@ -119,6 +119,13 @@ class Server:
         done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top)
         return done.returncode == 0, done.stdout + done.stderr
 
+    def with_ticket(self, commands, cache, host, options=(), protocol="SMB3_11"):
+        """The same as the user of a ticket, and nothing else to log on by. smbclient takes no ticket for an address, or for localhost."""
+        args = ["smbclient", "-s", self.config, "-p", self.port, "-m", protocol, "--use-kerberos=required", *options, f"//{host}/vol1",
+                "-c", commands]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=120, cwd=self.top, env={**os.environ, "KRB5CCNAME": cache})
+        return done.returncode == 0, done.stdout + done.stderr
+
     def rpcclient(self, commands):
         """Runs rpcclient's commands over a named pipe; what it printed."""
         args = ["rpcclient", "-s", self.config, "-p", self.port, "-U", f"mouse%{PASSWORD}", "127.0.0.1", "-c", commands]
@@ -146,3 +153,16 @@ class SmbTest(unittest.TestCase):
         ok, out = self.server.smbclient(commands, **more)
         self.assertTrue(ok, out + "\n" + self.server.log()[-2000:])
         return out
+
+
+class InRealm(unittest.TestCase):
+    """Tests whose programs, and the servers that they start, are in a realm of the class's own."""
+
+    @classmethod
+    def enter(cls, realm):
+        """Has it end with the class, and the environment be as before; returns it."""
+        cls.addClassCleanup(realm.close)
+        before = dict(os.environ)
+        cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ.update(realm.environment)
+        return realm
