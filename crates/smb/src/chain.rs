@@ -6,6 +6,7 @@
 //! ([`Step`]).
 
 use crate::channel::Channel;
+use crate::compression::Algorithms;
 use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
 use crate::keys::Signer;
@@ -160,6 +161,8 @@ pub(crate) struct Chain {
     parts: Vec<Part>,
     /// The last response's data.
     pub payload: Option<Box<ReadOut>>,
+    /// How those data are to be compressed, if at all.
+    pub compresses: Option<Algorithms>,
     lsn: Option<Lsn>,
     /// The request's part of the log that its response waits for.
     depends: Option<Lsn>,
@@ -224,6 +227,7 @@ impl Chain {
             out: reply::start(),
             parts: Vec::new(),
             payload: None,
+            compresses: None,
             lsn: None,
             depends: None,
             session: None,
@@ -542,6 +546,7 @@ impl Service {
             if let Some(payload) = chain.payload.take() {
                 // Only the last one's data leaves by reference.
                 payload.slices().for_each(|slice| chain.out.put(slice));
+                chain.compresses = None;
             }
             // The mark in front is no part of the message, but half as long as what it is aligned to.
             chain.out.align(4, 8);
@@ -556,7 +561,11 @@ impl Service {
         let parts = std::mem::take(&mut chain.parts);
         let sealed = chain.sealed.take();
         let hash = chain.hash.take().filter(|_| sealed.is_none());
-        let mut reply = Reply::new(out, chain.payload.take(), parts, sealed);
+        let payload = chain.payload.take();
+        let mut reply = match chain.compresses.take() {
+            None => Reply::new(out, payload, parts, sealed),
+            Some(with) => Reply::compressed(out, payload, parts, sealed, with),
+        };
         reply.count_as(std::mem::take(&mut chain.done));
         match hash {
             Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),

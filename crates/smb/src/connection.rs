@@ -1,6 +1,7 @@
 //! A connection: what was negotiated, which message numbers may be used, and the sessions on it (MS-SMB2 §3.3.1.7).
 
 use crate::channel::Channel;
+use crate::compression::Algorithms;
 use crate::credits::Window;
 use crate::kerberos::Logon;
 use crate::keys::Preauth;
@@ -107,6 +108,13 @@ impl Connection {
     /// Whether a user has been authenticated on it.
     pub fn has_users(&self) -> bool {
         !self.state.lock().sessions.is_empty()
+    }
+
+    /// How messages may be compressed, if that was negotiated.
+    pub fn compression(&self) -> Option<Algorithms> {
+        let state = self.state.lock();
+        let both = state.negotiated.as_ref()?.offer.compression;
+        both.filter(|both| both.any())
     }
 
     /// The dialect, once it is negotiated.

@@ -22,6 +22,8 @@ use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Vfs, Writes};
 
 /// Bytes of a READ up to which they are copied: by reference they would cost more.
 const COPIED: usize = 4096;
+/// SMB2_READFLAG_REQUEST_COMPRESSED (§2.2.19).
+const REQUEST_COMPRESSED: u8 = 2;
 /// Bit of a WRITE: it is to be durable (§2.2.21).
 const WRITE_THROUGH: u32 = 1;
 /// Offset of a WRITE at the file's end (§3.3.5.13).
@@ -199,7 +201,7 @@ impl Run<'_> {
         if r.u16()? != 49 {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        r.u16()?;
+        let (_padding, flags) = (r.u8()?, r.u8()?);
         let (len, offset) = (r.u32()?, r.u64()?);
         let halves = (r.u64()?, r.u64()?);
         let least = r.u32()?;
@@ -254,7 +256,12 @@ impl Run<'_> {
         put_read(&mut self.c.out, data.len);
         match data.len {
             0..=COPIED => data.slices().for_each(|slice| self.c.out.put(slice)),
-            _ => self.c.payload = Some(Box::new(data)),
+            _ => {
+                self.c.payload = Some(Box::new(data));
+                if flags & REQUEST_COMPRESSED != 0 {
+                    self.c.compresses = self.conn.compression();
+                }
+            }
         }
         Ok(Status::SUCCESS)
     }

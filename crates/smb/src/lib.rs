@@ -13,7 +13,8 @@
 //! **How long.** An open ends with its session, or is kept for its client (`durable`), over a restart as well (`persistent`).
 //!
 //! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
-//! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption), `credits` (message numbers).
+//! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption),
+//! `compression` over `lz77`, `credits` (message numbers).
 
 mod access;
 mod breaks;
@@ -22,6 +23,9 @@ mod chain;
 mod channel;
 #[cfg(test)]
 mod channel_tests;
+pub mod compression;
+#[cfg(test)]
+mod compression_tests;
 pub mod connection;
 mod create;
 pub mod credits;
@@ -49,6 +53,7 @@ mod lease_tests;
 mod leases;
 pub mod legacy;
 mod lsa;
+pub mod lz77;
 pub mod names;
 pub mod negotiate;
 mod notify;

@@ -4,6 +4,7 @@
 //! both sides hash all messages up to the session key, so that one who changes a NEGOTIATE gains nothing; 3.0 and 3.0.2
 //! repeat it under signature ([`validate`]). Contexts that are not known are skipped, as the clause says.
 
+use crate::compression::Algorithms;
 use crate::keys::Signing;
 use crate::sealing::Cipher;
 use crate::status::Status;
@@ -65,6 +66,7 @@ pub const MAX_TRANSFER: u32 = 1 << 20;
 /// Types of negotiate contexts (§2.2.3.1).
 const PREAUTH: u16 = 1;
 const CIPHERS: u16 = 2;
+const COMPRESSION: u16 = 3;
 const SIGNERS: u16 = 8;
 const POSIX: u16 = 0x100;
 /// What the context of the POSIX extensions holds; a CREATE's context is named so, too (smb3-posix-spec, POSIX-SMB2 §2.2.3.1,
@@ -92,6 +94,8 @@ pub struct Offer {
     pub cipher: Option<Cipher>,
     /// How its messages are signed.
     pub signing: Signing,
+    /// How its messages may be compressed; `None`: it did not ask.
+    pub compression: Option<Algorithms>,
     /// It speaks the POSIX extensions.
     pub posix: bool,
     /// It sent ciphers to choose from.
@@ -197,6 +201,7 @@ pub fn decode(message: &[u8]) -> Result<Offer, Status> {
             Some(Dialect::Smb210) => Signing::Hmac,
             _ => Signing::Cmac,
         },
+        compression: None,
         posix: false,
         ciphers: false,
         signers: false,
@@ -255,6 +260,12 @@ fn read_contexts(
                 let count = usize::from(data.u16()?);
                 offer.signing = Signing::choose(data.bytes(2 * count)?.as_chunks().0);
                 if count == 0 {
+                    return Err(Status::INVALID_PARAMETER);
+                }
+            }
+            COMPRESSION => {
+                let both = Algorithms::choose(data.rest())?;
+                if offer.compression.replace(both).is_some() {
                     return Err(Status::INVALID_PARAMETER);
                 }
             }
@@ -348,6 +359,9 @@ fn contexts(server: &Server, offer: &Offer) -> Vec<Vec<u8>> {
     if offer.signers {
         // Also where it was not offered (§3.3.5.4).
         all.push(context(SIGNERS, &[1, 0, offer.signing as u8, 0]));
+    }
+    if let Some(both) = offer.compression {
+        all.push(context(COMPRESSION, &both.context()));
     }
     if offer.posix {
         all.push(context(POSIX, &POSIX_TAG));
@@ -485,10 +499,24 @@ mod tests {
             decode(&[HASH, (CIPHERS, &[0, 0])]),
             Err(Status::INVALID_PARAMETER)
         );
-        // Compression: not answered, and no reason to end the connection.
-        let offer = decode(&[HASH, (3, &[0, 0]), (SIGNERS, &[1, 0, 2, 0])]).unwrap();
+        let offer = decode(&[HASH, (0x77, &[0, 0]), (SIGNERS, &[1, 0, 2, 0])]).unwrap();
         let kinds: Vec<u8> = contexts(&SERVER, &offer).iter().map(|c| c[0]).collect();
         assert_eq!(kinds, [PREAUTH as u8, SIGNERS as u8]);
+        // Compression, once, with what both have or none.
+        let linux: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, 1, 0];
+        let offer = decode(&[HASH, (COMPRESSION, linux)]).unwrap();
+        let all = contexts(&SERVER, &offer);
+        assert_eq!(
+            all[1],
+            [3, 0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0]
+        );
+        for wrong in [
+            &[(COMPRESSION, linux); 2][..],
+            &[(COMPRESSION, &linux[..13])],
+        ] {
+            let wrong = [&[HASH], wrong].concat();
+            assert_eq!(decode(&wrong), Err(Status::INVALID_PARAMETER));
+        }
         // The POSIX extensions, by their tag alone.
         for (tags, has) in [
             (POSIX_TAG.to_vec(), true),

@@ -1,9 +1,11 @@
 //! A response message on its way out: what was encoded of the chain, and the data of a READ by reference to the cache's pages.
 //!
-//! It is signed when it is made, each response of the chain over its own bytes with its padding; or it is encrypted as a whole. A
-//! response that waits for the log keeps what it takes to say later that it failed, signed or encrypted as well.
+//! It is signed when it is made, each response of the chain over its own bytes with its padding; or it is encrypted as a whole. What is
+//! to be compressed is so behind the one and before the other. A response that waits for the log keeps what it takes to say later that
+//! it failed, signed or encrypted as well.
 
 use crate::channel::Channel;
+use crate::compression::{self, Algorithms};
 use crate::header::{HEADER, Header, flag};
 use crate::keys::Signer;
 use crate::sealing;
@@ -39,9 +41,16 @@ pub struct Reply {
     payload: Option<Box<ReadOut>>,
     /// The responses, if some of them promise something.
     parts: Vec<Part>,
-    /// What is sent instead, encrypted for this channel.
-    sealed: Option<(Vec<u8>, Arc<Channel>)>,
+    /// What is sent instead.
+    packed: Option<Packed>,
     done: Counted,
+}
+
+/// A message that is compressed, encrypted, or both, with its mark.
+struct Packed {
+    bytes: Vec<u8>,
+    /// Whom it is encrypted for.
+    to: Option<Arc<Channel>>,
 }
 
 /// What the requests of a chain count as. A chain of one, as most are, takes no memory for it.
@@ -99,41 +108,72 @@ impl Reply {
         parts: Vec<Part>,
         to: Option<Arc<Channel>>,
     ) -> Reply {
+        Reply::closed(head, payload, parts, to, None)
+    }
+
+    /// The same, compressed if that makes it shorter.
+    pub(crate) fn compressed(
+        head: Vec<u8>,
+        payload: Option<Box<ReadOut>>,
+        parts: Vec<Part>,
+        to: Option<Arc<Channel>>,
+        with: Algorithms,
+    ) -> Reply {
+        Reply::closed(head, payload, parts, to, Some(with))
+    }
+
+    fn closed(
+        head: Vec<u8>,
+        payload: Option<Box<ReadOut>>,
+        parts: Vec<Part>,
+        to: Option<Arc<Channel>>,
+        with: Option<Algorithms>,
+    ) -> Reply {
         let mut reply = Reply {
             head,
             payload,
             parts,
-            sealed: None,
+            packed: None,
             done: Counted::default(),
         };
-        reply.finish(to);
+        reply.finish(to, with);
         if !reply.parts.iter().any(|part| part.promises) {
             reply.parts = Vec::new();
-            if reply.sealed.is_some() {
+            if reply.packed.is_some() {
                 (reply.head, reply.payload) = (Vec::new(), None);
             }
         }
         reply
     }
 
-    /// Fills in what depends on all of it: marks, signatures, or encryption.
-    fn finish(&mut self, to: Option<Arc<Channel>>) {
+    /// Fills in what depends on all of it: marks, and signatures, compression or encryption.
+    fn finish(&mut self, to: Option<Arc<Channel>>, with: Option<Algorithms>) {
         let payload = self.payload.as_deref();
         close(&mut self.head, payload, &self.parts, to.is_none());
+        let compressed = with.zip(payload);
+        let compressed = compressed.and_then(|(with, data)| compress(&self.head, data, with));
         let Some(to) = to else {
+            self.packed = compressed.map(|bytes| Packed { bytes, to: None });
             return;
         };
         let Some(sealing) = &to.sealing else {
             unreachable!("a session without keys opens no encrypted message");
         };
-        let data = payload.into_iter().flat_map(|p| p.slices());
-        let plain = std::iter::once(&self.head[MARK..]).chain(data);
-        let len = self.head.len() + payload.map_or(0, |p| p.len) + sealing::HEADER;
-        let mut out = Vec::with_capacity(len);
-        out.put_zeroes(MARK);
-        sealing.seal(&mut out, to.nonces.next(), to.id, plain);
-        put_mark(&mut out, len - MARK);
-        self.sealed = Some((out, to));
+        let (head, data) = match &compressed {
+            Some(bytes) => (bytes, None),
+            None => (&self.head, payload),
+        };
+        let len = head.len() + data.map_or(0, |p| p.len) + sealing::HEADER;
+        let data = data.into_iter().flat_map(|p| p.slices());
+        let plain = std::iter::once(&head[MARK..]).chain(data);
+        let mut bytes = Vec::with_capacity(len);
+        bytes.put_zeroes(MARK);
+        sealing.seal(&mut bytes, to.nonces.next(), to.id, plain);
+        put_mark(&mut bytes, len - MARK);
+        self.packed = Some(Packed {
+            bytes,
+            to: Some(to),
+        });
     }
 
     /// Says what the requests count as.
@@ -156,15 +196,15 @@ impl Reply {
         Reply::new(head, None, Vec::new(), None)
     }
 
-    /// The message without its mark, as far as it is encoded: all of it but the data of a READ. Of none that is encrypted.
+    /// The message without its mark, as far as it is encoded: all of it but the data of a READ. Of none that is packed.
     pub(crate) fn message(&self) -> &[u8] {
         &self.head[MARK..]
     }
 
     /// The whole message, for tests.
     pub fn to_vec(&self) -> Vec<u8> {
-        if let Some((sealed, _)) = &self.sealed {
-            return sealed[MARK..].to_vec();
+        if let Some(packed) = &self.packed {
+            return packed.bytes[MARK..].to_vec();
         }
         let mut out = self.message().to_vec();
         if let Some(payload) = &self.payload {
@@ -175,8 +215,8 @@ impl Reply {
 
     /// Length in bytes, with the mark.
     pub fn len(&self) -> usize {
-        match &self.sealed {
-            Some((sealed, _)) => sealed.len(),
+        match &self.packed {
+            Some(packed) => packed.bytes.len(),
             None => self.head.len() + self.payload.as_ref().map_or(0, |p| p.len),
         }
     }
@@ -188,8 +228,8 @@ impl Reply {
 
     /// The bytes from `skip` on, in order, appended to `out`.
     pub fn slices<'a>(&'a self, mut skip: usize, out: &mut Vec<IoSlice<'a>>) {
-        let (head, payload) = match &self.sealed {
-            Some((sealed, _)) => (sealed, None),
+        let (head, payload) = match &self.packed {
+            Some(packed) => (&packed.bytes, None),
             None => (&self.head, self.payload.as_ref()),
         };
         let payload = payload.into_iter().flat_map(|p| p.slices());
@@ -237,10 +277,24 @@ impl Reply {
         for part in &mut parts {
             part.promises = false;
         }
-        let mut reply = Reply::new(head, payload, parts, self.sealed.map(|(_, to)| to));
+        let to = self.packed.and_then(|packed| packed.to);
+        let mut reply = Reply::new(head, payload, parts, to);
         reply.done = self.done;
         reply
     }
+}
+
+/// The message of `head`, which has a mark, and `data`, with its mark; `None` if it stays as it is.
+fn compress(head: &[u8], data: &ReadOut, with: Algorithms) -> Option<Vec<u8>> {
+    let slices: Vec<&[u8]> = data.slices().collect();
+    let mut out = vec![0; MARK];
+    compression::compress(&mut out, &head[MARK..], &slices, with).then(|| {
+        // It may be kept for as long as its client takes.
+        out.shrink_to_fit();
+        let len = out.len() - MARK;
+        put_mark(&mut out, len);
+        out
+    })
 }
 
 fn put_mark(head: &mut [u8], len: usize) {

@@ -5,6 +5,7 @@
 
 use crate::chain::{Chain, Finished, Stopped};
 use crate::channel::Channel;
+use crate::compression::{self, COMPRESSED};
 use crate::connection::Connection;
 use crate::deletions::Deletions;
 use crate::domains::Domains;
@@ -21,6 +22,7 @@ use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
 use crate::session::{Open, Session};
 use crate::status::Status;
+use crate::wire::Malformed;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,6 +31,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
 use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
 use weir_vfs::claims::{Notice, ServiceId, Sink};
 use weir_vfs::grace::Records;
@@ -116,6 +119,8 @@ pub enum Handled {
     Parked(Later, Reply, Option<Reply>),
     /// It waits for the limits of its volume; its memory is accounted to the client's credit.
     Held(Later),
+    /// The first, one of those that wait, of a message that takes up so many bytes more than have arrived: it was compressed.
+    Larger(Box<Handled>, usize),
     /// There is no response (CANCEL).
     Drop,
     /// The connection is to be closed.
@@ -466,14 +471,18 @@ impl Service {
             return true;
         }
         let known = self.shard(connection).lock().get(&connection).cloned();
-        let session = match head.starts_with(&TRANSFORM) {
-            true => sealing::session_of(head),
-            false => Header::decode(head).map(|header| header.session),
-        };
-        let (Some(connection), Ok(session)) = (known, session) else {
+        let Some(connection) = known else {
             return false;
         };
-        connection.session(session).is_some()
+        let session = match head.first_chunk::<4>() {
+            Some(&TRANSFORM) => sealing::session_of(head),
+            // Its session may be in what is compressed.
+            Some(&COMPRESSED) => {
+                return connection.has_users() && connection.compression().is_some();
+            }
+            _ => Header::decode(head).map(|header| header.session),
+        };
+        session.is_ok_and(|session| connection.session(session).is_some())
     }
 
     /// Whether a user has been authenticated on the connection.
@@ -490,13 +499,41 @@ impl Service {
                 self.handle_plain(at, connection, Cow::Borrowed(record), None)
             }
             Some(&TRANSFORM) => match open(&connection, record) {
-                Ok((plain, channel)) => {
-                    self.handle_plain(at, connection, Cow::Owned(plain), Some(channel))
-                }
+                Ok((plain, channel)) => match plain.first_chunk::<4>() {
+                    Some(&PROTOCOL) if plain.len() >= HEADER => {
+                        self.handle_plain(at, connection, Cow::Owned(plain), Some(channel))
+                    }
+                    Some(&COMPRESSED) => {
+                        self.handle_compressed(at, connection, &plain, Some(channel))
+                    }
+                    _ => Handled::Close("an encrypted message that is none of SMB2"),
+                },
                 Err(why) => Handled::Close(why),
             },
+            Some(&COMPRESSED) => self.handle_compressed(at, connection, record, None),
             Some(&SMB1) => self.began_as_smb1(&connection, record),
             _ => Handled::Close("not a message of SMB2"),
+        }
+    }
+
+    /// Serves a compressed message, which may have been encrypted.
+    fn handle_compressed(
+        self: &Arc<Self>,
+        at: Arrived<'_>,
+        connection: Arc<Connection>,
+        message: &[u8],
+        sealed: Option<Arc<Channel>>,
+    ) -> Handled {
+        let plain = match decompressed(&connection, message) {
+            Ok(plain) => plain,
+            Err(why) => return Handled::Close(why),
+        };
+        let more = plain.len().saturating_sub(message.len());
+        match self.handle_plain(at, connection, Cow::Owned(plain), sealed) {
+            waits @ (Handled::Later(_) | Handled::Held(_) | Handled::Parked(..)) => {
+                Handled::Larger(Box::new(waits), more)
+            }
+            handled => handled,
         }
     }
 
@@ -582,9 +619,23 @@ fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>
     let channel = channel.ok_or("an encrypted message of no session")?;
     let plain = channel.sealing.as_ref().and_then(|keys| keys.open(record));
     let plain = plain.ok_or("a message that cannot be decrypted")?;
+    Ok((plain, channel))
+}
+
+/// What a compressed message says: as much as this server takes uncompressed, which of strangers is little. What is not as it
+/// should be ends the connection (§3.3.5.2.1.2), another transform within it as well.
+fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let with = connection.compression();
+    let with = with.ok_or("a compressed message where that was not negotiated")?;
+    let most = match connection.has_users() {
+        true => MAX_RECORD,
+        false => SMB_SMALL,
+    };
+    let plain = compression::decompress(message, with, most);
+    let plain = plain.map_err(|Malformed| "a malformed compressed message")?;
     match plain.starts_with(&PROTOCOL) && plain.len() >= HEADER {
-        true => Ok((plain, channel)),
-        false => Err("an encrypted message that is none of SMB2"),
+        true => Ok(plain),
+        false => Err("a compressed message that is none of SMB2"),
     }
 }
 

@@ -184,7 +184,12 @@ impl World {
     }
 
     pub fn send(&self, connection: u64, record: &[u8]) -> Came {
-        match self.handle(connection, record) {
+        self.came(self.handle(connection, record))
+    }
+
+    fn came(&self, handled: Handled) -> Came {
+        match handled {
+            Handled::Larger(handled, _) => self.came(*handled),
             Handled::Reply(reply, lsn) => self.answered(reply, lsn),
             Handled::Later(mut later)
             | Handled::Held(mut later)
@@ -217,8 +222,8 @@ pub(crate) struct Client<'w> {
     /// What it offers in 3.1.1.
     pub signing: Signing,
     pub cipher: Option<Cipher>,
-    /// It offers the POSIX extensions.
-    pub posix: bool,
+    /// Other contexts of its NEGOTIATE.
+    pub contexts: Vec<Vec<u8>>,
     /// Its keys, and whether it uses them.
     pub sealing: Option<Sealing>,
     pub seals: bool,
@@ -286,7 +291,7 @@ impl<'w> Client<'w> {
             signer: None,
             signing: Signing::Cmac,
             cipher: None,
-            posix: false,
+            contexts: Vec::new(),
             sealing: None,
             seals: false,
             nonces: Nonces::new(0),
@@ -392,10 +397,7 @@ impl<'w> Client<'w> {
         if let Some(cipher) = self.cipher {
             contexts.push(vec![2, 0, 4, 0, 0, 0, 0, 0, 1, 0, cipher as u8, 0]);
         }
-        if self.posix {
-            let tag = crate::negotiate::POSIX_TAG;
-            contexts.push([&[0, 1, 16, 0, 0, 0, 0, 0][..], &tag].concat());
-        }
+        contexts.extend(self.contexts.iter().cloned());
         let signing = self.signing as u8;
         contexts.push(vec![8, 0, 4, 0, 0, 0, 0, 0, 1, 0, signing, 0]);
         body.put_u32(104);

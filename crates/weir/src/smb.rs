@@ -63,6 +63,22 @@ async fn answer(work: weir_smb::Later) -> Option<Answer<weir_smb::Reply>> {
     work.await
 }
 
+fn came_to(handled: weir_smb::Handled) -> Handled<weir_smb::Reply> {
+    match handled {
+        weir_smb::Handled::Reply(reply, after) => Handled::Reply(reply, after),
+        weir_smb::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
+        weir_smb::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
+        weir_smb::Handled::Parked(work, refusal, interim) => {
+            Handled::Parked(Box::pin(answer(work)), refusal, interim)
+        }
+        weir_smb::Handled::Larger(handled, more) => {
+            Handled::Larger(Box::new(came_to(*handled)), more)
+        }
+        weir_smb::Handled::Drop => Handled::Drop,
+        weir_smb::Handled::Close(why) => Handled::Close(why),
+    }
+}
+
 impl Backend for Smb {
     type Framing = DirectTcp;
     type Reply = weir_smb::Reply;
@@ -81,16 +97,7 @@ impl Backend for Smb {
             time: now.time,
             monotonic: now.monotonic,
         };
-        match self.service.handle(at, record) {
-            weir_smb::Handled::Reply(reply, after) => Handled::Reply(reply, after),
-            weir_smb::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
-            weir_smb::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
-            weir_smb::Handled::Parked(work, refusal, interim) => {
-                Handled::Parked(Box::pin(answer(work)), refusal, interim)
-            }
-            weir_smb::Handled::Drop => Handled::Drop,
-            weir_smb::Handled::Close(why) => Handled::Close(why),
-        }
+        came_to(self.service.handle(at, record))
     }
 
     fn together<T>(&self, calls: impl FnOnce() -> T) -> T {

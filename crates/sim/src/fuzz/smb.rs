@@ -11,13 +11,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_base::{Clock, SeededRng, Time};
+use weir_smb::compression::{self, Algorithms};
 use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
 use weir_smb::keys::{Preauth, Signer, Signing};
 use weir_smb::legacy::{Key, hmac_md5};
 use weir_smb::negotiate::{self, Dialect};
 use weir_smb::ntlm::{Challenge, nt_hash};
 use weir_smb::wire::{Put, utf16};
-use weir_smb::{Arrived, Config, Handled, Service, User, Users, sealing, spnego};
+use weir_smb::{Arrived, Config, Handled, Service, User, Users, lz77, sealing, spnego};
 use weir_vfs::grace::Records;
 use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
@@ -43,6 +44,11 @@ pub(super) fn targets() -> Vec<Target> {
             name: "smb_logon",
             run: logon,
             seeds: logon_seeds,
+        },
+        Target {
+            name: "smb_compressed",
+            run: compressed,
+            seeds: compressed_seeds,
         },
         Target {
             name: "smb_service",
@@ -111,7 +117,86 @@ fn negotiation_seeds() -> Vec<Vec<u8>> {
     assert!(negotiate::decode(&new).is_ok_and(|offer| offer.dialect == Some(Dialect::Smb311)));
     let setup = request(command::SESSION_SETUP, &setup_body(b"a token"));
     assert!(negotiate::session_setup(&setup).is_ok());
-    vec![old, new, setup]
+    let compressed = with_compression();
+    let offer = negotiate::decode(&compressed);
+    assert!(offer.is_ok_and(|offer| offer.compression.is_some_and(Algorithms::any)));
+    vec![old, new, setup, compressed]
+}
+
+/// A NEGOTIATE of 3.1.1 alone that offers compression.
+fn with_compression() -> Vec<u8> {
+    let mut body = Vec::new();
+    for v in [36, 1, 1, 0] {
+        body.put_u16(v);
+    }
+    body.put_u32(0x7f);
+    body.put(&[4; 16]);
+    body.put_u32(HEADER as u32 + 40);
+    body.put_u32(2);
+    body.put_u16(0x0311);
+    for (kind, data) in [
+        (1u16, &[1, 0, 0, 0, 1, 0][..]),
+        (3, &[3, 0, 0, 0, 1, 0, 0, 0, 4, 0, 2, 0, 3, 0]),
+    ] {
+        body.align(0, 8);
+        body.put_u16(kind);
+        body.put_u16(data.len() as u16);
+        body.put_u32(0);
+        body.put(data);
+    }
+    request(command::NEGOTIATE, &body)
+}
+
+/// Longest message that [`compressed`] takes, in bytes.
+const MOST: usize = 64 << 10;
+
+/// A byte that says what was negotiated, and a compressed message: it comes to as much as it says, or to nothing. What stands behind the
+/// byte comes back when it is compressed itself.
+fn compressed(input: &[u8]) {
+    let Some((bits, message)) = input.split_first() else {
+        return;
+    };
+    let with = Algorithms {
+        lz77: bits & 1 != 0,
+        pattern: bits & 2 != 0,
+        chained: bits & 4 != 0,
+    };
+    if let Ok(plain) = compression::decompress(message, with, MOST) {
+        let said = u32::from_le_bytes(message[4..8].try_into().unwrap()) as usize;
+        let front = plain.len() - said;
+        assert!(plain.len() <= MOST && front <= message.len());
+        let mut out = Vec::new();
+        if compression::compress(&mut out, &[], &[&plain], with) {
+            assert!(compression::decompress(&out, with, MOST) == Ok(plain));
+        }
+    }
+    let mut out = Vec::new();
+    assert!(lz77::compress(message, usize::MAX, &mut out));
+    let mut back = Vec::new();
+    assert!(lz77::decompress(&out, message.len(), &mut back).is_ok() && back == message);
+    let size = usize::from(*bits) << 6;
+    back.clear();
+    let _ = lz77::decompress(message, size, &mut back);
+    assert!(back.len() <= size);
+}
+
+fn compressed_seeds() -> Vec<Vec<u8>> {
+    let mut data = vec![0; 3000];
+    data.extend_from_slice(&b"what is written again and again, ".repeat(80));
+    data.resize(data.len() + 500, b'x');
+    let head = request(command::READ, &[17; 16]);
+    let mut seeds = vec![b"\xff\xff\xff\xff\x1f\x61\x62\x63\x17\x00\x0f\xff\x26\x01".to_vec()];
+    for bits in [1, 5, 6, 7] {
+        let with = Algorithms {
+            lz77: bits & 1 != 0,
+            pattern: bits & 2 != 0,
+            chained: bits & 4 != 0,
+        };
+        let mut seed = vec![bits];
+        assert!(compression::compress(&mut seed, &head, &[&data], with));
+        seeds.push(seed);
+    }
+    seeds
 }
 
 const PASSWORD: &str = "a password";
@@ -384,8 +469,14 @@ impl Fixture {
             time: self.machine.now(),
             monotonic: None,
         };
-        match self.service.handle(at, record) {
+        let handled = self.service.handle(at, record);
+        self.came_to(handled)
+    }
+
+    fn came_to(&mut self, handled: Handled) -> Option<Vec<u8>> {
+        match handled {
             Handled::Reply(reply, _) => Some(reply.to_vec()),
+            Handled::Larger(handled, _) => self.came_to(*handled),
             Handled::Later(later) | Handled::Held(later) | Handled::Parked(later, ..) => {
                 self.wait(later)
             }

@@ -314,19 +314,38 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         drop(lent);
         match handled {
             Handled::Reply(reply, after) => self.answer(reply, after),
+            handled => return self.without_reply(handled, message.len()),
+        }
+        self.next()
+    }
+
+    fn skipped(&mut self) -> Flow {
+        self.watch.requests.set(self.watch.requests.get() + 1);
+        if let Some((reply, after)) = self.refusal.take() {
+            self.answer(reply, after);
+        }
+        self.next()
+    }
+}
+
+impl<B: Backend> Serving<'_, '_, B> {
+    /// What a request of so many bytes comes to that has no reply yet.
+    fn without_reply(&mut self, handled: Handled<B::Reply>, bytes: usize) -> Flow {
+        match handled {
+            Handled::Reply(reply, after) => self.answer(reply, after),
+            Handled::Larger(handled, more) => return self.without_reply(*handled, bytes + more),
             Handled::Later(work) => {
-                self.traffic
-                    .wait(work, message.len() + limits::PENDING_OVERHEAD);
+                self.traffic.wait(work, bytes + limits::PENDING_OVERHEAD);
             }
             Handled::Held(work) => {
-                self.traffic.hold(work, message.len());
+                self.traffic.hold(work, bytes);
                 // What came with it in one read is no exception from the credit.
-                if !backend.may_read(self.info, self.cx) {
+                if !self.backend.may_read(self.info, self.cx) {
                     return Flow::Pause;
                 }
             }
             Handled::Parked(work, refusal, interim) => {
-                let bytes = message.len() + limits::PENDING_OVERHEAD;
+                let bytes = bytes + limits::PENDING_OVERHEAD;
                 self.traffic.park(work, refusal, interim, bytes);
             }
             Handled::StartTls(reply, config) => {
@@ -339,14 +358,6 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
             }
             Handled::Drop => {}
             Handled::Close(why) => return Flow::Close(why),
-        }
-        self.next()
-    }
-
-    fn skipped(&mut self) -> Flow {
-        self.watch.requests.set(self.watch.requests.get() + 1);
-        if let Some((reply, after)) = self.refusal.take() {
-            self.answer(reply, after);
         }
         self.next()
     }

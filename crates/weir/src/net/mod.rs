@@ -35,7 +35,7 @@
 //! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
 //! - What all connections hold is charged to one budget, and to a part of it for each address. When either is used up,
 //!   only small calls are read, some at a time, and no large request is begun.
-//! - A request costs what has arrived of it. A large one is read only if its head names a file of an export that admits
+//! - A request costs what has arrived of it, and one that was compressed and waits, what it came to. A large one is read only if its head names a file of an export that admits
 //!   the peer.
 //! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
 //! - Requests that wait on purpose ([`Handled::Parked`]) keep nothing else from being read, since what ends their waiting
@@ -100,6 +100,8 @@ pub enum Handled<R> {
     /// does not count against what the connection may have under way. The second is sent in its place if more wait so on the
     /// connection than may ([`limits::CONNECTION_PARKED`]); otherwise the third at once, before its own reply.
     Parked(Pending<R>, R, Option<R>),
+    /// The first, one of those that wait, of a request that takes up so many bytes more than arrived: it was compressed.
+    Larger(Box<Handled<R>>, usize),
     /// It is done, and asks for TLS with these settings: the reply leaves in the clear, and all that follows is TLS.
     StartTls(R, Arc<ServerConfig>),
     /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still
