@@ -2,7 +2,8 @@
 //!
 //! The table of claims says when the last open of a file is closed that was marked for deletion, whatever protocol closed it
 //! ([`weir_vfs::claims`]). If it was a CLOSE of SMB, that removes the name before it is answered, so that the client can make another
-//! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does.
+//! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does: it leaves alone
+//! what a CLOSE is about to take, which it would remove before the open's oplock is given up, with a break of it that nobody asked for.
 //! It is done on behalf of the user who marked the file.
 
 use crate::chain::Fail;
@@ -93,7 +94,27 @@ pub struct Deletion {
 struct State {
     marks: HashMap<FileId, Mark>,
     due: VecDeque<Deletion>,
+    /// The files of the CLOSEs that are being carried out.
+    closing: Vec<FileId>,
     waker: Option<Waker>,
+}
+
+impl State {
+    /// Wakes the task in the background, if there is something for it.
+    fn wake(&mut self) {
+        if self.first().is_some()
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// The place of the first deletion that no CLOSE takes.
+    fn first(&self) -> Option<usize> {
+        self.due
+            .iter()
+            .position(|d| !self.closing.contains(&d.file))
+    }
 }
 
 /// See the module's head.
@@ -122,18 +143,28 @@ impl Deletions {
         self.state.lock().marks.remove(&file);
     }
 
-    /// Takes the deletion of a file out, if it is due.
-    pub fn take(&self, file: FileId) -> Option<Deletion> {
+    /// A CLOSE ends an open of a file by `end`: returns the file's deletion, if it is due then.
+    pub fn close(&self, file: FileId, end: impl FnOnce()) -> Option<Deletion> {
+        self.state.lock().closing.push(file);
+        end();
         let mut state = self.state.lock();
-        let at = state.due.iter().position(|d| d.file == file)?;
-        state.due.remove(at)
+        let at = state.closing.iter().position(|of| *of == file);
+        let Some(at) = at else {
+            unreachable!("each CLOSE takes out what it has put in");
+        };
+        state.closing.swap_remove(at);
+        let due = state.due.iter().position(|d| d.file == file);
+        let deletion = due.and_then(|due| state.due.remove(due));
+        state.wake();
+        deletion
     }
 
     /// The next deletion that is due.
     pub async fn next(&self) -> Deletion {
         poll_fn(|cx| {
             let mut state = self.state.lock();
-            match state.due.pop_front() {
+            let first = state.first();
+            match first.and_then(|first| state.due.remove(first)) {
                 Some(deletion) => Poll::Ready(deletion),
                 None => {
                     state.waker = Some(cx.waker().clone());
@@ -148,10 +179,7 @@ impl Deletions {
     pub fn put_back(&self, deletion: Deletion) {
         let mut state = self.state.lock();
         state.due.push_back(deletion);
-        if let Some(waker) = state.waker.take() {
-            drop(state);
-            waker.wake();
-        }
+        state.wake();
     }
 
     /// The last open of a file was closed.
@@ -244,5 +272,62 @@ impl Service {
             }
         }
         cx.settle(&self.vfs.throttle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Context;
+    use weir_base::{Ino, VolumeId};
+    use weir_vfs::claims::{Client, ServiceId, Who};
+
+    #[test]
+    fn a_close_takes_its_deletion_and_no_other_does_meanwhile() {
+        let deletions = Deletions::default();
+        let file = |n| FileId {
+            volume: VolumeId(1),
+            ino: Ino(n),
+            namespace: Namespace::Live,
+        };
+        let (origin, name) = (IpAddr::from([10, 0, 0, 1]), Arc::<[u8]>::from(*b"f"));
+        let removal = Removal {
+            dir: Ino(2),
+            name: Arc::clone(&name),
+            alone: false,
+        };
+        let by = Marker {
+            identity: Arc::new(Identity::unix(1, 1, weir_vfs::Groups::default())),
+            client: ClientKey::OTHERS,
+            origin,
+            owner: Owner {
+                client: Client {
+                    service: ServiceId(1),
+                    address: origin,
+                    name: Arc::clone(&name),
+                },
+                who: Who::Process(1),
+                shown: name,
+            },
+            parent: None,
+        };
+        for n in [3, 4] {
+            deletions.mark(file(n), by.clone(), What::File);
+        }
+        let mut next = pin!(deletions.next());
+        let mut cx = Context::from_waker(Waker::noop());
+        let taken = deletions.close(file(3), || {
+            deletions.due(file(3), removal.clone());
+            assert!(next.as_mut().poll(&mut cx).is_pending());
+            deletions.due(file(4), removal.clone());
+        });
+        assert_eq!(taken.map(|d| d.file), Some(file(3)));
+        let Poll::Ready(other) = next.as_mut().poll(&mut cx) else {
+            panic!("the other one is due");
+        };
+        assert_eq!(other.file, file(4));
+        assert!(deletions.close(file(4), || {}).is_none());
     }
 }

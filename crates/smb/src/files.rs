@@ -72,9 +72,15 @@ impl Run<'_> {
                     }
                 };
                 session.take(open.id);
-                open.end(&self.s.vfs, &self.s.leases);
+                let end = || open.end(&self.s.vfs, &self.s.leases);
                 let file = open.file();
-                let deletion = file.and_then(|file| self.s.news.deletions.take(file.id));
+                let deletion = match file {
+                    Some(file) => self.s.news.deletions.close(file.id, end),
+                    None => {
+                        end();
+                        None
+                    }
+                };
                 if let (Some(file), None) = (file, &deletion) {
                     let bits = file.unreported.load(Ordering::Relaxed);
                     if bits != 0 {

@@ -204,6 +204,14 @@ impl Hold {
         }
     }
 
+    /// Its open is ending: nobody is sent a break of its oplock any more. What the close brings about, such as the file's deletion, may
+    /// cause one before the oplock is given up.
+    pub fn stands_alone(&self) {
+        if let Hold::Oplock(oplock) = self {
+            *oplock.session.lock() = Weak::new();
+        }
+    }
+
     /// It is a session's from now on: breaks are sent to that, and so is what is returned, the one that nobody was there for.
     fn belongs_to(&self, session: &Arc<Session>) -> Option<Vec<u8>> {
         match self {

@@ -510,6 +510,7 @@ impl Open {
         if let Some(persistent) = self.persistent.get() {
             persistent.forget();
         }
+        self.hold.stands_alone();
         // Before what it cached: who waits for that goes on as soon as it is given up, and is not to find a denial.
         self.unclaim(vfs, leases);
         leases.end(&self.hold);
