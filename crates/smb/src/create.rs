@@ -241,7 +241,10 @@ impl<'a> Run<'a> {
         let lease = open.hold.lease().and_then(|_| self.lease(request));
         let head = open.head(&session.user, request.share, timeout, lease);
         let deletes = match request.asks(option::DELETE_ON_CLOSE) {
-            true => Deletes::OnClose,
+            true => Deletes::Yes {
+                when: When::OnClose,
+                alone: file.posix,
+            },
             false => Deletes::No,
         };
         let (persistents, claims) = (&self.s.leases.persistents, &self.s.vfs.claims);

@@ -21,18 +21,18 @@ pub(crate) fn asks(oplock: u8, contexts: &[(&[u8; 4], Vec<u8>)]) -> (u16, Vec<u8
 }
 
 /// Appends contexts to a CREATE.
-pub(crate) fn put_contexts<const N: usize>(body: &mut Vec<u8>, contexts: &[(&[u8; N], Vec<u8>)]) {
+pub(crate) fn put_contexts(body: &mut Vec<u8>, contexts: &[(impl AsRef<[u8]>, Vec<u8>)]) {
     body.align(0, 8);
     let start = body.len();
     for (n, (name, data)) in contexts.iter().enumerate() {
-        let at = body.len();
+        let (at, name) = (body.len(), name.as_ref());
         body.put_u32(0);
         body.put_u16(16);
-        body.put_u16(N as u16);
+        body.put_u16(name.len() as u16);
         body.put_u16(0);
-        body.put_u16((16 + N.next_multiple_of(8)) as u16);
+        body.put_u16((16 + name.len().next_multiple_of(8)) as u16);
         body.put_u32(data.len() as u32);
-        body.put(*name);
+        body.put(name);
         body.align(at, 8);
         body.put(data);
         if n + 1 < contexts.len() {

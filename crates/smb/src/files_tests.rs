@@ -10,7 +10,7 @@ const SECURITY: u8 = 3;
 const WRITE_DAC: u32 = 0x4_0000;
 const READ_CONTROL: u32 = 0x2_0000;
 
-fn query(file: &[u8], kind: u8, class: u8, parts: u32) -> (u16, Vec<u8>) {
+pub(crate) fn query(file: &[u8], kind: u8, class: u8, parts: u32) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(41);
     body.put(&[kind, class]);
@@ -22,7 +22,7 @@ fn query(file: &[u8], kind: u8, class: u8, parts: u32) -> (u16, Vec<u8>) {
     (command::QUERY_INFO, body)
 }
 
-fn set(file: &[u8], kind: u8, class: u8, parts: u32, data: &[u8]) -> (u16, Vec<u8>) {
+pub(crate) fn set(file: &[u8], kind: u8, class: u8, parts: u32, data: &[u8]) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     body.put_u16(33);
     body.put(&[kind, class]);

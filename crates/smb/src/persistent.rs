@@ -18,6 +18,12 @@
 //! the other opens leave room for, which is never less than the client had; its client's return reduces it to what that asks for.
 //! A break meanwhile waits for the client, as long as breaks wait at all ([`crate::leases`]).
 //!
+//! **As it was.** Access, ShareAccess, locks and their sequences, the name, what is to be deleted and when, the CreateGuid, the CreateAction, the user
+//! and the POSIX extensions are as they were. Of what else an open has, nothing needs a record: directories and streams are not
+//! persistent, so no listing, watch or stream is; its writes are all durable; the channel sequence comes with the client's return. Two
+//! things begin anew: the position (FilePositionInformation) at 0, which READ and WRITE do not use, and what CLOSE is to report to watches,
+//! of which none of before the start is left.
+//!
 //! **Once.** A CREATE that is sent again, with its CreateGuid, is carried out once even if the server has crashed in between. The record
 //! says what it has opened. Before that is durable, the log record that made the file has a key that is made of the CreateGuid, as
 //! those of NFS's calls do ([`weir_vfs::volume::DoneCall`]), so that the file is known to have been made by this CREATE ([`Made`]). To
@@ -34,21 +40,23 @@ use crate::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::limits::protocol::{MAX_PERSISTENT_OPENS, REPLY_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, Reservation, SipKey, VolumeId};
-use weir_vfs::claims::{Claims, Range};
+use weir_vfs::claims::{Claims, Range, When};
 use weir_vfs::grace::{RecordId, Records};
 use weir_vfs::volume::{CallKey, DoneCall, FsError, MAX_CLIENT, Stop};
-use weir_vfs::{Outcome, Unfinished};
+use weir_vfs::{FileId, Outcome, Unfinished};
 
 const VERSION: u8 = 1;
 /// Bytes of a lock in a record.
 const LOCK: usize = 17;
 /// Bytes that a record has room for whatever is locked: those of all places of lock sequences, and their number.
 const SEQUENCES: usize = 1 + 64 * 2;
+/// Beside ShareAccess in a record: the open is one of POSIX extensions.
+const POSIX: u8 = 0x80;
 /// Bytes of memory that a persistent open takes beside its record, of which the engine has one copy.
 const OVERHEAD: usize = 256;
 
@@ -71,6 +79,8 @@ pub(crate) struct Head {
     pub access: u32,
     /// ShareAccess, as it was asked for.
     pub share: u8,
+    /// It was opened with POSIX extensions ([`File::posix`]).
+    pub posix: bool,
     /// CreateAction.
     pub action: u8,
     /// Of an oplock; 0 of a lease.
@@ -84,11 +94,39 @@ pub(crate) struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletes {
     /// Nothing, as far as this open has said.
-    No = 0,
-    /// It is marked for deletion then.
-    OnClose = 1,
-    /// It is marked already.
-    Now = 2,
+    No,
+    /// It is marked for deletion then (`Now`: it is marked already), and loses its name with the last close; with this one if `alone`.
+    Yes { when: When, alone: bool },
+}
+
+impl Deletes {
+    const ON_CLOSE: u8 = 1;
+    const NOW: u8 = 2;
+    const ALONE: u8 = 4;
+
+    fn byte(self) -> u8 {
+        match self {
+            Deletes::No => 0,
+            Deletes::Yes { when, alone } => {
+                let when = match when {
+                    When::OnClose => Deletes::ON_CLOSE,
+                    When::Now => Deletes::NOW,
+                };
+                when | if alone { Deletes::ALONE } else { 0 }
+            }
+        }
+    }
+
+    fn of(byte: u8) -> Option<Deletes> {
+        let when = match byte & !Deletes::ALONE {
+            0 if byte == 0 => return Some(Deletes::No),
+            Deletes::ON_CLOSE => When::OnClose,
+            Deletes::NOW => When::Now,
+            _ => return None,
+        };
+        let alone = byte & Deletes::ALONE != 0;
+        Some(Deletes::Yes { when, alone })
+    }
 }
 
 /// A record.
@@ -120,7 +158,8 @@ impl Head {
         out.put_u64(self.volume.0);
         out.put_u64(self.ino.0);
         out.put_u32(self.access);
-        out.put(&[self.share, self.action, self.level]);
+        let posix = if self.posix { POSIX } else { 0 };
+        out.put(&[self.share | posix, self.action, self.level]);
         leases::Wanted::record(self.lease.as_ref(), &mut out);
         out.put_u8(u8::try_from(self.user.len()).ok()?);
         out.put(self.user.as_bytes());
@@ -149,7 +188,8 @@ impl Head {
             volume,
             ino,
             access,
-            share,
+            share: share & !POSIX,
+            posix: share & POSIX != 0,
             action,
             level,
             lease,
@@ -175,7 +215,7 @@ fn encode(
         return None;
     }
     let mut out = head.to_vec();
-    out.put_u8(deletes as u8);
+    out.put_u8(deletes.byte());
     // No directory has this number.
     out.put_u64(named.dir.map_or(0, |dir| dir.0));
     out.put_u8(u8::try_from(named.name.len()).ok()?);
@@ -200,12 +240,7 @@ impl Recorded {
     pub fn decode(record: &[u8]) -> Result<Recorded, Malformed> {
         let r = &mut Reader::new(record);
         let head = Head::decode(r)?;
-        let deletes = match r.u8()? {
-            0 => Deletes::No,
-            1 => Deletes::OnClose,
-            2 => Deletes::Now,
-            _ => return Err(Malformed),
-        };
+        let deletes = Deletes::of(r.u8()?).ok_or(Malformed)?;
         let dir = Some(Ino(r.u64()?)).filter(|dir| dir.0 != 0);
         let len = usize::from(r.u8()?);
         let name = r.bytes(len)?.into();
@@ -251,7 +286,7 @@ pub struct Persistent {
     /// The open's number.
     open: u64,
     head: Box<[u8]>,
-    deletes: AtomicU8,
+    deletes: Mutex<Deletes>,
     /// Its record is removed. Held over each change of the record, so that the last one has all that was done before.
     erased: Mutex<bool>,
     _memory: Reservation,
@@ -286,6 +321,27 @@ impl Persistents {
         if let Some(persistent) = found.as_ref().and_then(|open| open.persistent.get()) {
             persistent.forget();
         }
+    }
+
+    /// A file that was to be deleted stays, as one of its opens has said: no record of another is to say otherwise. When that is
+    /// durable, as far as there was room in the log.
+    pub(crate) fn stays(&self, id: FileId) -> Option<Lsn> {
+        let opens: Vec<Arc<Open>> = match self.count() {
+            0 => return None,
+            _ => self
+                .opens
+                .lock()
+                .values()
+                .filter_map(Weak::upgrade)
+                .collect(),
+        };
+        let of_it = opens.iter().filter_map(|open| {
+            let file = open.file().filter(|file| file.id == id)?;
+            let persistent = open.persistent.get()?;
+            let was = std::mem::replace(&mut *persistent.deletes.lock(), Deletes::No);
+            (was != Deletes::No).then(|| persistent.note_some_time(file))
+        });
+        of_it.flatten().max()
     }
 
     /// How many there are.
@@ -373,7 +429,7 @@ impl Persistents {
             record,
             open,
             head: head.into(),
-            deletes: AtomicU8::new(deletes as u8),
+            deletes: Mutex::new(deletes),
             erased: Mutex::new(false),
             _memory: memory,
         }
@@ -382,11 +438,7 @@ impl Persistents {
 
 impl Persistent {
     fn encode(&self, file: &File) -> Option<Vec<u8>> {
-        let deletes = match self.deletes.load(Ordering::Relaxed) {
-            0 => Deletes::No,
-            1 => Deletes::OnClose,
-            _ => Deletes::Now,
-        };
+        let deletes = *self.deletes.lock();
         // In this order: a LOCK holds the locks when it asks for room.
         let locks = file.locks.lock();
         let named = file.named.lock();
@@ -427,7 +479,7 @@ impl Persistent {
 
     /// Notes what becomes of the file; recorded with the next [`Persistent::note`].
     pub(crate) fn deletes(&self, deletes: Deletes) {
-        self.deletes.store(deletes as u8, Ordering::Relaxed);
+        *self.deletes.lock() = deletes;
     }
 
     /// Whether its record is removed: it is being closed.
@@ -498,6 +550,7 @@ impl Open {
             ino: file.id.ino,
             access: self.access,
             share: share as u8,
+            posix: file.posix,
             action: self.action.load(Ordering::Relaxed) as u8,
             level,
             lease,
@@ -580,6 +633,7 @@ mod tests {
             ino: Ino(99),
             access: 0x1f_01ff,
             share: 3,
+            posix: false,
             action: 2,
             level: 9,
             lease: None,
@@ -612,6 +666,7 @@ mod tests {
             Head {
                 address: "2001:db8::1".parse().unwrap(),
                 lease: lease(&second),
+                posix: true,
                 ..head()
             },
             Head {
@@ -623,7 +678,11 @@ mod tests {
             let locks: Vec<Held> = (0..5).map(held).collect();
             let sequences = [(1, 5), (64, 15)];
             let bytes = head.encode().unwrap();
-            let bytes = encode(&bytes, Deletes::OnClose, &named, &locks, &sequences).unwrap();
+            let deletes = Deletes::Yes {
+                when: When::OnClose,
+                alone: head.posix,
+            };
+            let bytes = encode(&bytes, deletes, &named, &locks, &sequences).unwrap();
             let read = Recorded::decode(&bytes).unwrap();
             assert_eq!(read.head.lease.map(|l| l.key), head.lease.map(|l| l.key));
             let again = read.head.encode().unwrap();
@@ -632,8 +691,11 @@ mod tests {
                 (&read.named, &read.locks, &*read.sequences),
                 (&named, &locks, &sequences[..])
             );
-            assert_eq!(read.deletes, Deletes::OnClose);
-            assert_eq!(read.head.address, head.address);
+            assert_eq!(read.deletes, deletes);
+            assert_eq!(
+                (read.head.address, read.head.share, read.head.posix),
+                (head.address, head.share, head.posix)
+            );
             let whole = bytes.len() - locks.len() * LOCK;
             for cut in 0..bytes.len() {
                 let decoded = Recorded::decode(&bytes[..cut]);
@@ -641,6 +703,15 @@ mod tests {
                 assert_eq!(decoded.is_ok(), between, "cut at {cut}");
             }
         }
+    }
+
+    #[test]
+    fn deletions_are_bytes() {
+        let known = (0..=u8::MAX).filter_map(|byte| Some((byte, Deletes::of(byte)?)));
+        let known: Vec<_> = known.collect();
+        assert!(known.iter().all(|(byte, of)| of.byte() == *byte));
+        let bytes: Vec<u8> = known.iter().map(|(byte, _)| *byte).collect();
+        assert_eq!(bytes, [0, 1, 2, 5, 6]);
     }
 
     #[test]

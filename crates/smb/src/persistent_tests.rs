@@ -1,10 +1,11 @@
 //! Persistent opens over crashes of the server, with the client of [`crate::service_tests`].
 
-use crate::durable_tests::{again, asks, has, lease, second_back};
+use crate::durable_tests::{again, asks, has, lease, put_contexts, second_back};
 use crate::header::command;
 use crate::lease_tests::{BATCH, LEASE, Sent, mailed, poll, waits};
-use crate::negotiate::Dialect;
+use crate::negotiate::{Dialect, POSIX_TAG};
 use crate::service::Handled;
+use crate::service_tests::files::{query, set};
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::Put;
@@ -363,6 +364,84 @@ fn what_was_to_be_deleted_and_what_was_renamed_stays_so() {
         .one(command::CREATE, create("f", 1, SHARE, OPEN, 0).1)
         .status;
     assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND);
+}
+
+/// A file that loses its name with the close of the open that deletes it, and not with the last.
+#[test]
+fn what_posix_extensions_ask_for_is_so_after_a_crash() {
+    const OTHER: [u8; 16] = [0x5b; 16];
+    const ON_CLOSE: u32 = 0x1000;
+    const POSIX: u8 = 100;
+    fn ready(world: &World, connection: u64, posix: bool) -> Client<'_> {
+        let mut c = Client::new(world, connection);
+        (c.guid, c.posix) = (1, posix);
+        assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+        assert_eq!(c.connect("VOL1"), Status::SUCCESS);
+        c
+    }
+    let opens = |(name, data): (&'static [u8; 4], Vec<u8>), posix, options| {
+        let mut contexts = vec![(&name[..], data)];
+        if posix {
+            contexts.push((&POSIX_TAG[..], 0o600u32.to_le_bytes().to_vec()));
+        }
+        let (_, mut body) = create("f", 0x83 | 0x1_0000, SHARE, OPEN_IF, options);
+        put_contexts(&mut body, &contexts);
+        body
+    };
+    for posix in [true, false] {
+        let (world, _) = continuous();
+        let mut a = ready(&world, 1, posix);
+        let options = if posix { ON_CLOSE } else { 0 };
+        let other = opens(wanted(0, OTHER, PERSISTENT), posix, 0);
+        let other = a.one(command::CREATE, other).file();
+        let made = opens(wanted(0, GUID, PERSISTENT), posix, options);
+        let made = a.one(command::CREATE, made).file();
+        if !posix {
+            // DELETE and POSIX_SEMANTICS of FileDispositionInformationEx.
+            let (command, body) = set(&made, 1, 64, 0, &3u32.to_le_bytes());
+            assert_eq!(a.one(command, body).status, Status::SUCCESS);
+        }
+        let (world, _) = crashed(world);
+        let mut c = ready(&world, 2, posix);
+        let returned = c.one(command::CREATE, opens(back(&made), posix, 0));
+        assert_eq!(returned.file(), made);
+        let (name, mut data) = second_back(&other, OTHER);
+        data.set_u32(32, PERSISTENT);
+        let returned = c.one(command::CREATE, opens((name, data), posix, 0));
+        assert_eq!(returned.file(), other);
+        let shown = c.one(command::QUERY_INFO, query(&made, 1, POSIX, 0).1);
+        assert_eq!(shown.status == Status::SUCCESS, posix);
+        assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+        let new = c.one(command::CREATE, create("f", 1, SHARE, CREATE, 0).1);
+        assert_eq!(new.status, Status::SUCCESS, "the name is free");
+        let goes_on = c.ask(false, &[write(&other, 0, b"more"), close(&other)]);
+        assert_eq!(statuses(&goes_on), [Status::SUCCESS; 2]);
+    }
+}
+
+/// Any open that may delete a file may say that it stays.
+#[test]
+fn what_stays_after_all_is_there_after_a_crash() {
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let (_, mut body) = asks(0, &[wanted(0, GUID, PERSISTENT)]);
+    body[24..28].copy_from_slice(&ALL.to_le_bytes());
+    body[41] = 0x10;
+    let made = a.one(command::CREATE, body).file();
+    let mut b = Client::ready(&world, 9);
+    let other = b.one(command::CREATE, create("f", ALL, SHARE, OPEN, 0).1);
+    let (command, body) = set(&other.file(), 1, 13, 0, &[0]);
+    let record = b.chain(false, &[(command, body)]);
+    let (reply, lsn) = world.reply(9, &record);
+    assert_eq!(answers(&reply.to_vec())[0].status, Status::SUCCESS);
+    assert!(lsn.is_some(), "what is answered is durable");
+    let (world, _) = crashed(world);
+    let mut c = again(&world, 2, "Alice");
+    let returned = c.one(command::CREATE, asks(0, &[back(&made)]).1);
+    assert_eq!(returned.file(), made);
+    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+    let there = c.one(command::CREATE, create("f", 1, SHARE, OPEN, 0).1);
+    assert_eq!(there.status, Status::SUCCESS);
 }
 
 #[test]

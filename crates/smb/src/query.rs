@@ -468,7 +468,8 @@ impl Run<'_> {
         if flags & DISPOSITION_DELETE == 0 {
             claims.unmark(file.id, &open.owner);
             self.s.news.deletions.unmark(file.id);
-            self.note_deletion(open, file, Deletes::No);
+            let lsn = self.s.leases.persistents.stays(file.id);
+            self.c.wait_for(lsn);
             return Ok(());
         }
         let named = file.named.lock().clone();
@@ -516,7 +517,8 @@ impl Run<'_> {
                 if file.directory {
                     self.s.watches.goes(file.id);
                 }
-                self.note_deletion(open, file, Deletes::Now);
+                let (when, alone) = (When::Now, removal.alone);
+                self.note_deletion(open, file, Deletes::Yes { when, alone });
                 Ok(())
             }
             Marked::NotOpen | Marked::Full => {

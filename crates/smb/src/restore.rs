@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::VolumeId;
-use weir_vfs::claims::{Client, Lock, Marked, Modes, OpenRequest, Opened, Removal, Verdict, When};
+use weir_vfs::claims::{Client, Lock, Marked, Modes, OpenRequest, Opened, Removal, Verdict};
 use weir_vfs::grace::RecordId;
 use weir_vfs::{ClientKey, EngineContext, FileId, Namespace, Volume};
 
@@ -177,8 +177,7 @@ impl Service {
                 watch: Mutex::default(),
                 unreported: AtomicU32::new(0),
                 pin: Some(pin),
-                // Clients ask for it with the name, which they say no more.
-                posix: false,
+                posix: head.posix,
             })),
             access: head.access,
             owner,
@@ -196,10 +195,8 @@ impl Service {
 
     /// Marks the file of an open for deletion, if the open had.
     fn mark_again(&self, open: &Open, recorded: &Recorded) {
-        let when = match recorded.deletes {
-            Deletes::No => return,
-            Deletes::OnClose => When::OnClose,
-            Deletes::Now => When::Now,
+        let Deletes::Yes { when, alone } = recorded.deletes else {
+            return;
         };
         let head = &recorded.head;
         let user = self.users.find(&head.user);
@@ -221,7 +218,7 @@ impl Service {
         let removal = Removal {
             dir,
             name: Arc::from(&*recorded.named.name),
-            alone: false,
+            alone,
         };
         let deletions = &self.news.deletions;
         deletions.mark(file.id, marker, What::File);

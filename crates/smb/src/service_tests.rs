@@ -895,4 +895,4 @@ proptest! {
 }
 
 #[path = "files_tests.rs"]
-mod files;
+pub(crate) mod files;
