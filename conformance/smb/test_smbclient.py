@@ -149,6 +149,52 @@ class Users(SmbTest):
         self.assertRegex(self.server.rpcclient(f"lookupnames 'Unix Group\\{name}'"), rf" S-1-22-2-{gid} ")
         self.assertEqual(self.server.users("delete", "wanda").returncode, 0)
 
+    def test_accounts_are_listed_and_found(self):
+        for name, uid in (("Wanda", 4321), ("Anton", 77)):
+            made = self.server.users("create", name, "--uid", str(uid))
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.addCleanup(self.server.users, "delete", name)
+        domain = re.search(r"name:\[(?!Builtin)([^]]+)\]", self.server.rpcclient("enumdomains"))[1]
+        for command, lines in {
+            "enumdomains": (rf"name:\[{domain}\]", r"name:\[Builtin\]"),
+            f"lookupdomain {domain}": (rf"Domain Name: {domain} Domain SID: S-1-22-1",),
+            "enumdomusers": (r"user:\[mouse\] rid:\[0x0\]", r"user:\[Anton\] rid:\[0x4d\]", r"user:\[Wanda\] rid:\[0x10e1\]"),
+            "enumdomgroups": (r"group:\[None\] rid:\[0x201\]",),
+            "enumalsgroups builtin": (r"group:\[Users\] rid:\[0x221\]",),
+            "enumalsgroups domain": (r"^$",),
+            "queryuser 4321": (r"User Name *:\s*Wanda", r"user_rid *:\s*0x10e1", r"group_rid *:\s*0x201", r"acb_info *:\s*0x00000210"),
+            "queryuser wanda": (r"User Name *:\s*Wanda",),
+            "queryuser 4321 1": (r"",),
+            "queryusergroups 4321": (r"group rid:\[0x201\] attr:\[0x7\]",),
+            "queryuseraliases builtin S-1-22-1-4321": (r"group rid:\[0x221\]",),
+            "querygroup 0x201": (r"Group Name:\s*None", r"Num Members:\s*3"),
+            "querygroupmem 0x201": (r"rid:\[0x10e1\] attr:\[0x7\]",),
+            "queryaliasmem builtin 0x221": (r"sid:\[S-1-5-11\]",),
+            "queryaliasinfo builtin 0x221": (r"Users",),
+            "samlookupnames domain wanda nobody": (r"name wanda: 0x10e1 \(1\)",),
+            "samlookupnames builtin users": (r"name users: 0x221 \(4\)",),
+            "samlookuprids domain 4321 513": (r"rid 0x10e1: Wanda \(1\)", r"rid 0x201: None \(2\)"),
+            "querydominfo": (rf"Domain:\s*{domain}", r"Total Users:\s*3", r"Total Groups:\s*1"),
+            "querydispinfo": (r"RID: 0x10e1 acb: 0x00000210 Account: Wanda",),
+            "querydispinfo2": (r"RID: 0x4d acb: 0x00000210 Account: Anton",),
+            "querydispinfo3": (r"RID: 0x0 acb: 0x00000210 Account: mouse",),
+            "getdompwinfo": (r"min_password_length: 0",),
+            "getusrdompwinfo 4321": (r"min_password_length: 0",),
+            "samquerysecobj 4321": (r"S-1-1-0",),
+            "lsaquery": (r"Domain Name: WORKGROUP",),
+        }.items():
+            out = self.server.rpcclient(command)
+            for line in lines:
+                self.assertRegex(out, line, command)
+            self.assertNotIn("NT_STATUS_", out, command)
+        for level in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13):
+            self.assertNotIn("NT_STATUS_", self.server.rpcclient(f"querydominfo {level}"))
+        for level in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 20, 21):
+            self.assertNotIn("NT_STATUS_", self.server.rpcclient(f"queryuser 4321 {level}"))
+        for command in ("createdomuser eve", "createdomgroup eve", "createdomalias eve", "deletedomuser Wanda", "setuserinfo2 Wanda 24 x",
+                        "chgpasswd3 Wanda old new"):
+            self.assertRegex(self.server.rpcclient(command), "NT_STATUS_ACCESS_DENIED", command)
+
     def test_signing_is_not_an_option(self):
         self.run_ok("ls", options=["--client-protection=sign"])
         self.run_ok("ls", options=["--client-protection=off"])

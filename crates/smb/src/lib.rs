@@ -75,6 +75,8 @@ mod reply;
 mod request;
 mod restore;
 mod rpc;
+mod samr;
+mod samr_info;
 pub mod sealing;
 pub mod security;
 mod service;

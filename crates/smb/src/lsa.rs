@@ -8,7 +8,7 @@
 //! stands for nothing.
 
 use crate::domains::Known;
-use crate::rpc::Syntax;
+use crate::rpc::{POINTER, Results, Syntax};
 use crate::security::{Sid, sid};
 use crate::service::{Machine, Users};
 use crate::status::Status;
@@ -28,16 +28,18 @@ pub const LSARPC: Syntax = [
 mod operation {
     pub const CLOSE: u16 = 0;
     pub const OPEN_POLICY: u16 = 6;
+    pub const QUERY_POLICY: u16 = 7;
     pub const LOOKUP_NAMES: u16 = 14;
     pub const LOOKUP_SIDS: u16 = 15;
     pub const OPEN_POLICY_2: u16 = 44;
+    pub const QUERY_POLICY_2: u16 = 46;
     pub const LOOKUP_SIDS_2: u16 = 57;
     pub const LOOKUP_NAMES_2: u16 = 58;
     pub const LOOKUP_NAMES_3: u16 = 68;
 }
 
 /// SID_NAME_USE (MS-LSAT §2.2.13).
-mod kind {
+pub(crate) mod kind {
     pub const USER: u16 = 1;
     pub const GROUP: u16 = 2;
     pub const ALIAS: u16 = 4;
@@ -50,10 +52,8 @@ const POLICY: [u8; 20] = [
     0, 0, 0, 0, b'w', b'e', b'i', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
 ];
 const NO_POLICY: [u8; 20] = [0; 20];
-/// A pointer that leads somewhere; the number has no meaning.
-const POINTER: u32 = 0x0002_0000;
 /// Identifiers and names of one call at most: as many as MS-LSAT §2.2.9 allows clients that know the least.
-const MOST: u32 = 1000;
+pub(crate) const MOST: u32 = 1000;
 
 const UNIX_USER: &str = "Unix User";
 const UNIX_GROUP: &str = "Unix Group";
@@ -89,11 +89,16 @@ const IN_EVERY_DOMAIN: [(u32, &str, u16); 11] = [
     (520, "Group Policy Creator Owners", kind::GROUP),
 ];
 
-/// What a call comes to: its results in NDR, or nothing if there is no such operation.
+/// What a call comes to on the server of this name: its results in NDR, or nothing if there is no such operation.
 ///
 /// # Errors
 /// Its arguments cannot be read.
-pub fn call(operation: u16, stub: &[u8], names: &Names<'_>) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn call(
+    operation: u16,
+    stub: &[u8],
+    names: &Names<'_>,
+    server: &str,
+) -> Result<Option<Vec<u8>>, Malformed> {
     let mut r = Reader::new(stub);
     let mut out = Vec::new();
     match operation {
@@ -106,6 +111,14 @@ pub fn call(operation: u16, stub: &[u8], names: &Names<'_>) -> Result<Option<Vec
             let status = has_policy(&mut r)?;
             out.put(&NO_POLICY);
             out.put_u32(status.0);
+        }
+        operation::QUERY_POLICY | operation::QUERY_POLICY_2 => {
+            let status = has_policy(&mut r)?;
+            let level = r.u16()?;
+            out = match status {
+                Status::SUCCESS => policy(level, server),
+                status => nothing(status),
+            };
         }
         operation::LOOKUP_SIDS | operation::LOOKUP_SIDS_2 => {
             let status = has_policy(&mut r)?;
@@ -168,6 +181,53 @@ pub fn call(operation: u16, stub: &[u8], names: &Names<'_>) -> Result<Option<Vec
     Ok(Some(out))
 }
 
+/// No results.
+fn nothing(status: Status) -> Vec<u8> {
+    let mut out = Results::default();
+    out.u32(0);
+    out.done(status)
+}
+
+/// LsarQueryInformationPolicy (MS-LSAD §3.1.4.4.4): which domains the server has accounts of.
+fn policy(level: u16, server: &str) -> Vec<u8> {
+    const PRIMARY: u16 = 3;
+    const ACCOUNTS: u16 = 5;
+    const DNS: u16 = 12;
+    // The domain that it is a member of is for tickets to say ([`crate::domains`]).
+    const NO_DOMAIN: &str = "WORKGROUP";
+    let mut out = Results::default();
+    out.u32(POINTER);
+    out.u16(level);
+    match level {
+        PRIMARY => {
+            out.text(NO_DOMAIN);
+            out.u32(0);
+            out.settle();
+        }
+        ACCOUNTS => {
+            out.text(server);
+            out.u32(POINTER);
+            out.settle();
+            out.sid(&users());
+        }
+        DNS => {
+            out.text(NO_DOMAIN);
+            out.text("");
+            out.text("");
+            out.bytes(&[0; 16]);
+            out.u32(0);
+            out.settle();
+        }
+        _ => return nothing(Status::INVALID_INFO_CLASS),
+    }
+    out.done(Status::SUCCESS)
+}
+
+/// The domain of the users who log on: their identifiers end with the numbers that they act as.
+pub(crate) fn users() -> Sid {
+    sid(22, &[1])
+}
+
 fn has_policy(r: &mut Reader<'_>) -> Result<Status, Malformed> {
     Ok(match r.array()? {
         POLICY => Status::SUCCESS,
@@ -176,7 +236,7 @@ fn has_policy(r: &mut Reader<'_>) -> Result<Status, Malformed> {
 }
 
 /// An array of pointers to identifiers (LSAPR_SID_ENUM_BUFFER).
-fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
+pub(crate) fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
     let (count, pointer) = (r.u32()?, r.u32()?);
     if count > MOST {
         return Err(Malformed);
@@ -204,10 +264,15 @@ fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
 /// An array of names (RPC_UNICODE_STRING).
 fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
     let count = r.u32()?;
+    r.u32()?;
+    strings(r, count)
+}
+
+/// So many strings (RPC_UNICODE_STRING), and then their letters.
+pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Malformed> {
     if count > MOST {
         return Err(Malformed);
     }
-    r.u32()?;
     let mut lens = Vec::new();
     for _ in 0..count {
         let (len, _most, pointer) = (r.u16()?, r.u16()?, r.u32()?);
@@ -223,7 +288,8 @@ fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
         }
         let text = from_utf16(r.bytes(2 * units as usize)?)?;
         if units % 2 == 1 {
-            r.u16()?;
+            // The padding may be missing at the very end.
+            let _ = r.u16();
         }
         Ok(text)
     });
@@ -284,7 +350,7 @@ struct Named {
 
 fn unix_user(uid: u32, name: String) -> Named {
     Named {
-        domain: Some((UNIX_USER.into(), sid(22, &[1]))),
+        domain: Some((UNIX_USER.into(), users())),
         name,
         sid: Some(Sid::user(uid)),
         kind: kind::USER,
@@ -499,6 +565,10 @@ mod tests {
                 .filter(|user| user.name.eq_ignore_ascii_case(name))
         }
 
+        fn all(&self) -> Arc<[Arc<User>]> {
+            self.with_uid(1234).into_iter().collect()
+        }
+
         fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
             (uid == 1234).then(|| {
                 Arc::new(User {
@@ -633,7 +703,7 @@ mod tests {
     }
 
     fn status(stub: &[u8]) -> Status {
-        let result = call(operation::LOOKUP_SIDS, stub, &names(&none()))
+        let result = call(operation::LOOKUP_SIDS, stub, &names(&none()), "weir")
             .unwrap()
             .unwrap();
         let (_, last) = result.split_last_chunk::<4>().unwrap();
@@ -654,6 +724,27 @@ mod tests {
         assert_eq!(status(&other), Status::INVALID_HANDLE);
     }
 
+    /// The server's accounts are of its own domain, whose identifier those of users begin with.
+    #[test]
+    fn the_domain_of_accounts_is_the_server_s() {
+        let ask = |level: u16| {
+            let stub = [&POLICY[..], &level.to_le_bytes()].concat();
+            call(operation::QUERY_POLICY, &stub, &names(&none()), "weir")
+                .unwrap()
+                .unwrap()
+        };
+        let mut expected = Vec::new();
+        for v in [POINTER, 5, 8 << 16 | 8, POINTER, POINTER, 4, 0, 4] {
+            expected.put_u32(v);
+        }
+        expected.put_utf16("weir");
+        put_sid(&mut expected, &sid(22, &[1]));
+        expected.put_u32(0);
+        assert_eq!(ask(5), expected);
+        assert_eq!(ask(7)[4..], Status::INVALID_INFO_CLASS.0.to_le_bytes());
+        assert!(ask(3).ends_with(&[0; 4]) && ask(12).ends_with(&[0; 4]));
+    }
+
     proptest! {
         #[test]
         fn any_arguments_are_taken_or_refused(
@@ -662,13 +753,13 @@ mod tests {
             with in any::<u8>(),
             bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            let _ = call(which, &bytes, &names(&none()));
+            let _ = call(which, &bytes, &names(&none()), "weir");
             let mut stub = lookup(&[Sid::user(1), Sid::group(2)]);
             if let Some(byte) = stub.get_mut(at) {
                 *byte = with;
             }
             for which in [which, operation::LOOKUP_SIDS, operation::LOOKUP_NAMES] {
-                if let Ok(Some(result)) = call(which, &stub, &names(&none())) {
+                if let Ok(Some(result)) = call(which, &stub, &names(&none()), "weir") {
                     prop_assert!(result.len() < 100 * 1024);
                 }
             }

@@ -1,9 +1,10 @@
-//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are answered from the export table; and `lsarpc`
-//! ([`crate::lsa`]), by which they show the names of users.
+//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are answered from the export table; `lsarpc`
+//! ([`crate::lsa`]), by which they show the names of users; and `samr` ([`crate::samr`]), by which they list users.
 
 use crate::chain::{Fail, Run};
 use crate::lsa;
-use crate::rpc::{self, Asked, BAD_ARGUMENTS, Binding, NO_SUCH_OPERATION, Syntax};
+use crate::rpc::{self, Asked, BAD_ARGUMENTS, Binding, NO_SUCH_OPERATION, POINTER, Syntax};
+use crate::samr;
 use crate::shares;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
@@ -39,6 +40,7 @@ const PIPES: u32 = 0x8000_0003;
 enum Endpoint {
     Srvsvc,
     Lsarpc,
+    Samr,
 }
 
 /// An open pipe.
@@ -54,6 +56,7 @@ impl Pipe {
         let all = [
             ("srvsvc", SRVSVC, Endpoint::Srvsvc),
             ("lsarpc", lsa::LSARPC, Endpoint::Lsarpc),
+            ("samr", samr::SAMR, Endpoint::Samr),
         ];
         let found = all
             .into_iter()
@@ -108,12 +111,16 @@ impl Run<'_> {
             Endpoint::Lsarpc => {
                 let (known, machine) = (self.s.domains().known(), self.s.machine());
                 let names = lsa::Names::new(&*self.s.users, &known, machine.as_deref());
-                let result = lsa::call(call.operation, call.stub, &names);
+                let result = lsa::call(call.operation, call.stub, &names, &self.s.name);
                 if let Some(coming) = names.lacked() {
                     // Nothing was done yet: the call is made again when the name service has replied.
                     return Err(Suspend::Users(coming).into());
                 }
                 result
+            }
+            Endpoint::Samr => {
+                let sam = samr::Sam::new(&*self.s.users, &self.s.name);
+                samr::call(call.operation, call.stub, &sam)
             }
         };
         match result {
@@ -159,9 +166,6 @@ impl Run<'_> {
         }))
     }
 }
-
-/// A pointer that leads somewhere; the number has no meaning.
-const POINTER: u32 = 0x0002_0000;
 
 /// The fixed part of a share's information, and whether the level is known.
 fn put_share(out: &mut Vec<u8>, level: u32, share: &Share<'_>) -> bool {

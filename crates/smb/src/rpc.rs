@@ -3,6 +3,8 @@
 //! A pipe keeps the responses that have not been read. Requests come whole, in one fragment: the calls that are served have
 //! short arguments. Whatever is not understood is answered with a fault, or ends the binding.
 
+use crate::security::Sid;
+use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader, from_utf16};
 
 const REQUEST: u8 = 0;
@@ -224,6 +226,82 @@ pub fn fault(out: &mut Vec<u8>, call: &Call<'_>, status: u32) {
     out.put_u32(status);
     out.put_u32(0);
     close(out, start);
+}
+
+/// A pointer that leads somewhere; the number has no meaning.
+pub const POINTER: u32 = 0x0002_0000;
+
+/// The results of a call while they are put together in NDR32 (C706 §14). What a structure's pointers lead to comes behind the whole structure:
+/// its strings with [`Results::settle`], in their order.
+#[derive(Default)]
+pub struct Results {
+    out: Vec<u8>,
+    texts: Vec<String>,
+}
+
+impl Results {
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) {
+        self.out.align(0, 2);
+        self.out.put_u16(value);
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.out.align(0, 4);
+        self.out.put_u32(value);
+    }
+
+    /// Several times four bytes.
+    pub fn u32s<const N: usize>(&mut self, values: [u32; N]) {
+        values.into_iter().for_each(|value| self.u32(value));
+    }
+
+    /// Eight bytes in two halves (OLD_LARGE_INTEGER, MS-SAMR §2.2.2.2).
+    pub fn large(&mut self, value: u64) {
+        self.out.align(0, 4);
+        self.out.put_u64(value);
+    }
+
+    /// Eight bytes (LARGE_INTEGER).
+    pub fn hyper(&mut self, value: u64) {
+        self.out.align(0, 8);
+        self.out.put_u64(value);
+    }
+
+    /// Bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.out.put(bytes);
+    }
+
+    /// A string (RPC_UNICODE_STRING, MS-DTYP §2.3.10) of 32,767 units at most, whose letters follow with [`Results::settle`].
+    pub fn text(&mut self, text: &str) {
+        let len = 2 * text.encode_utf16().count() as u16;
+        self.u32(u32::from(len) << 16 | u32::from(len));
+        self.u32(POINTER);
+        self.texts.push(text.to_owned());
+    }
+
+    /// The letters of the strings so far.
+    pub fn settle(&mut self) {
+        for text in std::mem::take(&mut self.texts) {
+            let units = text.encode_utf16().count() as u32;
+            self.u32s([units, 0, units]);
+            self.out.put_utf16(&text);
+        }
+    }
+
+    /// An identifier, to which a pointer leads (RPC_SID).
+    pub fn sid(&mut self, sid: &Sid) {
+        self.u32(sid.count());
+        sid.put(&mut self.out);
+    }
+
+    /// All of them, with what the call came to.
+    pub fn done(mut self, status: Status) -> Vec<u8> {
+        self.u32(status.0);
+        self.out
+    }
 }
 
 /// Reads a pointer to a string (a unique one, with its string behind it).

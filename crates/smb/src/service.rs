@@ -65,6 +65,9 @@ pub trait Users: Send + Sync {
 
     /// The user who acts as this number; of several the first by name. Likewise.
     fn with_uid(&self, uid: u32) -> Option<Arc<User>>;
+
+    /// All that [`Users::with_uid`] finds, in ascending order of their numbers. Likewise.
+    fn all(&self) -> Arc<[Arc<User>]>;
 }
 
 /// This machine's users and groups, as its name service has them. What is not known yet is looked up meanwhile: the error is what to wait for.

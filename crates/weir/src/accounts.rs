@@ -36,6 +36,8 @@ const MAX_USERS: usize = 10_000;
 struct Table {
     by_name: HashMap<String, Arc<User>>,
     by_uid: HashMap<u32, Arc<User>>,
+    /// Those of `by_uid`, in order.
+    all: Arc<[Arc<User>]>,
 }
 
 /// The users of a data folder.
@@ -127,6 +129,9 @@ impl Accounts {
             }
             table.by_name.insert(key(&user.name), user);
         }
+        let mut all: Vec<Arc<User>> = table.by_uid.values().cloned().collect();
+        all.sort_unstable_by_key(|user| user.identity.unix.uid);
+        table.all = all.into();
         let count = table.by_name.len();
         *self.table.write() = Arc::new(table);
         Ok(count)
@@ -142,6 +147,10 @@ impl Users for Accounts {
     fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
         let table = Arc::clone(&self.table.read());
         table.by_uid.get(&uid).cloned()
+    }
+
+    fn all(&self) -> Arc<[Arc<User>]> {
+        Arc::clone(&self.table.read().all)
     }
 }
 

@@ -299,6 +299,10 @@ const POLLS: usize = 60;
 struct Alice;
 
 impl Users for Alice {
+    fn all(&self) -> Arc<[Arc<User>]> {
+        self.find("alice").into_iter().collect()
+    }
+
     fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
         self.find("alice")
             .filter(|user| user.identity.unix.uid == uid)

@@ -429,10 +429,60 @@ fn of_names() -> Vec<Vec<u8>> {
         }
     }
     let mut calls = vec![(44, vec![0; 32])];
+    let policies = [7, 46].map(|operation| (operation, [&policy[..], &[5, 0]].concat()));
+    calls.extend(policies);
     calls.extend([15, 57].map(|operation| (operation, sids.clone())));
     calls.extend([14, 58, 68].map(|operation| (operation, names.clone())));
     calls.push((0, policy));
     fragments(&LSARPC, &calls)
+}
+
+/// Of samr (MS-SAMR): accounts.
+fn of_accounts() -> Vec<Vec<u8>> {
+    const SAMR: [u8; 20] = [
+        0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,
+        0xac, 1, 0, 0, 0,
+    ];
+    // A handle as it is returned, and arguments.
+    let on = |kind: u8, words: &[u32]| {
+        let mut stub = b"\0\0\0\0samr".to_vec();
+        stub.put(&[kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        words.iter().for_each(|v| stub.put_u32(*v));
+        stub
+    };
+    const SERVER: u8 = 1;
+    const DOMAIN: u8 = 2;
+    const BUILTIN: u8 = 3;
+    const USER: u8 = 4;
+    let name = |stub: &mut Vec<u8>| {
+        for v in [10 << 16 | 10, 1, 5, 0, 5] {
+            stub.put_u32(v);
+        }
+        stub.put_utf16("alice");
+        stub.align(0, 4);
+    };
+    let mut domain = on(SERVER, &[]);
+    name(&mut domain);
+    let mut names = on(DOMAIN, &[1, 1000, 0, 1]);
+    name(&mut names);
+    let mut opens = on(SERVER, &[0x200_0000, 1]);
+    opens.put(&[1, 1, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0]);
+    let mut members = on(BUILTIN, &[1, 1, 1, 1, 2]);
+    members.put(&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0, 0, 0, 0]);
+    let mut calls = vec![(64, vec![0; 24]), (5, domain), (7, opens), (17, names)];
+    calls.extend([(6, on(SERVER, &[0, 4096])), (16, members)]);
+    calls.extend([8, 46].map(|operation| (operation, on(DOMAIN, &[11]))));
+    calls.extend([11, 15].map(|operation| (operation, on(DOMAIN, &[0, 4096]))));
+    calls.push((13, on(DOMAIN, &[0, 0, 4096])));
+    calls.push((18, on(DOMAIN, &[2, 1000, 0, 2, 0, 513])));
+    calls.extend([19, 34].map(|operation| (operation, on(DOMAIN, &[0x200_0000, 513]))));
+    calls.push((27, on(BUILTIN, &[0x200_0000, 545])));
+    calls.extend([40, 51].map(|operation| (operation, on(DOMAIN, &[1, 0, 100, 4096]))));
+    calls.extend([3, 21, 5, 20].map(|level| (36, on(USER, &[level]))));
+    calls.extend([(20, on(5, &[1])), (25, on(5, &[])), (28, on(6, &[1]))]);
+    calls.extend([(33, on(6, &[])), (39, on(USER, &[])), (3, on(USER, &[7]))]);
+    calls.push((1, on(USER, &[])));
+    fragments(&SAMR, &calls)
 }
 
 /// Which of the user's tree connects a request is for: a byte of its header that means nothing (ProcessId).
@@ -441,7 +491,12 @@ pub(super) const TREE_AT: usize = 32;
 /// Chains on pipes: calls by FSCTL_PIPE_TRANSCEIVE, and by WRITE and READ.
 fn on_pipes() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    for (pipe, fragments) in [("srvsvc", of_shares()), ("lsarpc", of_names())] {
+    let pipes = [
+        ("srvsvc", of_shares()),
+        ("lsarpc", of_names()),
+        ("samr", of_accounts()),
+    ];
+    for (pipe, fragments) in pipes {
         let called = fragments.iter().map(|f| control(0x0011_c017, f));
         let written = fragments.iter().flat_map(|f| [write(0, f), read(0, 4280)]);
         let both: [Vec<Body>; 2] = [called.collect(), written.collect()];
