@@ -5,12 +5,14 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::{Machine, names, read, run};
 use weir_base::{Ino, Rng, SeededRng};
-use weir_volume::{CreateHow, Engine, FileKind, FsError, SetAttr, SetHow, Stability, Volume};
+use weir_volume::{
+    Conversion, CreateHow, Engine, FileKind, FsError, SetAttr, SetHow, Stability, Volume,
+};
 
 #[derive(Clone, Debug)]
 enum Node {
@@ -24,6 +26,8 @@ struct Model {
     nodes: BTreeMap<u64, Node>,
     parent: BTreeMap<u64, u64>,
     xattrs: BTreeMap<(u64, Vec<u8>), Vec<u8>>,
+    /// Links that were made of directories.
+    of_directories: BTreeSet<u64>,
 }
 
 impl Model {
@@ -143,7 +147,7 @@ impl Run {
                     },
                 }
             }
-            15..=20 => {
+            15..=18 => {
                 let got = run(&vol, |cx| vol.mkdir(cx, Ino(dir), name.as_bytes(), &set))
                     .map(|d| d.value.ino.0);
                 if self.model.dir(dir).contains_key(&name) {
@@ -155,6 +159,7 @@ impl Run {
                     self.model.dir(dir).insert(name, ino);
                 }
             }
+            19..=20 => self.convert(&vol, dir, &name),
             21..=23 => {
                 let target = vec![b'x'; 1 + self.below(3000) as usize];
                 let got = run(&vol, |cx| {
@@ -297,6 +302,45 @@ impl Run {
         if is_dir {
             self.model.parent.insert(ino, to_dir);
         }
+    }
+
+    fn convert(&mut self, vol: &Volume, dir: u64, name: &str) {
+        let Some(ino) = self.model.dir(dir).get(name).copied() else {
+            return;
+        };
+        // The first piece of a target may be that of the one before.
+        let target = vec![b'x'; 1 + self.below(4095) as usize];
+        let to = match self.below(3) {
+            0 => Conversion::Plain(None),
+            _ => Conversion::Link(&target),
+        };
+        let got = run(vol, |cx| {
+            vol.convert(cx, (Ino(dir), name.as_bytes()), Ino(ino), to)
+        });
+        let got = got.map(|done| done.value.after.nlink);
+        let links = self.model.links(ino);
+        let link = matches!(to, Conversion::Link(_));
+        let of_directory = match &self.model.nodes[&ino] {
+            Node::File(data) if link && data.is_empty() && links == 1 => false,
+            Node::Dir(entries) if link && entries.is_empty() => true,
+            Node::Dir(_) if link => return assert_eq!(got, Err(FsError::NotEmpty)),
+            Node::Link(_) if link || links == 1 => self.model.of_directories.contains(&ino),
+            _ => return assert_eq!(got, Err(FsError::Invalid)),
+        };
+        self.model.parent.remove(&ino);
+        self.model.of_directories.remove(&ino);
+        let node = match (link, of_directory) {
+            (true, _) => Node::Link(target),
+            (false, true) => Node::Dir(BTreeMap::new()),
+            (false, false) => Node::File(Vec::new()),
+        };
+        if link && of_directory {
+            self.model.of_directories.insert(ino);
+        } else if of_directory {
+            self.model.parent.insert(ino, dir);
+        }
+        self.model.nodes.insert(ino, node);
+        assert_eq!(got, Ok(self.model.links(ino)));
     }
 
     fn write(&mut self, vol: &Volume) {
@@ -470,6 +514,7 @@ fn play(seed: u64) {
             nodes: BTreeMap::from([(root, Node::Dir(BTreeMap::new()))]),
             parent: BTreeMap::from([(root, root)]),
             xattrs: BTreeMap::new(),
+            of_directories: BTreeSet::new(),
         },
         live: Some(live),
     };

@@ -526,6 +526,7 @@ impl VolumeVisitor<'_, '_> {
         }
         let misfit = rec.kind != FileKind::Directory && current.entries > 0
             || rec.kind != FileKind::Regular && current.blocks > 0
+            || rec.kind != FileKind::Symlink && current.link_bytes > 0
             || current.blocks > blocks_of(rec.size);
         if misfit && !self.blind {
             self.check

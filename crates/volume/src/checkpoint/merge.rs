@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use weir_base::limits::MAX_SYMLINK;
 use weir_base::limits::engine::{
     MERGE_EDITS as BATCH_BYTES, MERGE_REPORT as REPORT_BYTES, REAP_WINDOWS, SCAN_WINDOWS,
 };
@@ -357,6 +358,12 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(target) = &delta.symlink {
             for (piece, bytes) in (0..).zip(target.chunks(SYMLINK_PIECE)) {
                 self.put(Key::new(ino.0, kind::SYMLINK, piece), bytes.to_vec());
+            }
+            // The tree may have a longer one.
+            let pieces = target.len().div_ceil(SYMLINK_PIECE) as u64;
+            let others = pieces..MAX_SYMLINK.div_ceil(SYMLINK_PIECE) as u64;
+            for piece in others.filter(|_| !delta.new) {
+                self.del(Key::new(ino.0, kind::SYMLINK, piece));
             }
         }
         for (cookie, name) in delta.names() {

@@ -77,6 +77,10 @@ pub(crate) mod flag {
 /// its kind, and two that mean nothing.
 pub const DOS_ATTRIBUTES: u16 = 0xFF27;
 
+/// Of the DOS attributes of a symbolic link: it was made of a directory. It is the bit of REPARSE_POINT, which follows from the kind as
+/// well, and means nothing of another inode.
+pub const DIRECTORY_LINK: u16 = 0x0400;
+
 /// An inode as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeRec {

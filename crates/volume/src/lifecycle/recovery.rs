@@ -30,7 +30,7 @@ use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
-use crate::types::{FsError, Stop};
+use crate::types::{FileKind, FsError, Stop};
 
 /// Counts of what recovery replayed from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -270,8 +270,13 @@ impl LiveVolume {
         match edit {
             Edit::Inode { rec, .. } => {
                 self.counters.raise_top(rec.change);
+                let was_link = st.rec.kind == FileKind::Symlink;
                 let delta = self.touch(pass, &inode, st, &mut reservation);
                 delta.new |= new;
+                if was_link && rec.kind != FileKind::Symlink {
+                    // An inode of another kind has no target.
+                    delta.symlink = Some(Box::default());
+                }
                 st.rec = InodeRec {
                     blocks: st.rec.blocks,
                     ..rec

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
+use weir_base::limits::MAX_SYMLINK;
 use weir_base::{Ino, VolumeId};
 use weir_store::log::stream::{ChangeStream, Sequence};
 use weir_store::node::Key;
@@ -32,7 +33,7 @@ use crate::format::catalog::StreamPosition;
 use crate::format::edit::{Edits, SnapshotEdit};
 use crate::format::mark::MarkId;
 use crate::format::reading::get;
-use crate::format::record::{DirentRef, InodeRec, Window, kind};
+use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, Window, kind};
 use crate::format::step::{Step, VolumeStep};
 use crate::lifecycle::engine::Engine;
 use crate::lifecycle::outgoing::Source;
@@ -110,8 +111,10 @@ struct Walk {
     diff: Diff,
     /// Inodes whose records are being deleted, or are gone: nothing of them is sent.
     gone: BTreeSet<u64>,
-    /// The pieces so far of a link's target.
-    link: Option<(u64, Vec<u8>)>,
+    /// The new tree.
+    root: TreeRoot,
+    /// The link whose target differs. It is sent as a whole: a piece of it may be the same.
+    link: Option<u64>,
     over: bool,
 }
 
@@ -425,6 +428,7 @@ impl Walk {
         Ok(Walk {
             diff: Diff::new(&leg.old.state.root, &leg.new.state.root),
             gone,
+            root: leg.new.state.root,
             link: None,
             over: false,
         })
@@ -442,11 +446,11 @@ impl Walk {
             })?;
             let Some(found) = found else {
                 self.over = true;
-                self.end_link(None, &mut edits);
+                self.end_link(vol, None, &mut edits)?;
                 break;
             };
             let key = found.key;
-            self.end_link(Some(key), &mut edits);
+            self.end_link(vol, Some(key), &mut edits)?;
             self.put(
                 key,
                 found.old.as_deref(),
@@ -489,10 +493,7 @@ impl Walk {
                 edits.put_entry(ino, key.sub, DirentRef::decode(value)?);
             }
             (kind::DIRENT, None) => edits.del_entry(ino, key.sub),
-            (kind::SYMLINK, Some(piece)) => {
-                let (_, target) = self.link.get_or_insert_with(|| (key.ino, Vec::new()));
-                target.extend_from_slice(piece);
-            }
+            (kind::SYMLINK, _) => self.link = Some(key.ino),
             (kind::XATTR | kind::ACL | kind::STREAM, value) => {
                 edits.side(ino, key.kind, key.sub, value);
             }
@@ -502,12 +503,30 @@ impl Walk {
         Some(())
     }
 
-    /// A link's target is complete where something else comes.
-    fn end_link(&mut self, next: Option<Key>, edits: &mut Edits) {
+    /// Sends the target of a link whose pieces have all been passed. One that is no link any more has none; its own record says so.
+    fn end_link(
+        &mut self,
+        vol: &Volume,
+        next: Option<Key>,
+        edits: &mut Edits,
+    ) -> Result<(), FsError> {
         let goes_on = |ino: u64| next.is_some_and(|k| k.ino == ino && k.kind == kind::SYMLINK);
-        if let Some((ino, target)) = self.link.take_if(|(ino, _)| !goes_on(*ino)) {
+        let Some(ino) = self.link.take_if(|ino| !goes_on(*ino)) else {
+            return Ok(());
+        };
+        let mut target = Vec::new();
+        for piece in 0..MAX_SYMLINK.div_ceil(SYMLINK_PIECE) as u64 {
+            let key = Key::new(ino, kind::SYMLINK, piece);
+            let found = get(&vol.core.agg.source(), &self.root, &key);
+            match found.map_err(|e| unreadable(vol, &e))? {
+                Some(bytes) => target.extend_from_slice(&bytes),
+                None => break,
+            }
+        }
+        if !target.is_empty() {
             edits.symlink(Ino(ino), &target);
         }
+        Ok(())
     }
 }
 

@@ -92,6 +92,16 @@ impl Volume {
         entries.ok_or_else(|| malformed(self.id, ino, "stream"))
     }
 
+    /// Whether an inode, whose lock the caller holds, has any stream.
+    pub(crate) fn has_streams(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        st: &State,
+    ) -> Result<bool, Stop> {
+        Ok(!self.stream_entries(cx, ino, st, None)?.is_empty())
+    }
+
     /// The entry of a name in any case, the exact one first.
     fn stream_entry(
         &self,

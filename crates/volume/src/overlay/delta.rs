@@ -56,7 +56,7 @@ pub(crate) struct Delta {
     pub(crate) dead: bool,
     /// It had no name before already ([`crate::overlay::unlinked`]).
     pub(crate) unlinked: bool,
-    /// A new link's target.
+    /// A link's new target; empty: it is no link any more, and what the tree has of a target goes.
     pub(crate) symlink: Option<Box<[u8]>>,
     /// Directory entries by cookie.
     names: BTreeMap<u64, Name>,
