@@ -23,7 +23,7 @@ use crate::shares;
 use crate::shown::{Said, Shown, put_response};
 use crate::status::Status;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::invariant;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
         };
         let Some(file) = open
             .file()
-            .filter(|f| f.claimed && !f.directory && f.base.is_none())
+            .filter(|f| f.claimed && !f.directory() && f.base.is_none())
         else {
             return Ok(());
         };
@@ -575,7 +575,7 @@ impl<'a> Run<'a> {
             tree: AtomicU32::new(tree.id),
             kind: Kind::File(Box::new(File {
                 id: file,
-                directory,
+                directory: AtomicBool::new(directory),
                 base: found.base,
                 named: Mutex::new(found.named.clone()),
                 listing: Mutex::default(),
@@ -797,7 +797,7 @@ pub(crate) fn listed(
 /// Whether what is there may be opened so.
 fn check(found: &Found, request: &Request) -> Result<(), Status> {
     let attr = &found.attr;
-    let directory = attr.kind == FileKind::Directory;
+    let directory = info::shows_directory(attr);
     if request.disposition == Disposition::Create {
         return Err(Status::OBJECT_NAME_COLLISION);
     }

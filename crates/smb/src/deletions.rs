@@ -256,8 +256,8 @@ impl Service {
             Err(why) => return Err(why),
         }
         Ok(match mark.what {
-            What::Directory => dir.rmdir(cx, charged, &removal.name)?.lsn,
-            What::File => dir.remove(cx, charged, &removal.name)?.lsn,
+            // One may have become the other since it was marked.
+            What::File | What::Directory => dir.remove_any(cx, charged, &removal.name)?.lsn,
             What::Stream => dir.move_stream(cx, charged, &removal.name, None)?.lsn,
         })
     }

@@ -99,7 +99,7 @@ impl Run<'_> {
         let pattern = from_utf16(part(self.message, offset, len)?)?;
         let (session, open) = (self.session()?, self.open(halves)?);
         let file = open.file().ok_or(Status::INVALID_PARAMETER)?;
-        if !file.directory {
+        if !file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if most > MAX_TRANSFER {

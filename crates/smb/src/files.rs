@@ -86,7 +86,7 @@ impl Run<'_> {
                     if bits != 0 {
                         self.modified(&session, &open, bits);
                     }
-                    if file.directory && self.s.vfs.claims.delete_pending(file.id) {
+                    if file.directory() && self.s.vfs.claims.delete_pending(file.id) {
                         self.s.watches.goes(file.id);
                     }
                 }
@@ -178,7 +178,7 @@ impl Run<'_> {
                 return Err(Status::ACCESS_DENIED.into());
             }
             // What is done in a directory is durable when it is answered.
-            if !file.directory {
+            if !file.directory() {
                 self.commit(&session, &open, file, (0, 0))?;
             }
         }
@@ -231,7 +231,7 @@ impl Run<'_> {
             }
             Kind::File(file) => file,
         };
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
         if open.access & (mask::READ_DATA | mask::EXECUTE) == 0 {
@@ -299,7 +299,7 @@ impl Run<'_> {
             }
             Kind::File(file) => file,
         };
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
         let appends = open.may(mask::APPEND_DATA) && !open.may(mask::WRITE_DATA);
@@ -374,7 +374,7 @@ impl Run<'_> {
         }
         let (session, open) = (self.session()?, self.open(halves)?);
         let file = file_of(&open)?;
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
         // It costs nothing, but it is of a file that the session may use.

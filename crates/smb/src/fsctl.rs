@@ -114,12 +114,16 @@ impl Run<'_> {
                 0 => Ok(done(())),
                 _ => Err(Status::NOT_SUPPORTED.into()),
             },
-            code::SET_REPARSE_POINT => Err(Status::NOT_SUPPORTED.into()),
+            code::SET_REPARSE_POINT => self
+                .set_reparse_point(&session, &open, file, input)
+                .map(done),
             code::GET_REPARSE_POINT => {
                 let output = self.reparse_point(&session, &open, file)?;
                 Ok((Status::SUCCESS, output))
             }
-            code::DELETE_REPARSE_POINT => Err(Status::NOT_SUPPORTED.into()),
+            code::DELETE_REPARSE_POINT => self
+                .delete_reparse_point(&session, &open, file, input)
+                .map(done),
             code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => {
                 Ok((Status::SUCCESS, object_id(file)))
             }
@@ -162,7 +166,7 @@ impl Run<'_> {
         sparse: bool,
     ) -> Result<(), Fail> {
         let writes = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_ATTRIBUTES;
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if open.access & writes == 0 {
@@ -198,7 +202,7 @@ impl Run<'_> {
         from: u64,
         to: u64,
     ) -> Result<(), Fail> {
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if !open.may(mask::WRITE_DATA) {
@@ -230,7 +234,7 @@ impl Run<'_> {
         (start, len): (u64, u64),
         most: usize,
     ) -> Result<(Status, Vec<u8>), Fail> {
-        if file.directory {
+        if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if !open.may(mask::READ_DATA) {
@@ -314,7 +318,7 @@ impl Run<'_> {
         };
         let source = source.ok_or(Status::INVALID_HANDLE)?;
         let of = source.file().ok_or(Status::INVALID_PARAMETER)?;
-        if file.directory || of.directory {
+        if file.directory() || of.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if !open.may(mask::WRITE_DATA) || !source.may(mask::READ_DATA) {
@@ -404,7 +408,7 @@ impl Run<'_> {
             .filter(|_| (of_session, key) == (session.id, KEY));
         let source = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
         let of = source.file().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-        if file.directory || of.directory {
+        if file.directory() || of.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
         let reads_target = code == code::COPYCHUNK_WRITE || open.may(mask::READ_DATA);

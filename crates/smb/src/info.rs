@@ -7,7 +7,7 @@ use crate::status::Status;
 use crate::wire::{Put, filetime};
 use std::sync::atomic::Ordering;
 use weir_base::BLOCK_SIZE;
-use weir_vfs::volume::{Attr, FileKind, StatFs};
+use weir_vfs::volume::{Attr, DIRECTORY_LINK, FileKind, StatFs};
 
 /// File attributes (§2.6).
 #[allow(missing_docs)]
@@ -27,6 +27,8 @@ pub mod attributes {
 
 /// IO_REPARSE_TAG_SYMLINK (§2.1.2.1).
 pub const TAG_SYMLINK: u32 = 0xa000_000c;
+/// IO_REPARSE_TAG_NFS: what a client of NFS would make (§2.1.2.6).
+pub const TAG_NFS: u32 = 0x8000_0014;
 
 /// The tag of what is a reparse point; 0: it is none.
 fn tag(attr: &Attr) -> u32 {
@@ -36,11 +38,23 @@ fn tag(attr: &Attr) -> u32 {
     }
 }
 
+/// Whether clients are to take it for a directory: one, or a link that was made of one, as they make links to directories.
+pub fn shows_directory(attr: &Attr) -> bool {
+    match attr.kind {
+        FileKind::Directory => true,
+        FileKind::Symlink => attr.dos & DIRECTORY_LINK != 0,
+        _ => false,
+    }
+}
+
 /// The attributes of a file as SMB has them.
 pub fn dos(attr: &Attr) -> u32 {
     let stored = u32::from(attr.dos) & (attributes::SETTABLE | attributes::SPARSE);
     match (attr.kind, stored) {
         (FileKind::Directory, stored) => stored | attributes::DIRECTORY,
+        (FileKind::Symlink, stored) if shows_directory(attr) => {
+            stored | attributes::REPARSE_POINT | attributes::DIRECTORY
+        }
         (FileKind::Symlink, stored) => stored | attributes::REPARSE_POINT,
         (_, 0) => attributes::NORMAL,
         (_, stored) => stored,
@@ -100,7 +114,7 @@ fn put_standard(out: &mut Vec<u8>, attr: &Attr, deleting: bool) {
             .max(u32::from(!deleting)),
     );
     out.put_u8(u8::from(deleting));
-    out.put_u8(u8::from(attr.kind == FileKind::Directory));
+    out.put_u8(u8::from(shows_directory(attr)));
     out.put_u16(0);
 }
 
@@ -224,6 +238,7 @@ const PRESERVES_CASE: u32 = 0x2;
 const UNICODE: u32 = 0x4;
 const HAS_ACLS: u32 = 0x8;
 const SPARSE: u32 = 0x40;
+const REPARSE_POINTS: u32 = 0x80;
 /// Files have ids and extended attributes, and may share blocks.
 const OBJECT_IDS: u32 = 0x1_0000;
 const NAMED_STREAMS: u32 = 0x4_0000;
@@ -281,9 +296,9 @@ pub fn put_fs(
             out.put_u32(MOUNTED);
         }
         fs::ATTRIBUTE => {
-            let more =
-                SPARSE | OBJECT_IDS | NAMED_STREAMS | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING;
-            out.put_u32(PRESERVES_CASE | UNICODE | HAS_ACLS | more);
+            let names = PRESERVES_CASE | UNICODE | HAS_ACLS;
+            let data = SPARSE | REPARSE_POINTS | OBJECT_IDS | NAMED_STREAMS;
+            out.put_u32(names | data | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING);
             out.put_u32(255);
             out.put_u32(8);
             // Clients look for this name before they use what it has.

@@ -477,7 +477,7 @@ impl Run<'_> {
                 }
                 self.charged(len as usize)?;
                 let (session, open) = (self.session()?, self.open(halves)?);
-                let file = open.file().filter(|file| file.directory);
+                let file = open.file().filter(|file| file.directory());
                 let file = file.ok_or(Status::INVALID_PARAMETER)?;
                 if !open.may(mask::READ_DATA) {
                     return Err(Status::ACCESS_DENIED.into());
@@ -568,7 +568,7 @@ impl Run<'_> {
         }
         let entered = self.enter(session, file.id, Access::Open(open), Looks);
         if let Ok((operand, _)) = entered {
-            let what = (file.id.ino, file.directory);
+            let what = (file.id.ino, file.directory());
             operand.report(dir, &named.name, what, Event::Modified(bits));
         }
     }

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
-use weir_vfs::volume::{FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
+use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
 use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
 
 /// InfoType (§2.2.37).
@@ -315,27 +315,27 @@ impl Run<'_> {
         if !open.may(mask::WRITE_ATTRIBUTES) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let directory = dos & attributes::DIRECTORY != 0;
-        let temporary = dos & attributes::TEMPORARY != 0;
-        if (directory && !file.directory) || (temporary && file.directory) {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        // Holes are not its business.
-        let sparse = match dos {
-            0 => 0,
-            _ => {
-                let access = Access::Open(open);
-                let (operand, _) = self.enter(session, file.main().id, access, Changes)?;
-                u32::from(operand.getattr(&mut self.c.cx)?.dos) & attributes::SPARSE
+        // Holes are not its business, nor is what a link was made of.
+        let mut kept = 0;
+        if dos != 0 {
+            let access = Access::Open(open);
+            let (operand, _) = self.enter(session, file.main().id, access, Changes)?;
+            let attr = operand.getattr(&mut self.c.cx)?;
+            kept = u32::from(attr.dos) & (attributes::SPARSE | u32::from(DIRECTORY_LINK));
+            let is_directory = info::shows_directory(&attr) && file.base.is_none();
+            let directory = dos & attributes::DIRECTORY != 0;
+            let temporary = dos & attributes::TEMPORARY != 0;
+            if (directory && !is_directory) || (temporary && is_directory) {
+                return Err(Status::INVALID_PARAMETER.into());
             }
-        };
+        }
         let set_time = |time| from_filetime(time).map_or(SetTime::Keep, SetTime::Client);
         let set = SetAttr {
             atime: set_time(atime),
             mtime: set_time(mtime),
             ctime: from_filetime(ctime),
             btime: from_filetime(btime),
-            dos: (dos != 0).then_some((dos & attributes::SETTABLE | sparse) as u16),
+            dos: (dos != 0).then_some((dos & attributes::SETTABLE | kept) as u16),
             ..SetAttr::default()
         };
         if set == SetAttr::default() {
@@ -484,10 +484,10 @@ impl Run<'_> {
             return Err(Status::CANNOT_DELETE.into());
         }
         drop((operand, charged));
-        if file.directory && !self.is_empty(session, file.id, &open.owner)? {
+        if file.directory() && !self.is_empty(session, file.id, &open.owner)? {
             return Err(Status::DIRECTORY_NOT_EMPTY.into());
         }
-        if !file.directory {
+        if !file.directory() {
             deletions::outlast_caches(&self.s.vfs, file.id, Access::Open(open))?;
         }
         let removal = Removal {
@@ -496,7 +496,7 @@ impl Run<'_> {
             alone: file.posix || flags & POSIX_SEMANTICS != 0,
         };
         let peer = self.conn.peer;
-        let what = match (file.base, file.directory) {
+        let what = match (file.base, file.directory()) {
             (Some(_), _) => What::Stream,
             (None, true) => What::Directory,
             (None, false) => What::File,
@@ -514,7 +514,7 @@ impl Run<'_> {
             .mark(file.id, &open.owner, When::Now, &removal)
         {
             Marked::Yes => {
-                if file.directory {
+                if file.directory() {
                     self.s.watches.goes(file.id);
                 }
                 let (when, alone) = (When::Now, removal.alone);
@@ -679,7 +679,7 @@ impl Run<'_> {
                 ino: victim.ino,
                 namespace: victim.namespace,
             };
-            if !posix && (found.attr.kind == FileKind::Directory || file.directory) {
+            if !posix && (found.attr.kind == FileKind::Directory || file.directory()) {
                 return Err(Status::ACCESS_DENIED.into());
             }
             // What others have open is not replaced, or loses its name at least for nobody who denies that.
@@ -695,7 +695,7 @@ impl Run<'_> {
         if !self.passes(session, dir, Modes::DELETE)? {
             return Err(Status::SHARING_VIOLATION.into());
         }
-        if file.directory && !posix && self.s.has_open_below(file.id.volume, &named.path) {
+        if file.directory() && !posix && self.s.has_open_below(file.id.volume, &named.path) {
             return Err(Status::ACCESS_DENIED.into());
         }
         let source = FileId {
@@ -720,7 +720,7 @@ impl Run<'_> {
         let done = operand.rename(&mut self.c.cx, charged, &named.name, &target, to_name)?;
         self.c.wait_for(done.lsn);
         self.c.step = Step::Done;
-        if !file.directory {
+        if !file.directory() {
             // Windows has it so: it sets the bit of what is to be archived.
             open.changed(filter::ATTRIBUTES | filter::CREATION);
         }
@@ -743,7 +743,7 @@ impl Run<'_> {
         to: &str,
         replace: bool,
     ) -> Result<(), Fail> {
-        if file.directory {
+        if file.directory() {
             return Err(Status::FILE_IS_A_DIRECTORY.into());
         }
         let Place {
@@ -764,7 +764,7 @@ impl Run<'_> {
 
 /// Whether an open may change its file's size, or what is allocated to it, to `size` bytes.
 fn may_resize(open: &Open, file: &File, size: u64) -> Result<(), Fail> {
-    if file.directory || size > i64::MAX as u64 {
+    if file.directory() || size > i64::MAX as u64 {
         return Err(Status::INVALID_PARAMETER.into());
     }
     match open.may(mask::WRITE_DATA) {

@@ -8,7 +8,7 @@ use crate::service::{SERVICE, Service};
 use crate::session::{File, Kind, Listing, Open};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::VolumeId;
 use weir_vfs::claims::{Client, Lock, Marked, Modes, OpenRequest, Opened, Removal, Verdict};
@@ -166,7 +166,7 @@ impl Service {
             tree: AtomicU32::new(0),
             kind: Kind::File(Box::new(File {
                 id: file,
-                directory: false,
+                directory: AtomicBool::new(false),
                 base: None,
                 named: Mutex::new(recorded.named.clone()),
                 listing: Mutex::<Listing>::default(),

@@ -363,11 +363,16 @@ pub struct Base {
 }
 
 impl File {
+    /// Whether it is a directory, and no symbolic link to one.
+    pub fn directory(&self) -> bool {
+        self.directory.load(Ordering::Relaxed)
+    }
+
     /// The file that attributes, permissions and identity are of.
     pub fn main(&self) -> Base {
         self.base.unwrap_or(Base {
             id: self.id,
-            directory: self.directory,
+            directory: self.directory(),
         })
     }
 }
@@ -426,8 +431,8 @@ pub struct Held {
 pub struct File {
     /// The file.
     pub id: FileId,
-    /// It is a directory.
-    pub directory: bool,
+    /// It is a directory, which it may cease to be: one that is empty can become a symbolic link.
+    pub directory: AtomicBool,
     /// The file or directory that it is a stream of.
     pub base: Option<Base>,
     /// Its name at this open, which a rename changes.

@@ -23,7 +23,7 @@ use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr, SetTime};
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Whether the volume's permissions are those of Windows.
-    fn is_ntfs(&self) -> bool {
+    pub(crate) fn is_ntfs(&self) -> bool {
         self.export.style == Style::Ntfs
     }
 

@@ -2,6 +2,7 @@
 
 use crate::EngineContext;
 use crate::access::{self, X};
+use crate::claims::{Actor, Event, Passage};
 use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
@@ -14,8 +15,9 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    Attr, Change, DirEntry, Done, FileKind, Found, FsError, Pin, ReadDirLimit, ReadDirOut, Removed,
-    Seek, SetAttr, SetHow, SetTime, Snapshot, Sought, Stop, Stream,
+    Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind, Found, FsError, Guard, Pin,
+    ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime, Snapshot, Sought, Stop,
+    Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -369,6 +371,56 @@ impl<A: AccessModel> Operand<'_, A> {
             self.ask_attributes()?;
         }
         Ok(())
+    }
+
+    /// Makes a symbolic link of the file, or no link any more, under its name in `dir`, which was charged with it. A link that
+    /// was made as one has the mode of a new file then.
+    ///
+    /// The caller has it open with the permission to change it, which the protocol checks; and it must own the file or be allowed to take its
+    /// name away, since who follows a link trusts the directory that it is in. On a volume of NTFS style its list decides alone. No other client may
+    /// have it open ([`Error::Busy`]).
+    pub fn convert(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        (dir, name): (&Operand<'_, A>, &[u8]),
+        target: Option<&[u8]>,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            check_name(name)?;
+            let ino = self.file.ino;
+            let (parent, attr) = (dir.directory(cx)?, self.attr(cx)?);
+            let listed = self.is_ntfs() && attr.guard != Guard::Mode;
+            if !listed && !access::owns(&attr, &self.who.unix) {
+                dir.unlinking(cx, &parent, name)?;
+            }
+            if let Actor::Mandatory { owner, key, .. } = self.access.actor() {
+                match self.claims.sole(self.claimed(ino), owner, key) {
+                    Passage::Denied => return Err(Error::Busy.into()),
+                    passage => passage::result(passage)?,
+                }
+            }
+            let to = match target {
+                Some(target) => Conversion::Link(target),
+                None => Conversion::Plain(self.mode_of_plain(&attr)),
+            };
+            let heard = dir.pass_names(cx, &[(parent.ino, Some(name))], None)?;
+            let done = self.volume().convert(cx, (parent.ino, name), ino, to)?;
+            let changed = [(Some(parent.ino), Event::Entries), (Some(ino), Event::Name)];
+            dir.names_changed(heard, changed);
+            Ok(done)
+        })
+    }
+
+    /// The mode that a link has when it is none any more; `None`: its own. Everybody may do everything with links that were made as
+    /// such, as far as their mode says.
+    fn mode_of_plain(&self, attr: &Attr) -> Option<u32> {
+        let open = attr.mode & 0o777 == 0o777 && attr.guard == Guard::Mode;
+        let directory = attr.dos & DIRECTORY_LINK != 0;
+        let all = if directory { 0o777 } else { 0o666 };
+        let left = if self.is_ntfs() { 0o700 } else { 0o755 };
+        open.then_some(all & left)
     }
 
     /// The first byte from `from` on that is of data or of a hole, and the file's size if there is none; needs permission to read.

@@ -382,7 +382,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Checks that the entry may be taken out of the directory.
-    fn unlinking(&self, cx: &mut EngineContext, dir: &Attr, name: &[u8]) -> Result<()> {
+    pub(crate) fn unlinking(&self, cx: &mut EngineContext, dir: &Attr, name: &[u8]) -> Result<()> {
         let who = &self.who.unix;
         self.may_remove(cx, dir, name)?;
         if dir.mode & access::S_ISVTX != 0 && !who.is_root() {

@@ -59,7 +59,7 @@ impl Io {
 }
 
 impl<A: AccessModel> Operand<'_, A> {
-    fn claimed(&self, ino: Ino) -> FileId {
+    pub(crate) fn claimed(&self, ino: Ino) -> FileId {
         FileId {
             volume: self.export.volume.id(),
             ino,
@@ -185,7 +185,7 @@ pub(crate) fn heard<C, H: Copy, T>(
     }
 }
 
-fn result(passage: Passage) -> Result<(), Halt> {
+pub(crate) fn result(passage: Passage) -> Result<(), Halt> {
     match passage {
         Passage::Free => Ok(()),
         Passage::Denied | Passage::Locked => Err(Error::Locked.into()),

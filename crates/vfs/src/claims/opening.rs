@@ -3,9 +3,20 @@
 use super::file::opens::Open;
 use super::ledger::OPEN;
 use super::rules::{Event, Style};
-use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range};
+use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range, Who};
 use super::{Claims, Effects, Shard};
 use crate::handle::FileId;
+
+/// Whether another client's open of the file uses something of it, or denies that.
+fn others_use(shard: &Shard, file: FileId, owner: &Owner) -> bool {
+    let more = shard.get(&file).and_then(|f| f.more());
+    more.is_some_and(|more| {
+        more.opens.iter().any(|open| {
+            let uses = !open.access.is_none() || !open.deny.is_none();
+            uses && open.holder.owner.client != owner.client
+        })
+    })
+}
 
 impl Claims {
     /// Opens a file, or changes the owner's open of it.
@@ -92,6 +103,29 @@ impl Claims {
             }
         }
         false
+    }
+
+    /// Whether no other client than this owner's has the file open for its data or its deletion, or denies such a use. Opens that are kept for
+    /// clients without a connection end for it; a close that its client has put off is waited for.
+    pub fn sole(&self, file: FileId, owner: &Owner, key: &Who) -> Passage {
+        self.in_shard(file, |shard, effects| {
+            if !others_use(shard, file, owner) {
+                return Passage::Free;
+            }
+            let all = Modes::BOTH | Modes::DELETE;
+            let parked = shard.get(&file).map(|f| f.parked_opens(all, Some(all)));
+            for holder in parked.into_iter().flatten() {
+                if holder.owner.client != owner.client {
+                    self.drop_parked(shard, file, &holder, effects);
+                }
+            }
+            let (by, event) = (Some((owner, key)), Event::ShareConflict);
+            match self.break_for(shard, file, by, event, effects) {
+                Some(ticket) => Passage::Breaking(ticket),
+                None if others_use(shard, file, owner) => Passage::Denied,
+                None => Passage::Free,
+            }
+        })
     }
 
     /// Ends the owner's open of a file; whether it was the last open of the file by anyone.

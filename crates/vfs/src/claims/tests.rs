@@ -793,3 +793,47 @@ fn threads_share_opens_caches_and_parking() {
     assert!((0..3).all(|f| t.heard(file(f)).none()));
     assert!(t.graph.lock().is_empty());
 }
+
+/// Only another client that uses the file, or denies a use, is in the way of one that is to have it alone; not one that is away, nor one
+/// whose close is under way.
+#[test]
+fn a_file_is_had_alone_when_no_other_client_uses_it() {
+    let t = table();
+    let f = file(1);
+    let (me, mine, other) = (smb(1, 1), smb(1, 2), smb(2, 1));
+    let sole = || t.sole(f, &me, &me.who);
+    assert_eq!(sole(), Passage::Free, "nobody has it");
+    for owner in [&me, &mine] {
+        let all = Modes::BOTH | Modes::DELETE;
+        assert_eq!(open(&t, f, owner, all, Modes::NONE), Opened::Granted);
+    }
+    assert_eq!(sole(), Passage::Free, "the same client");
+    assert_eq!(
+        open(&t, f, &other, Modes::NONE, Modes::NONE),
+        Opened::Granted
+    );
+    assert_eq!(sole(), Passage::Free, "attributes alone");
+    assert_eq!(
+        open(&t, f, &other, Modes::READ, Modes::NONE),
+        Opened::Granted
+    );
+    assert_eq!(sole(), Passage::Denied);
+    t.park(&other.client);
+    assert_eq!(sole(), Passage::Free);
+    assert!(!t.has(&other.client), "one without a connection goes");
+    // A close that it has put off under its lease.
+    let later = smb(3, 1);
+    assert_eq!(
+        open(&t, f, &later, Modes::READ, Modes::NONE),
+        Opened::Granted
+    );
+    let kept = Caching::READ | Caching::HANDLE;
+    assert_eq!(t.grant(f, &later, Kind::Lease, kept), kept);
+    let Passage::Breaking(ticket) = sole() else {
+        panic!("it is not asked")
+    };
+    t.close(f, &later);
+    t.acknowledge(f, &later, Caching::READ);
+    assert!(ticket.is_over());
+    assert_eq!(sole(), Passage::Free);
+}
