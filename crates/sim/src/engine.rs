@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use weir_base::{Ino, Time};
 use weir_volume::{
-    Attr, Change, CreateHow, Done, EngineContext, FileKind, FsError, Pin, ReadDirLimit, SetAttr,
-    SetHow, SetIds, SetTime, Stability, Stop, Volume,
+    Attr, Change, Conversion, CreateHow, Done, EngineContext, FileKind, FsError, Pin, ReadDirLimit,
+    SetAttr, SetHow, SetIds, SetTime, Stability, Stop, Volume,
 };
 
 use crate::machine::Running;
@@ -332,6 +332,21 @@ impl EngineSubject<'_> {
                 let (from, to) = ((ino(*source), *from), (ino(*object), *to));
                 let done =
                     self.drive(cx, |cx| vol.clone_range(SetIds::Keep, cx, from, to, *len))?;
+                answer.changed = vec![around(&done.value)];
+                answer.lsn = lsn(&done);
+            }
+            Op::Convert {
+                object,
+                dir,
+                name,
+                target,
+            } => {
+                let place = (ino(*dir), &**name);
+                let to = match target {
+                    Some(target) => Conversion::Link(target),
+                    None => Conversion::Plain(None),
+                };
+                let done = self.drive(cx, |cx| vol.convert(cx, place, ino(*object), to))?;
                 answer.changed = vec![around(&done.value)];
                 answer.lsn = lsn(&done);
             }

@@ -4,6 +4,8 @@
 //! renames over each other, hard links), sizes and offsets cluster at the edges where code has cases (page boundaries,
 //! the present end of a file, the largest offset), and dead objects are addressed now and then (stale handles).
 
+use std::collections::BTreeMap;
+
 use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
 
@@ -29,7 +31,7 @@ pub struct Profile {
     pub unstable: u64,
 }
 
-const CHOICES: usize = 20;
+const CHOICES: usize = 21;
 
 /// Kinds of operations, as indexes of [`Profile::weights`].
 #[derive(Clone, Copy)]
@@ -53,6 +55,7 @@ enum Choice {
     Punch,
     Clone,
     SetXattr,
+    Convert,
     Open,
 }
 
@@ -76,6 +79,7 @@ const ALL: [Choice; CHOICES] = [
     Choice::Punch,
     Choice::Clone,
     Choice::SetXattr,
+    Choice::Convert,
     Choice::Open,
 ];
 
@@ -85,7 +89,7 @@ impl Profile {
     pub fn mixed() -> Profile {
         Profile {
             weights: [
-                5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4, 4, 4, 4, 2,
+                5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4, 4, 4, 4, 4, 2,
             ],
             objects: 40,
             longest: 300_000,
@@ -100,7 +104,7 @@ impl Profile {
     pub fn names() -> Profile {
         Profile {
             weights: [
-                4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6, 0, 1, 3, 4,
+                4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6, 0, 1, 3, 6, 4,
             ],
             objects: 60,
             longest: 5000,
@@ -115,7 +119,7 @@ impl Profile {
     pub fn data() -> Profile {
         Profile {
             weights: [
-                1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1, 10, 15, 1, 1,
+                1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1, 10, 15, 1, 1, 1,
             ],
             objects: 8,
             longest: 600_000,
@@ -128,8 +132,8 @@ impl Profile {
     /// The same, as far as NFSv3 has operations for it.
     #[must_use]
     pub fn over_nfs3(mut self) -> Profile {
-        let [.., punch, clone, xattr, open] = &mut self.weights;
-        (*punch, *clone, *xattr, *open) = (0, 0, 0, 0);
+        let [.., punch, clone, xattr, convert, open] = &mut self.weights;
+        (*punch, *clone, *xattr, *convert, *open) = (0, 0, 0, 0, 0);
         self
     }
 
@@ -146,7 +150,7 @@ impl Profile {
     pub fn mutations() -> Profile {
         Profile {
             weights: [
-                0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0, 6, 8, 4, 2,
+                0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0, 6, 8, 4, 4, 2,
             ],
             objects: 30,
             longest: 200_000,
@@ -386,9 +390,43 @@ impl Generator {
                     value: self.choices.chance(2, 3).then_some(data),
                 }
             }
+            Choice::Convert => self.convert(model),
             Choice::Open => Op::Open {
                 object: self.file(model),
             },
+        }
+    }
+
+    /// Of what has a name and, mostly, can become a link or is one.
+    fn convert(&self, model: &Model) -> Op {
+        let named = model.nodes().flat_map(|(dir, node)| {
+            let entries = node.entries().into_iter().flatten();
+            entries.map(move |(name, object)| (dir, name, *object))
+        });
+        let may = |slot| {
+            model.node(slot).is_some_and(|node| match node.kind() {
+                Kind::File => node.moved.size == 0,
+                Kind::Dir => node.entries().is_some_and(BTreeMap::is_empty),
+                kind => kind == Kind::Symlink,
+            })
+        };
+        let wild = self.choices.chance(1, 8);
+        let all: Vec<_> = named
+            .filter(|(_, _, object)| wild || may(*object))
+            .collect();
+        if all.is_empty() {
+            return Op::Mkdir {
+                dir: self.dir(model),
+                name: self.new_name(),
+                set: self.creation_set(false),
+            };
+        }
+        let (dir, name, object) = *self.choices.pick(&all);
+        Op::Convert {
+            object,
+            dir,
+            name: name.clone(),
+            target: self.choices.chance(2, 3).then(|| Name(self.target())),
         }
     }
 

@@ -249,6 +249,13 @@ pub enum Op {
         to: u64,
         len: u64,
     },
+    /// Makes a link of what has this name, or a file or directory of a link.
+    Convert {
+        object: Slot,
+        dir: Slot,
+        name: Name,
+        target: Option<Name>,
+    },
     /// Sets an extended attribute, or removes it.
     SetXattr {
         object: Slot,
@@ -325,7 +332,9 @@ impl Op {
             Op::Rename {
                 from_dir, to_dir, ..
             } => [Some(*from_dir), Some(*to_dir)],
-            Op::Link { object, dir, .. } => [Some(*object), Some(*dir)],
+            Op::Link { object, dir, .. } | Op::Convert { object, dir, .. } => {
+                [Some(*object), Some(*dir)]
+            }
             Op::Clone { source, object, .. } => [Some(*source), Some(*object)],
         }
     }

@@ -79,6 +79,8 @@ pub struct Node {
     pub xattrs: BTreeMap<Name, Data>,
     /// It lives on without a name.
     pub open: bool,
+    /// A link that was made of a directory.
+    pub of_directory: bool,
 }
 
 impl Node {
@@ -196,6 +198,7 @@ impl Model {
             verifier: None,
             xattrs: BTreeMap::new(),
             open: false,
+            of_directory: false,
         };
         Model {
             nodes: BTreeMap::from([(ROOT, Arc::new(node))]),
@@ -373,6 +376,7 @@ impl Model {
             Op::Link { object, dir, name } => self.link(*object, *dir, name, now),
             Op::Punch { .. }
             | Op::Clone { .. }
+            | Op::Convert { .. }
             | Op::SetXattr { .. }
             | Op::Xattrs { .. }
             | Op::Open { .. } => self.beyond(op, now),
@@ -612,6 +616,7 @@ impl Model {
             verifier: None,
             xattrs: BTreeMap::new(),
             open: false,
+            of_directory: false,
         };
         let parent = self.live(dir)?;
         let mut set = *set;

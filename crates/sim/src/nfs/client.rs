@@ -107,6 +107,7 @@ pub fn call_of(op: &Op, handle: &dyn Fn(Slot) -> Handle, guard: Option<Time>) ->
     match op {
         Op::Punch { .. }
         | Op::Clone { .. }
+        | Op::Convert { .. }
         | Op::SetXattr { .. }
         | Op::Xattrs { .. }
         | Op::Open { .. } => {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use weir_base::{Ino, SeededRng, Time};
 use weir_volume::{
-    Ahead, ChangeStream, CreateHow, Engine, EngineContext, Frame, FsError, MarkId, Round, Sequence,
-    SetAttr, SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
+    Ahead, ChangeStream, Conversion, CreateHow, Engine, EngineContext, Frame, FsError, MarkId,
+    Round, Sequence, SetAttr, SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
 };
 
 use crate::histories::settle;
@@ -604,7 +604,7 @@ fn change(vol: &Volume, choices: &Choices, serial: u32) -> Result<&'static str, 
         })?;
         Ok(made.value.ino)
     };
-    match choices.below(12) {
+    match choices.below(14) {
         0 => vol.drive_blocking(cx, |cx| vol.remove(cx, root, &a).map(|_| "remove")),
         1 => vol.drive_blocking(cx, |cx| {
             vol.rename(cx, root, &a, root, &b).map(|_| "rename")
@@ -639,6 +639,18 @@ fn change(vol: &Volume, choices: &Choices, serial: u32) -> Result<&'static str, 
             vol.drive_blocking(cx, |cx| vol.commit(cx, ino, 0, 0).map(|_| "commit"))
         }
         8 => write_some(vol, serial).map(|()| "write some"),
+        9 | 10 => {
+            let ino = vol.drive_blocking(cx, |cx| Ok(vol.lookup(cx, root, &a)?.ino))?;
+            // Of some targets the first pieces are the same.
+            let target = vec![b't'; 1 + choices.below(4095) as usize];
+            let to = match choices.below(3) {
+                0 => Conversion::Plain(None),
+                _ => Conversion::Link(&target),
+            };
+            vol.drive_blocking(cx, |cx| {
+                vol.convert(cx, (root, &a), ino, to).map(|_| "convert")
+            })
+        }
         _ => {
             let ino = open(cx, &a)?;
             let data = vec![serial as u8; 1 + choices.below(150_000) as usize];

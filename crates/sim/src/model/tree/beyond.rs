@@ -1,12 +1,14 @@
 //! What the engine does and NFSv3 has no operation for.
 
+use std::collections::BTreeMap;
+
 use weir_base::Time;
-use weir_base::limits::MAX_FILE_SIZE;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_SYMLINK};
 
 use super::{Body, Expect, Model};
-use crate::model::content::PAGE;
-use crate::model::errors::{Answer, TOO_BIG, none_of, not_a_file};
-use crate::model::op::{Data, Errno, Errors, Name, Op, Slot};
+use crate::model::content::{Content, PAGE};
+use crate::model::errors::{Answer, NAME_TOO_LONG, NOT_FOUND, TOO_BIG, none_of, not_a_file};
+use crate::model::op::{Data, Errno, Errors, Kind, Name, Op, Slot};
 
 impl Model {
     /// Performs one of these operations.
@@ -24,6 +26,12 @@ impl Model {
                 to,
                 len,
             } => self.clone_range((*source, *from), (*object, *to), *len, now),
+            Op::Convert {
+                object,
+                dir,
+                name,
+                target,
+            } => self.convert(*object, (*dir, name), target.as_ref(), now),
             Op::SetXattr {
                 object,
                 name,
@@ -44,6 +52,69 @@ impl Model {
             }
             _ => unreachable!("NFSv3 has {op:?}"),
         }
+    }
+
+    fn convert(
+        &mut self,
+        object: Slot,
+        (dir, name): (Slot, &Name),
+        target: Option<&Name>,
+        now: Time,
+    ) -> Answer<Expect> {
+        if target.is_some_and(|target| target.len() > MAX_SYMLINK) {
+            return Err(NAME_TOO_LONG);
+        }
+        if self.lookup(dir, name)? != object {
+            return Err(NOT_FOUND);
+        }
+        let invalid = Errors::of(&[Errno::Invalid]);
+        let node = self.live(object)?;
+        let other_kind = node.kind() != Kind::Symlink || target.is_none();
+        let names = match node.kind() {
+            Kind::Dir => 1,
+            _ => node.nlink,
+        };
+        let of_directory = match &node.body {
+            Body::File(_) if target.is_some() && node.moved.size == 0 => false,
+            Body::Dir { entries, .. } if target.is_some() && entries.is_empty() => true,
+            Body::Dir { .. } if target.is_some() => return Err(Errors::of(&[Errno::NotEmpty])),
+            Body::Symlink(_) => node.of_directory,
+            _ => return Err(invalid),
+        };
+        if other_kind && names != 1 {
+            return Err(invalid);
+        }
+        let node = self.node_mut(object);
+        node.touch(now);
+        node.settle();
+        node.verifier = None;
+        node.moved.size = target.map_or(0, |target| target.len() as u64);
+        node.of_directory = target.is_some() && of_directory;
+        node.nlink = match (target, of_directory) {
+            (None, true) => 2,
+            _ => names,
+        };
+        node.body = match (target, of_directory) {
+            (Some(target), _) => Body::Symlink(target.to_vec()),
+            (None, true) => Body::Dir {
+                entries: BTreeMap::new(),
+                parent: dir,
+            },
+            (None, false) => Body::File(Content::default()),
+        };
+        if other_kind {
+            let parent = self.node_mut(dir);
+            parent.touch(now);
+            match (of_directory, target) {
+                (true, Some(_)) => parent.nlink -= 1,
+                (true, None) => parent.nlink += 1,
+                _ => {}
+            }
+        }
+        Ok(Expect {
+            changed: vec![object],
+            ..Expect::default()
+        })
     }
 
     fn clone_range(
