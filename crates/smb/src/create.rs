@@ -6,6 +6,7 @@
 //! overwritten is cut. A wait repeats none of it ([`Step`]).
 
 use crate::access::{allowed, denied, generic, modes};
+use crate::apple;
 use crate::chain::{Fail, Operand, Outcome, Run, Step};
 use crate::deletions::{self, Marker, What};
 use crate::durable::{self, Durable};
@@ -720,6 +721,10 @@ impl<'a> Run<'a> {
             info::put_posix(&mut out, attr, &self.s.domains().known());
             out
         });
+        if let Some(form) = request.apple.and_then(apple::Query::form) {
+            session.listings.store(form as u8, Ordering::Relaxed);
+        }
+        let apple = request.apple.map(apple::Query::answer);
         put_response(
             &mut self.c.out,
             &open,
@@ -731,6 +736,7 @@ impl<'a> Run<'a> {
                 lease: lease.as_deref(),
                 durable: open.durable().filter(|_| is_new),
                 posix: posix.as_deref(),
+                apple: apple.as_deref(),
             },
         );
         Ok(Status::SUCCESS)

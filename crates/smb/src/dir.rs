@@ -1,17 +1,19 @@
 //! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
 
+use crate::apple::{EXTRA_AT, Extra, Form};
 use crate::chain::{Operand, Outcome as Answer, Run};
 use crate::create::listed;
 use crate::domains::Known;
 use crate::info::Entry;
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
-use crate::session::{Access, Listing, mask};
+use crate::session::{Access, File, Listing, mask};
 use crate::shares;
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
-use weir_vfs::volume::{DirEntry, ReadDirLimit};
+use std::sync::atomic::Ordering;
+use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
 use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, Outcome, Unfinished};
 
 /// Entries of one look into the directory, and bytes of their names.
@@ -24,7 +26,7 @@ const SINGLE: u8 = 2;
 const REOPEN: u8 = 0x10;
 
 /// Entries on their way into a response, each aligned and with the distance to the next.
-struct Entries<'o> {
+pub(crate) struct Entries<'o> {
     out: &'o mut Vec<u8>,
     start: usize,
     most: usize,
@@ -33,13 +35,34 @@ struct Entries<'o> {
     known: Arc<Known>,
 }
 
-impl Entries<'_> {
-    /// Adds an entry if there is room; whether there was.
-    fn add(&mut self, name: &str, attr: &weir_vfs::volume::Attr) -> bool {
+impl<'o> Entries<'o> {
+    /// None yet, behind what is in `out`; `most` bytes at most.
+    pub fn new(out: &'o mut Vec<u8>, most: usize, class: Entry, known: Arc<Known>) -> Entries<'o> {
+        Entries {
+            start: out.len(),
+            out,
+            most,
+            last: None,
+            class,
+            known,
+        }
+    }
+
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Adds an entry if there is room, with what macOS sees of it; whether there was.
+    pub fn add(&mut self, name: &str, attr: &Attr, extra: Option<&Extra>) -> bool {
         let before = self.out.len();
         self.out.align(self.start, 8);
         let at = self.out.len();
         self.class.put(self.out, name, attr, &self.known);
+        if let Some(extra) = extra {
+            let place = at + EXTRA_AT;
+            self.out[place..place + extra.len()].copy_from_slice(extra);
+        }
         if self.out.len() - self.start > self.most {
             self.out.truncate(before);
             return false;
@@ -49,6 +72,13 @@ impl Entries<'_> {
         }
         true
     }
+}
+
+/// A response's bytes before the entries, of which the length is missing.
+fn put_head(out: &mut Vec<u8>) {
+    out.put_u16(9);
+    out.put_u16((crate::header::HEADER + FIXED) as u16);
+    out.put_u32(0);
 }
 
 /// The cookies of those of the next entries that the caller may read, for access-based enumeration. What comes between this and
@@ -129,25 +159,31 @@ impl Run<'_> {
                 false => pattern,
             });
         let wanted = wanted.clone();
+        if let form @ (Form::First | Form::Second) =
+            Form::of(session.listings.load(Ordering::Relaxed))
+            && class == Entry::IdBoth
+        {
+            let single = flags & SINGLE != 0;
+            let asked = (&*wanted, most as usize, single);
+            let mut out = Vec::new();
+            let (any, full) = self.list_with_attributes(
+                &session,
+                (&open, file),
+                asked,
+                &mut listing,
+                (form, &mut out),
+            )?;
+            let body = self.c.out.len();
+            put_head(&mut self.c.out);
+            self.c.out.put(&out);
+            return self.listed(file, listing, body, (any, full));
+        }
         let (dir, charged) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
         let access_based = self.is_access_based(file.id);
         let body = self.c.out.len();
-        self.c.out.put_u16(9);
-        self.c.out.put_u16((crate::header::HEADER + FIXED) as u16);
-        self.c.out.put_u32(0);
-        let start = self.c.out.len();
-        let shown = match file.posix {
-            true => names::shown_posix,
-            false => names::shown,
-        };
-        let mut entries = Entries {
-            out: &mut self.c.out,
-            start,
-            most: most as usize,
-            last: None,
-            class,
-            known: self.s.domains().known(),
-        };
+        put_head(&mut self.c.out);
+        let known = self.s.domains().known();
+        let mut entries = Entries::new(&mut self.c.out, most as usize, class, known);
         let cx = &mut self.c.cx;
         let mut full = false;
         let mut visible = access_based.then(Vec::new);
@@ -156,7 +192,9 @@ impl Run<'_> {
             if !listing.any {
                 match listed(&dir, cx, &names::stored(&wanted)?, file.posix) {
                     Ok((found, _, _)) if access_based && !dir.permitted(&found.attr).read => {}
-                    Ok((found, _, stored)) => full = !entries.add(&shown(&stored), &found.attr),
+                    Ok((found, _, stored)) => {
+                        full = !entries.add(&file.shown(&stored), &found.attr, None);
+                    }
                     Err(Unfinished::Failed(Error::NotFound)) => {}
                     Err(why) => return Err(why.into()),
                 }
@@ -185,7 +223,7 @@ impl Run<'_> {
                                 String::from_utf8_lossy(entry.name).into_owned(),
                                 attr.unwrap_or(here),
                             ),
-                            (name, Some(attr)) => (shown(name), attr),
+                            (name, Some(attr)) => (file.shown(name), attr),
                             // It is gone, or cannot be read.
                             (_, None) => {
                                 cookie = entry.cookie;
@@ -194,7 +232,7 @@ impl Run<'_> {
                         };
                         let hidden = visible.as_ref().is_some_and(|v| !v.contains(&entry.cookie));
                         if !hidden && names::matches(&wanted, &name) {
-                            if (single && entries.last.is_some()) || !entries.add(&name, &attr) {
+                            if (single && entries.any()) || !entries.add(&name, &attr, None) {
                                 full = true;
                                 return false;
                             }
@@ -207,12 +245,23 @@ impl Run<'_> {
                 if full || out.eof {
                     break;
                 }
-                if entries.last.is_some() && entries.out.len() - start > most as usize / 2 {
+                if entries.any() && entries.out.len() - entries.start > most as usize / 2 {
                     break;
                 }
             }
         }
-        let any = entries.last.is_some();
+        let any = entries.any();
+        self.listed(file, listing, body, (any, full))
+    }
+
+    /// The end of a response of which the entries are written, if there are any: they are all, or one had no room. `body`: where it begins.
+    fn listed(
+        &mut self,
+        file: &File,
+        mut listing: Listing,
+        body: usize,
+        (any, full): (bool, bool),
+    ) -> Answer {
         if !any {
             self.c.out.truncate(body);
             let status = match (full, listing.any) {
@@ -225,6 +274,7 @@ impl Run<'_> {
         }
         listing.any = true;
         *file.listing.lock() = listing;
+        let start = body + FIXED;
         let len = self.c.out.len() - start;
         self.c.out.set_u32(start - 4, len as u32);
         Ok(Status::SUCCESS)

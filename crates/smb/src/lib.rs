@@ -12,11 +12,12 @@
 //!
 //! **How long.** An open ends with its session, or is kept for its client (`durable`), over a restart as well (`persistent`).
 //!
-//! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what);
+//! Reading order: `service` (the entrance), `chain` (how requests are run), `setup` (who), `create` and `files` (what), `apple` (what macOS asks for beside);
 //! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption),
 //! `compression` over `lz77`, `credits` (message numbers).
 
 mod access;
+mod apple;
 mod breaks;
 mod caching;
 mod chain;

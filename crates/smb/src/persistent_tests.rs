@@ -374,7 +374,10 @@ fn what_posix_extensions_ask_for_is_so_after_a_crash() {
     const POSIX: u8 = 100;
     fn ready(world: &World, connection: u64, posix: bool) -> Client<'_> {
         let mut c = Client::new(world, connection);
-        (c.guid, c.posix) = (1, posix);
+        c.guid = 1;
+        if posix {
+            c.contexts = vec![[&[0, 1, 16, 0, 0, 0, 0, 0][..], &POSIX_TAG].concat()];
+        }
         assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
         assert_eq!(c.connect("VOL1"), Status::SUCCESS);
         c

@@ -1,5 +1,6 @@
 //! A CREATE as it is asked for (MS-SMB2 §2.2.13): its fixed part and its contexts.
 
+use crate::apple;
 use crate::durable;
 use crate::ea::{self, Ea};
 use crate::leases::{self, level};
@@ -79,6 +80,8 @@ pub(crate) struct Request {
     pub security: Option<Wanted>,
     /// Of a client with POSIX extensions: the mode of what is made.
     pub posix: Option<u32>,
+    /// What macOS asks for of the server.
+    pub apple: Option<apple::Query>,
 }
 
 impl Request {
@@ -120,6 +123,7 @@ impl Request {
             eas: Vec::new(),
             security: None,
             posix: None,
+            apple: None,
         };
         request.contexts(part(message, contexts, contexts_len)?)?;
         if request.back.is_some() {
@@ -162,6 +166,7 @@ impl Request {
                 b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
                 b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
                 b"QFid" => self.disk_id = true,
+                name if name == apple::TAG => self.apple = apple::Query::decode(data)?,
                 name if name == POSIX_TAG => self.posix = Some(Reader::new(data).u32()?),
                 _ => {}
             }

@@ -1,16 +1,16 @@
 //! The pipe `samr` (MS-SAMR), by which clients list users, and find names and numbers of accounts.
 //!
-//! **What there is.** Two domains: the server's own, whose users are those who log on (`weir users`), and `Builtin`. The identifier of the server's is
+//! **Accounts.** There are two domains: the server's own, whose users are those who log on (`weir users`), and `Builtin`. The identifier of the server's is
 //! S-1-22-1 and a user's relative one the number that the user acts as, so that what is listed here is what security descriptors have
 //! ([`crate::security`]); of several users with one number the first by name stands for it. Each domain has one group, as clients expect:
 //! `None`, of which all users are, and `Users`, of which everybody is who can log on. Groups of the machine, and all of other domains, are not
 //! listed; `lsarpc` has their names ([`crate::lsa`]).
 //!
-//! **What can be done.** Reading, by whoever has logged on; of passwords there is nothing. Whatever would change
+//! **Access.** Every user who has logged on may read; of passwords there is nothing. Whatever would change
 //! something is denied, and what no client needs is no operation.
 //!
 //! **Handles** say what they stand for and are kept nowhere, so a client may have any number of them, and gains nothing by making one up.
-//! A listing goes on behind the number of the last user that it has returned, whoever has come and gone since.
+//! A listing goes on behind the number of the last user that it has returned, whichever users have come and gone since.
 
 use crate::lsa::{self, MOST, kind, strings};
 use crate::rpc::{POINTER, Results, Syntax};
@@ -18,7 +18,7 @@ use crate::samr_info as info;
 use crate::security::{Sid, sid};
 use crate::service::{User, Users};
 use crate::status::Status;
-use crate::wire::{Malformed, Put, Reader};
+use crate::wire::{Malformed, Reader};
 use std::sync::Arc;
 
 /// 12345778-1234-abcd-ef00-0123456789ac, version 1.

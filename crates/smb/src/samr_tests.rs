@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::Put;
 use proptest::prelude::*;
 use weir_vfs::{Groups, Identity};
 

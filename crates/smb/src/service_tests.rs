@@ -34,16 +34,13 @@ struct Alice;
 
 impl Users for Alice {
     fn all(&self) -> Arc<[Arc<User>]> {
-        [0, 7]
-            .into_iter()
-            .filter_map(|uid| self.with_uid(uid))
-            .collect()
+        let both = [0, 7].map(|uid| self.with_uid(uid));
+        both.into_iter().flatten().collect()
     }
 
     fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
-        let named = if uid == 7 { "bob" } else { "alice" };
-        self.find(named)
-            .filter(|user| user.identity.unix.uid == uid)
+        let found = self.find(if uid == 7 { "bob" } else { "alice" });
+        found.filter(|user| user.identity.unix.uid == uid)
     }
 
     fn find(&self, name: &str) -> Option<Arc<User>> {
@@ -699,116 +696,6 @@ fn a_wrong_password_is_refused_late() {
         panic!("no answer")
     };
     assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
-}
-
-#[test]
-fn share_modes_and_locks_bind_other_opens() {
-    let world = world();
-    let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
-    let open = |share, access| create("shared", access, share, OPEN_IF, 0);
-    let first = a.ask(false, &[open(1, 0x3)]).remove(0).file();
-    for (access, share, status) in [
-        (0x1, 0x7, Status::SUCCESS),
-        (0x2, 0x7, Status::SHARING_VIOLATION),
-        (0x1, 0x1, Status::SHARING_VIOLATION),
-        // Of attributes alone.
-        (0x80, 0x0, Status::SUCCESS),
-    ] {
-        let opened = b.ask(false, &[open(share, access)]).remove(0);
-        assert_eq!(opened.status, status, "{access:x} {share}");
-        if status == Status::SUCCESS {
-            let file = opened.file();
-            assert_eq!(statuses(&b.ask(false, &[close(&file)])), [Status::SUCCESS]);
-        }
-    }
-    a.ask(false, &[close(&first)]);
-    let mine = a.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
-    let theirs = b.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
-    a.ask(false, &[write(&mine, 0, &[7; 100])]);
-    let (exclusive, unlock) = (0x12, 0x4);
-    assert_eq!(
-        statuses(&a.ask(false, &[lock(&mine, 10, 10, exclusive)])),
-        [Status::SUCCESS]
-    );
-    let refused = b.ask(
-        false,
-        &[
-            lock(&theirs, 15, 1, exclusive),
-            read(&theirs, 0, 11),
-            write(&theirs, 19, &[1]),
-            read(&theirs, 0, 10),
-            lock(&theirs, 10, 10, unlock),
-        ],
-    );
-    assert_eq!(
-        statuses(&refused),
-        [
-            Status::LOCK_NOT_GRANTED,
-            Status::FILE_LOCK_CONFLICT,
-            Status::FILE_LOCK_CONFLICT,
-            Status::SUCCESS,
-            Status::RANGE_NOT_LOCKED,
-        ]
-    );
-    // The end of the connection ends it all.
-    world.service.connection_ended(1);
-    assert_eq!(
-        statuses(&b.ask(false, &[lock(&theirs, 15, 1, exclusive)])),
-        [Status::SUCCESS]
-    );
-    world.service.connection_ended(2);
-    assert_eq!(world.vfs.claims.totals().held, 0);
-    assert_eq!(world.service.counts(), (0, 0, 0));
-}
-
-#[test]
-fn what_is_marked_goes_with_its_last_close() {
-    let world = world();
-    let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
-    const ON_CLOSE: u32 = 0x1000;
-    let doomed = a
-        .ask(false, &[create("doomed", ALL, SHARE, CREATE, ON_CLOSE)])
-        .remove(0)
-        .file();
-    let other = b
-        .ask(false, &[create("doomed", ALL, SHARE, OPEN, 0)])
-        .remove(0)
-        .file();
-    a.ask(false, &[close(&doomed)]);
-    let again = create("doomed", ALL, SHARE, OPEN, 0);
-    assert_eq!(
-        statuses(&a.ask(false, std::slice::from_ref(&again))),
-        [Status::DELETE_PENDING]
-    );
-    b.ask(false, &[close(&other)]);
-    assert_eq!(
-        statuses(&a.ask(false, &[again])),
-        [Status::OBJECT_NAME_NOT_FOUND]
-    );
-    // A directory with something in it stays.
-    a.ask(
-        false,
-        &[
-            create("d", ALL, SHARE, CREATE, 1),
-            create("d\\x", ALL, SHARE, CREATE, 0),
-        ],
-    );
-    let full = create("d", ALL, SHARE, OPEN, 1 | ON_CLOSE);
-    assert_eq!(
-        statuses(&a.ask(false, &[full])),
-        [Status::DIRECTORY_NOT_EMPTY]
-    );
-    // What a connection leaves behind, the background deletes.
-    b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
-    world.service.connection_ended(2);
-    let mut background = Box::pin(Arc::clone(&world.service).background());
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(background.as_mut().poll(&mut cx).is_pending());
-    let left = create("left", ALL, SHARE, OPEN, 0);
-    assert_eq!(
-        statuses(&a.ask(false, &[left])),
-        [Status::OBJECT_NAME_NOT_FOUND]
-    );
 }
 
 #[test]

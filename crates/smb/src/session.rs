@@ -7,6 +7,7 @@ use crate::connection::{Connection, Negotiated};
 use crate::durable::{self, Durable};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
+use crate::names;
 use crate::notify::Watching;
 use crate::persistent::Persistent;
 use crate::pipe::Pipe;
@@ -15,7 +16,7 @@ use crate::service::SERVICE;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use weir_base::{Clock, Ino, VolumeId};
@@ -87,6 +88,8 @@ pub struct Session {
     pub channels: Mutex<Channels>,
     /// When its user's ticket is over.
     pub expires: Expiry,
+    /// How its client wants directories listed ([`crate::apple::Form`]).
+    pub listings: AtomicU8,
 }
 
 /// When a session's authentication is over, which another one puts off.
@@ -183,6 +186,7 @@ impl Session {
             ended: AtomicBool::new(false),
             channels: Mutex::default(),
             expires: Expiry::default(),
+            listings: AtomicU8::new(0),
         }
     }
 
@@ -366,6 +370,14 @@ impl File {
     /// Whether it is a directory, and no symbolic link to one.
     pub fn directory(&self) -> bool {
         self.directory.load(Ordering::Relaxed)
+    }
+
+    /// A name in it, of a directory, as its client sees it.
+    pub fn shown(&self, name: &[u8]) -> String {
+        match self.posix {
+            true => names::shown_posix(name),
+            false => names::shown(name),
+        }
     }
 
     /// The file that attributes, permissions and identity are of.

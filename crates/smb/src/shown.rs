@@ -1,5 +1,6 @@
 //! What responses say of a file: its times, sizes and attributes, and the response of CREATE.
 
+use crate::apple;
 use crate::durable::Durable;
 use crate::info;
 use crate::leases::{Hold, level};
@@ -50,6 +51,8 @@ pub(crate) struct Said<'a> {
     pub durable: Option<&'a Durable>,
     /// What POSIX extensions say of the file.
     pub posix: Option<&'a [u8]>,
+    /// What the server can do for macOS (AAPL).
+    pub apple: Option<&'a [u8]>,
 }
 
 /// Appends the response of a CREATE (MS-SMB2 §2.2.14) with the contexts that were asked for.
@@ -112,6 +115,9 @@ pub(crate) fn put_response(
     }
     if let Some(posix) = said.posix {
         put(&POSIX_TAG, posix);
+    }
+    if let Some(apple) = said.apple {
+        put(apple::TAG, apple);
     }
     let contexts = contexts.concat();
     const FIXED: usize = 88;

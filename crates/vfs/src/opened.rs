@@ -305,7 +305,12 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// All named streams of the file or directory, in an order that stays.
-    pub fn streams(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<Vec<Stream>> {
+    pub fn streams(&self, cx: &mut OpContext, charged: Charged<Looks>) -> Outcome<Vec<Stream>> {
+        self.streams_on(cx, &charged)
+    }
+
+    /// As [`Operand::streams`], of an entry of a listing that was charged.
+    pub fn streams_on(&self, cx: &mut OpContext, _: &Charged<Looks>) -> Outcome<Vec<Stream>> {
         self.run(cx, |cx| match self.file.namespace {
             Namespace::Snapshots => Ok(Vec::new()),
             _ => Ok(self.reading()?.streams(cx, self.file.ino)?),

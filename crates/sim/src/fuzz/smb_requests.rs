@@ -572,6 +572,7 @@ fn chains() -> Vec<Vec<Body>> {
     }
     // Create contexts (§2.2.13.2), by themselves and together.
     let durable = [&[0; 16][..], &[6; 16]].concat();
+    let apple: CreateContext<'_> = (b"AAPL", u64s(&[1, 7, 0x3f]));
     let contexts: Vec<CreateContext<'_>> = vec![
         (b"ExtA", eas()),
         (b"SecD", descriptor()),
@@ -583,6 +584,7 @@ fn chains() -> Vec<Vec<Body>> {
         (b"DHnC", vec![1; 16]),
         (b"DH2C", [&durable[..], &[0; 4]].concat()),
         (b"TWrp", u64s(&[0x01d0_0000_0000_0000])),
+        apple.clone(),
     ];
     for (n, context) in contexts.iter().chain(&leases()).enumerate() {
         let name = format!("made{n}");
@@ -593,6 +595,9 @@ fn chains() -> Vec<Vec<Body>> {
     let together = [&contexts[..4], &contexts[6..7], &[lease]].concat();
     all.push(vec![create_with("made", 0, LEASE, &together)]);
     all.push(vec![create_with("batch", 0, 9, &[]), close()]);
+    // A listing as macOS has it.
+    let root = create_with("", DIRECTORY, 0, &[apple]);
+    all.push(vec![root, list(37, "*"), list(37, "file"), close()]);
     all.push(on("@GMT-2026.11.24-04.00.00\\file", &[read(0, 10)]));
     // Controls (§2.2.31, MS-FSCC §2.3).
     let chunks = [&[0; 24][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[0; 24]].concat();
