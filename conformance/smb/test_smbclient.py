@@ -93,6 +93,22 @@ class Files(SmbTest):
         self.run_ok("cd linked; get file back")
         self.assertEqual((self.server.top / "back").read_bytes(), b"behind the link")
 
+    def test_links_are_made_by_reparse_points(self):
+        (self.server.top / "behind").write_bytes(b"behind")
+        self.run_ok("mkdir made; cd made; put behind file; symlink made\\file link; symlink ..\\file made\\up")
+        self.assertEqual(self.server.readlink("link"), "made/file")
+        self.assertEqual(self.server.readlink("made", "up"), "../file")
+        self.assertRegex(self.run_ok("ls"), r" link +\S*r\S* +9 ")
+        ok, out = self.server.smbclient("get link back")
+        self.assertFalse(ok)
+        self.assertIn("STOPPED_ON_SYMLINK", out)
+        # A name that is taken is not replaced, and stays what it is.
+        ok, out = self.server.smbclient("symlink other made\\file")
+        self.assertIn("OBJECT_NAME_COLLISION", out)
+        self.run_ok("cd made; get file back; del file; del up; cd ..; rename link moved")
+        self.assertEqual(self.server.readlink("moved"), "made/file")
+        self.run_ok("del moved; rmdir made")
+
     def test_what_was_answered_is_there_after_a_restart(self):
         server = Server()
         self.addCleanup(server.close)

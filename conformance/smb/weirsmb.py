@@ -97,6 +97,26 @@ class Server:
         finally:
             client.close()
 
+    def readlink(self, *names):
+        """The target of a symbolic link, by the names of its path, over NFS."""
+        client = attacker.Client(self.nfs_port(), timeout=60)
+        try:
+            at = client.call(MOUNT, 3, 1, opaque(b"/vol1"), attacker.auth_sys())
+            at = at[8:8 + int.from_bytes(at[4:8], "big")]
+            for name in names:
+                found = client.call(NFS, 3, 3, opaque(at) + opaque(name.encode()), attacker.auth_sys())
+                if found[:4] != bytes(4):
+                    raise AssertionError(f"nothing is called {name}")
+                at = found[8:8 + int.from_bytes(found[4:8], "big")]
+            read = client.call(NFS, 3, 5, opaque(at), attacker.auth_sys())
+            if read[:4] != bytes(4):
+                raise AssertionError(f"{names} is no link")
+            # Behind attributes of 84 bytes, which may be there.
+            read = read[8 + 84 * int.from_bytes(read[4:8], "big"):]
+            return read[4:4 + int.from_bytes(read[:4], "big")].decode()
+        finally:
+            client.close()
+
     def log(self):
         return (self.top / "log").read_text()
 
