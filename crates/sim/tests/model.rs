@@ -74,7 +74,7 @@ fn generated_sequences_are_rich_and_keep_the_model_consistent() {
     }
     assert_eq!(
         outcomes.len(),
-        40,
+        42,
         "every operation succeeds and fails: {outcomes:#?}"
     );
     for (outcome, times) in outcomes {
