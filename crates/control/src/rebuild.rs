@@ -39,7 +39,7 @@ pub struct Rebuilt {
 /// A storage pool of volumes that have their rows again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltPool {
-    /// The pool.
+    /// Its name, by which the command that enlarges it knows it.
     pub name: Name,
     /// Its capacity now, in GiB: what its volumes need, not what it was.
     pub capacity_gib: u64,

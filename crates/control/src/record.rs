@@ -72,7 +72,7 @@ pub(crate) struct Record {
     /// Percent of the capacity kept for snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<f64>,
-    /// Deletion is refused.
+    /// It is protected: deletion is refused until that is taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
     /// What becomes of its changes while the node is without its partner.

@@ -56,14 +56,14 @@ const ENTRIES: usize = 256;
 pub enum Form {
     /// As everybody's.
     Plain = 0,
-    /// With attributes.
+    /// With access, modes and what the Finder shows, in place of what nothing here has.
     First = 1,
-    /// And with flags.
+    /// Likewise, and says which files have no streams.
     Second = 2,
 }
 
 impl Form {
-    /// From its number.
+    /// The form that a session has stored as this number; `Plain` for one that is none.
     pub fn of(number: u8) -> Form {
         match number {
             1 => Form::First,
@@ -73,7 +73,7 @@ impl Form {
     }
 }
 
-/// A query.
+/// What a client asks for (SERVER_QUERY), and what it can do itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     asked: u64,

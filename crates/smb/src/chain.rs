@@ -562,10 +562,7 @@ impl Service {
         let sealed = chain.sealed.take();
         let hash = chain.hash.take().filter(|_| sealed.is_none());
         let payload = chain.payload.take();
-        let mut reply = match chain.compresses.take() {
-            None => Reply::new(out, payload, parts, sealed),
-            Some(with) => Reply::compressed(out, payload, parts, sealed, with),
-        };
+        let mut reply = Reply::compressed(out, payload, parts, sealed, chain.compresses.take());
         reply.count_as(std::mem::take(&mut chain.done));
         match hash {
             Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),

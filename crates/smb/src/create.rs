@@ -615,11 +615,7 @@ impl<'a> Run<'a> {
                 alone: request.posix.is_some(),
             };
             let deletions = &self.s.news.deletions;
-            let what = match (found.base, directory) {
-                (Some(_), _) => What::Stream,
-                (None, true) => What::Directory,
-                (None, false) => What::File,
-            };
+            let what = What::of(found.base.as_ref());
             let marker = Marker::of(session, open.parent.clone(), self.conn.peer);
             deletions.mark(file, marker, what);
             match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {

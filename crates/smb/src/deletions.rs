@@ -8,7 +8,7 @@
 
 use crate::chain::Fail;
 use crate::service::Service;
-use crate::session::{Access, Session};
+use crate::session::{Access, Base, Session};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -24,12 +24,20 @@ use weir_vfs::{
 /// What is to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A name of a file.
-    File,
-    /// A directory.
-    Directory,
+    /// A name of a file or directory: one may become the other between the mark and the removal.
+    Name,
     /// A stream of the file that is in the place of the directory.
     Stream,
+}
+
+impl What {
+    /// What goes when an open of this stream of a file goes; `None`: of the file itself.
+    pub fn of(base: Option<&Base>) -> What {
+        match base {
+            Some(_) => What::Stream,
+            None => What::Name,
+        }
+    }
 }
 
 /// Who marked a file.
@@ -247,7 +255,7 @@ impl Service {
         // Another file may have the name by now.
         let found = match mark.what {
             What::Stream => dir.stream(cx, &removal.name).map(|(s, _)| s.attr.ino),
-            What::File | What::Directory => dir.listed(cx, &removal.name).map(|(f, _)| f.ino),
+            What::Name => dir.listed(cx, &removal.name).map(|(f, _)| f.ino),
         };
         match found {
             Ok(ino) if ino == file.ino => {}
@@ -256,8 +264,7 @@ impl Service {
             Err(why) => return Err(why),
         }
         Ok(match mark.what {
-            // One may have become the other since it was marked.
-            What::File | What::Directory => dir.remove_any(cx, charged, &removal.name)?.lsn,
+            What::Name => dir.remove_any(cx, charged, &removal.name)?.lsn,
             What::Stream => dir.move_stream(cx, charged, &removal.name, None)?.lsn,
         })
     }
@@ -314,7 +321,7 @@ mod tests {
             parent: None,
         };
         for n in [3, 4] {
-            deletions.mark(file(n), by.clone(), What::File);
+            deletions.mark(file(n), by.clone(), What::Name);
         }
         let mut next = pin!(deletions.next());
         let mut cx = Context::from_waker(Waker::noop());

@@ -376,7 +376,7 @@ fn what_posix_extensions_ask_for_is_so_after_a_crash() {
         let mut c = Client::new(world, connection);
         c.guid = 1;
         if posix {
-            c.contexts = vec![[&[0, 1, 16, 0, 0, 0, 0, 0][..], &POSIX_TAG].concat()];
+            c.contexts = vec![posix_context()];
         }
         assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
         assert_eq!(c.connect("VOL1"), Status::SUCCESS);

@@ -18,7 +18,7 @@ const POSIX: u8 = 100;
 /// A client that has the extensions.
 fn ready(world: &World, connection: u64) -> Client<'_> {
     let mut c = Client::new(world, connection);
-    c.contexts = vec![[&[0, 1, 16, 0, 0, 0, 0, 0][..], &POSIX_TAG].concat()];
+    c.contexts = vec![posix_context()];
     assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
     assert_eq!(c.connect("VOL1"), Status::SUCCESS);
     c

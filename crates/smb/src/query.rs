@@ -496,11 +496,7 @@ impl Run<'_> {
             alone: file.posix || flags & POSIX_SEMANTICS != 0,
         };
         let peer = self.conn.peer;
-        let what = match (file.base, file.directory()) {
-            (Some(_), _) => What::Stream,
-            (None, true) => What::Directory,
-            (None, false) => What::File,
-        };
+        let what = What::of(file.base.as_ref());
         let deletions = &self.s.news.deletions;
         deletions.mark(
             file.id,

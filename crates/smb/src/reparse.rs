@@ -303,9 +303,7 @@ impl Run<'_> {
         may_convert(open, file)?;
         let depth = file.named.lock().path.matches('\\').count();
         let (tag, target) = wanted(input, depth)?;
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
-        let attr = operand.getattr(&mut self.c.cx)?;
-        if is_link(&attr) && tag != TAG_SYMLINK {
+        if self.is_link_now(session, open, file)? && tag != TAG_SYMLINK {
             return Err(Status::IO_REPARSE_TAG_MISMATCH.into());
         }
         self.convert(session, open, file, Some(&target))
@@ -324,15 +322,19 @@ impl Run<'_> {
         if len != 0 {
             return Err(Status::IO_REPARSE_DATA_INVALID.into());
         }
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
-        let attr = operand.getattr(&mut self.c.cx)?;
-        if !is_link(&attr) {
+        if !self.is_link_now(session, open, file)? {
             return Err(Status::NOT_A_REPARSE_POINT.into());
         }
         if tag != TAG_SYMLINK {
             return Err(Status::IO_REPARSE_TAG_MISMATCH.into());
         }
         self.convert(session, open, file, None)
+    }
+
+    /// Whether an open file is a link by now.
+    fn is_link_now(&mut self, session: &Session, open: &Open, file: &File) -> Result<bool, Fail> {
+        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        Ok(is_link(&operand.getattr(&mut self.c.cx)?))
     }
 
     /// Makes a link of an open file, or none of it any more. Nothing of that is done twice: what it may wait for is before the change.

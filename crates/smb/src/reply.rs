@@ -108,21 +108,11 @@ impl Reply {
         parts: Vec<Part>,
         to: Option<Arc<Channel>>,
     ) -> Reply {
-        Reply::closed(head, payload, parts, to, None)
+        Reply::compressed(head, payload, parts, to, None)
     }
 
-    /// The same, compressed if that makes it shorter.
+    /// The same, compressed so if that makes it shorter.
     pub(crate) fn compressed(
-        head: Vec<u8>,
-        payload: Option<Box<ReadOut>>,
-        parts: Vec<Part>,
-        to: Option<Arc<Channel>>,
-        with: Algorithms,
-    ) -> Reply {
-        Reply::closed(head, payload, parts, to, Some(with))
-    }
-
-    fn closed(
         head: Vec<u8>,
         payload: Option<Box<ReadOut>>,
         parts: Vec<Part>,

@@ -221,7 +221,7 @@ impl Service {
             alone,
         };
         let deletions = &self.news.deletions;
-        deletions.mark(file.id, marker, What::File);
+        deletions.mark(file.id, marker, What::Name);
         if self.vfs.claims.mark(file.id, &open.owner, when, &removal) != Marked::Yes {
             deletions.unmark(file.id);
         }

@@ -502,6 +502,11 @@ impl<'w> Client<'w> {
     }
 }
 
+/// The context of NEGOTIATE that offers the POSIX extensions.
+pub(crate) fn posix_context() -> Vec<u8> {
+    [&[0, 1, 16, 0, 0, 0, 0, 0][..], &crate::negotiate::POSIX_TAG].concat()
+}
+
 pub(crate) fn tree_connect(share: &str) -> Vec<u8> {
     let path = utf16(&format!("\\\\weir\\{share}"));
     let mut body = Vec::new();

@@ -26,6 +26,19 @@ async fn refused(url: &str, node: &SimBackend) -> OpenError {
     }
 }
 
+/// An instance with performance of its own.
+fn zonal() -> NewVolume {
+    NewVolume {
+        presentation: Presentation::Filestore(Tiered {
+            tier: "ZONAL".into(),
+            performance: Some(Performance::FixedIops(5000)),
+        }),
+        share_name: "vol1".to_owned(),
+        capacity_gib: 1024,
+        ..NewVolume::default()
+    }
+}
+
 /// A server with volumes of all kinds, shut down; its catalog, and what was exported.
 async fn built() -> (Bench, Vec<(String, Vec<String>)>) {
     let bench = Bench::new().await;
@@ -45,17 +58,8 @@ async fn built() -> (Bench, Vec<(String, Vec<String>)>) {
         ..given(50.0, new_volume("copy", "mq", 512))
     };
     bench.done(Mutation::CreateVolume(vol("copy"), clone)).await;
-    let instance = NewVolume {
-        presentation: Presentation::Filestore(Tiered {
-            tier: "ZONAL".into(),
-            performance: Some(Performance::FixedIops(5000)),
-        }),
-        share_name: "vol1".to_owned(),
-        capacity_gib: 1024,
-        ..NewVolume::default()
-    };
     bench
-        .done(Mutation::CreateVolume(inst("fs"), instance))
+        .done(Mutation::CreateVolume(inst("fs"), zonal()))
         .await;
     let exports = bench.node.published().unwrap().exports;
     let served = exports
@@ -417,14 +421,8 @@ async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
         bench.done(Mutation::UpdateVolume(vol(id), change)).await;
     }
     let instance = NewVolume {
-        presentation: Presentation::Filestore(Tiered {
-            tier: "ZONAL".into(),
-            performance: Some(Performance::FixedIops(5000)),
-        }),
-        share_name: "vol1".to_owned(),
-        capacity_gib: 1024,
         protocols: vec![Protocol::Nfsv4],
-        ..NewVolume::default()
+        ..zonal()
     };
     bench
         .done(Mutation::CreateVolume(inst("fs"), instance))
