@@ -53,7 +53,7 @@ impl Tls {
             )));
         }
         let private = PrivateKeyDer::from_pem_file(key).map_err(named(key))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(invalid)?

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
@@ -50,7 +51,8 @@ impl Client {
                 "the server is an http:// or https:// address; received: {server}"
             )));
         }
-        let mut tls = TlsConfig::builder();
+        let mut tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
         if let Some(path) = ca_cert {
             tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(path)?)));
         }

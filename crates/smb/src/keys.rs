@@ -10,8 +10,8 @@ use crate::header::{HEADER, command, flag};
 use crate::legacy::{Key, equal};
 use crate::negotiate::Dialect;
 use aes::Aes128;
+use aws_lc_rs::{digest, hmac};
 use cmac::{Cmac, Mac};
-use ring::{digest, hmac};
 
 /// The hash of the messages that led to a session (§3.3.5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Signing {
 /// What signs the messages of a channel.
 pub enum Signer {
     /// See [`Signing::Hmac`].
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     /// See [`Signing::Cmac`].
     Cmac(Box<Cmac<Aes128>>),
     /// See [`Signing::Gmac`].
@@ -106,7 +106,7 @@ impl Signer {
             Dialect::Smb311 => derive(session_key, b"SMBSigningKey\0", &preauth.0),
         };
         match signing {
-            Signing::Hmac => Signer::Hmac(hmac::Key::new(hmac::HMAC_SHA256, &key)),
+            Signing::Hmac => Signer::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &key))),
             Signing::Cmac => Signer::Cmac(Box::new(Cmac::new(&key.into()))),
             Signing::Gmac => Signer::Gmac(Box::new(Gmac::new(&key))),
         }

@@ -8,9 +8,10 @@ use crate::keys::{Preauth, derive, short};
 use crate::negotiate::Dialect;
 use crate::wire::{Malformed, Put, Reader};
 use aes::{Aes128, Aes256};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
 use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
-use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an encrypted message begins with.
@@ -75,7 +76,7 @@ impl Direction {
         // A key of the right length is a key.
         let gcm = |key: Result<UnboundKey, _>| match key {
             Ok(key) => gcm(key),
-            Err(ring::error::Unspecified) => unreachable!("the key has the cipher's length"),
+            Err(Unspecified) => unreachable!("the key has the cipher's length"),
         };
         match cipher {
             Cipher::Aes128Ccm => Direction::Ccm128(Box::new(KeyInit::new(&short().into()))),
@@ -91,7 +92,7 @@ impl Direction {
                 let nonce = Nonce::assume_unique_for_key(*nonce);
                 match key.seal_in_place_separate_tag(nonce, Aad::from(aad), data) {
                     Ok(tag) => tag.as_ref().try_into().unwrap_or([0; 16]),
-                    Err(ring::error::Unspecified) => unreachable!("no message is 64 GiB long"),
+                    Err(Unspecified) => unreachable!("no message is 64 GiB long"),
                 }
             }
             Direction::Ccm128(key) => ccm_seal(&**key, nonce, aad, data),

@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ::aws_lc_rs::digest::{SHA256, digest};
 use anyhow::{Context, Result, anyhow};
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
@@ -16,7 +17,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
@@ -41,7 +42,7 @@ pub struct Identity {
 
 /// SHA-256 of a certificate, in hexadecimal.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
-    let sum = ::ring::digest::digest(&::ring::digest::SHA256, certificate);
+    let sum = digest(&SHA256, certificate);
     sum.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -72,7 +73,7 @@ impl Identity {
             fingerprint: fingerprint(own),
             key: private,
             chain,
-            provider: Arc::new(ring::default_provider()),
+            provider: Arc::new(aws_lc_rs::default_provider()),
         })
     }
 

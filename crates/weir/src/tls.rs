@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 use weir_vfs::{Rule, Transport};
@@ -39,7 +39,7 @@ pub fn config(args: &Serve, rules: &[Rule]) -> Result<Option<Arc<ServerConfig>>>
     let chain = certificates(certificate).context("--nfs-tls-cert")?;
     let key = PrivateKeyDer::from_pem_file(key)
         .with_context(|| format!("--nfs-tls-key {}", key.display()))?;
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&version::TLS13])?;
     let config = match &args.nfs_tls_ca {

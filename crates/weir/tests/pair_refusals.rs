@@ -14,7 +14,7 @@ use pairs::{Client, Node, World, Writer, does, until, word};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
 
@@ -32,7 +32,7 @@ fn connect(from: &Node, to: &Node) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate(&to.data)).unwrap();
     let key = PrivateKeyDer::from_pem_file(from.data.join("replication-key.pem")).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&version::TLS13])
         .unwrap()
         .with_root_certificates(roots)

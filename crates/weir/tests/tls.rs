@@ -14,7 +14,7 @@ use common::{Server, ask, closed, null, record, reply, serves, words};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 use weir_testclient::In;
 use weir_testclient::nfs3::{Call, FILE_SYNC, How, PROGRAM, Reply, Sattr, UNSTABLE};
@@ -90,7 +90,7 @@ impl Authority {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.own.certificate.as_bytes());
         roots.add(root.unwrap()).unwrap();
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])
             .unwrap()

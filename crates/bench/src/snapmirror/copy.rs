@@ -30,7 +30,7 @@ fn configs() -> io::Result<(Arc<ServerConfig>, Arc<ClientConfig>)> {
     let params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).map_err(other)?;
     let certificate: CertificateDer<'static> = params.self_signed(&pair).map_err(other)?.into();
     let key = PrivateKeyDer::try_from(pair.serialize_der()).map_err(io::Error::other)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let versions = [&rustls::version::TLS13];
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).map_err(other)?;

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use ring::digest::{Context, SHA256};
+use aws_lc_rs::digest::{Context, SHA256};
 use weir_base::{Ino, Time};
 use weir_replica::manager::{Done, Event, Failure, Progress, Step};
 use weir_replica::model::FileRestore;
