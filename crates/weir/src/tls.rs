@@ -15,6 +15,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 use weir_vfs::{Rule, Transport};
 
 use crate::cli::Serve;
+use crate::net::kernel_tls;
 
 /// Application-Layer Protocol Negotiation's name of RPC (RFC 9289 §8.2).
 const ALPN: &[u8] = b"sunrpc";
@@ -63,6 +64,9 @@ pub fn config(args: &Serve, rules: &[Rule]) -> Result<Option<Arc<ServerConfig>>>
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    let by_kernel = kernel_tls::ciphers();
+    tracing::info!(ciphers = ?by_kernel, "TLS by the kernel");
+    config.enable_secret_extraction = !by_kernel.is_empty();
     Ok(Some(Arc::new(config)))
 }
 

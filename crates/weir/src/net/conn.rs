@@ -29,6 +29,7 @@ use super::outbox::{Outbox, Reply};
 use super::{Answer, Backend, Begin, Handled, Log, Pending};
 use tls::Layer;
 
+pub mod kernel_tls;
 mod tls;
 
 /// How a connection stands with respect to more requests.
@@ -422,9 +423,9 @@ impl<B: Backend> Conn<B> {
         if let Some(mut fresh) = self.traffic.outbox.fresh() {
             self.backend.answered(&self.info, &mut fresh);
         }
-        match self.layer {
-            Layer::Clear => self.flush_clear(cx),
-            _ => self.flush_layer(cx),
+        match self.layer.is_bare() {
+            true => self.flush_clear(cx),
+            false => self.flush_layer(cx),
         }
     }
 
@@ -480,7 +481,7 @@ impl<B: Backend> Conn<B> {
             self.backlog.is_empty(),
             "what was read before is run before more is read"
         );
-        if !matches!(self.layer, Layer::Clear) {
+        if !self.layer.is_bare() {
             return self.fill_layer(cx, only_begun, room);
         }
         match self.stream.poll_read_ready(cx) {
@@ -511,6 +512,7 @@ impl<B: Backend> Conn<B> {
         // Without an open fragment the first part is empty and left out.
         let parts = if direct > 0 { &parts[..] } else { &parts[1..] };
         let fd = self.stream.as_raw_fd();
+        let clear = matches!(self.layer, Layer::Clear);
         let mut read = 0;
         let mut end = false;
         let done = self.stream.try_io(Interest::READABLE, || {
@@ -519,8 +521,8 @@ impl<B: Backend> Conn<B> {
             let n = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as libc::c_int) };
             read = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
             end = read == 0;
-            // A short read means an empty socket, see `flush_clear`.
-            if !end && read < capacity {
+            // A short read means an empty socket, see `flush_clear`; or the end of a record.
+            if !end && read < capacity && clear {
                 Err(io::ErrorKind::WouldBlock.into())
             } else {
                 Ok(())
@@ -533,7 +535,7 @@ impl<B: Backend> Conn<B> {
                     e.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            Err(e) => return Poll::Ready(Err(e)),
+            Err(e) => return Poll::Ready(self.interrupted(e)),
         }
         if end {
             if self.inbox.partial() {

@@ -72,6 +72,7 @@ use weir_nfs::record::Framing;
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
+pub use conn::kernel_tls;
 pub use connected::Connected;
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;

@@ -39,7 +39,8 @@ fn marked(body: &[u8]) -> Vec<u8> {
 }
 
 /// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for [`Stub::release`], `l<u64>` for
-/// that and then for the log number; `b<u64>` returns that many bytes; `d` drops; `x` closes. `p<u64>` waits on
+/// that and then for the log number; `c<u64>` waits likewise, charged as if it had come to
+/// [`limits::CONNECTION_IN_FLIGHT`] bytes more; `b<u64>` returns that many bytes; `d` drops; `x` closes. `p<u64>` waits on
 /// purpose, for `r<u64>` from anywhere; `i` returns the connection's number. A large request that begins with `?` is
 /// refused.
 #[derive(Default)]
@@ -90,15 +91,20 @@ impl Backend for Stub {
             Some(b'e') => Handled::Reply(Bytes(marked(record)), None),
             Some(b's') => Handled::Reply(Bytes(marked(record)), Some(Lsn(number()))),
             Some(b'b') => Handled::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
-            Some(letter @ (b'w' | b'l')) => {
+            Some(letter @ (b'w' | b'l' | b'c')) => {
                 let after = (*letter == b'l').then(|| Lsn(number()));
                 let (sender, receiver) = oneshot::channel();
                 self.waiting.lock().unwrap().insert(number(), sender);
                 let record = record.to_vec();
-                Handled::Later(Box::pin(async move {
+                let larger = *letter == b'c';
+                let work = Handled::Later(Box::pin(async move {
                     receiver.await.ok();
                     Some((Bytes(marked(&record)), after))
-                }))
+                }));
+                match larger {
+                    false => work,
+                    true => Handled::Larger(Box::new(work), limits::CONNECTION_IN_FLIGHT),
+                }
             }
             Some(b'i') => Handled::Reply(Bytes(marked(&conn.id.to_be_bytes())), None),
             Some(b'p') => {
@@ -357,6 +363,31 @@ fn a_waiting_request_holds_up_nobody() {
     assert_eq!(reply(&mut c), &command(b'w', 2)[4..]);
     server.stub.release(1);
     assert_eq!(reply(&mut c), &command(b'w', 1)[4..]);
+}
+
+/// A request that was compressed counts as what it came to: nothing more is taken of its connection while it waits.
+#[test]
+fn a_request_that_came_to_more_is_charged_for_it_until_its_answer() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    c.write_all(&[command(b'c', 1), marked(b"ebehind")].concat())
+        .unwrap();
+    while server.ledger.used() < limits::CONNECTION_IN_FLIGHT {
+        std::thread::yield_now();
+    }
+    let mut other = server.connect();
+    for _ in 0..20 {
+        other.write_all(&marked(b"eother")).unwrap();
+        assert_eq!(reply(&mut other), b"eother");
+    }
+    let handled = server.stub.handled.load(Ordering::SeqCst);
+    assert_eq!(handled, 21, "what is behind it waits");
+    server.stub.release(1);
+    assert_eq!(reply(&mut c), &command(b'c', 1)[4..]);
+    assert_eq!(reply(&mut c), b"ebehind");
+    while server.ledger.used() >= limits::CONNECTION_IN_FLIGHT {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //! [`limits::TLS_BATCH`] bytes at a time, when the socket has taken those before. What a session keeps is charged to the
 //! connection ([`limits::TLS_SESSION`]).
 //!
-//! **Not the kernel's TLS**: it would spare READs the copy of sealing them in user space, and needs a kernel that has it
-//! (`CONFIG_TLS`). It would come in here, behind the handshake.
+//! **The kernel's TLS** takes over behind the handshake where there is one ([`kernel_tls`]), unless something of the peer's came
+//! with the handshake's last record. So that nothing does, the handshake is read record by record ([`Boundary`]).
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use weir_base::invariant;
 use weir_base::limits::net as limits;
 use weir_vfs::Transport;
 
-use super::{Backend, Conn, Room};
+use super::{Backend, Conn, Room, kernel_tls};
 
 /// What is between the socket and the messages.
 #[derive(Default)]
@@ -38,40 +38,92 @@ pub(super) enum Layer {
     Starting(Arc<ServerConfig>),
     /// TLS.
     Tls(Box<Session>),
+    /// TLS, by the kernel.
+    Kernel,
 }
 
 impl Layer {
     /// Bytes that it holds.
     pub fn held(&self) -> usize {
         match self {
-            Layer::Clear => 0,
+            Layer::Clear | Layer::Kernel => 0,
             Layer::Starting(_) => limits::TLS_SESSION,
-            Layer::Tls(session) if session.0.wants_write() => {
+            Layer::Tls(session) if session.tls.wants_write() => {
                 limits::TLS_SESSION + limits::TLS_BATCH
             }
             Layer::Tls(_) => limits::TLS_SESSION,
         }
     }
 
+    /// Whether the socket takes and gives messages as they are.
+    pub fn is_bare(&self) -> bool {
+        matches!(self, Layer::Clear | Layer::Kernel)
+    }
+
     /// Whether the peer is to take something of it.
     pub fn is_writing(&self) -> bool {
-        matches!(self, Layer::Tls(session) if session.0.wants_write())
+        matches!(self, Layer::Tls(session) if session.tls.wants_write())
     }
 
     /// Whether the peer is to go on with the handshake.
     pub fn is_handshaking(&self) -> bool {
-        matches!(self, Layer::Tls(session) if session.0.is_handshaking())
+        matches!(self, Layer::Tls(session) if session.tls.is_handshaking())
     }
 }
 
 /// The server's side of TLS on one connection.
-pub(super) struct Session(ServerConnection);
+pub(super) struct Session {
+    tls: ServerConnection,
+    boundary: Boundary,
+}
+
+/// How far a record has come in: bytes of its header, then how many more it has.
+#[derive(Default)]
+struct Boundary {
+    header: [u8; HEADER],
+    have: usize,
+    left: usize,
+}
+
+/// Bytes before what is in a record: its type, a version, and a length (RFC 8446 §5.1).
+const HEADER: usize = 5;
+
+impl Boundary {
+    /// Bytes to read so that no more than this record comes in.
+    fn wants(&self) -> usize {
+        match self.have {
+            HEADER => self.left,
+            have => HEADER - have,
+        }
+    }
+
+    /// Takes note of no more than it wants.
+    fn took(&mut self, bytes: &[u8]) {
+        if self.have < HEADER {
+            let end = self.have + bytes.len();
+            self.header[self.have..end].copy_from_slice(bytes);
+            self.have = end;
+            if self.have < HEADER {
+                return;
+            }
+            self.left = usize::from(u16::from_be_bytes([self.header[3], self.header[4]]));
+        } else {
+            self.left -= bytes.len();
+        }
+        if self.left == 0 {
+            self.have = 0;
+        }
+    }
+}
 
 impl Session {
     fn new(config: &Arc<ServerConfig>) -> io::Result<Session> {
         let mut tls = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(limits::TLS_BATCH));
-        Ok(Session(tls))
+        Ok(Session {
+            tls,
+            boundary: Boundary::default(),
+        })
     }
 
     /// Opens what came from the socket, and appends what is in it to `out`.
@@ -80,13 +132,13 @@ impl Session {
     /// It is not TLS, or not what the session agrees to. What the peer is to be sent about that waits to be written.
     fn open(&mut self, mut sealed: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         // Nothing is taken once the peer has closed.
-        while self.0.read_tls(&mut sealed)? > 0 {
-            let state = self.0.process_new_packets();
+        while self.tls.read_tls(&mut sealed)? > 0 {
+            let state = self.tls.process_new_packets();
             let state = state.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
             let start = out.len();
             out.resize(start + state.plaintext_bytes_to_read(), 0);
             if let Some(room) = out.get_mut(start..).filter(|room| !room.is_empty()) {
-                self.0.reader().read_exact(room)?;
+                self.tls.reader().read_exact(room)?;
             }
         }
         Ok(())
@@ -94,16 +146,23 @@ impl Session {
 
     /// Whether the peer has said that it sends no more.
     fn peer_has_closed(&mut self) -> bool {
-        let state = self.0.process_new_packets();
+        let state = self.tls.process_new_packets();
         state.is_ok_and(|state| state.peer_has_closed())
     }
 
     /// How the connection is protected, once it is.
     fn transport(&self) -> Transport {
-        match self.0.peer_certificates() {
+        match self.tls.peer_certificates() {
             Some(_) => Transport::MutualTls,
             None => Transport::Tls,
         }
+    }
+
+    /// Whether the kernel can go on from here.
+    fn may_leave(&self) -> bool {
+        let suite = self.tls.negotiated_cipher_suite();
+        !self.tls.wants_write()
+            && suite.is_some_and(|suite| kernel_tls::ciphers().contains(&suite.suite()))
     }
 }
 
@@ -148,7 +207,7 @@ impl<B: Backend> Conn<B> {
         let Layer::Tls(session) = &mut self.layer else {
             return Ok(());
         };
-        let tls = &mut session.0;
+        let tls = &mut session.tls;
         loop {
             while tls.wants_write() {
                 match self.stream.poll_write_ready(cx) {
@@ -204,6 +263,10 @@ impl<B: Backend> Conn<B> {
             () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
             () => buffer.len(),
         };
+        let most = match session.tls.is_handshaking() {
+            true => session.boundary.wants(),
+            false => most,
+        };
         let most = most.min(buffer.len());
         let space = buffer.get_mut(..most).unwrap_or_default();
         let (mut read, mut end) = (0, false);
@@ -226,16 +289,25 @@ impl<B: Backend> Conn<B> {
             .set(self.watch.received.get() + read as u64);
         let mut opened = core.opened.borrow_mut();
         opened.clear();
-        let before = session.0.is_handshaking();
+        let before = session.tls.is_handshaking();
         let sealed = buffer.get(..read).unwrap_or_default();
+        if before {
+            session.boundary.took(sealed);
+        }
         if let Err(error) = session.open(sealed, &mut opened) {
             // The peer gets the reason, if its socket takes that.
-            let _ = session.0.write_tls(&mut Socket(&self.stream));
+            let _ = session.tls.write_tls(&mut Socket(&self.stream));
             return Poll::Ready(Err(error));
         }
-        if before && !session.0.is_handshaking() {
+        if before && !session.tls.is_handshaking() {
             self.info.transport = session.transport();
-            tracing::debug!(peer = %self.info.peer, transport = ?self.info.transport, "TLS");
+            let leaves = session.may_leave();
+            tracing::debug!(peer = %self.info.peer, transport = ?self.info.transport, kernel = leaves, "TLS");
+            if leaves && let Layer::Tls(session) = std::mem::replace(&mut self.layer, Layer::Kernel)
+            {
+                kernel_tls::hand_over(&self.stream, session.tls)?;
+                return Poll::Ready(Ok(()));
+            }
         }
         if !opened.is_empty() {
             let used = self.run(&opened, cx, room);
@@ -247,10 +319,72 @@ impl<B: Backend> Conn<B> {
     /// Says that no more is sent. `true` when the socket has taken that.
     #[cold]
     pub(super) fn end_layer(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        if let Layer::Tls(session) = &mut self.layer {
-            session.0.send_close_notify();
+        match &mut self.layer {
+            Layer::Tls(session) => session.tls.send_close_notify(),
+            Layer::Kernel => {
+                let said = kernel_tls::say_end(&self.stream);
+                return match said {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+                    said => said.map(|()| true),
+                };
+            }
+            Layer::Clear | Layer::Starting(_) => {}
         }
         self.flush_layer(cx)?;
         Ok(!self.layer.is_writing())
+    }
+
+    /// What a read from the kernel's TLS failed with: at a record that is no data.
+    ///
+    /// # Errors
+    /// It is none that a peer sends at its end.
+    #[cold]
+    pub(super) fn interrupted(&mut self, error: io::Error) -> io::Result<()> {
+        let by_record = error.raw_os_error() == Some(libc::EIO);
+        if !(matches!(self.layer, Layer::Kernel) && by_record) {
+            return Err(error);
+        }
+        match kernel_tls::is_end(&self.stream)? {
+            true => {
+                self.close();
+                Ok(())
+            }
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a record of TLS that asks for what the kernel does not do",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of several lengths, one of nothing, in whatever pieces a socket gives: what is wanted never goes beyond one.
+    #[test]
+    fn no_more_is_read_than_the_record_at_hand() {
+        let mut stream = Vec::new();
+        let mut ends = Vec::new();
+        for len in [1, 0, 300, 5, 16_640] {
+            stream.extend_from_slice(&[22, 3, 3]);
+            stream.extend_from_slice(&u16::to_be_bytes(len));
+            stream.resize(stream.len() + usize::from(len), 0xff);
+            ends.push(stream.len());
+        }
+        for most in [1, 2, 3, 7, 299, 20_000] {
+            let mut boundary = Boundary::default();
+            let (mut at, mut found) = (0, Vec::new());
+            while at < stream.len() {
+                let len = boundary.wants().min(most);
+                assert!(len > 0, "something is always wanted");
+                boundary.took(&stream[at..at + len]);
+                at += len;
+                if boundary.have == 0 {
+                    found.push(at);
+                }
+            }
+            assert_eq!(found, ends, "at most {most} at a time");
+        }
     }
 }
