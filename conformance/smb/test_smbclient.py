@@ -210,6 +210,13 @@ class Users(SmbTest):
                         "chgpasswd3 Wanda old new"):
             self.assertRegex(self.server.rpcclient(command), "NT_STATUS_ACCESS_DENIED", command)
 
+    def test_the_machine_says_what_it_is(self):
+        for level in (100, 101):
+            out = self.server.rpcclient(f"wkssvc_wkstagetinfo {level}")
+            self.assertNotRegex(out, "NT_STATUS_|WERR_", level)
+        self.assertRegex(self.server.rpcclient("wkssvc_wkstagetinfo 102"), "WERR_ACCESS_DENIED")
+        self.assertRegex(self.server.rpcclient("wkssvc_enumerateusers"), "^result was ")
+
     def test_signing_is_not_an_option(self):
         self.run_ok("ls", options=["--client-protection=sign"])
         self.run_ok("ls", options=["--client-protection=off"])

@@ -433,3 +433,31 @@ fn what_is_to_be_deleted_takes_leases_of_handles() {
         assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
     }
 }
+
+/// What the end of an open brings about may want what it caches: its own client hears of that only for other opens under the lease.
+#[test]
+fn an_open_that_ends_is_sent_no_break() {
+    for (kind, another) in [
+        (Some((7, R | H | W, 0)), true),
+        (Some((7, R | H | W, 0)), false),
+        (None, false),
+    ] {
+        let (world, sent) = with_mail();
+        let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
+        let oplock = kind.map_or(BATCH, |_| LEASE);
+        for _ in 0..1 + usize::from(another) {
+            a.one(command::CREATE, caching("f", oplock, kind).1);
+        }
+        let session = world.service.session(a.session).unwrap();
+        session.opens_under(a.tree)[0].hold.stands_alone();
+        let request = caching("f", LEASE, Some((9, R, 0)));
+        if another {
+            let _waits = waits(&mut b, request);
+            assert_eq!(only_break(&sent).0, 1);
+        } else {
+            let opened = b.one(command::CREATE, request.1);
+            assert_eq!(opened.status, Status::SUCCESS, "{kind:?}");
+            assert!(sent.lock().is_empty(), "{kind:?}");
+        }
+    }
+}

@@ -204,11 +204,18 @@ impl Hold {
         }
     }
 
-    /// Its open is ending: nobody is sent a break of its oplock any more. What the close brings about, such as the file's deletion, may
-    /// cause one before the oplock is given up.
+    /// Its open is ending: nobody is sent a break of its oplock any more, or of its lease if that has no other open. What the close brings
+    /// about, such as the file's deletion, may cause one before they are given up.
     pub fn stands_alone(&self) {
-        if let Hold::Oplock(oplock) = self {
-            *oplock.session.lock() = Weak::new();
+        match self {
+            Hold::Nothing => {}
+            Hold::Oplock(oplock) => *oplock.session.lock() = Weak::new(),
+            Hold::Lease(attached) => {
+                let mut state = attached.lease.state.lock();
+                if state.opens == 1 {
+                    state.sessions.clear();
+                }
+            }
         }
     }
 

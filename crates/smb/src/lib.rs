@@ -92,6 +92,7 @@ pub mod status;
 mod streams;
 mod waits;
 pub mod wire;
+mod wkssvc;
 
 pub use leases::Mail;
 pub use penalties::PENALTY;

@@ -55,6 +55,9 @@ const NO_POLICY: [u8; 20] = [0; 20];
 /// Identifiers and names of one call at most: as many as MS-LSAT §2.2.9 allows clients that know the least.
 pub(crate) const MOST: u32 = 1000;
 
+/// What it says that it is a member of: its domain is for tickets to say ([`crate::domains`]).
+pub(crate) const NO_DOMAIN: &str = "WORKGROUP";
+
 const UNIX_USER: &str = "Unix User";
 const UNIX_GROUP: &str = "Unix Group";
 
@@ -193,8 +196,6 @@ fn policy(level: u16, server: &str) -> Vec<u8> {
     const PRIMARY: u16 = 3;
     const ACCOUNTS: u16 = 5;
     const DNS: u16 = 12;
-    // The domain that it is a member of is for tickets to say ([`crate::domains`]).
-    const NO_DOMAIN: &str = "WORKGROUP";
     let mut out = Results::default();
     out.u32(POINTER);
     out.u16(level);

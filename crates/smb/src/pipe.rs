@@ -1,5 +1,6 @@
 //! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are answered from the export table; `lsarpc`
-//! ([`crate::lsa`]), by which they show the names of users; and `samr` ([`crate::samr`]), by which they list users.
+//! ([`crate::lsa`]), by which they show the names of users; `samr` ([`crate::samr`]), by which they list users; and `wkssvc`
+//! ([`crate::wkssvc`]), by which they ask what machine this is.
 
 use crate::chain::{Fail, Run};
 use crate::lsa;
@@ -8,6 +9,7 @@ use crate::samr;
 use crate::shares;
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
+use crate::wkssvc;
 use parking_lot::Mutex;
 use weir_vfs::Suspend;
 
@@ -41,6 +43,7 @@ enum Endpoint {
     Srvsvc,
     Lsarpc,
     Samr,
+    Wkssvc,
 }
 
 /// An open pipe.
@@ -57,6 +60,7 @@ impl Pipe {
             ("srvsvc", SRVSVC, Endpoint::Srvsvc),
             ("lsarpc", lsa::LSARPC, Endpoint::Lsarpc),
             ("samr", samr::SAMR, Endpoint::Samr),
+            ("wkssvc", wkssvc::WKSSVC, Endpoint::Wkssvc),
         ];
         let found = all
             .into_iter()
@@ -122,6 +126,7 @@ impl Run<'_> {
                 let sam = samr::Sam::new(&*self.s.users, &self.s.name);
                 samr::call(call.operation, call.stub, &sam)
             }
+            Endpoint::Wkssvc => wkssvc::call(call.operation, call.stub, &self.s.name),
         };
         match result {
             Ok(Some(stub)) => rpc::respond(&mut pipe.unread, &call, &stub),
