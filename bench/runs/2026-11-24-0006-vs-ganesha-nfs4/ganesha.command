@@ -1,1 +1,0 @@
-ganesha.nfsd -F -L /var/tmp/weir-bench-6638/ganesha-lookup-1/ganesha.log -f /var/tmp/weir-bench-6638/ganesha-lookup-1/ganesha.conf -p /var/tmp/weir-bench-6638/ganesha-lookup-1/ganesha.pid -N NIV_EVENT
