@@ -97,7 +97,7 @@ impl FioDriver {
                 }
                 Location::Device(p.clone())
             }
-            Place::Nfs(_) => {
+            Place::Nfs(_) | Place::Smb(_) => {
                 return Err(BenchError::Usage(
                     "fio needs a path; mount the export".into(),
                 ));

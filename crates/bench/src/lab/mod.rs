@@ -10,7 +10,7 @@
 //! | [`spec`], [`presets`], [`scale`] | definitions: reading, those that come along, fitting them to a machine |
 //! | [`plan`] | points of a definition, their order, their working sets |
 //! | [`target`] | what is measured: export, folder, block device |
-//! | [`driver`], [`drive_nfs`], [`fio`] ([`fio_job`], [`fio_json`]) | measuring one point, by either generator |
+//! | [`driver`], [`drive_nfs`], [`drive_smb`] ([`live`]), [`fio`] ([`fio_job`], [`fio_json`]) | measuring one point, by either generator |
 //! | [`runner`] | the whole run: order, failures, interruption, resuming |
 //! | [`outcome`], [`files`] | results, and where they are kept |
 //! | [`stats`], [`trust`], [`facts`] | what makes them trustworthy |
@@ -21,12 +21,14 @@
 pub mod cli;
 pub mod compare;
 pub mod drive_nfs;
+pub mod drive_smb;
 pub mod driver;
 pub mod facts;
 pub mod files;
 pub mod fio;
 pub mod fio_job;
 pub mod fio_json;
+pub mod live;
 pub mod outcome;
 pub mod overhead;
 pub mod plan;

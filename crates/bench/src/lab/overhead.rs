@@ -48,6 +48,12 @@ pub fn tables(run: &Run) -> Vec<Overhead> {
             } else {
                 Which::Write
             };
+            let mixed = match point.read_percent {
+                _ if table.mixes.len() == 1 => "",
+                100 => "reads ",
+                0 => "writes ",
+                _ => "writes of a mix ",
+            };
             let measured = |target: usize| -> Option<(Spread, Spread)> {
                 let cell: &Cell = run.cell(&Point { target, ..point })?;
                 Some((
@@ -68,7 +74,7 @@ pub fn tables(run: &Run) -> Vec<Overhead> {
                     }
                 };
                 rows.push(Row {
-                    label: format!("{} {}", table.block_size, facts.label),
+                    label: format!("{} {mixed}{}", table.block_size, facts.label),
                     main: true,
                     cells: vec![
                         thousands(rate.median),

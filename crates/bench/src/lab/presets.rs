@@ -4,7 +4,7 @@ use super::spec::Definition;
 use crate::error::BenchError;
 
 /// Names and texts of the presets, as `weir bench presets list` shows them.
-pub const PRESETS: [(&str, &str); 6] = [
+pub const PRESETS: [(&str, &str); 8] = [
     (
         "netapp-extreme",
         include_str!("presets/netapp-extreme.toml"),
@@ -16,6 +16,11 @@ pub const PRESETS: [(&str, &str); 6] = [
         "nconnect-sweep",
         include_str!("presets/nconnect-sweep.toml"),
     ),
+    (
+        "smb-protection",
+        include_str!("presets/smb-protection.toml"),
+    ),
+    ("smb-channels", include_str!("presets/smb-channels.toml")),
     ("eda-like", include_str!("presets/eda-like.toml")),
 ];
 
@@ -141,6 +146,10 @@ mod tests {
             d.tables[0].block_size.0 as f64,
             stated("000", "bench.client_bs") * 1024.0
         );
+        let channels = load("smb-channels").unwrap();
+        assert_eq!(channels.tables[0].depth, d.tables[0].depth);
+        assert_eq!(channels.tables[0].block_size, d.tables[0].block_size);
+        assert_eq!(channels.load.working_set, d.load.working_set);
         let d = load("filestore").unwrap();
         let jobs: Vec<_> = d
             .tables

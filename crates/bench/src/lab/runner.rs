@@ -3,6 +3,7 @@
 
 use super::cli::MatrixArgs;
 use super::drive_nfs::NfsDriver;
+use super::drive_smb::SmbDriver;
 use super::driver::{Context, Driver};
 use super::fio::FioDriver;
 use super::outcome::{FORMAT, Point, Repetition, Run, Settings, State, TargetFacts, Which};
@@ -90,7 +91,7 @@ fn say(text: &str) -> Result<(), BenchError> {
 fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
     if args.targets.is_empty() {
         return Err(BenchError::Usage(
-            "what is to be measured? give nfs://HOST/EXPORT, a mounted folder, or a block device"
+            "what is to be measured? give nfs://HOST/EXPORT, smb://USER@HOST/SHARE, a mounted folder, or a block device"
                 .into(),
         ));
     }
@@ -223,7 +224,7 @@ fn find_targets(given: &[String], settings: &Settings) -> Result<Vec<Target>, Be
                 t.label
             )));
         }
-        if !settings.hosts.is_empty() && matches!(t.place, Place::Nfs(_)) {
+        if !settings.hosts.is_empty() && matches!(t.place, Place::Nfs(_) | Place::Smb(_)) {
             return Err(BenchError::Usage(
                 "several hosts run fio: mount the export on each and give the path".into(),
             ));
@@ -236,6 +237,7 @@ fn find_targets(given: &[String], settings: &Settings) -> Result<Vec<Target>, Be
 fn driver(target: &Target, run: &Run, args: &MatrixArgs) -> Result<Box<dyn Driver>, BenchError> {
     Ok(match &target.place {
         Place::Nfs(nfs) => Box::new(NfsDriver::new(nfs.clone())),
+        Place::Smb(smb) => Box::new(SmbDriver::new((**smb).clone(), &run.definition)?),
         place => Box::new(FioDriver::new(place, run, args.destroy_device)?),
     })
 }
@@ -272,12 +274,15 @@ fn check_space(targets: &[Target], definition: &Definition) -> Result<(), BenchE
 /// Checks that the server moves each block size in one call.
 fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), BenchError> {
     for t in targets {
-        let Place::Nfs(nfs) = &t.place else { continue };
+        let most = match &t.place {
+            Place::Nfs(nfs) => nfs.fsinfo.rtmax.min(nfs.fsinfo.wtmax).into(),
+            Place::Smb(smb) => smb.most.into(),
+            Place::Directory(_) | Place::Device(_) => continue,
+        };
         for table in &definition.tables {
-            let most = u64::from(nfs.fsinfo.rtmax.min(nfs.fsinfo.wtmax));
             if table.block_size.0 > most {
                 return Err(BenchError::Usage(format!(
-                    "{} moves at most {} a call; {} blocks cannot be measured over NFS there",
+                    "{} moves at most {} a call; {} blocks cannot be measured there",
                     t.label,
                     Size(most),
                     table.block_size

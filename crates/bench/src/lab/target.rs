@@ -1,14 +1,17 @@
-//! What can be measured: an NFS export through the own generator, or a path or block
+//! What can be measured: an NFS export or an SMB share through the own generators, or a path or block
 //! device through fio.
 
 use super::units::Size;
-use crate::args::{SessionArgs, Version};
+use crate::args::{Pattern, RunArgs, SessionArgs, Version};
 use crate::control::{Control, rpcbind_port};
 use crate::error::BenchError;
 use crate::nfs3::{Fsinfo, MOUNT_PROGRAM};
 use crate::nfs4::{Client, client};
 use crate::rpc::Credential;
 use crate::run::resolve;
+use crate::smb::crypto::{Cipher, Signing};
+use crate::smb::{self, Protection, SmbArgs, SmbLoad};
+use clap::ValueEnum as _;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -19,6 +22,8 @@ use std::time::Duration;
 /// The registered port of NFS.
 const NFS_PORT: u16 = 2049;
 const RPCBIND_PORT: u16 = 111;
+/// The registered port of SMB.
+const SMB_PORT: u16 = 445;
 /// Longest wait for a server that is only asked whether it is one.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -38,6 +43,8 @@ pub struct Target {
 pub enum Place {
     /// An export of an NFS server.
     Nfs(Nfs),
+    /// A share of an SMB server.
+    Smb(Box<Smb>),
     /// A directory, a mount of anything.
     Directory(PathBuf),
     /// A block device, by its path.
@@ -63,6 +70,29 @@ pub struct Nfs {
     pub free: Size,
 }
 
+/// A share of an SMB server, and who logs on to it.
+#[derive(Debug, Clone)]
+pub struct Smb {
+    /// HOST:PORT.
+    pub server: String,
+    /// The first address that the host resolves to.
+    pub address: SocketAddr,
+    /// Name of the share.
+    pub share: String,
+    /// Name of the user.
+    pub user: String,
+    /// File whose first line is the user's password.
+    pub password_file: PathBuf,
+    /// How messages are protected.
+    pub protection: Protection,
+    /// How they are signed.
+    pub signing: Signing,
+    /// How they are encrypted.
+    pub cipher: Cipher,
+    /// Bytes that the server moves a request.
+    pub most: u32,
+}
+
 impl Target {
     /// Recognises a target, and asks it whether it is what it seems to be. `version`: of an export that names none.
     pub fn find(given: &str, version: Version) -> Result<Self, BenchError> {
@@ -72,6 +102,8 @@ impl Target {
         };
         let place = if let Some(rest) = text.strip_prefix("nfs://") {
             Place::Nfs(Nfs::find(text, rest, version)?)
+        } else if let Some(rest) = text.strip_prefix("smb://") {
+            Place::Smb(Box::new(Smb::find(text, rest)?))
         } else {
             let none = |e| BenchError::Usage(format!("target {text}: {e}"));
             let meta = fs::metadata(text).map_err(none)?;
@@ -83,7 +115,7 @@ impl Target {
                 Place::Device(path)
             } else {
                 return Err(BenchError::Usage(format!(
-                    "target {text}: neither a directory, nor a block device, nor nfs://HOST/EXPORT"
+                    "target {text}: neither a directory, nor a block device, nor nfs://HOST/EXPORT, nor smb://USER@HOST/SHARE"
                 )));
             }
         };
@@ -99,7 +131,7 @@ impl Target {
         match &self.place {
             Place::Nfs(n) => Some(n.free),
             Place::Directory(p) => free_space(p),
-            Place::Device(_) => None,
+            Place::Smb(_) | Place::Device(_) => None,
         }
     }
 
@@ -107,6 +139,7 @@ impl Target {
     pub fn local(&self) -> Option<bool> {
         match &self.place {
             Place::Nfs(n) => Some(n.address.ip().is_loopback()),
+            Place::Smb(s) => Some(s.address.ip().is_loopback()),
             Place::Directory(p) => mount_of(p).map(|m| !is_network(&m.kind)),
             Place::Device(_) => Some(true),
         }
@@ -116,6 +149,7 @@ impl Target {
     pub fn protocol(&self) -> String {
         match &self.place {
             Place::Nfs(n) => n.version.to_string(),
+            Place::Smb(s) => format!("SMB 3.1.1, {}", s.protected()),
             Place::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
             Place::Device(_) => "block device".into(),
         }
@@ -124,7 +158,7 @@ impl Target {
     /// Whether the data has caches other than this machine's, which cannot be made cold from here.
     pub fn caches_elsewhere(&self) -> bool {
         match &self.place {
-            Place::Nfs(_) => true,
+            Place::Nfs(_) | Place::Smb(_) => true,
             Place::Directory(_) => self.local() != Some(true),
             Place::Device(_) => false,
         }
@@ -144,6 +178,12 @@ impl Target {
                 note("wtmax", Size(n.fsinfo.wtmax.into()).to_string());
                 note("free", n.free.to_string());
             }
+            Place::Smb(s) => {
+                note("server", s.address.to_string());
+                note("share", s.share.clone());
+                note("protection", s.protected());
+                note("bytes a request", Size(s.most.into()).to_string());
+            }
             Place::Directory(p) => {
                 if let Some(m) = mount_of(p) {
                     note("mounted from", m.source);
@@ -159,6 +199,22 @@ impl Target {
     }
 }
 
+/// Splits at the first slash, which belongs to what is behind it; there is something.
+fn host_and_path(place: &str) -> Option<(&str, &str)> {
+    let at = place.find('/')?;
+    Some(place.split_at(at)).filter(|(_, path)| path.len() > 1)
+}
+
+fn host_and_port(host: &str) -> Result<(&str, Option<u16>), &'static str> {
+    match host.rsplit_once(':') {
+        Some((h, p)) if !h.ends_with(':') && !p.ends_with(']') => {
+            let port = p.parse().map_err(|_| "the port is no number below 65536")?;
+            Ok((h, Some(port)))
+        }
+        _ => Ok((host, None)),
+    }
+}
+
 fn is_label(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ')
 }
@@ -169,21 +225,9 @@ impl Nfs {
     fn find(url: &str, rest: &str, mut version: Version) -> Result<Self, BenchError> {
         let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, export) = place
-            .find('/')
-            .map(|at| place.split_at(at))
-            .filter(|(_, e)| e.len() > 1)
-            .ok_or_else(|| bad("nfs://HOST[:PORT]/EXPORT is expected"))?;
-        let (host, mut port) = match host.rsplit_once(':') {
-            Some((h, p)) if !h.ends_with(':') && !p.ends_with(']') => (
-                h,
-                Some(
-                    p.parse()
-                        .map_err(|_| bad("the port is no number below 65536"))?,
-                ),
-            ),
-            _ => (host, None),
-        };
+        let (host, export) =
+            host_and_path(place).ok_or_else(|| bad("nfs://HOST[:PORT]/EXPORT is expected"))?;
+        let (host, mut port) = host_and_port(host).map_err(bad)?;
         let mut mount_port = None;
         let mut slots = None;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
@@ -281,6 +325,117 @@ impl Nfs {
             Version::V4(_) => client::null(&mut control, &cred),
         }
     }
+}
+
+impl Smb {
+    /// Reads `USER@HOST[:PORT]/SHARE?password-file=FILE[&protection=P&signing=S&cipher=C]`, with the words of `weir bench smb`,
+    /// and logs on.
+    fn find(url: &str, rest: &str) -> Result<Self, BenchError> {
+        const FORM: &str = "smb://USER@HOST[:PORT]/SHARE?password-file=FILE is expected";
+        let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (user, place) = place.split_once('@').ok_or_else(|| bad(FORM))?;
+        let (host, share) = host_and_path(place).ok_or_else(|| bad(FORM))?;
+        let (host, port) = host_and_port(host).map_err(bad)?;
+        let server = format!("{host}:{}", port.unwrap_or(SMB_PORT));
+        let mut found = Self {
+            address: resolve(&server)?,
+            server,
+            share: share.trim_start_matches('/').to_owned(),
+            user: user.to_owned(),
+            password_file: PathBuf::new(),
+            protection: Protection::Sign,
+            signing: Signing::Gmac,
+            cipher: Cipher::Aes128Gcm,
+            most: 0,
+        };
+        for pair in query.split('&').filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "password-file" => found.password_file = value.into(),
+                "protection" => found.protection = word(key, value).map_err(|e| bad(&e))?,
+                "signing" => found.signing = word(key, value).map_err(|e| bad(&e))?,
+                "cipher" => found.cipher = word(key, value).map_err(|e| bad(&e))?,
+                other => return Err(bad(&format!("unknown parameter {other:?}"))),
+            }
+        }
+        if found.password_file.as_os_str().is_empty() {
+            return Err(bad(FORM));
+        }
+        let most = smb::probe(&found.arguments());
+        found.most = most.map_err(|e| {
+            let address = found.address;
+            BenchError::Usage(format!(
+                "target {url}: {address} does not let {user} use the share: {e}"
+            ))
+        })?;
+        Ok(found)
+    }
+
+    /// How messages are protected, in a word or two.
+    fn protected(&self) -> String {
+        let name = |value: Option<clap::builder::PossibleValue>| {
+            value.map_or_else(String::new, |value| value.get_name().to_owned())
+        };
+        match self.protection {
+            Protection::None => "not protected".to_owned(),
+            Protection::Sign => format!("signed by {}", name(self.signing.to_possible_value())),
+            Protection::Encrypt => {
+                format!("encrypted by {}", name(self.cipher.to_possible_value()))
+            }
+        }
+    }
+
+    /// The settings that name the share, for one connection; the rest are defaults.
+    pub fn arguments(&self) -> SmbArgs {
+        SmbArgs {
+            load: SmbLoad::Read,
+            server: self.server.clone(),
+            share: self.share.clone(),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            protection: self.protection,
+            signing: self.signing,
+            cipher: self.cipher,
+            dir: String::new(),
+            connections: 1,
+            clients: 1,
+            depth: 1,
+            jobs: 1,
+            block_size: 4096,
+            size: 0,
+            files: Some(1),
+            dirs: 1,
+            pattern: Pattern::Random,
+            read_percent: 100,
+            write_through: false,
+            warmup: None,
+            run: RunArgs {
+                duration: 1.0,
+                ops: None,
+                verify: false,
+                reuse: true,
+                keep: true,
+                no_preread: true,
+                seed: 1,
+            },
+            server_pid: None,
+            timeout: PROBE_TIMEOUT.as_secs_f64(),
+            json: None,
+            label: String::new(),
+        }
+    }
+}
+
+/// A parameter's value, of those that the option of this name has.
+fn word<V: clap::ValueEnum>(key: &str, value: &str) -> Result<V, String> {
+    V::from_str(value, false).map_err(|_| {
+        let values = V::value_variants().iter();
+        let names: Vec<String> = values
+            .filter_map(|v| v.to_possible_value().map(|v| v.get_name().to_owned()))
+            .collect();
+        format!("{key} is {}", names.join(" or "))
+    })
 }
 
 /// The limits and the free bytes of an export over NFSv4.
@@ -416,6 +571,29 @@ mod tests {
             ),
             ("/does/not/exist", "No such file"),
             ("NAME=/dev/null", "neither a directory"),
+            (
+                "smb://127.0.0.1/vol1",
+                "smb://USER@HOST[:PORT]/SHARE?password-file=FILE",
+            ),
+            ("smb://me@127.0.0.1?password-file=x", "is expected"),
+            ("smb://me@127.0.0.1/vol1", "password-file=FILE is expected"),
+            ("smb://me@127.0.0.1:smb/vol1", "no number"),
+            (
+                "smb://me@127.0.0.1/vol1?protection=strong",
+                "none or sign or encrypt",
+            ),
+            (
+                "smb://me@127.0.0.1/vol1?signing=md5",
+                "hmac or cmac or gmac",
+            ),
+            (
+                "smb://me@127.0.0.1/vol1?sign=1",
+                "unknown parameter \"sign\"",
+            ),
+            (
+                "smb://me@127.0.0.1:1/vol1?password-file=Cargo.toml",
+                "does not let me use the share",
+            ),
         ] {
             let error = Target::find(given, Version::V3).unwrap_err().to_string();
             assert!(error.contains(expected), "{given}: {error}");

@@ -2,7 +2,7 @@
 //! pattern, a column a mix, a read row and a write row; below them what makes the figures
 //! worth something. Text, Markdown and HTML all print these rows.
 
-use super::outcome::{Cell, Point, Repetition, Run, Which};
+use super::outcome::{Cell, Point, Repetition, Run, TargetFacts, Which};
 use super::plan;
 use super::spec::{Cache, Durability, Kind, Table, Unit};
 use super::stats::Spread;
@@ -229,12 +229,9 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
     } else {
         part(Axis::Depth, format!("× depth {}", p.depth));
     }
-    let over_nfs = run
-        .targets
-        .get(p.target)
-        .is_some_and(|t| t.given.contains("nfs://"));
+    let ours = run.targets.get(p.target).is_some_and(by_own_generator);
     let mut line = {
-        if over_nfs {
+        if ours {
             part(Axis::Nconnect, format!("· nconnect {}", p.nconnect));
         }
         parts.join(" ")
@@ -284,7 +281,14 @@ fn cached(run: &Run, target: usize, table: &Table) -> bool {
                 && (durability == Durability::Stable || table.mixes.iter().all(|m| *m == 100))
         }
     };
-    facts.given.contains("nfs://") || facts.local != Some(true) || !direct
+    by_own_generator(facts) || facts.local != Some(true) || !direct
+}
+
+/// Whether a target is an export or a share, not a path.
+fn by_own_generator(facts: &TargetFacts) -> bool {
+    ["nfs://", "smb://"]
+        .iter()
+        .any(|kind| facts.given.contains(kind))
 }
 
 /// A figure with half its spread in percent, when there are several.

@@ -36,8 +36,9 @@ use crate::error::BenchError;
 use crate::figures::{Figures, TOOL};
 use crate::machine;
 use crate::pattern;
-use crate::race::{Observer, Raced, Schedule, race};
+use crate::race::{Moment, Observer, Raced, Sample, Schedule, race};
 use crate::run::{connect, resolve};
+use crate::tally::Tally;
 use clap::{Args, ValueEnum};
 use crypto::{Cipher, Signing};
 use link::{Account, Link};
@@ -196,6 +197,17 @@ impl SmbArgs {
         })
     }
 
+    /// What WRITEs ask for, in words.
+    pub fn durability(&self) -> &'static str {
+        match (self.load, self.write_through) {
+            (SmbLoad::Mix, _) if self.read_percent == 100 => "nothing written",
+            (SmbLoad::Write | SmbLoad::Mix | SmbLoad::CreateWrite, true) => "write-through",
+            (SmbLoad::Write | SmbLoad::Mix, false) => "FLUSH after each pass and at the end",
+            (SmbLoad::CreateWrite, false) => "memory",
+            _ => "nothing written",
+        }
+    }
+
     fn schedule(&self) -> Schedule {
         let none = self.run.ops.is_some() || self.load == SmbLoad::Remove;
         Schedule {
@@ -306,25 +318,77 @@ struct Unobserved;
 
 impl Observer for Unobserved {}
 
+/// What a run came to.
+pub struct Outcome {
+    /// The report of the measurement.
+    pub report: SmbReport,
+    /// All counts and latencies.
+    pub tally: Tally,
+    /// The measurement over time.
+    pub samples: Vec<Sample>,
+    /// The user ended it before its time.
+    pub cut_short: bool,
+}
+
 /// Runs the load that `args` describes.
 pub fn run(args: &SmbArgs) -> Result<SmbReport, BenchError> {
+    observed(args, &Unobserved).map(|outcome| outcome.report)
+}
+
+/// Logs on, and says how many bytes the server moves a request.
+///
+/// # Errors
+/// The server is none of SMB 3.1.1, or does not let the user in.
+pub fn probe(args: &SmbArgs) -> Result<u32, BenchError> {
+    let clients = log_on(args, &args.account()?)?;
+    let links = clients.iter().flat_map(|client| &client.links);
+    let limits = links.flat_map(|link| link.limits).min();
+    limits.ok_or_else(|| BenchError::Usage("a client without a connection".into()))
+}
+
+/// Makes the working set, and runs no load.
+pub fn prepare(args: &SmbArgs) -> Result<(), BenchError> {
     args.check()?;
+    let mut clients = log_on(args, &args.account()?)?;
+    let set = Set::prepare(args, &mut clients)?;
+    set.leave(args, &mut clients, 0)
+}
+
+/// Removes the working set that a run with these settings left with `keep`.
+pub fn discard(args: &SmbArgs) -> Result<(), BenchError> {
+    let mut args = args.clone();
+    args.run.keep = false;
+    let mut clients = log_on(&args, &args.account()?)?;
+    Set::open(&args).leave(&args, &mut clients, 0)
+}
+
+/// Runs the load that `args` describes, followed by `observer`.
+pub fn observed(args: &SmbArgs, observer: &dyn Observer) -> Result<Outcome, BenchError> {
+    args.check()?;
+    observer.see(Moment::Preparing);
     let account = args.account()?;
     let mut clients = log_on(args, &account)?;
     let set = Set::prepare(args, &mut clients)?;
     let next = AtomicU64::new(0);
-    let raced = drive(args, &mut clients, &set, Work::Load(args.load), &next)?;
+    let work = Work::Load(args.load);
+    let raced = drive(args, &mut clients, &set, work, &next, observer)?;
     let faults = raced.tally.faults_named(wire::status_name);
     let mut figures = Figures::new(&raced, faults);
     // What was measured stands, whatever becomes of the cleaning up.
     if let Err(e) = set.leave(args, &mut clients, next.load(Ordering::Relaxed)) {
         figures.notes.push(format!("cleaning up: {e}"));
     }
-    Ok(SmbReport {
+    let report = SmbReport {
         tool: TOOL.into(),
         unix_time: raced.unix_time,
         settings: args.clone(),
         figures,
+    };
+    Ok(Outcome {
+        report,
+        tally: raced.tally,
+        samples: raced.samples,
+        cut_short: raced.cut_short,
     })
 }
 
@@ -378,6 +442,7 @@ fn drive(
     set: &Set,
     work: Work,
     next: &AtomicU64,
+    observer: &dyn Observer,
 ) -> Result<Raced, BenchError> {
     let measured = matches!(work, Work::Load(_));
     let schedule = match measured {
@@ -402,7 +467,7 @@ fn drive(
         }
     }
     let region = Arc::new(load::region(args));
-    let raced = race(schedule, &stage, &Unobserved, shares, |share| {
+    let raced = race(schedule, &stage, observer, shares, |share| {
         engine::run(share, args, &region, &stage)
     })?;
     let faults = raced.tally.faults_named(wire::status_name);

@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::load::{CREATED, FILE, Letter, MADE, Work};
 use super::wire::{FileId, Open, Request, SAME, status};
-use super::{SmbArgs, SmbLoad, drive};
+use super::{SmbArgs, SmbLoad, Unobserved, drive};
 use crate::error::BenchError;
 use std::sync::atomic::AtomicU64;
 
@@ -71,13 +71,23 @@ impl Client {
     }
 }
 
+/// Carries out what is not measured.
+fn fill(args: &SmbArgs, clients: &mut [Client], set: &Set, work: Work) -> Result<(), BenchError> {
+    drive(args, clients, set, work, &AtomicU64::new(0), &Unobserved).map(|_| ())
+}
+
 impl Set {
-    /// Makes what `args` asks for, and opens what the load has open.
-    pub fn prepare(args: &SmbArgs, clients: &mut [Client]) -> Result<Self, BenchError> {
-        let mut set = Self {
+    /// One that was made before, of which nothing is open.
+    pub fn open(args: &SmbArgs) -> Self {
+        Self {
             file_count: args.file_count(),
             file_size: 0,
-        };
+        }
+    }
+
+    /// Makes what `args` asks for, and opens what the load has open.
+    pub fn prepare(args: &SmbArgs, clients: &mut [Client]) -> Result<Self, BenchError> {
+        let mut set = Self::open(args);
         let Some(first) = clients.first_mut() else {
             return Err(BenchError::Usage("no client".into()));
         };
@@ -89,7 +99,7 @@ impl Set {
             first.open_and_close(&dir_path(args, number), Open::DIRECTORY_IF)?;
         }
         if args.load.needs_files() {
-            drive(args, clients, &set, Work::Make, &AtomicU64::new(0))?;
+            fill(args, clients, &set, Work::Make)?;
         }
         if args.load == SmbLoad::List {
             let each = args.connections * args.depth;
@@ -122,14 +132,14 @@ impl Set {
             }
         }
         if !(args.run.reuse && whole) {
-            drive(args, clients, &self, Work::Fill, &AtomicU64::new(0))?;
+            fill(args, clients, &self, Work::Fill)?;
         }
         let reads = match args.load {
             SmbLoad::Mix => args.read_percent > 0,
             load => load == SmbLoad::Read,
         };
         if reads && !args.run.no_preread {
-            drive(args, clients, &self, Work::Preread, &AtomicU64::new(0))?;
+            fill(args, clients, &self, Work::Preread)?;
         }
         Ok(self)
     }
@@ -159,7 +169,7 @@ impl Set {
         };
         if let Some((letter, count)) = family {
             let work = Work::Remove { letter, count };
-            drive(args, clients, self, work, &AtomicU64::new(0))?;
+            fill(args, clients, self, work)?;
         }
         let Some(first) = clients.first_mut() else {
             return Ok(());
