@@ -437,7 +437,7 @@ fn what_stays_after_all_is_there_after_a_crash() {
     let record = b.chain(false, &[(command, body)]);
     let (reply, lsn) = world.reply(9, &record);
     assert_eq!(answers(&reply.to_vec())[0].status, Status::SUCCESS);
-    assert!(lsn.is_some(), "what is answered is durable");
+    world.outlast(lsn.expect("what is answered is durable"));
     let (world, _) = crashed(world);
     let mut c = again(&world, 2, "Alice");
     let returned = c.one(command::CREATE, asks(0, &[back(&made)]).1);

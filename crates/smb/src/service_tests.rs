@@ -182,9 +182,15 @@ impl World {
 
     /// The reply, when what it says is durable.
     fn answered(&self, reply: crate::Reply, lsn: Option<weir_base::Lsn>) -> Came {
-        let log = self.engine.aggregate().log();
-        lsn.map_or(Ok(()), |lsn| log.wait_blocking(lsn)).unwrap();
+        if let Some(lsn) = lsn {
+            self.outlast(lsn);
+        }
         Came::Answer(reply.to_vec())
+    }
+
+    /// Waits until that is durable.
+    pub fn outlast(&self, lsn: weir_base::Lsn) {
+        self.engine.aggregate().log().wait_blocking(lsn).unwrap();
     }
 
     pub fn send(&self, connection: u64, record: &[u8]) -> Came {
