@@ -220,6 +220,21 @@ pub struct RunArgs {
     pub seed: u64,
 }
 
+impl RunArgs {
+    /// For so many seconds, with a working set that is reused and left behind, and read beforehand only where that is asked for.
+    pub fn kept(duration: f64) -> Self {
+        Self {
+            duration,
+            ops: None,
+            verify: false,
+            reuse: true,
+            keep: true,
+            no_preread: true,
+            seed: 1,
+        }
+    }
+}
+
 /// Load on an NFSv3 server. In flight are at most connections × depth calls.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct NfsArgs {

@@ -14,11 +14,11 @@ thread_local! {
     static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A key.
+/// A channel's signing key, ready to hash with.
 pub struct Gmac(LessSafeKey);
 
 impl Gmac {
-    /// A key.
+    /// Expands the key once for all messages.
     pub fn new(key: &[u8; 16]) -> Gmac {
         match UnboundKey::new(&AES_128_GCM, key) {
             Ok(key) => Gmac(LessSafeKey::new(key)),

@@ -138,10 +138,7 @@ impl Run<'_> {
 
     fn call(&self, operation: u16, stub: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
         let mut r = Reader::new(stub);
-        // The server's name, which may be left out.
-        if r.u32()? != 0 {
-            rpc::string(&mut r)?;
-        }
+        rpc::server_name(&mut r)?;
         let shared = shares::all(&self.s.vfs, self.table, self.conn.peer);
         let volumes = shared.iter().map(|share| Share {
             name: &share.name,

@@ -322,6 +322,17 @@ pub fn string(r: &mut Reader<'_>) -> Result<String, Malformed> {
     Ok(text.trim_end_matches('\0').to_owned())
 }
 
+/// Reads past the name of the server that is asked, which may be left out.
+///
+/// # Errors
+/// It is none.
+pub fn server_name(r: &mut Reader<'_>) -> Result<(), Malformed> {
+    if r.u32()? != 0 {
+        string(r)?;
+    }
+    Ok(())
+}
+
 /// Writes a string that ends with a zero, aligned.
 pub fn put_string(out: &mut Vec<u8>, text: &str) {
     let units = text.encode_utf16().count() as u32 + 1;

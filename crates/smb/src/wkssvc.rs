@@ -28,10 +28,7 @@ pub fn call(operation: u16, stub: &[u8], server: &str) -> Result<Option<Vec<u8>>
         return Ok(None);
     }
     let mut r = Reader::new(stub);
-    // The server's name, which may be left out.
-    if r.u32()? != 0 {
-        rpc::string(&mut r)?;
-    }
+    rpc::server_name(&mut r)?;
     Ok(Some(info(r.u32()?, server)))
 }
 

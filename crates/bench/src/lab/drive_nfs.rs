@@ -10,9 +10,9 @@ use super::live::{Live, Measured};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
-use super::spec::{Cache, Durability, Kind, Pattern, Table};
+use super::spec::{Cache, Durability, Kind, Table};
 use super::target::Nfs;
-use crate::args::{self, LoadKind, NfsArgs};
+use crate::args::{LoadKind, NfsArgs, Pattern, RunArgs};
 use crate::arrivals::Spacing;
 use crate::error::BenchError;
 use crate::nfs3::Stable;
@@ -53,13 +53,6 @@ impl NfsDriver {
         let each = point.jobs * point.depth;
         let per_client = point.nconnect.min(each);
         let connections = point.clients * per_client;
-        let threads = context
-            .settings
-            .threads
-            .unwrap_or((context.cores / 2).max(1));
-        let durability = table
-            .durability
-            .unwrap_or(context.definition.load.durability);
         let mut a = self.set_arguments(set, context.definition.time.measure);
         a.load = load;
         a.connections = connections;
@@ -68,28 +61,17 @@ impl NfsDriver {
         a.clients = point.clients;
         a.rate = point.rate;
         a.arrivals = table.arrivals.unwrap_or(Spacing::Poisson);
-        a.jobs = threads.min(connections);
+        a.jobs = context.threads().min(connections);
         a.block_size = table.block_size.0;
-        a.pattern = match table.pattern {
-            Pattern::Sequential => args::Pattern::Sequential,
-            Pattern::Random => args::Pattern::Random,
-        };
+        a.pattern = table.pattern.into();
         a.read_percent = point.read_percent;
-        a.stability = match durability {
+        a.stability = match context.definition.durability(table) {
             Durability::Stable => Stable::FileSync,
             Durability::Unstable => Stable::Unstable,
         };
-        a.warmup = Some(match self.cache(context, table) {
-            // What is cold must not be warmed up.
-            Cache::Cold => 0.0,
-            _ => context.definition.time.warmup,
-        });
+        a.warmup = Some(context.warmup(table));
         a.server_pid = context.settings.server_pid;
         a
-    }
-
-    fn cache(&self, context: &Context<'_>, table: &Table) -> Cache {
-        table.cache.unwrap_or(context.definition.load.cache)
     }
 
     /// The settings that name a working set; the rest are defaults.
@@ -118,20 +100,12 @@ impl NfsDriver {
             size: set.bytes(),
             files: Some(set.files),
             dirs: BLEND_DIRS,
-            pattern: args::Pattern::Random,
+            pattern: Pattern::Random,
             read_percent: 100,
             stability: Stable::Unstable,
             commit_every: 0,
             warmup: None,
-            run: args::RunArgs {
-                duration,
-                ops: None,
-                verify: false,
-                reuse: true,
-                keep: true,
-                no_preread: true,
-                seed: 1,
-            },
+            run: RunArgs::kept(duration),
             uid: 0,
             gid: 0,
             server_pid: None,
@@ -145,7 +119,7 @@ impl NfsDriver {
 
 impl Driver for NfsDriver {
     fn describe(&self, facts: &mut TargetFacts) {
-        facts.generator = concat!("weir bench ", env!("CARGO_PKG_VERSION")).into();
+        facts.generator = driver::OWN_GENERATOR.into();
     }
 
     fn measure(
@@ -156,19 +130,19 @@ impl Driver for NfsDriver {
     ) -> Result<Repetition, BenchError> {
         let (table, set) = driver::table_and_set(context, point)?;
         let mut args = self.arguments(context, table, point, &set);
-        let cache = self.cache(context, table);
+        let cache = context.definition.cache(table);
         if cache == Cache::Cold {
-            // That there is a command was checked before the run.
-            if let Some(command) = &context.settings.cold_command {
-                // The set is made before: making it would warm what is to be cold.
-                if !self.made.contains(&set) {
-                    display.draw("making the working set", 0.0);
-                    self.made.insert(set);
-                    run::prepare(&args)?;
-                }
-                driver::run_shell(command)?;
-                driver::wait_until("the server answers again", || self.nfs.answers())?;
-            }
+            driver::make_cold(
+                context,
+                || match self.made.insert(set) {
+                    true => {
+                        display.draw("making the working set", 0.0);
+                        run::prepare(&args)
+                    }
+                    false => Ok(()),
+                },
+                || self.nfs.answers(),
+            )?;
         }
         let reads = args.load != LoadKind::Write;
         args.run.no_preread = !(reads && cache == Cache::Warm && !self.warmed.contains(&set));

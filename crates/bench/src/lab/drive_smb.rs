@@ -9,9 +9,9 @@ use super::live::{Live, Measured};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
-use super::spec::{Cache, Definition, Durability, Kind, Pattern, Table};
+use super::spec::{Cache, Definition, Durability, Kind, Table};
 use super::target::Smb;
-use crate::args;
+use crate::args::RunArgs;
 use crate::error::BenchError;
 use crate::smb::{self, SmbArgs, SmbLoad};
 use std::collections::BTreeSet;
@@ -54,10 +54,6 @@ impl SmbDriver {
     fn arguments(&self, context: &Context<'_>, table: &Table, point: &Point, set: &Set) -> SmbArgs {
         let each = point.jobs * point.depth;
         let channels = channels(each, point.nconnect);
-        let threads = context.settings.threads;
-        let threads = threads.unwrap_or((context.cores / 2).max(1));
-        let durability = table.durability;
-        let durability = durability.unwrap_or(context.definition.load.durability);
         let mut a = self.set_arguments(set, context.definition.time.measure);
         a.load = match point.read_percent {
             100 => SmbLoad::Read,
@@ -67,19 +63,12 @@ impl SmbDriver {
         a.connections = point.clients * channels;
         a.clients = point.clients;
         a.depth = each / channels;
-        a.jobs = threads.min(a.connections);
+        a.jobs = context.threads().min(a.connections);
         a.block_size = table.block_size.0;
-        a.pattern = match table.pattern {
-            Pattern::Sequential => args::Pattern::Sequential,
-            Pattern::Random => args::Pattern::Random,
-        };
+        a.pattern = table.pattern.into();
         a.read_percent = point.read_percent;
-        a.write_through = durability == Durability::Stable;
-        a.warmup = Some(match cache(context, table) {
-            // What is cold must not be warmed up.
-            Cache::Cold => 0.0,
-            _ => context.definition.time.warmup,
-        });
+        a.write_through = context.definition.durability(table) == Durability::Stable;
+        a.warmup = Some(context.warmup(table));
         a.server_pid = context.settings.server_pid;
         a
     }
@@ -90,27 +79,15 @@ impl SmbDriver {
             dir: format!("weir-bench-{}", set.name()),
             size: set.bytes(),
             files: Some(set.files),
-            run: args::RunArgs {
-                duration,
-                ops: None,
-                verify: false,
-                reuse: true,
-                keep: true,
-                no_preread: true,
-                seed: 1,
-            },
+            run: RunArgs::kept(duration),
             ..self.smb.arguments()
         }
     }
 }
 
-fn cache(context: &Context<'_>, table: &Table) -> Cache {
-    table.cache.unwrap_or(context.definition.load.cache)
-}
-
 impl Driver for SmbDriver {
     fn describe(&self, facts: &mut TargetFacts) {
-        facts.generator = concat!("weir bench ", env!("CARGO_PKG_VERSION")).into();
+        facts.generator = driver::OWN_GENERATOR.into();
     }
 
     fn measure(
@@ -121,18 +98,19 @@ impl Driver for SmbDriver {
     ) -> Result<Repetition, BenchError> {
         let (table, set) = driver::table_and_set(context, point)?;
         let mut args = self.arguments(context, table, point, &set);
-        let cache = cache(context, table);
+        let cache = context.definition.cache(table);
         if cache == Cache::Cold {
-            // That there is a command was checked before the run.
-            if let Some(command) = &context.settings.cold_command {
-                // The set is made before: making it would warm what is to be cold.
-                if self.made.insert(set) {
-                    display.draw("making the working set", 0.0);
-                    smb::prepare(&args)?;
-                }
-                driver::run_shell(command)?;
-                driver::wait_until("the server answers again", || self.alive())?;
-            }
+            driver::make_cold(
+                context,
+                || match self.made.insert(set) {
+                    true => {
+                        display.draw("making the working set", 0.0);
+                        smb::prepare(&args)
+                    }
+                    false => Ok(()),
+                },
+                || smb::probe(&self.smb.arguments()).map(|_| ()),
+            )?;
         }
         let warms = point.read_percent > 0 && cache == Cache::Warm && !self.warmed.contains(&set);
         args.run.no_preread = !warms;

@@ -3,7 +3,7 @@
 use super::outcome::{Point, Repetition, Settings, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
-use super::spec::{Definition, Table};
+use super::spec::{Cache, Definition, Table};
 use crate::clock;
 use crate::error::BenchError;
 use crate::interrupt;
@@ -22,6 +22,25 @@ pub struct Context<'a> {
     /// Cores of this machine.
     pub cores: u32,
 }
+
+impl Context<'_> {
+    /// Threads of the own generator.
+    pub fn threads(&self) -> u32 {
+        let given = self.settings.threads;
+        given.unwrap_or((self.cores / 2).max(1))
+    }
+
+    /// Seconds of load before a measurement: what is cold must not be warmed up.
+    pub fn warmup(&self, table: &Table) -> f64 {
+        match self.definition.cache(table) {
+            Cache::Cold => 0.0,
+            Cache::Warm | Cache::AsIs => self.definition.time.warmup,
+        }
+    }
+}
+
+/// Name and version of the own generator, in the facts of a target.
+pub const OWN_GENERATOR: &str = concat!("weir bench ", env!("CARGO_PKG_VERSION"));
 
 /// A load generator and its target.
 pub trait Driver {
@@ -53,6 +72,22 @@ pub fn table_and_set<'a>(
     table
         .zip(set)
         .ok_or_else(|| BenchError::Usage("a point without a table".into()))
+}
+
+/// Makes a server's caches cold by the user's command, once `make` has made the working set, which would warm them; and waits until the server
+/// `answers` again.
+pub fn make_cold(
+    context: &Context<'_>,
+    make: impl FnOnce() -> Result<(), BenchError>,
+    answers: impl Fn() -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    // That there is a command was checked before the run.
+    let Some(command) = &context.settings.cold_command else {
+        return Ok(());
+    };
+    make()?;
+    run_shell(command)?;
+    wait_until("the server answers again", answers)
 }
 
 /// Runs a command of the user's, in a shell.

@@ -135,10 +135,8 @@ impl FioDriver {
             block: table.block_size.0,
             pattern: table.pattern,
             read_percent: point.read_percent,
-            durability: table
-                .durability
-                .unwrap_or(context.definition.load.durability),
-            cache: table.cache.unwrap_or(context.definition.load.cache),
+            durability: context.definition.durability(table),
+            cache: context.definition.cache(table),
             buffered: context.settings.buffered,
             warmup: context.definition.time.warmup,
             measure: context.definition.time.measure,

@@ -221,9 +221,7 @@ impl Live<'_> {
             durability: m.durability.clone(),
             tier: trust::tier(
                 m.read_percent,
-                table
-                    .durability
-                    .unwrap_or(context.definition.load.durability),
+                context.definition.durability(table),
                 context.settings.mirrored,
             ),
             bound: Bound::Concurrency,

@@ -296,10 +296,7 @@ fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), Bench
 /// A cache that nothing here can empty is not measured as a cold one.
 fn check_cold(targets: &[Target], run: &Run) -> Result<(), BenchError> {
     let d = &run.definition;
-    let cold = d
-        .tables
-        .iter()
-        .any(|t| t.cache.unwrap_or(d.load.cache) == Cache::Cold);
+    let cold = d.tables.iter().any(|t| d.cache(t) == Cache::Cold);
     match targets.iter().find(|t| t.caches_elsewhere()) {
         Some(t) if cold && run.settings.cold_command.is_none() => Err(BenchError::Usage(format!(
             "{}: the server's caches are cold only after --cold-command (one that drops them or restarts the server)",

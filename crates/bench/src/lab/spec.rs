@@ -153,6 +153,15 @@ pub enum Pattern {
     Random,
 }
 
+impl From<Pattern> for crate::args::Pattern {
+    fn from(pattern: Pattern) -> Self {
+        match pattern {
+            Pattern::Sequential => Self::Sequential,
+            Pattern::Random => Self::Random,
+        }
+    }
+}
+
 impl Pattern {
     /// Its name in results.
     pub fn name(self) -> &'static str {
@@ -320,6 +329,16 @@ impl Definition {
             .check()
             .map_err(|e| BenchError::Usage(format!("{from}: {e}")))?;
         Ok(definition)
+    }
+
+    /// What caches hold when a point of this table is measured.
+    pub fn cache(&self, table: &Table) -> Cache {
+        table.cache.unwrap_or(self.load.cache)
+    }
+
+    /// The durability of this table's writes.
+    pub fn durability(&self, table: &Table) -> Durability {
+        table.durability.unwrap_or(self.load.durability)
     }
 
     /// The values of a table's sweep, or the load's own value.

@@ -257,7 +257,7 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
 
 /// What caches held, and what made them so.
 fn cache_words(run: &Run, target: usize, table: &Table) -> String {
-    let cache = table.cache.unwrap_or(run.definition.load.cache);
+    let cache = run.definition.cache(table);
     match (cache, &run.settings.cold_command) {
         _ if !cached(run, target, table) => "bypassed (direct I/O)".into(),
         (Cache::Cold, Some(command)) => format!("cold (by `{command}`)"),
@@ -276,7 +276,7 @@ fn cached(run: &Run, target: usize, table: &Table) -> bool {
     let direct = match own_direct {
         Some(d) => d != "0",
         None => {
-            let durability = table.durability.unwrap_or(run.definition.load.durability);
+            let durability = run.definition.durability(table);
             !run.settings.buffered
                 && (durability == Durability::Stable || table.mixes.iter().all(|m| *m == 100))
         }
