@@ -1,6 +1,7 @@
 //! Files beyond their data: streams, attributes, descriptors, holes, copies, previous versions.
 
 use super::*;
+use crate::lease_tests::{poll, waits};
 use weir_base::Time;
 use weir_vfs::EngineContext;
 use weir_vfs::volume::SetAttr;
@@ -646,17 +647,18 @@ fn what_is_marked_goes_with_its_last_close() {
         statuses(&a.ask(false, &[full])),
         [Status::DIRECTORY_NOT_EMPTY]
     );
-    // What a connection leaves behind, the background deletes.
+    // What a connection leaves behind, the background deletes: until then an open waits, of a stream as well.
     b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
     world.service.connection_ended(2);
+    let (mut later, _) = waits(&mut a, create("left", ALL, SHARE, OPEN, 0));
+    let (mut stream, _) = waits(&mut a, create("left:s", ALL, SHARE, CREATE, 0));
     let mut background = Box::pin(Arc::clone(&world.service).background());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(background.as_mut().poll(&mut cx).is_pending());
-    let left = create("left", ALL, SHARE, OPEN, 0);
-    assert_eq!(
-        statuses(&a.ask(false, &[left])),
-        [Status::OBJECT_NAME_NOT_FOUND]
-    );
+    let opened = poll(&mut later).expect("the name is gone");
+    assert_eq!(opened.status, Status::OBJECT_NAME_NOT_FOUND);
+    let made = poll(&mut stream).expect("the name is gone");
+    assert_eq!(made.status, Status::SUCCESS);
 }
 
 #[path = "apple_tests.rs"]

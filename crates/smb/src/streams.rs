@@ -77,6 +77,9 @@ impl Run<'_> {
             id: here.file_id(),
             directory: of.attr.kind == FileKind::Directory,
         };
+        if let Some(removal) = self.s.vfs.claims.removing(base.id) {
+            return Err(Suspend::Recall(removal).into());
+        }
         if self.s.vfs.claims.delete_pending(base.id) {
             return Err(Status::DELETE_PENDING.into());
         }

@@ -3,13 +3,13 @@
 //! An open that may delete marks its file, at once or when it is closed. From then on new opens of the file are refused
 //! ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens stay valid. When the last open is closed, of
 //! whatever protocol and for whatever reason, the service that marked the file is notified ([`Notice::Delete`]), removes the
-//! name, and reports that ([`Claims::deleted`]). Until then the file stays closed to new opens, so that no client opens a
-//! file that is about to be deleted. A mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close of
+//! name, and reports that ([`Claims::deleted`]). Until then new opens wait ([`Opened::Breaking`](super::Opened::Breaking)) and look the name up
+//! again: no client opens a file that is about to be deleted, and none finds a name taken that nobody has open. A mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close of
 //! the open that set it. It is in memory only, as opens are: what a crash interrupts is not deleted.
 
 use super::file::{Doomed, File, Holder};
 use super::ledger::DOOMED;
-use super::types::{Marked, Modes, Notice, Owner, Removal};
+use super::types::{Marked, Modes, Notice, Opened, Owner, Removal, Ticket};
 use super::{Claims, Effects};
 use crate::handle::FileId;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Claims {
                 },
                 removal: removal.clone(),
                 pending: when == When::Now,
-                noticed: false,
+                removing: None,
             };
             f.more_mut().doomed = Some(Box::new(doomed));
             (Marked::Yes, false)
@@ -80,6 +80,11 @@ impl Claims {
         shard.get(&file).is_some_and(|f| f.delete_pending())
     }
 
+    /// The removal of a file, while it is under way.
+    pub fn removing(&self, file: FileId) -> Option<Ticket> {
+        self.shard(file).get(&file)?.doomed()?.removing.clone()
+    }
+
     /// What [`Notice::Delete`] asked for was done, or cannot be.
     pub fn deleted(&self, file: FileId) {
         let mut shard = self.shard(file);
@@ -98,6 +103,9 @@ impl Claims {
         }
         if let Some(doomed) = f.more_mut().doomed.take() {
             let extra = extra(&doomed.removal);
+            if let Some(ticket) = &doomed.removing {
+                ticket.0.set(());
+            }
             self.ledger.leave(&doomed.by.client, file, extra);
         }
     }
@@ -122,8 +130,8 @@ impl Claims {
         let own = doomed.by == holder.owner;
         doomed.pending |= own;
         // Marked for its own close by one that goes, or pending.
-        if (last || own && doomed.removal.alone) && doomed.pending && !doomed.noticed {
-            doomed.noticed = true;
+        if (last || own && doomed.removal.alone) && doomed.pending && doomed.removing.is_none() {
+            doomed.removing = Some(Ticket(Arc::default()));
             effects.notices.push(Notice::Delete {
                 file,
                 owner: doomed.by.clone(),
@@ -145,6 +153,15 @@ impl File {
         self.more()?.doomed.as_deref()
     }
 
+    /// What keeps new opens out, if the file is to go.
+    pub(super) fn going(&self) -> Option<Opened> {
+        let doomed = self.doomed().filter(|doomed| doomed.pending)?;
+        Some(match &doomed.removing {
+            Some(ticket) => Opened::Breaking(ticket.clone()),
+            None => Opened::DeletePending,
+        })
+    }
+
     pub(super) fn delete_pending(&self) -> bool {
         self.doomed().is_some_and(|doomed| doomed.pending)
     }
@@ -153,7 +170,6 @@ impl File {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{NOTHING, Notices, client, file, open, smb, table};
-    use super::super::types::Opened;
     use super::*;
     use weir_base::{Ino, VolumeId};
 
@@ -203,12 +219,14 @@ mod tests {
         assert_eq!(sink.take(), []);
         assert!(t.close(f, &b));
         assert_eq!(sink.take(), [delete(&a)]);
-        // Until the name is gone nobody gets at it.
-        assert_eq!(
-            open(&t, f, &c, Modes::READ, Modes::NONE),
-            Opened::DeletePending
-        );
+        // Until the name is gone nobody gets at it, and who asks waits.
+        let Opened::Breaking(removal) = open(&t, f, &c, Modes::READ, Modes::NONE) else {
+            panic!("it is being removed");
+        };
+        assert_eq!(t.removing(f).as_ref(), Some(&removal));
+        assert!(!removal.is_over());
         t.deleted(f);
+        assert!(removal.is_over());
         assert_eq!(t.totals(), NOTHING);
         assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
         t.close(f, &c);
@@ -231,7 +249,9 @@ mod tests {
         // With its volume, nothing is left to remove.
         t.revoke(VolumeId(2));
         assert!(t.delete_pending(f));
+        let removal = t.removing(f).expect("nobody has it open");
         t.revoke(VolumeId(1));
+        assert!(removal.is_over());
         t.deleted(f);
         assert_eq!((t.totals(), sink.take()), (NOTHING, vec![]));
     }

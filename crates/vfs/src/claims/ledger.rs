@@ -43,8 +43,8 @@ pub(super) const WAITER: usize = 2 * 72 + 300 + 2 * PIECE + 2 * SLACK;
 pub(super) const OPEN: usize = (8 + size_of::<Open>()) * 11 / 5 + 2 * SLACK;
 /// A caching grant: entries of two B-trees, and its break.
 pub(super) const GRANT: usize = (16 + size_of::<Held>()) * 11 / 5 + 16 * 11 / 5 + 4 * SLACK + 512;
-/// A file that is to be deleted, besides the name, and beside an owner.
-pub(super) const DOOMED: usize = size_of::<Doomed>() + 2 * SLACK;
+/// A file that is to be deleted, besides the name, and beside an owner: with what waits for its removal.
+pub(super) const DOOMED: usize = size_of::<Doomed>() + 3 * SLACK;
 /// A client's name, besides its bytes; also the address's own entry, and that among the parked.
 const NAME: usize = 900;
 

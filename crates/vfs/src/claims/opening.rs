@@ -31,13 +31,13 @@ impl Claims {
     fn try_open(&self, file: FileId, r: &OpenRequest<'_>, effects: &mut Effects) -> Opened {
         let mut shard = self.shard(file);
         let by = Some((r.owner, r.key));
-        let pending = shard.get(&file).is_some_and(|f| {
+        let going = shard.get(&file).and_then(|f| {
             let own = f.holder(r.owner).map(|h| h.id);
             let has = |id| f.more().is_some_and(|m| m.opens.get(id).is_some());
-            f.delete_pending() && !own.is_some_and(has)
+            f.going().filter(|_| !own.is_some_and(has))
         });
-        if pending {
-            return Opened::DeletePending;
+        if let Some(going) = going {
+            return going;
         }
         if self.excluded(&mut shard, file, r, effects) {
             // A close that its holder has not sent yet may make room.

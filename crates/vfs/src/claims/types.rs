@@ -311,7 +311,7 @@ pub enum Opened {
     Denied,
     /// The file goes with its last close.
     DeletePending,
-    /// A holder of cached state must answer a break first: ask again then.
+    /// A holder of cached state must answer a break first, or the file is being removed: look the name up and ask again then.
     Breaking(Ticket),
     /// The budget or the client's part of it is used up.
     Full,
@@ -452,8 +452,8 @@ pub struct Grant {
     pub lock: Lock,
 }
 
-/// A break that is under way. Resolves when its holder has answered, given up or lost what it had. Or clients that may claim again: then
-/// it resolves when one of them has finished.
+/// A break that is under way. Resolves when its holder has answered, given up or lost what it had. Or a removal: then it resolves when the
+/// name is gone. Or clients that may claim again: then it resolves when one of them has finished.
 #[derive(Clone)]
 pub struct Ticket(pub(crate) Arc<Signal<()>>);
 

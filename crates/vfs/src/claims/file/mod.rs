@@ -7,7 +7,7 @@ pub(super) mod stacked;
 pub(super) mod tree;
 
 use super::HashSet;
-use super::types::{Lock, Modes, Owner, Range, Removal};
+use super::types::{Lock, Modes, Owner, Range, Removal, Ticket};
 use grants::Grants;
 use opens::Opens;
 use stacked::Stacked;
@@ -139,8 +139,8 @@ pub(super) struct Doomed {
     pub(super) removal: Removal,
     /// It is opened no more; if not, it is marked when that open is closed.
     pub(super) pending: bool,
-    /// The service was notified.
-    pub(super) noticed: bool,
+    /// The removal, once the service was notified: over when it is done or cannot be.
+    pub(super) removing: Option<Ticket>,
 }
 
 /// What of a request `wanted` may be free when `freed` is: an empty one stands between two bytes, and was kept out by a

@@ -503,7 +503,10 @@ impl Model {
     ) -> Outcome {
         let own = |o: &MOpen| o.file == f && o.owner == p.owner;
         if self.delete_pending(f) && !self.opens.iter().any(own) {
-            return Outcome::DeletePending;
+            return match self.marks.iter().any(|m| m.file == f && m.noticed) {
+                true => Outcome::Breaking,
+                false => Outcome::DeletePending,
+            };
         }
         let clashes = |o: &MOpen| {
             o.file == f && o.owner != p.owner && (o.access.any(deny) || o.deny.any(access))
