@@ -212,8 +212,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
         };
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
         let asked = ontap_call(verb, rest, query, &bytes)?;
-        let reply = ontap(app, actor, asked).await?;
-        return Ok(ontap_response(&reply));
+        return ontap(app, actor, asked, |reply| ontap_response(&reply)).await;
     }
     let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
     let other = match matched.route.api {
@@ -389,11 +388,17 @@ pub(crate) fn ontap_call(
     })
 }
 
-/// Runs a request to ONTAP's interface on a thread that may block.
+/// Runs a request to ONTAP's interface, and `then` with its response, on a thread that may block: a page of records is text,
+/// and gone, before the loop that serves all others sees it.
 ///
 /// # Errors
 /// FAILED_PRECONDITION: this server has no such interface.
-pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiResult<Reply> {
+pub(crate) async fn ontap<T: Send + 'static>(
+    app: &AppState,
+    mut actor: Actor,
+    call: Call,
+    then: impl FnOnce(Reply) -> T + Send + 'static,
+) -> ApiResult<T> {
     if call.verb == Some(Verb::Get) {
         // Whatever command a path turns out to be, GET only reads.
         actor.role = Role::Viewer;
@@ -401,7 +406,7 @@ pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiRe
     let Some(surface) = app.0.ontap.clone() else {
         return Err(ApiError::unimplemented("ONTAP's own interface", ""));
     };
-    waiting(move || surface.answer(&actor, &call)).await
+    waiting(move || then(surface.answer(&actor, &call))).await
 }
 
 /// The cluster as a user sees it, if the server has one.

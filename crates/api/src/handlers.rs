@@ -584,7 +584,7 @@ impl Asked<'_> {
         }
         call.query
             .retain(|(name, _)| !name.trim_start_matches('$').starts_with("alt"));
-        let reply = ontap(self.app, self.actor, call).await?;
+        let reply = ontap(self.app, self.actor, call, |reply| reply).await?;
         if reply.status < 300 {
             return Ok(json!({"body": reply.body}));
         }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use weir_ontap::commands::{COMMANDS, error};
 use weir_ontap::{Answer, Reason, Scalar};
 
-use super::listing::Listing;
+use super::listing::{Listing, texts};
 use super::refusal::{Answered, Refusal};
 use super::{Asked, Reply};
 use crate::route::Verb;
@@ -70,14 +70,25 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     };
     Ok(match answer {
         Answer::Records(records) => {
-            let records: Vec<Value> = records.iter().map(|r| record(r)).collect();
-            let fields = records.iter().filter_map(Value::as_object);
-            let fields: BTreeSet<String> = fields.flat_map(Map::keys).cloned().collect();
-            let known: Vec<&str> = fields.iter().map(String::as_str).collect();
-            match known.as_slice() {
-                [] => Reply::ok(json!({"num_records": 0, "records": []})),
-                known => Listing::of_page(&a.call.query, known)?.reply(&a.here(), &[], records),
+            let fields = records
+                .iter()
+                .flatten()
+                .filter(|(_, value)| *value != Scalar::None);
+            let names: BTreeSet<&str> = fields.map(|(name, _)| *name).collect();
+            if names.is_empty() {
+                return Ok(Reply::ok(json!({"num_records": 0, "records": []})));
             }
+            let names: Vec<String> = names.into_iter().map(field_name).collect();
+            let known: Vec<&str> = names.iter().map(String::as_str).collect();
+            let listing = Listing::of_page(&a.call.query, &known)?;
+            let page = listing.choose(records.iter(), |fields, wanted| {
+                let found = fields.iter().filter(|(name, _)| field_name(name) == wanted);
+                found
+                    .flat_map(|(_, value)| texts(&json_of(value), ""))
+                    .collect()
+            });
+            let page = page.into_iter().map(|fields| record(fields));
+            listing.page(&a.here(), &[], page.collect())
         }
         Answer::Text(text) => {
             let mut body = json!({"cli_output": text});
@@ -101,15 +112,25 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
 fn record(fields: &[(&'static str, Scalar)]) -> Value {
     let mut out = Map::new();
     for (name, value) in fields {
-        let value = match value {
-            Scalar::None => continue,
-            Scalar::Flag(flag) => json!(flag),
-            Scalar::Number(number) => json!(number),
-            Scalar::Text(text) => json!(text),
-        };
-        out.insert(name.replace('-', "_"), value);
+        if *value != Scalar::None {
+            out.insert(field_name(name), json_of(value));
+        }
     }
     Value::Object(out)
+}
+
+/// A field's name, as a record has it.
+fn field_name(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+fn json_of(value: &Scalar) -> Value {
+    match value {
+        Scalar::None => Value::Null,
+        Scalar::Flag(flag) => json!(flag),
+        Scalar::Number(number) => json!(number),
+        Scalar::Text(text) => json!(text),
+    }
 }
 
 /// The arguments, of the query and of the body.

@@ -6,7 +6,7 @@
 //! the end of the run.
 
 use super::driver::{self, Context, Driver};
-use super::live::{Live, Measured};
+use super::live::{Live, Measured, TIMEOUT_S};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
@@ -21,9 +21,6 @@ use std::collections::BTreeSet;
 
 /// Directories of the blend's working set.
 const BLEND_DIRS: u32 = 32;
-/// Longest wait for a reply, in seconds.
-const TIMEOUT_S: f64 = 60.0;
-
 /// The driver of one export.
 pub struct NfsDriver {
     nfs: Nfs,

@@ -5,7 +5,7 @@
 //! share it, and removed at the end of the run.
 
 use super::driver::{self, Context, Driver};
-use super::live::{Live, Measured};
+use super::live::{Live, Measured, TIMEOUT_S};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
@@ -80,6 +80,7 @@ impl SmbDriver {
             size: set.bytes(),
             files: Some(set.files),
             run: RunArgs::kept(duration),
+            timeout: TIMEOUT_S,
             ..self.smb.arguments()
         }
     }

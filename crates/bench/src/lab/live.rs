@@ -16,6 +16,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Longest wait for a reply under load, in seconds.
+pub const TIMEOUT_S: f64 = 60.0;
 /// Shortest and longest time between two samples, in seconds.
 const INTERVAL: (f64, f64) = (0.1, 1.0);
 /// Samples of a measurement, within these bounds.
