@@ -145,6 +145,20 @@ class Encrypted(unittest.TestCase):
         self.assertIn("a client that cannot encrypt was refused", server.log())
 
 
+class Unsigned(unittest.TestCase):
+    def test_signatures_are_left_out_for_clients_that_want_none(self):
+        server = Server("--smb-signing", "offered")
+        self.addCleanup(server.close)
+        server.start_with_user()
+        (server.top / "f").write_bytes(bytes(range(256)) * 4000)
+        for n, protection in enumerate(("off", "sign", "encrypt")):
+            options = [f"--client-protection={protection}"]
+            for protocol in ("SMB3_11", "SMB3_00"):
+                ok, out = server.smbclient(f"put f f{n}; get f{n} back; ls", options=options, protocol=protocol)
+                self.assertTrue(ok, out)
+                self.assertEqual((server.top / "back").read_bytes(), (server.top / "f").read_bytes())
+
+
 class Users(SmbTest):
     def test_shares_are_listed(self):
         out = self.run_ok("help", share="IPC$", options=["-L", "127.0.0.1"])

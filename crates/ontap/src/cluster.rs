@@ -266,6 +266,8 @@ pub struct SmbSession {
     pub client: String,
     /// The dialect: `SMB3_1`.
     pub dialect: &'static str,
+    /// All its messages are signed or encrypted.
+    pub signed: bool,
     /// Files, directories and pipes that it has open.
     pub opens: usize,
     /// Shares that it is connected to.

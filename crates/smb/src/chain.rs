@@ -10,7 +10,7 @@ use crate::compression::Algorithms;
 use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
 use crate::keys::Signer;
-use crate::negotiate::Dialect;
+use crate::negotiate::{Dialect, Protection};
 use crate::operation;
 use crate::pending::Parked;
 use crate::reply::{self, Counted, Part, Reply};
@@ -647,12 +647,27 @@ impl Service {
         if header.command == command::NEGOTIATE {
             return Ok(begun);
         }
-        begun.signer = Some(Arc::clone(&found.signer));
-        let protected = match &chain.sealed {
+        let signed = header.has(flag::SIGNED);
+        // A request that need not be signed is answered as it came (§3.3.4.1.1).
+        if signed || found.protection != Protection::Offered {
+            begun.signer = Some(Arc::clone(&found.signer));
+        }
+        let protected = match (&chain.sealed, found.protection) {
             // Who encrypts for one session says nothing for another (§3.3.5.2.1.1).
-            Some(sealed) => sealed.id == found.id,
-            None if found.must_seal && header.command != command::SESSION_SETUP => false,
-            None => header.has(flag::SIGNED) && found.signer.verify(message),
+            (Some(sealed), _) => sealed.id == found.id,
+            (None, Protection::Encrypted) if header.command != command::SESSION_SETUP => false,
+            (None, Protection::Offered) if !signed => {
+                // Or the preauthentication hash would protect nothing (§3.3.5.7).
+                if header.command == command::TREE_CONNECT
+                    && found.negotiated.dialect == Dialect::Smb311
+                {
+                    return Err(Stopped::Close(
+                        "a TREE_CONNECT of 3.1.1 without a signature",
+                    ));
+                }
+                true
+            }
+            (None, _) => signed && found.signer.verify(message),
         };
         if !protected {
             // Also of a SESSION_SETUP that renews the session (§3.3.5.2.4).

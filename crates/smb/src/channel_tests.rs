@@ -1,8 +1,8 @@
 //! Encryption and sessions of several connections, with the client of [`crate::service_tests`].
 
-use crate::header::{command, flag};
+use crate::header::{HEADER, command, flag};
 use crate::keys::{Preauth, Signer, Signing};
-use crate::negotiate::Dialect;
+use crate::negotiate::{Dialect, Protection};
 use crate::sealing::Cipher;
 use crate::service_tests::*;
 use crate::status::Status;
@@ -130,7 +130,7 @@ fn an_encrypted_message_speaks_for_its_session_alone() {
 
 #[test]
 fn a_server_that_requires_encryption_takes_nothing_else() {
-    let world = world_with(true);
+    let world = world_with(Protection::Encrypted);
     let mut c = Client::new(&world, 1);
     c.cipher = Some(Cipher::Aes128Gcm);
     assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
@@ -446,4 +446,60 @@ fn message_numbers_are_used_once() {
         matches!(world.send(2, &early), Came::Closed),
         "NEGOTIATE comes first"
     );
+}
+
+/// Where signatures are offered, each request is answered as it came, but for what a client or the protocol wants signed.
+#[test]
+fn signatures_are_left_out_where_both_sides_agree() {
+    let world = world_with(Protection::Offered);
+    let made = || create("f", ALL, SHARE, OPEN_IF, 0);
+    let mut c = Client::new(&world, 1);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    let unsigned = c.signer.take();
+    let connects = c.chain(false, &[(command::TREE_CONNECT, tree_connect("vol1"))]);
+    assert!(matches!(world.send(1, &connects), Came::Closed));
+
+    let mut c = Client::new(&world, 2);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    assert_eq!(c.connect("vol1"), Status::SUCCESS);
+    let signer = c.signer.take();
+    let plain = c.ask(false, &[made()]).remove(0);
+    assert_eq!(plain.status, Status::SUCCESS);
+    assert!(!plain.header.has(flag::SIGNED));
+    // A signature that is there has to be right.
+    c.signer = unsigned;
+    let record = c.chain(false, &[made()]);
+    let Came::Answer(refused) = world.send(2, &record) else {
+        panic!("no answer")
+    };
+    assert_eq!(statuses(&answers(&refused)), [Status::ACCESS_DENIED]);
+    c.signer = signer;
+    let signed = c.ask(false, &[made()]).remove(0);
+    assert_eq!(signed.status, Status::SUCCESS);
+    assert!(signed.header.has(flag::SIGNED));
+
+    // Of a client that wants them, whichever way it says so, nothing else is taken.
+    for (connection, modes) in [(3, [3, 1]), (4, [1, 3])] {
+        let mut c = Client::new(&world, connection);
+        c.modes = modes;
+        assert_eq!(c.log_on(Dialect::Smb302, PASSWORD), Status::SUCCESS);
+        assert_eq!(c.connect("vol1"), Status::SUCCESS);
+        c.signer = None;
+        let refused = c.ask(false, &[made()]).remove(0);
+        assert_eq!(refused.status, Status::ACCESS_DENIED);
+    }
+    // What every client is asked for.
+    let said = |protection| {
+        let world = world_with(protection);
+        let (_, Came::Answer(reply)) = Client::new(&world, 1).negotiate(0x302) else {
+            panic!("no answer")
+        };
+        reply[HEADER + 2]
+    };
+    let kinds = [
+        Protection::Offered,
+        Protection::Signed,
+        Protection::Encrypted,
+    ];
+    assert_eq!(kinds.map(said), [1, 3, 3]);
 }

@@ -312,7 +312,7 @@ fn a_compressed_message_has_to_be_signed() {
 
 /// A SESSION_SETUP of so many bytes with zeroes behind it, compressed.
 fn padded(c: &mut Client<'_>, len: usize) -> Vec<u8> {
-    let setup = Client::setup_body(&ntlm_negotiate(), false);
+    let setup = c.setup_body(&ntlm_negotiate(), false);
     let mut record = c.chain(false, &[(command::SESSION_SETUP, setup)]);
     record.resize(len, 0);
     packed(&record, 16, ALL_KINDS)

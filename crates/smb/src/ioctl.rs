@@ -134,6 +134,6 @@ impl Run<'_> {
         if dialect == negotiate::Dialect::Smb311 {
             return Err(CHANGED);
         }
-        negotiate::validate(input, offer, dialect, &self.s.guid).ok_or(CHANGED)
+        negotiate::validate(input, offer, dialect, (&self.s.guid, self.s.protection)).ok_or(CHANGED)
     }
 }

@@ -98,7 +98,7 @@ impl<'w> Begun<'w> {
 
     /// Sends a token; the status, and the token that came back.
     fn send(&mut self, token: &[u8]) -> (Status, Vec<u8>) {
-        let setup = Client::setup_body(token, false);
+        let setup = self.c.setup_body(token, false);
         let request = self.c.chain(false, &[(command::SESSION_SETUP, setup)]);
         self.preauth.add(&request);
         let Came::Answer(reply) = self.c.world.send(self.c.connection, &request) else {

@@ -4,7 +4,7 @@
 //! on the connection's own thread. Nothing here opens a socket, reads a clock of its own or blocks.
 //!
 //! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2 or a ticket of Kerberos. Every message after that is signed or encrypted, in both
-//! directions. There is no guest and no anonymous user. A session may have several connections, on any cores (`channel`).
+//! directions, unless both sides are to do without ([`negotiate::Protection`]). There is no guest and no anonymous user. A session may have several connections, on any cores (`channel`).
 //!
 //! **What.** A share is an export; its files are reached by the same pipeline as NFS's (`weir_vfs::pipeline`): admitted by the
 //! export's rules, charged to the same limits, under one table of claims. Access is decided when a file is opened, by its

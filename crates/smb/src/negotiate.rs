@@ -46,8 +46,38 @@ impl Dialect {
 
 /// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).
 const ANY: u16 = 0x02ff;
-/// Bits of the security mode: signing is possible, and required.
-pub const SIGNING: u16 = 3;
+/// A bit of the security mode: whoever says it wants every message of a session signed (§2.2.3).
+const SIGNING_REQUIRED: u16 = 2;
+
+/// The least that protects the messages of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// A signature, where the client wants one.
+    Offered,
+    /// A signature.
+    Signed,
+    /// Encryption.
+    Encrypted,
+}
+
+impl Protection {
+    /// The server's security mode: signing is possible, and maybe required.
+    fn mode(self) -> u16 {
+        const ENABLED: u16 = 1;
+        match self {
+            Protection::Offered => ENABLED,
+            Protection::Signed | Protection::Encrypted => ENABLED | SIGNING_REQUIRED,
+        }
+    }
+
+    /// What a session is to be protected by at the least whose client says this of itself.
+    pub fn agreed(self, client: u16) -> Protection {
+        match self {
+            Protection::Offered if client & SIGNING_REQUIRED != 0 => Protection::Signed,
+            required => required,
+        }
+    }
+}
 /// SMB2_GLOBAL_CAP_LARGE_MTU: requests of more than 64 KiB.
 const LARGE_MTU: u32 = 4;
 /// SMB2_GLOBAL_CAP_LEASING.
@@ -134,6 +164,8 @@ impl Offer {
 pub struct Server {
     /// The server, as it is as long as it runs.
     pub guid: [u8; 16],
+    /// What it requires.
+    pub protection: Protection,
     /// The time of the response.
     pub now: Time,
     /// Random bytes for the preauthentication hash.
@@ -316,7 +348,7 @@ fn put_body(
         _ => (token_at + token.len()).next_multiple_of(8),
     };
     out.put_u16(65);
-    out.put_u16(SIGNING);
+    out.put_u16(server.protection.mode());
     out.put_u16(number);
     out.put_u16(contexts.len() as u16);
     out.put(&server.guid);
@@ -374,7 +406,7 @@ pub fn validate(
     input: &[u8],
     offer: &Offer,
     dialect: Dialect,
-    server: &[u8; 16],
+    (server, protection): (&[u8; 16], Protection),
 ) -> Option<Vec<u8>> {
     let mut r = Reader::new(input);
     let same = r.u32() == Ok(offer.capabilities)
@@ -389,27 +421,44 @@ pub fn validate(
     let mut out = Vec::with_capacity(24);
     out.put_u32(offer.granted());
     out.put(server);
-    out.put_u16(SIGNING);
+    out.put_u16(protection.mode());
     out.put_u16(dialect as u16);
     Some(out)
 }
 
-/// The security token of a SESSION_SETUP, of which `message` is all, and what it says: the former session (§2.2.5).
+/// The body of a SESSION_SETUP (§2.2.5).
+pub struct SessionSetup<'m> {
+    /// SMB2_SESSION_FLAG_BINDING.
+    pub flags: u8,
+    /// The client's signing requirements, for this session.
+    pub mode: u16,
+    /// The session that it is to replace; 0: none.
+    pub previous: u64,
+    /// The security token.
+    pub token: &'m [u8],
+}
+
+/// Reads a SESSION_SETUP, of which `message` is all.
 ///
 /// # Errors
 /// It is malformed.
-pub fn session_setup(message: &[u8]) -> Result<(u8, u64, &[u8]), Malformed> {
+pub fn session_setup(message: &[u8]) -> Result<SessionSetup<'_>, Malformed> {
     let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
     if r.u16()? != 25 {
         return Err(Malformed);
     }
     let flags = r.u8()?;
-    r.u8()?;
+    let mode = u16::from(r.u8()?);
     r.u32()?;
     r.u32()?;
     let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
     let previous = r.u64()?;
-    Ok((flags, previous, part(message, offset, len)?))
+    Ok(SessionSetup {
+        flags,
+        mode,
+        previous,
+        token: part(message, offset, len)?,
+    })
 }
 
 #[cfg(test)]
@@ -419,6 +468,7 @@ mod tests {
 
     const SERVER: Server = Server {
         guid: [9; 16],
+        protection: Protection::Signed,
         now: Time::EPOCH,
         salt: [3; 32],
     };
@@ -562,7 +612,14 @@ mod tests {
             dialects.iter().for_each(|d| out.put_u16(*d));
             out
         };
-        let check = |input: &[u8]| validate(input, &offer, Dialect::Smb302, &[9; 16]);
+        let check = |input: &[u8]| {
+            validate(
+                input,
+                &offer,
+                Dialect::Smb302,
+                (&[9; 16], Protection::Signed),
+            )
+        };
         assert_eq!(check(&input(&[0x0210, 0x0302], 1)).unwrap().len(), 24);
         assert_eq!(check(&input(&[0x0210, 0x0302, 0x0311], 1)), None);
         assert_eq!(check(&input(&[0x0210], 1)), None);

@@ -13,7 +13,7 @@ use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::kerberos::{MAX_TOKEN, Tickets};
 use crate::leases::{Leases, Mail};
 use crate::legacy::Key;
-use crate::negotiate::{Dialect, Server};
+use crate::negotiate::{Dialect, Protection, Server};
 use crate::notify::Watches;
 use crate::penalties::Penalties;
 use crate::pending::{self, Parked, Place};
@@ -100,8 +100,8 @@ pub struct Config {
     pub users: Arc<dyn Users>,
     /// What clients know this server as: its host name.
     pub name: String,
-    /// Only clients that encrypt all they send are served.
-    pub encrypted: bool,
+    /// What is required of every session's messages; of a share's, the share may say more.
+    pub protection: Protection,
     /// Where opens are recorded that outlive the server.
     pub records: Arc<Records>,
     /// What was carried out before the start ([`weir_vfs::volume::Engine::done_calls`]).
@@ -158,6 +158,8 @@ pub struct SessionInfo {
     pub client: IpAddr,
     /// What its connection speaks.
     pub dialect: Dialect,
+    /// What is not signed, nor encrypted, is refused.
+    pub signed: bool,
     /// How much it has open.
     pub opens: usize,
     /// The shares of its tree connects, in order.
@@ -195,7 +197,7 @@ pub struct Service {
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) users: Arc<dyn Users>,
     pub(crate) name: String,
-    pub(crate) encrypted: bool,
+    pub(crate) protection: Protection,
     pub(crate) guid: [u8; 16],
     pub(crate) news: Arc<News>,
     pub(crate) leases: Arc<Leases>,
@@ -239,7 +241,7 @@ impl Service {
             rng: config.rng,
             users: config.users,
             name: config.name,
-            encrypted: config.encrypted,
+            protection: config.protection,
             guid,
             news,
             leases,
@@ -433,6 +435,7 @@ impl Service {
             user: session.user.clone(),
             client: session.client.address,
             dialect: session.negotiated.dialect,
+            signed: session.protection != Protection::Offered,
             opens: session.counts().1,
             shares: session.shares(),
         });
@@ -455,6 +458,7 @@ impl Service {
         self.rng.fill(&mut salt);
         Server {
             guid: self.guid,
+            protection: self.protection,
             now: self.clock.now(),
             salt,
         }

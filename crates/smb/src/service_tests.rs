@@ -3,7 +3,7 @@
 use crate::header::{HEADER, Header, PROTOCOL, command, flag};
 use crate::keys::{Preauth, Signer, Signing};
 use crate::legacy::Key;
-use crate::negotiate::Dialect;
+use crate::negotiate::{Dialect, Protection};
 use crate::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
 use crate::sealing::{Cipher, Nonces, Sealing};
 use crate::service::{Arrived, Config, Handled, Service, User, Users};
@@ -67,23 +67,23 @@ pub(crate) struct World {
     pub clock: Arc<ManualClock>,
     pub engine: Engine,
     disks: [Arc<MemDevice>; 2],
-    encrypted: bool,
+    protection: Protection,
 }
 
 pub(crate) fn world() -> World {
-    world_with(false)
+    world_with(Protection::Signed)
 }
 
-pub(crate) fn world_with(encrypted: bool) -> World {
+pub(crate) fn world_with(protection: Protection) -> World {
     let disks = [64 << 8, 4 << 8].map(|blocks| Arc::new(MemDevice::new(blocks)));
-    booted(disks, Arc::default(), encrypted, true)
+    booted(disks, Arc::default(), protection, true)
 }
 
 /// A service over disks; `new` ones get a volume.
 fn booted(
     disks: [Arc<MemDevice>; 2],
     clock: Arc<ManualClock>,
-    encrypted: bool,
+    protection: Protection,
     new: bool,
 ) -> World {
     let env = Env {
@@ -112,7 +112,7 @@ fn booted(
         rng: Arc::new(SeededRng::new(1)),
         users: Arc::new(Alice),
         name: "weir".into(),
-        encrypted,
+        protection,
         records: Records::of(&engine),
         done_calls: engine.done_calls(),
     });
@@ -123,7 +123,7 @@ fn booted(
         clock,
         engine,
         disks,
-        encrypted,
+        protection,
     };
     published(&world, |_| {});
     world
@@ -155,7 +155,7 @@ impl World {
     pub fn crashed(self) -> World {
         let (disks, clock) = (self.disks, self.clock);
         drop((self.service, self.vfs, self.engine));
-        booted(disks, clock, self.encrypted, false)
+        booted(disks, clock, self.protection, false)
     }
 
     /// The reply to a message that does not wait, and what it waits for in the log.
@@ -232,6 +232,8 @@ pub(crate) struct Client<'w> {
     /// What it offers in 3.1.1.
     pub signing: Signing,
     pub cipher: Option<Cipher>,
+    /// Its signing requirements, in NEGOTIATE and in SESSION_SETUP.
+    pub modes: [u8; 2],
     /// Other contexts of its NEGOTIATE.
     pub contexts: Vec<Vec<u8>>,
     /// Its keys, and whether it uses them.
@@ -301,6 +303,7 @@ impl<'w> Client<'w> {
             signer: None,
             signing: Signing::Cmac,
             cipher: None,
+            modes: [1; 2],
             contexts: Vec::new(),
             sealing: None,
             seals: false,
@@ -399,7 +402,7 @@ impl<'w> Client<'w> {
         let mut body = Vec::new();
         body.put_u16(36);
         body.put_u16(1);
-        body.put_u16(1);
+        body.put_u16(u16::from(self.modes[0]));
         body.put_u16(0);
         body.put_u32(0x7f);
         body.put(&[self.guid; 16]);
@@ -423,10 +426,10 @@ impl<'w> Client<'w> {
         (record, came)
     }
 
-    pub fn setup_body(token: &[u8], binds: bool) -> Vec<u8> {
+    pub fn setup_body(&self, token: &[u8], binds: bool) -> Vec<u8> {
         let mut body = Vec::new();
         body.put_u16(25);
-        body.put_u16(1 << 8 | u16::from(binds));
+        body.put(&[u8::from(binds), self.modes[1]]);
         body.put_u32(0);
         body.put_u32(0);
         body.put_u16(88);
@@ -446,7 +449,7 @@ impl<'w> Client<'w> {
         preauth.add(&reply);
         let binds = self.binds.is_some();
         self.session = self.binds.as_ref().map_or(0, |(session, _)| *session);
-        let setup = Client::setup_body(&ntlm_negotiate(), binds);
+        let setup = self.setup_body(&ntlm_negotiate(), binds);
         let request = self.chain(false, &[(command::SESSION_SETUP, setup)]);
         let Came::Answer(reply) = self.world.send(self.connection, &request) else {
             panic!("no answer")
@@ -466,7 +469,7 @@ impl<'w> Client<'w> {
         let (token, key): (_, Key) = authenticate(&first.body[8..], &ntlm_negotiate(), who, true);
         let request = self.chain(
             false,
-            &[(command::SESSION_SETUP, Client::setup_body(&token, binds))],
+            &[(command::SESSION_SETUP, self.setup_body(&token, binds))],
         );
         preauth.add(&request);
         let Came::Answer(reply) = self.world.send(self.connection, &request) else {
@@ -715,7 +718,7 @@ fn what_a_stranger_has_kept_is_bounded() {
     let mut c = Client::new(&world, 1);
     c.negotiate(0x0311);
     for n in 0..2 * crate::connection::MAX_SETUPS {
-        let setup = Client::setup_body(&ntlm_negotiate(), false);
+        let setup = c.setup_body(&ntlm_negotiate(), false);
         let record = c.chain(false, &[(command::SESSION_SETUP, setup)]);
         let Came::Answer(reply) = world.send(1, &record) else {
             panic!("no answer")

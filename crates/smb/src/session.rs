@@ -8,6 +8,7 @@ use crate::durable::{self, Durable};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
 use crate::names;
+use crate::negotiate::Protection;
 use crate::notify::Watching;
 use crate::persistent::Persistent;
 use crate::pipe::Pipe;
@@ -72,8 +73,8 @@ pub struct Session {
     pub signer: Arc<Signer>,
     /// What encrypts its messages, if the client can.
     pub sealing: Option<Sealing>,
-    /// Messages that are not encrypted are refused.
-    pub must_seal: bool,
+    /// What its messages are refused without; a share may say more.
+    pub protection: Protection,
     /// To whom limits charge it: the ClientGuid.
     pub client_key: ClientKey,
     /// As what it has claims.
@@ -125,8 +126,8 @@ pub struct Keys {
     pub signer: Arc<Signer>,
     /// See [`Session::sealing`].
     pub sealing: Option<Sealing>,
-    /// See [`Session::must_seal`].
-    pub must_seal: bool,
+    /// See [`Session::protection`].
+    pub protection: Protection,
 }
 
 /// What a tree connect leads to.
@@ -176,7 +177,7 @@ impl Session {
             negotiated,
             signer: keys.signer,
             sealing: keys.sealing,
-            must_seal: keys.must_seal,
+            protection: keys.protection,
             client_key: ClientKey::Id(guid),
             client,
             walker,

@@ -8,7 +8,7 @@ use crate::connection::{
 use crate::header::{Header, command, flag};
 use crate::kerberos::Waiting;
 use crate::keys::{self, Signer, Signing};
-use crate::negotiate::{self, Dialect};
+use crate::negotiate::{self, Dialect, Protection, SessionSetup};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
 use crate::sealing::{Nonces, Sealing};
@@ -103,6 +103,8 @@ pub(crate) struct Asked {
     pub id: u64,
     /// The session that it is to replace; 0: none.
     pub previous: u64,
+    /// The client's signing requirements, for this session.
+    mode: u16,
     /// The session that is there, whose user is to be authenticated anew.
     pub renews: Option<Arc<Channel>>,
 }
@@ -158,7 +160,12 @@ impl Run<'_> {
         if let Step::Authenticates(waiting) = std::mem::take(&mut self.c.step) {
             return self.accepted(*waiting);
         }
-        let (flags, previous, token) = negotiate::session_setup(self.message)?;
+        let SessionSetup {
+            flags,
+            mode,
+            previous,
+            token,
+        } = negotiate::session_setup(self.message)?;
         let dialect = self.conn.dialect().ok_or(Status::INVALID_PARAMETER)?;
         let binds = match flags & BINDING != 0 {
             true => Some(self.binds_to()?),
@@ -194,6 +201,7 @@ impl Run<'_> {
         let asked = Asked {
             id,
             previous,
+            mode,
             renews,
         };
         match std::mem::take(&mut setup.stage) {
@@ -387,11 +395,12 @@ impl Run<'_> {
         let negotiated = self.conn.state.lock().negotiated.clone();
         let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?;
         let cipher = negotiated.offer.cipher;
-        if self.s.encrypted && cipher.is_none() {
+        let encrypted = self.s.protection == Protection::Encrypted;
+        if encrypted && cipher.is_none() {
             tracing::warn!(peer = %self.conn.peer, user, "a client that cannot encrypt was refused over SMB");
             return Err(Status::ACCESS_DENIED.into());
         }
-        let flags = if self.s.encrypted { ENCRYPT_DATA } else { 0 };
+        let flags = if encrypted { ENCRYPT_DATA } else { 0 };
         put_setup(self.c, flags, message);
         let until = lifetime.map(|lifetime| self.s.clock.monotonic() + lifetime);
         if let Some(session) = asked.renews {
@@ -409,10 +418,11 @@ impl Run<'_> {
             return self.bind(session, signer, &user);
         }
         let sealing = cipher.map(|cipher| Sealing::new(cipher, dialect, &key, &setup.preauth));
+        let mode = asked.mode | negotiated.offer.mode;
         let keys = Keys {
             signer: Arc::new(signer),
             sealing,
-            must_seal: self.s.encrypted,
+            protection: self.s.protection.agreed(mode),
         };
         let id = asked.id;
         let session = (user.clone(), Arc::new(identity));

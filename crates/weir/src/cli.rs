@@ -61,6 +61,15 @@ pub enum Command {
     Client(Box<weir_cli::Command>),
 }
 
+/// Whose messages over SMB are signed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum SmbSigning {
+    /// Everyone's
+    Required,
+    /// Those of clients that require it
+    Offered,
+}
+
 /// `weir serve`
 #[derive(Debug, Args)]
 pub struct Serve {
@@ -76,6 +85,14 @@ pub struct Serve {
     /// Serve only clients of SMB that encrypt all they send (SMB 3.0 and later)
     #[arg(long)]
     pub smb_require_encryption: bool,
+    /// Whose messages over SMB are signed: everyone's, or those of clients that require it
+    #[arg(
+        long,
+        value_enum,
+        default_value = "required",
+        conflicts_with = "smb_require_encryption"
+    )]
+    pub smb_signing: SmbSigning,
     /// Keep the intent log in this folder, for example on a faster device
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,

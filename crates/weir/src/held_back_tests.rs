@@ -456,7 +456,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     log_thread.on_advance(Arc::new(move || advancing.log_advanced()));
     let smb = crate::smb::Smb::new(
         weir_smb::Service::new(weir_smb::Config {
-            encrypted: false,
+            protection: weir_smb::negotiate::Protection::Signed,
             records: Records::of(&engine),
             done_calls: Vec::new(),
             vfs: Arc::clone(&vfs),

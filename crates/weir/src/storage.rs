@@ -14,6 +14,7 @@ use tokio_rustls::rustls::ServerConfig;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
+use weir_smb::negotiate::Protection;
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::grace::{GRACE, Records};
@@ -25,7 +26,7 @@ use weir_volume::{Engine, EngineOptions};
 use crate::accounts::{Accounts, Asked};
 use crate::ad::{self, Membership};
 use crate::backend::Node;
-use crate::cli::Serve;
+use crate::cli::{Serve, SmbSigning};
 use crate::control::Control;
 use crate::krb5::Kerberos;
 use crate::log_device;
@@ -229,7 +230,11 @@ impl Storage {
                 rng: Arc::new(SystemRng),
                 users: Arc::clone(&accounts) as Arc<dyn weir_smb::Users>,
                 name: os::host_name(),
-                encrypted: args.smb_require_encryption,
+                protection: match (args.smb_require_encryption, args.smb_signing) {
+                    (true, _) => Protection::Encrypted,
+                    (false, SmbSigning::Required) => Protection::Signed,
+                    (false, SmbSigning::Offered) => Protection::Offered,
+                },
                 records,
                 done_calls: engine.done_calls(),
             }),

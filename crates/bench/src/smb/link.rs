@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Credits that a connection wants to hold.
 const CREDITS: u32 = 2048;
+/// The command.
+const TREE_CONNECT: u16 = 3;
 /// Longest message that is taken from a server, in bytes.
 pub const MAX_MESSAGE: usize = 9 << 20;
 
@@ -271,7 +273,7 @@ impl Link {
         let mut tree = 0;
         self.call(
             "TREE_CONNECT",
-            &[Request::Plain(3, &body)],
+            &[Request::Plain(TREE_CONNECT, &body)],
             |_, response| {
                 tree = response.tree;
                 Ok(())
@@ -349,7 +351,13 @@ impl Link {
             out.resize(start + 4 + TRANSFORM, 0);
         }
         let body = out.len();
-        let signs = self.account.protection == Protection::Sign;
+        // A server refuses a TREE_CONNECT of 3.1.1 that is neither signed nor encrypted (MS-SMB2 §3.3.5.7).
+        let connects = matches!(requests, [Request::Plain(TREE_CONNECT, _), ..]);
+        let signs = match self.account.protection {
+            Protection::None => connects,
+            Protection::Sign => true,
+            Protection::Encrypt => false,
+        };
         let want = CREDITS.saturating_sub(self.credits).min(128) as u16;
         for (n, request) in requests.iter().enumerate() {
             let at = out.len();

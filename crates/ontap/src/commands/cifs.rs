@@ -84,8 +84,8 @@ fn sessions(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Field::new("auth-mechanism", "Authentication Mechanism", |_| {
             "NTLMv2".to_owned()
         }),
-        Field::new("is-session-signed", "Is Session Signed", |_| {
-            "true".to_owned()
+        Field::new("is-session-signed", "Is Session Signed", |s| {
+            s.signed.to_string()
         }),
         Field::new("files", "Open Files", |s| s.opens.to_string()),
         Field::new("shares", "Connected Shares", |s: &SmbSession| {

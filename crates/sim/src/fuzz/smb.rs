@@ -15,7 +15,7 @@ use weir_smb::compression::{self, Algorithms};
 use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
 use weir_smb::keys::{Preauth, Signer, Signing};
 use weir_smb::legacy::{Key, hmac_md5};
-use weir_smb::negotiate::{self, Dialect};
+use weir_smb::negotiate::{self, Dialect, Protection};
 use weir_smb::ntlm::{Challenge, nt_hash};
 use weir_smb::wire::{Put, utf16};
 use weir_smb::{Arrived, Config, Handled, Service, User, Users, lz77, sealing, spnego};
@@ -102,8 +102,8 @@ fn negotiation(input: &[u8]) {
     if let Ok(offer) = negotiate::decode(input) {
         assert!(offer.cipher.is_none() || offer.dialect > Some(Dialect::Smb210));
     }
-    if let Ok((_, _, token)) = negotiate::session_setup(input) {
-        assert!(token.len() <= input.len());
+    if let Ok(setup) = negotiate::session_setup(input) {
+        assert!(setup.token.len() <= input.len());
     }
 }
 
@@ -361,7 +361,7 @@ impl Fixture {
             rng: Arc::new(SeededRng::new(2)),
             users: Arc::new(Alice),
             name: "weir".into(),
-            encrypted: false,
+            protection: Protection::Signed,
             records: Records::of(&running.engine),
             done_calls: Vec::new(),
         });

@@ -57,6 +57,7 @@ impl AsUser {
                 user: session.user,
                 client: session.client.to_string(),
                 dialect: session.dialect.name(),
+                signed: session.signed,
                 opens: session.opens,
                 shares: session.shares,
             })
