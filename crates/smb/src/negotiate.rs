@@ -46,7 +46,7 @@ impl Dialect {
 
 /// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).
 const ANY: u16 = 0x02ff;
-/// A bit of the security mode: whoever says it wants every message of a session signed (§2.2.3).
+/// A bit of the security mode: the side that sets it wants every message of a session signed (§2.2.3).
 const SIGNING_REQUIRED: u16 = 2;
 
 /// The least that protects the messages of a session.
