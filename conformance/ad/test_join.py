@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from dc import PASSWORD as DOMAIN_PASSWORD
 from dc import Dc
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "smb"))
+sys.path[:0] = [str(Path(__file__).parent.parent / "smb"), str(Path(__file__).parent.parent / "api")]
+from terraform import Terraform, missing  # noqa: E402
 from weirsmb import PASSWORD, WEIR, InRealm, Server  # noqa: E402
 
 PLACE = "projects/weir/locations/local"
@@ -139,6 +141,39 @@ class Join(InRealm):
         self.assertEqual(self.ask("GET", f"{directories}/tf")["description"], "tf2")
         self.assertNotIn("error", self.ended(self.ask("DELETE", f"{directories}/tf")))
         self.assertEqual(self.ask("GET", f"{directories}/tf")["error"]["code"], 404)
+
+    @unittest.skipIf(missing("google"), missing("google"))
+    def test_terraform_joins(self):
+        """The provider itself: a domain, a pool in it, and volumes of both worlds."""
+        # The provider asks for the user's address, and asks again for minutes where a name service does not answer.
+        with open("/etc/hosts", "a") as hosts:
+            hosts.write("127.0.0.1 openidconnect.googleapis.com\n")
+        place = {"project": "weir", "location": "local"}
+        terraform = Terraform(self, "hashicorp/google", {
+            "project": "weir", "access_token": "any-text-at-all", "netapp_custom_endpoint": self.server.api + "/v1/"})
+        directory = {**place, "name": "tf", "domain": "weir.test", "net_bios_prefix": "TF", "dns": "127.0.0.1",
+                     "username": "Administrator", "password": DOMAIN_PASSWORD, "kdc_hostname": CONTROLLER, "kdc_ip": "127.0.0.1"}
+        pool = {**place, "name": "tfpool", "service_level": "PREMIUM", "capacity_gib": "2048",
+                "network": "projects/weir/global/networks/default",
+                "active_directory": "${google_netapp_active_directory.domain.id}"}
+        volume = {**place, "storage_pool": "${google_netapp_storage_pool.pool.name}", "capacity_gib": "100", "deletion_policy": "FORCE"}
+        share = {**volume, "name": "tfshare", "share_name": "tfshare", "protocols": ["SMB"],
+                 "smb_settings": ["ENCRYPT_DATA", "ACCESS_BASED_ENUMERATION"]}
+        both = {**volume, "name": "tfboth", "share_name": "tfboth", "protocols": ["NFSV4", "SMB"], "security_style": "UNIX",
+                "unix_permissions": "0777"}
+        resources = {"google_netapp_active_directory": {"domain": directory}, "google_netapp_storage_pool": {"pool": pool},
+                     "google_netapp_volume": {"share": share, "both": both}}
+        terraform.apply(resources)
+        got = self.ask("GET", f"{PLACE}/volumes/tfboth")
+        self.assertEqual((got["protocols"], got["securityStyle"]), (["NFSV4", "SMB"], "UNIX"))
+        self.assertEqual(got["activeDirectory"], f"{PLACE}/activeDirectories/tf")
+        directory["description"] = "ours"
+        share["smb_settings"] = ["ENCRYPT_DATA", "NON_BROWSABLE"]
+        both["unix_permissions"] = "0770"
+        terraform.apply(resources)
+        self.assertEqual(self.ask("GET", f"{PLACE}/activeDirectories/tf")["state"], "READY")
+        terraform.destroy()
+        self.assertEqual(self.ask("GET", f"{PLACE}/activeDirectories"), {})
 
     def directories(self, *words, password="", fails=False):
         """What `weir active-directories` prints."""

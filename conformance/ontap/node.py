@@ -61,3 +61,29 @@ class Case(weirtest.Case):
             if time.monotonic() > end:
                 self.fail(f"not {status}: {record}")
             time.sleep(0.05)
+
+
+class Protected(Case):
+    """The same, over TLS and with the token `cls.token`; `prepare` runs before, with neither."""
+
+    arguments = ("--api-tls", "generate")
+
+    @classmethod
+    def prepare(cls):
+        pass
+
+    @classmethod
+    def furnish(cls):
+        # Nothing has to be proved to make the first token, on a server that only this machine reaches.
+        plain = cls.server
+        plain.stop()
+        plain.arguments = ()
+        plain.start()
+        status, answer = plain.ask("POST", "tokens?tokenId=client", {"role": "ADMIN"})
+        assert status == 200, answer
+        cls.token = answer["token"]
+        super().furnish()
+        cls.prepare()
+        plain.stop()
+        plain.arguments = cls.arguments
+        plain.start()

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from node import SVM, WEIR, Case, Server
+from node import SVM, Protected
 
 VENV = os.environ.get("ONTAP_VENV", "")
 COLLECTIONS = os.path.join(VENV, "collections")
@@ -15,23 +15,10 @@ COLLECTIONS = os.path.join(VENV, "collections")
 
 @unittest.skipUnless(os.path.exists(os.path.join(VENV, "ansible")),
                      "Ansible's netapp.ontap collection could not be installed")
-class Ansible(Case):
-    arguments = ("--api-tls", "generate")
-
+class Ansible(Protected):
     @classmethod
-    def furnish(cls):
-        # The first token is made while only this machine can ask; the server starts again with it.
-        cls.server.close()
-        plain = Server(data=cls.server.data)
-        status, answer = plain.ask("POST", "tokens?tokenId=ansible", {"role": "ADMIN"})
-        assert status == 200, answer
-        cls.token = answer["token"]
-        cls.server = plain
-        super().furnish()
+    def prepare(cls):
         cls.create_volume("ansible_dst", "DP")
-        plain.close()
-        cls.server = Server(*cls.arguments, data=plain.data)
-        cls.addClassCleanup(cls.server.close)
 
     def module(self, name, **arguments):
         """Whether anything was changed, and what the module says."""
@@ -196,4 +183,3 @@ class Ansible(Case):
             time.sleep(0.05)
 
 
-assert WEIR

@@ -48,6 +48,7 @@ FIELDS = {
         "copies.retention_period")),
     "QoS policies": ("storage/qos/policies?svm.name=SVM", "name,svm,fixed,adaptive"),
     "the cluster": ("cluster", "version"),
+    "Terraform's nodes": ("cluster/nodes", "management_interfaces,name"),
 }
 
 
@@ -62,6 +63,8 @@ class Fields(Case):
         status, answer = self.server.ask("GET", "/api/cluster?fields=version,san_optimized&ignore_unknown_fields=true")
         self.assertEqual((status, [answer["version"][part] for part in ("generation", "major", "minor")]),
                          (200, [9, 15, 1]))
+        node = self.server.ask("GET", "/api/cluster/nodes?fields=management_interfaces")[1]["records"][0]
+        self.assertEqual(node["management_interfaces"], [{"ip": {"address": "127.0.0.1"}}])
 
     def test_what_has_nothing_is_there(self):
         status, answer = self.server.ask(

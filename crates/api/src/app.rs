@@ -189,7 +189,7 @@ async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
 }
 
 async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> ApiResult<Response> {
-    let ends = head.extensions.get::<Ends>().copied();
+    let at = mount_address(app.0.at, head.extensions.get::<Ends>().copied());
     let verb = Verb::of(&head.method);
     let agent = head.headers.get(header::USER_AGENT);
     let agent = agent.and_then(|a| a.to_str().ok()).unwrap_or_default();
@@ -211,7 +211,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
             Some(_) => body::read(&app.0.bodies, &head.headers, body).await?,
         };
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
-        let asked = ontap_call(verb, rest, query, &bytes)?;
+        let asked = ontap_call(verb, rest, query, &bytes, at.nfs.ip())?;
         return ontap(app, actor, asked, |reply| ontap_response(&reply)).await;
     }
     let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
@@ -240,7 +240,6 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
         } else {
             (Bytes::new(), None)
         };
-        let at = mount_address(app.0.at, ends);
         let request = handlers::Asked {
             app,
             actor,
@@ -350,7 +349,7 @@ fn mount_address(at: Mounts, ends: Option<Ends>) -> Mounts {
     }
 }
 
-/// A request to ONTAP's interface; `path` is the part behind `api/`.
+/// A request to ONTAP's interface; `path` is the part behind `api/`, `node` this node's address.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: the path is broken, the body is no JSON.
@@ -359,6 +358,7 @@ pub(crate) fn ontap_call(
     path: &str,
     query: Query,
     body: &[u8],
+    node: IpAddr,
 ) -> ApiResult<Call> {
     let broken = || {
         ApiError::new(
@@ -385,6 +385,7 @@ pub(crate) fn ontap_call(
         path: path.ok_or_else(broken)?,
         query: query.pairs().to_vec(),
         body,
+        node,
     })
 }
 

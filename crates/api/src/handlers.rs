@@ -578,7 +578,8 @@ impl Asked<'_> {
         let path = self.part(3).to_owned();
         let rest = path.strip_prefix("api/").unwrap_or_default();
         // The response of ONTAP's interface is wrapped in an envelope of its own.
-        let mut call = ontap_call(Some(self.route.verb), rest, self.query, &self.body)?;
+        let (verb, node) = (Some(self.route.verb), self.at.nfs.ip());
+        let mut call = ontap_call(verb, rest, self.query, &self.body, node)?;
         if let Some(body) = call.body.as_object_mut().and_then(|o| o.remove("body")) {
             call.body = body;
         }

@@ -25,6 +25,7 @@ mod transfers;
 mod volumes;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -79,6 +80,8 @@ pub(crate) struct Call {
     pub query: Vec<(String, String)>,
     /// The body; `Null` where there is none.
     pub body: Value,
+    /// The address at which clients reach this node.
+    pub node: IpAddr,
 }
 
 /// The response to a request.

@@ -65,6 +65,7 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         "ha.mirror.waited_mean",
         "ha.mirror.waited_p99",
         "ha.mirror.sent_per_written",
+        "management_interfaces.ip.address",
     ];
     let listing = Listing::parse(&a.call.query, &known)?;
     let own = uuid("node", &a.cluster.name());
@@ -95,6 +96,7 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         "state": "up",
         "version": {"full": version()},
         "ha": ha,
+        "management_interfaces": [{"ip": {"address": a.call.node}}],
     });
     match id {
         None => Ok(listing.reply(&a.here(), &["uuid", "name"], vec![record])),
