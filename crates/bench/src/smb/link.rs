@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Credits that a connection wants to hold.
 const CREDITS: u32 = 2048;
-/// The command.
+/// The command that 3.1.1 has signed even where nothing else is (MS-SMB2 §3.2.4.1.1).
 const TREE_CONNECT: u16 = 3;
 /// Longest message that is taken from a server, in bytes.
 pub const MAX_MESSAGE: usize = 9 << 20;
