@@ -1,4 +1,4 @@
-"""Terraform with a provider of its own kind, not with that provider's requests.
+"""Terraform itself, with a provider, for tests of several suites.
 
 Neither Terraform nor its providers come from a registry that is reachable everywhere. TERRAFORM_PROVIDERS names a folder
 with the providers as `go build` makes them from their sources; `terraform` is on the path.

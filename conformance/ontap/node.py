@@ -64,9 +64,7 @@ class Case(weirtest.Case):
 
 
 class Protected(Case):
-    """The same, over TLS and with the token `cls.token`; `prepare` runs before, with neither."""
-
-    arguments = ("--api-tls", "generate")
+    """The same, in the end over TLS and with the token `cls.token`; `prepare` runs before, with neither."""
 
     @classmethod
     def prepare(cls):
@@ -75,15 +73,11 @@ class Protected(Case):
     @classmethod
     def furnish(cls):
         # Nothing has to be proved to make the first token, on a server that only this machine reaches.
-        plain = cls.server
-        plain.stop()
-        plain.arguments = ()
-        plain.start()
-        status, answer = plain.ask("POST", "tokens?tokenId=client", {"role": "ADMIN"})
+        status, answer = cls.server.ask("POST", "tokens?tokenId=client", {"role": "ADMIN"})
         assert status == 200, answer
         cls.token = answer["token"]
         super().furnish()
         cls.prepare()
-        plain.stop()
-        plain.arguments = cls.arguments
-        plain.start()
+        cls.server.stop()
+        cls.server.arguments = ("--api-tls", "generate")
+        cls.server.start()
