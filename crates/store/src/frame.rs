@@ -33,6 +33,7 @@
 //! the one that brings it to zero unmaps the arena.
 
 mod ahead;
+mod fill;
 
 use std::cell::Cell;
 use std::fmt;
@@ -48,6 +49,7 @@ use weir_base::{BLOCK_SIZE, invariant};
 
 use ahead::Ahead;
 pub use ahead::Populator;
+pub use fill::{Reread, fill};
 
 type Page = [u8; BLOCK_SIZE];
 

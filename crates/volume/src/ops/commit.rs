@@ -247,6 +247,10 @@ fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, F
             .take(most + 1);
         // What the log does not have is in memory.
         found.extend(pages.filter_map(|(block, page)| Some((block, page.frame.clone()?))));
+        if found.len() > most {
+            // A layer below, which a checkpoint is writing, may have as many again, each to be looked up here.
+            break;
+        }
     }
     found.sort_unstable_by_key(|(block, _)| *block);
     found

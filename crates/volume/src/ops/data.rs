@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_base::{BLOCK_SIZE, Ino, Time, invariant};
+use weir_store::frame::{self, Reread};
 use weir_store::node::Key;
 use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
@@ -470,7 +471,7 @@ impl Volume {
         let mut reservation = self.reserve(cx, count)?;
         let skip = (blocks.start * BLOCK - off) as usize;
         let whole = data.get(skip..skip + count as usize * BLOCK_SIZE);
-        let frames = self.fill_frames(0, whole.unwrap_or_default())?;
+        let frames = self.fill_frames(0, whole.unwrap_or_default(), Reread::Soon)?;
         let pages = (0..count)
             .zip(frames)
             .map(|(i, frame)| (blocks.start + i, frame.freeze()));
@@ -520,8 +521,13 @@ impl Volume {
             Some(Direct { edges, .. }) => (&*edges.0, &*edges.1),
             None => (data, &[][..]),
         };
-        let mut frames = self.fill_frames(off, head)?;
-        frames.extend(self.fill_frames(0, tail)?);
+        // A partner is sent it at once, stable or not.
+        let reread = match stable || self.core.log.ships() {
+            true => Reread::Soon,
+            false => Reread::Late,
+        };
+        let mut frames = self.fill_frames(off, head, reread)?;
+        frames.extend(self.fill_frames(0, tail, reread)?);
 
         let pass = self.enter()?;
         let mut st = inode.state.write();
@@ -618,23 +624,22 @@ impl Volume {
     }
 
     /// Frames of the blocks that `data` at `off` touches, zeros around it.
-    fn fill_frames(&self, off: u64, data: &[u8]) -> Result<SmallVec<[FrameMut; 16]>, Stop> {
-        let mut frames: SmallVec<[FrameMut; 16]> = SmallVec::new();
-        let mut rest = data;
-        let mut skip = (off % BLOCK) as usize;
-        while !rest.is_empty() {
-            let mut frame = self.frame()?;
-            let take = rest.len().min(BLOCK_SIZE - skip);
-            let (head, tail) = rest.split_at(take);
-            let (before, body) = frame.split_at_mut(skip);
-            let (body, after) = body.split_at_mut(take);
-            before.fill(0);
-            body.copy_from_slice(head);
-            after.fill(0);
-            frames.push(frame);
-            rest = tail;
-            skip = 0;
-        }
+    fn fill_frames(
+        &self,
+        off: u64,
+        data: &[u8],
+        reread: Reread,
+    ) -> Result<SmallVec<[FrameMut; 16]>, Stop> {
+        let skip = (off % BLOCK) as usize;
+        let count = match data.is_empty() {
+            true => 0,
+            false => (skip + data.len()).div_ceil(BLOCK_SIZE),
+        };
+        let frames = (0..count).map(|_| self.frame());
+        let mut frames = frames.collect::<Result<SmallVec<[FrameMut; 16]>, Stop>>()?;
+        // Neighbours in memory that are neighbours in the file, too, are one segment of a request to the device.
+        frames.sort_unstable_by_key(|frame| frame.as_ptr());
+        frame::fill(&mut frames, skip, data, reread);
         Ok(frames)
     }
 
