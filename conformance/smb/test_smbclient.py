@@ -152,11 +152,18 @@ class Unsigned(unittest.TestCase):
         server.start_with_user()
         (server.top / "f").write_bytes(bytes(range(256)) * 4000)
         for n, protection in enumerate(("off", "sign", "encrypt")):
-            options = [f"--client-protection={protection}"]
+            # At this level it says what it signs.
+            options = [f"--client-protection={protection}", "-d", "5"]
             for protocol in ("SMB3_11", "SMB3_00"):
                 ok, out = server.smbclient(f"put f f{n}; get f{n} back; ls", options=options, protocol=protocol)
                 self.assertTrue(ok, out)
                 self.assertEqual((server.top / "back").read_bytes(), (server.top / "f").read_bytes())
+                signed = out.count("signed SMB2 message")
+                # Where a session or a tree begins, a signature proves what was negotiated.
+                if protection == "off":
+                    self.assertLessEqual(signed, 2, protocol)
+                elif protection == "sign":
+                    self.assertGreater(signed, 5, protocol)
 
 
 class Users(SmbTest):
