@@ -25,7 +25,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::device::HOST_MARGIN;
@@ -294,21 +294,22 @@ fn make_apart(device: &Path, log_folder: &Path) -> io::Result<()> {
     let mut own = OpenOptions::new();
     own.write(true).create(true).truncate(false).mode(0o600);
     let taken = block(&own.open(device)?)?;
-    // Files without a name take up what is left of the block, until the log has its inode.
-    let mut between = Vec::new();
+    let log = log_folder.join(LOG);
+    // Logs that were made beside the device keep their inodes until one is made elsewhere.
+    let mut beside = Vec::new();
     for _ in 0..INODES_A_BLOCK {
-        let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let Ok(next) = rustix::fs::open(log_folder, nameless, Mode::RUSR | Mode::WUSR) else {
-            // The file system has no such files.
-            break;
-        };
-        let next = File::from(next);
-        if block(&next)? != taken {
+        let file = own.open(&log)?;
+        if block(&file)? != taken {
             break;
         }
-        between.push(next);
+        fs::remove_file(&log)?;
+        beside.push(file);
     }
-    own.open(log_folder.join(LOG)).map(drop)
+    if !log.try_exists()? {
+        // A file system whose inode numbers are not places.
+        own.open(&log)?;
+    }
+    Ok(())
 }
 
 fn free_in(dir: &Path) -> Option<u64> {
