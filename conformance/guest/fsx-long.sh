@@ -5,7 +5,7 @@ modprobe cifs 2>/dev/null || true
 c=$SUITES/xfstests/ltp/fsx r=$SUITES/fsx-rs/bin/fsx
 mkdir -p /mnt/n
 case ${FSX_FS:-nfs} in
-  cifs) WAYS=("" ,seal ,sign ,multichannel ,posix ,cache=none) ;;
+  cifs) WAYS=("" ,seal ,sign ,multichannel,max_channels=8 ,posix ,cache=none) ;;
   *) WAYS=(,nolock ,nolock,noac) ;;
 esac
 volume() { # volume WAY

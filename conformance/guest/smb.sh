@@ -40,6 +40,13 @@ for v in 3.1.1 3.0; do
   check "sealed-data-$v" bash -c 'head -c 3000000 /dev/urandom >/tmp/s && cp /tmp/s /mnt/s/sealed && echo 3 >/proc/sys/vm/drop_caches && cmp /tmp/s /mnt/s/sealed && rm /mnt/s/sealed'
   check "unsealed-$v" umount /mnt/s
 done
+# Over eight connections: whichever the client sends a chain over first has the credits for it.
+check channels-mount share 3.1.1 ,multichannel,max_channels=8
+if mountpoint -q /mnt/s; then
+  check channels grep -q '[[:space:]]Extra Channels: 7' /proc/fs/cifs/DebugData
+  check channels-parallel bash -c 'for i in $(seq 16); do cp /tmp/big /mnt/s/c$i & done; wait; echo 3 >/proc/sys/vm/drop_caches; for i in $(seq 16); do cmp /tmp/big /mnt/s/c$i || exit 1; done; rm /mnt/s/c*'
+  check channels-umount umount /mnt/s
+fi
 # With the POSIX extensions: modes, exact names with any character, and files that go on without their names.
 check posix-mount share 3.1.1 ,posix
 if mountpoint -q /mnt/s; then

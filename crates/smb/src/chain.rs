@@ -205,6 +205,8 @@ pub(crate) struct Begun {
     /// Why it is not run.
     refused: Option<Status>,
     pub credits: u16,
+    /// Credits that it asks for and a client without a session is not granted.
+    withheld: u16,
     /// What signs the response.
     pub signer: Option<Arc<Signer>>,
 }
@@ -462,7 +464,7 @@ impl Service {
                 Some(begun) => begun,
                 None => self.begin((conn, &table), chain, header, message)?,
             };
-            let (credits, signer) = (begun.credits, begun.signer.clone());
+            let (mut credits, signer) = (begun.credits, begun.signer.clone());
             let at = chain.out.len();
             begun.header.put_response(&mut chain.out, 0, credits);
             let body = chain.out.len();
@@ -516,6 +518,11 @@ impl Service {
             let mut header = begun.header;
             header.tree = chain.connected.take().unwrap_or(header.tree);
             header.session = chain.named_session.take().unwrap_or(header.session);
+            if header.command == command::SESSION_SETUP && status == Status::SUCCESS {
+                // The first request on a new channel may be a chain, and Linux fails with EDEADLK where it has too few for it.
+                credits += conn.state.lock().window.grant(begun.withheld);
+                chain.out[at + 14..at + 16].copy_from_slice(&credits.to_le_bytes());
+            }
             chain.out.set_u32(at + 8, status.0);
             chain.out.set_u32(at + 36, header.tree);
             chain.out[at + 40..at + 48].copy_from_slice(&header.session.to_le_bytes());
@@ -591,7 +598,7 @@ impl Service {
         if header.has(flag::RESPONSE) {
             return Err(Stopped::Close("a response that nothing asked for"));
         }
-        let (credits, anonymous) = {
+        let (credits, withheld) = {
             let mut state = conn.state.lock();
             let negotiated = state.negotiated.as_ref();
             if negotiated.is_none() && header.command != command::NEGOTIATE {
@@ -609,17 +616,17 @@ impl Service {
             if !state.window.take(header.message, header.charge) {
                 return Err(Stopped::Close("a message number that may not be used"));
             }
-            let anonymous = state.sessions.is_empty();
-            let wanted = match anonymous {
-                true => header.credits.min(1),
-                false => header.credits.max(1),
+            let (wanted, withheld) = match (state.sessions.is_empty(), header.credits) {
+                (true, asked) => (asked.min(1), asked - asked.min(1)),
+                (false, asked) => (asked.max(1), 0),
             };
-            (state.window.grant(wanted), anonymous)
+            (state.window.grant(wanted), withheld)
         };
         let mut begun = Begun {
             header,
             refused: None,
             credits,
+            withheld,
             signer: None,
         };
         let related = header.has(flag::RELATED);
@@ -636,7 +643,7 @@ impl Service {
         let alone = header.command == command::ECHO && header.session == 0;
         let Some(found) = chain.session.clone().filter(|s| !s.has_ended()) else {
             if session && !alone {
-                if anonymous && header.command != command::ECHO {
+                if header.command != command::ECHO {
                     tracing::debug!(peer = %conn.peer, "a request without a session");
                 }
                 begun.refused = Some(Status::USER_SESSION_DELETED);

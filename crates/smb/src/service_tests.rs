@@ -461,6 +461,7 @@ impl<'w> Client<'w> {
             return first.status;
         }
         assert_eq!(first.status, Status::MORE_PROCESSING_REQUIRED);
+        assert_eq!(first.header.credits, 1, "it is a stranger yet");
         if let Some((_, signer)) = &self.binds {
             assert!(signer.verify(&reply), "answers to a binding are signed");
         }
@@ -477,6 +478,7 @@ impl<'w> Client<'w> {
         };
         let last = answers(&reply).remove(0);
         if last.status == Status::SUCCESS {
+            assert_eq!(last.header.credits, 100, "it is granted what it asks for");
             let signing = match dialect {
                 Dialect::Smb210 => Signing::Hmac,
                 Dialect::Smb311 => self.signing,
