@@ -3,7 +3,7 @@
 # Only requests that may be repeated are made: NFSv3 cannot promise more of the others across a restart.
 . "$CONF/guest/lib.sh"
 mount_volume || { bad mount; finish; exit 1; }
-crash() { touch /share/ctl/crash; until [ -e /share/ctl/crashed ]; do sleep 0.1; done; rm /share/ctl/crashed; N=$((N + 1)); }
+crash() { touch /share/ctl/crash; until [ -e /share/ctl/crash.done ]; do sleep 0.1; done; rm /share/ctl/crash.done; N=$((N + 1)); }
 N=0
 "$SUITES/xfstests/ltp/fsx" -q -S 6 -N "$FSX_OPS" -l 1048576 /mnt/n/fsx >/share/crash-fsx.log 2>&1 & p=$!
 while kill -0 $p 2>/dev/null && [ $N -lt "$CRASHES" ]; do sleep 1.$((RANDOM % 10)); crash; done

@@ -205,7 +205,7 @@ def server_crash(fd):
     meet()
     if a:
         tell("crash")
-        wait_for("crashed")
+        wait_for("crash.done")
     meet()
     began = time.monotonic()
     # In the grace period only reclaims are granted: a new request that conflicts with what the other

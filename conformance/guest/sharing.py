@@ -236,9 +236,9 @@ def server_crash():
     meet()
     if A:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(CTL, "crashed"))  # of locks.py
+            os.unlink(os.path.join(CTL, "crash.done"))  # of locks.py
         tell("crash")
-        wait_for("crashed")
+        wait_for("crash.done")
     meet()
     if A:
         expect("removed-over-the-crash", os.pread(removed, len(BIG), 0), BIG)
