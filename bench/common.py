@@ -1,5 +1,6 @@
 """What the measuring scripts share."""
 
+import argparse
 import os
 import resource
 import shlex
@@ -10,6 +11,14 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def executable(text):
+    """An argument that names a program, which is started from other folders later."""
+    path = Path(text).resolve()
+    if not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text} is no program")
+    return path
 
 
 class Failure(Exception):
