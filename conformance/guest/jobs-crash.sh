@@ -34,7 +34,7 @@ rm -f /tmp/end
 N=0
 while [ $N -lt "$CRASHES" ]; do
   sleep $((RANDOM % 4 + 2)).$((RANDOM % 10))
-  touch /share/ctl/crash; until [ -e /share/ctl/crash.done ]; do sleep 0.1; done; rm /share/ctl/crash.done; N=$((N + 1))
+  ask crash
 done
 touch /tmp/end; wait $untar $make $sqlite
 read -r r i </tmp/untar.rc; [ "$r" = 0 ] && ok untar || bad untar "$(tail -n 2 /share/jobs-untar.log | tr '\n' ' ')"; echo "# unpacked and compared $i times"

@@ -15,7 +15,7 @@ printf '#!/bin/sh\nexec /usr/bin/tcpdump --immediate-mode -U "$@"\n' >/usr/local
 echo tcpdump:x:999:999::/:/bin/false >>/etc/passwd; echo tcpdump:x:999: >>/etc/group
 # clone_blksize has 32 bits (RFC 7862 section 12.2.1), of which it reads 64, and then nothing of the attributes.
 sed -i 's/^\(fattr4_clone_blksize *= \)uint64_t/\1uint32_t/' "$SUITES/nfstest/packet/nfs/nfs4.py"
-mkdir -p /mnt/t; mkdir -m 1777 /share/traces; cd "$SUITES/nfstest" || exit 1
+mkdir -p /mnt/t; mkdir -p -m 1777 /share/traces; cd "$SUITES/nfstest" || exit 1
 for t in ${NFSTEST:-$TESTS}; do
   log=/share/nfstest_$t.log s=$(date +%s) SIZE=
   # Their second client, of this machine, mounts with another version.

@@ -4,7 +4,6 @@
 modprobe cifs 2>/dev/null || true
 WHO=username=mouse,password=Cheese-4-Mice
 share() { mkdir -p /mnt/s; mount -t cifs -o "vers=3.1.1,port=$SMBPORT,$WHO,hard,echo_interval=2${1:-}" "//$HOST$EXP" /mnt/s; }
-ask() { touch "/share/ctl/$1"; until [ -e "/share/ctl/$1.done" ]; do sleep 0.1; done; rm "/share/ctl/$1.done"; N=$((N + 1)); }
 under() { # WHAT NAME COMMAND...
   local what=$1 name=$2; shift 2; N=0
   "$@" >"/share/smb-crash-$name.log" 2>&1 & p=$!
@@ -18,7 +17,7 @@ grep -q ' /mnt/s cifs .*persistenthandles' /proc/mounts && ok persistent || bad 
 under crash model python3 "$CONF/guest/persistent.py" /mnt/s "${TURNS:-60}"
 check umount-one umount /mnt/s
 check channels-mount share ,multichannel,max_channels=4
-check channels grep -q '[[:space:]]Extra Channels: 3' /proc/fs/cifs/DebugData
+check four-channels grep -q '[[:space:]]Extra Channels: 3' /proc/fs/cifs/DebugData
 under cut channels python3 "$CONF/guest/persistent.py" /mnt/s "${TURNS:-60}"
 under crash channels-model python3 "$CONF/guest/persistent.py" /mnt/s "${TURNS:-60}" channels
 dmesg | grep CIFS >/share/smb-crash-dmesg.log || true
