@@ -3,6 +3,7 @@
 . "$CONF/guest/lib.sh"
 modprobe cifs 2>/dev/null || true
 c=$SUITES/xfstests/ltp/fsx r=$SUITES/fsx-rs/bin/fsx
+for program in "$c" "$r"; do [ -x "$program" ] || { bad suites "no $program"; finish; exit 1; }; done
 mkdir -p /mnt/n
 case ${FSX_FS:-nfs} in
   cifs) WAYS=("" ,seal ,sign ,multichannel,max_channels=8 ,posix ,cache=none) ;;
