@@ -2,6 +2,10 @@
 //!
 //! The library takes that in one piece, and hashes it at several times the speed at which it is copied; so a message in pieces
 //! is gathered first. The room for it belongs to the thread, which signs one message at a time.
+//!
+//! The library underneath takes pieces, and encrypts from one place to another. Through that interface 64 KiB reads came in no
+//! faster, signed or encrypted (four servers in turn, working sets of 8 and 256 MiB: within the spread of 10 %): whichever pass is
+//! the first waits for the memory, and the second finds the data in the processor's caches.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::error::Unspecified;

@@ -14,9 +14,11 @@
 //! checksums them and writes them. Payload pages are passed by reference all the
 //! way into the device's vectored write.
 //!
-//! **One batch in flight at a time.** That costs nothing (the next batch collects meanwhile) and
-//! makes recovery exact: at any crash everything before the last submitted batch is durable, that
-//! batch is in any mixture of old and new sectors, and nothing behind it was ever written.
+//! **One batch in flight at a time.** The next one collects meanwhile, so that no rate is lost with many
+//! operations waiting; one of few waits half a write longer than it would beside a second batch (a virtual
+//! disk took 5,900 flushed writes a second one at a time, 11,900 two at a time). It makes recovery exact: at any
+//! crash everything before the last submitted batch is durable, that batch is in any mixture of old and new
+//! sectors, and nothing behind it was ever written.
 //!
 //! **Positions** count blocks since the log's creation and never wrap; the slot
 //! in the ring is the position modulo its size. Each batch's head names its own

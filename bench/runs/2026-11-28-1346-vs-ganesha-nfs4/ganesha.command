@@ -1,1 +1,0 @@
-ganesha.nfsd -F -L /var/tmp/weir-bench-26850/ganesha-lookup-2/ganesha.log -f /var/tmp/weir-bench-26850/ganesha-lookup-2/ganesha.conf -p /var/tmp/weir-bench-26850/ganesha-lookup-2/ganesha.pid -N NIV_EVENT
