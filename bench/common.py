@@ -83,7 +83,7 @@ def weir_command(binary, data, port, ready, memory="", more=""):
 
 def preconditioning(passes):
     """What a report says of `precondition`."""
-    return f"Before it is measured, each new server has written 1 GiB {passes} times, and removed it."
+    return f"Before it is measured, each new server has written {passes} GiB to a set of 1 GiB, and removed it."
 
 
 def precondition(generator, passes, *more):

@@ -91,7 +91,7 @@ class Server:
     """One server on one data folder, from start to end."""
 
     def __init__(self, kind, folder, weir, memory="", weir_args="", version=3):
-        self.kind, self.folder = kind, folder
+        self.kind, self.folder, self.version = kind, folder, version
         self.nfs, self.mount = PORTS[kind]
         self.helpers = []
         data = folder / "data"
@@ -167,6 +167,11 @@ class Server:
     def export(self):
         """The path that clients mount."""
         return str(self.folder / "data") if self.kind == "knfsd" else "/vol1"
+
+    def target(self):
+        """What tells the generator of this version where the server is."""
+        mount = ["--mount-port", str(self.mount)] if self.version == 3 else []
+        return ["--server", f"127.0.0.1:{self.nfs}", *mount, "--export", self.export()]
 
     def stop(self):
         if self.kind == "knfsd":
