@@ -226,9 +226,7 @@ impl Asked<'_> {
                     let replicated = replications::replicated(&view, &v.name);
                     netapp::set_replicated(&mut object, replicated);
                 }
-                if let Some(now) = control.throttled(&v.name).await {
-                    object.insert("throughputStatus".to_owned(), throughput::status(&now));
-                }
+                self.set_throughput(&v, &mut object).await;
             }
             Some(Resource::Snapshot(s)) => {
                 object = lro::snapshot(&s, Some(control.snapshot_used(&s).await));
@@ -236,6 +234,13 @@ impl Asked<'_> {
             Some(Resource::Pool(_) | Resource::ActiveDirectory(_)) | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
+    }
+
+    /// Adds what limits a volume now to its description.
+    async fn set_throughput(&self, volume: &Volume, object: &mut Object) {
+        if let Some(now) = self.app.control().throttled(&volume.name).await {
+            object.insert("throughputStatus".to_owned(), throughput::status(&now));
+        }
     }
 
     async fn create(&self, kind: Kind) -> ApiResult<Value> {
@@ -416,11 +421,19 @@ impl Asked<'_> {
                 ),
             ),
             Kind::Volume => self.volumes(&q, &view, &within).await?,
-            Kind::Instance => objects(q.page(
-                view.volumes(Surface::Filestore, &within).map(keyed),
-                |(k, _)| k,
-                |(_, v)| lro::volume(&view, v, None, self.at),
-            )),
+            Kind::Instance => {
+                let page: Page<(String, &Arc<Volume>)> = q.page(
+                    view.volumes(Surface::Filestore, &within).map(keyed),
+                    |(k, _)| k,
+                    |(_, v)| lro::volume(&view, v, None, self.at),
+                );
+                let mut out = Vec::with_capacity(page.items.len());
+                for ((_, v), mut object) in page.items {
+                    self.set_throughput(v, &mut object).await;
+                    out.push(object);
+                }
+                (out, page.next)
+            }
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 self.snapshots(&q, &view, kind.surface()).await?
             }
@@ -470,6 +483,7 @@ impl Asked<'_> {
         for ((_, v), mut object) in page.items {
             netapp::set_used(&mut object, used.get(&v.id).copied().unwrap_or(0));
             netapp::set_replicated(&mut object, replications::replicated(view, &v.name));
+            self.set_throughput(v, &mut object).await;
             out.push(object);
         }
         Ok((out, page.next))

@@ -723,6 +723,12 @@ async fn a_description_names_the_limit_that_binds_now() {
             json!({"limitSource": "PREMIUM, manual: 128 MiB/s", "waitingRequests": "12",
                    "bindingLevel": "CLIENT", "bindingLimit": "READ_OPS"})
         );
+        let list = api.ok("GET", &format!("{PLACE}/{collection}"), "").await;
+        let mut listed = list[collection].as_array().unwrap().iter();
+        let found = listed
+            .find(|one| one["name"].as_str().unwrap().ends_with(id))
+            .unwrap();
+        assert_eq!(found["throughputStatus"], shown["throughputStatus"]);
         // Clients send back what they read: it is no field that they could set.
         let masked = format!("{path}?updateMask=description");
         let mut body = shown.clone();

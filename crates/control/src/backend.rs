@@ -84,10 +84,10 @@ pub enum BindingLevel {
     Client,
 }
 
-/// What holds a volume's requests back now.
+/// What holds a volume's requests back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// The limit that requests wait for, if any wait.
+    /// The limit that held requests back in the last second.
     pub binding: Option<(BindingLevel, weir_qos::Limit)>,
     /// How many requests wait for limits.
     pub waiting: u64,

@@ -160,7 +160,7 @@ impl Limit {
 const TOTAL_BYTES: usize = 0;
 const TOTAL_OPS: usize = 1;
 /// Which meters a direction is charged to, with the limit that each enforces.
-const CHARGED: [[(usize, Limit); 4]; 2] = [
+const CHARGED: [[(usize, Limit); PLACES]; 2] = [
     [
         (TOTAL_BYTES, Limit::TotalBytes),
         (TOTAL_OPS, Limit::TotalOps),
@@ -174,6 +174,14 @@ const CHARGED: [[(usize, Limit); 4]; 2] = [
         (5, Limit::WriteOps),
     ],
 ];
+
+/// Limits that a direction is charged to.
+pub(crate) const PLACES: usize = 4;
+
+/// The limit at a place among those that a direction is charged to.
+pub(crate) fn charged_limit(dir: Direction, place: usize) -> Option<Limit> {
+    Some(CHARGED.get(dir as usize)?.get(place)?.1)
+}
 
 /// The meters of a node.
 #[derive(Clone, Debug)]
@@ -245,12 +253,14 @@ impl Meters {
             .unwrap_or(0)
     }
 
-    /// The limit that decides [`Meters::ready_at`], if that is after `now`.
-    pub(crate) fn binding(&self, dir: Direction, now: Nanos) -> Option<Limit> {
-        let (meter, limit) = self
-            .charged(dir)
-            .max_by_key(|(meter, _)| meter.ready_at())?;
-        (meter.ready_at() > now).then_some(limit)
+    /// The limit that lets the next request of this direction start last, and when: its place among
+    /// those that the direction is charged to ([`charged_limit`]).
+    pub(crate) fn last(&self, dir: Direction) -> Option<(Nanos, usize)> {
+        let places = CHARGED.get(dir as usize)?.iter().enumerate();
+        let ready = places.filter_map(|(place, (at, _))| {
+            Some((self.maxima.get(*at)?.as_ref()?.ready_at(), place))
+        });
+        ready.max()
     }
 
     /// When the node falls behind its minimum; `None` without one.

@@ -22,13 +22,17 @@
 //!
 //! One `Shaper` is one tree; trees share nothing, so each pool has its own, behind its own lock.
 
+mod bound;
+
 use std::collections::BTreeSet;
 
 use weir_base::{invariant, less};
 
-use crate::limits::{Direction, Limit, Limits, Metadata, Meters};
+use crate::limits::{Direction, Limits, Metadata, Meters};
 use crate::meter::Nanos;
 use crate::queue::{Queue, Waiting};
+
+pub use bound::{Bound, LEVELS};
 
 /// Later than every instant: never ready.
 const NEVER: Nanos = Nanos::MAX;
@@ -97,8 +101,6 @@ pub struct Usage {
     pub queued: [usize; 2],
     /// Bytes of the requests waiting now, by direction.
     pub queued_bytes: [u64; 2],
-    /// The limit of this node that delays requests now, if one does.
-    pub binding: Option<Limit>,
 }
 
 impl Usage {
@@ -165,6 +167,10 @@ struct Node<T> {
     queue: [Queue<T>; 2],
     /// Cost released from each of a leaf's queues; the one with less is served next.
     served: [u128; 2],
+    /// From when the waiting at a leaf, by direction, is not in `bound` yet.
+    held_since: [Nanos; 2],
+    /// Of a node at which something had to wait.
+    bound: Option<Box<Bound>>,
     usage: Usage,
 }
 
@@ -223,6 +229,8 @@ impl<T> Shaper<T> {
             kids: Default::default(),
             queue: Default::default(),
             served: [0; 2],
+            held_since: [0; 2],
+            bound: None,
             usage: Usage::default(),
         };
         let index = self.free.pop().unwrap_or(self.nodes.len() as u32);
@@ -345,19 +353,9 @@ impl<T> Shaper<T> {
         self.get(id).map(|node| &node.limits)
     }
 
-    /// Counters and state of a node.
-    pub fn usage(&self, id: NodeId, now: Nanos) -> Option<Usage> {
-        let node = self.get(id)?;
-        let mut usage = node.usage;
-        if usage.waiting() > 0 {
-            let waiting = Direction::ALL
-                .into_iter()
-                .filter(|dir| node.ready_at.get(*dir as usize) != Some(&NEVER));
-            usage.binding = waiting
-                .filter_map(|dir| node.meters.binding(dir, now))
-                .next();
-        }
-        Some(usage)
+    /// Counters of a node.
+    pub fn usage(&self, id: NodeId) -> Option<Usage> {
+        self.get(id).map(|node| node.usage)
     }
 
     /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and no waiting request is.
@@ -443,7 +441,13 @@ impl<T> Shaper<T> {
             return Submitted::Start(payload);
         }
         if let Some(node) = self.at_mut(id.index) {
-            if let Some(queue) = node.queue.get_mut(direction as usize) {
+            let at = direction as usize;
+            if let (Some(queue), Some(since)) =
+                (node.queue.get_mut(at), node.held_since.get_mut(at))
+            {
+                if queue.is_empty() {
+                    *since = now;
+                }
                 queue.push(Waiting {
                     flow,
                     bytes,
@@ -469,6 +473,8 @@ impl<T> Shaper<T> {
         let waiting = node.queue.get_mut(direction as usize)?.pop()?;
         // Saturates: times of several threads.
         let waited = now.saturating_sub(waiting.since);
+        // Before the charge moves the meters.
+        self.count_bound(leaf, direction, waited, now);
         self.charge(leaf, direction, waiting.bytes, now);
         self.count(leaf, |usage| {
             usage.leave(direction, 1, waiting.bytes);

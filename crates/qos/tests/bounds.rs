@@ -492,7 +492,7 @@ impl World {
         let now = self.now;
         self.end_leases(|lease| lease.until < now);
         let taken = |world: &World, at: usize| {
-            let usage = world.shaper.usage(world.nodes[at].id, world.now);
+            let usage = world.shaper.usage(world.nodes[at].id);
             usage.unwrap().metadata
         };
         let path: Vec<usize> = self.path(leaf).collect();
@@ -578,7 +578,7 @@ proptest! {
         world.run_until(world.now + SECOND / 2);
         prop_assert!(!world.starts.is_empty());
         world.end_leases(|_| true);
-        let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
+        let usage = world.shaper.usage(world.shaper.root()).unwrap();
         let waiting = Direction::ALL.map(|direction| {
             let of = |(client, count): (&usize, &usize)| (world.clients[*client].direction == direction).then_some(*count);
             world.waiting.iter().filter_map(of).sum::<usize>()
@@ -687,7 +687,7 @@ fn what_comes_ahead_passes_no_limit_and_is_taken_back_when_one_binds() {
     world.enter(client(1, vec![4096], 1, 900_000, 64));
     world.enter(client(2, vec![MIB, 4096], 8, 60_000_000, 0));
     world.run_until(world.now + 2 * SECOND);
-    let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
+    let usage = world.shaper.usage(world.shaper.root()).unwrap();
     assert!(world.leased > 10_000, "{} came ahead", world.leased);
     assert!(usage.delayed[0] > 100, "{usage:?}");
 }

@@ -244,7 +244,7 @@ fn metadata_never_waits_and_takes_half_of_the_operations_at_most() {
         }
         run.run_until(10 * SECOND);
         close(run.ops(0, 0, 10 * SECOND) as f64, 10.0 * data, 0.01);
-        let charged = run.shaper.usage(leaf, run.now).unwrap().metadata;
+        let charged = run.shaper.usage(leaf).unwrap().metadata;
         close(charged as f64 + 1.0, 10_001.0 - 10.0 * data, 0.02);
     }
 }
@@ -435,7 +435,7 @@ fn a_refund_is_spent_again() {
         moved += 32768;
     }
     close(moved as f64, (20 * MIB) as f64, 0.01);
-    assert_eq!(shaper.usage(leaves[0], now).unwrap().bytes[0], moved);
+    assert_eq!(shaper.usage(leaves[0]).unwrap().bytes[0], moved);
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_removed_node_hands_back_what_waited_and_leaves_nothing_behind() {
         }
     }
     assert_eq!(rest, [2, 5]);
-    let usage = shaper.usage(shaper.root(), 0).unwrap();
+    let usage = shaper.usage(shaper.root()).unwrap();
     assert_eq!((usage.queued, usage.queued_bytes), ([0; 2], [0; 2]));
 }
 
@@ -520,7 +520,7 @@ proptest! {
             prop_assert!(run.ops(leaf, 0, 2 * SECOND) > 0, "leaf {} starved", leaf);
         }
         let root = run.shaper.root();
-        let usage = run.shaper.usage(root, run.now).unwrap();
+        let usage = run.shaper.usage(root).unwrap();
         prop_assert_eq!(usage.ops.iter().sum::<u64>(), run.starts.len() as u64);
     }
 }

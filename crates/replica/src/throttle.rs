@@ -15,7 +15,7 @@
 //! [`Throttle::release`] names it.
 
 pub use weir_base::limits::replica::THROTTLE_PIECE as PIECE;
-use weir_qos::{Direction, Limit, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
+use weir_qos::{Direction, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
 
 /// How late a transfer may be with asking before what it could have moved is lost, and so how much it may make good at
 /// once. Beside builds on a machine of two cores threads that are due wait for some hundred milliseconds: with 50 ms,
@@ -121,9 +121,10 @@ impl Throttle {
     }
 
     /// Whether a transfer waits, and if so whether for the global limit (`true`) or its own.
-    pub fn bound_by_global(&self, place: Place, now: Nanos) -> Option<bool> {
-        let usage = self.shaper.usage(place.0, now)?;
-        (usage.waiting() > 0).then_some(usage.binding != Some(Limit::TotalBytes))
+    pub fn bound_by_global(&self, place: Place) -> Option<bool> {
+        let usage = self.shaper.usage(place.0)?;
+        let holds = || self.shaper.waits_for(place.0, Direction::Write);
+        (usage.waiting() > 0).then(|| holds().is_none_or(|(level, _)| level == 0))
     }
 }
 
@@ -322,7 +323,7 @@ mod tests {
         let (a, b) = (throttle.join(None).unwrap(), throttle.join(None).unwrap());
         assert_eq!(throttle.ask(a, PIECE, 0), Asked::Go);
         assert_eq!(throttle.ask(a, PIECE, 0), Asked::Wait);
-        assert_eq!(throttle.bound_by_global(a, 0), Some(true));
+        assert_eq!(throttle.bound_by_global(a), Some(true));
         throttle.leave(a, 0);
         assert_eq!(throttle.next_release(), None);
         assert_eq!(throttle.ask(a, PIECE, 0), Asked::Gone);

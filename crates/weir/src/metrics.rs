@@ -7,7 +7,8 @@
 //! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
 //! | `weir_client_bytes_total` | client | data moved, likewise |
 //! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used of late, left |
-//! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit holds requests of the volume back now |
+//! | `weir_limit_bound_seconds_total` | level, pool, volume, limit, direction | time in which requests of the volume waited for this limit |
+//! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit held requests of the volume back last, in the last second |
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
 //! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume, direction | waiting now |
 //! | `weir_limit_metadata_operations_total` | level, pool, volume | what metadata took of a limit on operations |
@@ -26,10 +27,14 @@
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
 //! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are distinguished.
 
+mod page;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
+use page::Page;
 use parking_lot::Mutex;
 use weir_base::{Clock, VolumeId};
 use weir_nfs::{Service, operation};
@@ -122,41 +127,6 @@ impl Rates {
             Limit::ReadOps => ops[0],
             Limit::WriteOps => ops[1],
         })
-    }
-}
-
-/// A page under construction.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.text.push_str(name);
-        let mut open = '{';
-        for (label, value) in labels {
-            let _ = write!(self.text, "{open}{label}=\"");
-            for c in value.chars() {
-                match c {
-                    '"' => self.text.push_str("\\\""),
-                    '\\' => self.text.push_str("\\\\"),
-                    '\n' => self.text.push_str("\\n"),
-                    c => self.text.push(c),
-                }
-            }
-            self.text.push('"');
-            open = ',';
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let _ = writeln!(self.text, " {value}");
     }
 }
 
@@ -401,11 +371,12 @@ impl Metrics {
             "What is left of a limit, a second, of late.",
         );
         page.text.push_str(&headroom.text);
+        bound(page, pools, limited);
         let family = "weir_limit_binding";
         page.family(
             family,
             "gauge",
-            "1: the limit holds requests of the volume back now.",
+            "1: the limit held requests of the volume back last, in the last second.",
         );
         for volume in limited {
             if let Some(binding) = volume.binding {
@@ -417,6 +388,34 @@ impl Metrics {
                 ];
                 page.sample(family, &labels, 1);
             }
+        }
+    }
+}
+
+/// For how long each limit held requests back.
+fn bound(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+    let family = "weir_limit_bound_seconds_total";
+    page.family(
+        family,
+        "counter",
+        "Time in which requests of the volume waited for the limit.",
+    );
+    for volume in limited {
+        let Some(bound) = &volume.bound else {
+            continue;
+        };
+        for (level, direction, limit, nanos) in bound.times().filter(|(.., nanos)| *nanos > 0) {
+            let labels = [
+                (
+                    "level",
+                    Level::ALL.get(level).map_or("", |level| level.name()),
+                ),
+                ("pool", pool_name(pools, volume.pool)),
+                ("volume", &volume.name),
+                ("limit", limit.name()),
+                ("direction", by_direction([(), ()])[direction as usize].0),
+            ];
+            page.sample(family, &labels, seconds(nanos));
         }
     }
 }
@@ -701,199 +700,5 @@ fn process(page: &mut Page) {
         let family = "weir_process_resident_bytes";
         page.family(family, "gauge", "Memory of the server.");
         page.sample(family, &[], bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use weir_base::{Budget, ManualClock};
-    use weir_qos::{Direction, Metadata, Plan, PoolPlan, Rate, VolumePlan};
-    use weir_vfs::HandleKey;
-    use weir_vfs::stats::Done;
-    use weir_vfs::throttle::{CreditLimits, Request, Throttle};
-
-    fn value(page: &str, series: &str) -> f64 {
-        let mut found = page
-            .lines()
-            .filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        let value = found
-            .next()
-            .unwrap_or_else(|| panic!("no {series} in\n{page}"));
-        assert!(found.next().is_none(), "{series} twice");
-        value.parse().unwrap()
-    }
-
-    #[test]
-    fn a_page_says_what_was_done_and_what_is_held_back() {
-        let clock = Arc::new(ManualClock::default());
-        clock.advance(Duration::from_secs(100));
-        let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let throttle = Throttle::new(Arc::clone(&dyn_clock), 1, CreditLimits::of_budget(1 << 24));
-        let vfs = Vfs::with_throttle(
-            HandleKey::new([1; 16], [0; 16]),
-            Arc::clone(&throttle),
-            Budget::new(1 << 20),
-        );
-        let stats = Arc::new(Stats::new(1));
-        let limits = Limits {
-            total: Rate::bytes(1000),
-            ..Limits::default()
-        };
-        let plan = Plan {
-            generation: 1,
-            pools: vec![PoolPlan {
-                id: 5,
-                name: "po\"ol".into(),
-                limits: Limits {
-                    total: Rate::ops(1_000_000),
-                    ..Limits::default()
-                },
-                source: "".into(),
-            }],
-            volumes: vec![VolumePlan {
-                volume: 3,
-                name: "v".into(),
-                pool: 5,
-                limits,
-                client: Limits::default(),
-                source: "".into(),
-            }],
-        };
-        assert!(throttle.apply(&plan));
-        let device = Arc::new(weir_store::MemDevice::new(16));
-        let pool = weir_store::FramePool::new(1024).unwrap();
-        let cache = Arc::new(Cache::new(pool, device));
-        cache.read_ahead(&[weir_store::BlockPtr::default()], &Arc::new(()));
-        let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache);
-        let page = metrics.render();
-        assert!((value(&page, "weir_read_ahead_blocks_total") - 1.0).abs() < 1e-9);
-        assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
-        let request = Request {
-            volume: VolumeId(3),
-            client: std::net::IpAddr::from([10, 0, 0, 1]).into(),
-            flow: 1,
-            direction: Direction::Read,
-            bytes: 500,
-        };
-        metrics.render();
-        let first = throttle.gate(&request, None, &mut None);
-        let second = throttle.gate(&request, None, &mut None);
-        let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
-        throttle.charge_metadata(VolumeId(3), client, Metadata::Change, None);
-        let arrived = 1_000;
-        let done = Done {
-            volume: VolumeId(3),
-            operation: 6,
-            bytes: 500,
-            arrived,
-        };
-        stats.record(
-            1,
-            [10, 0, 0, 1].into(),
-            arrived + 20_000,
-            [done].into_iter(),
-        );
-        clock.advance(Duration::from_secs(1));
-        let page = metrics.render();
-        let labels = r#"pool="po\"ol",volume="v""#;
-        let operation = format!(r#"{labels},protocol="nfsv3",operation="READ""#);
-        assert_eq!(
-            value(
-                &page,
-                &format!("weir_operation_seconds_count{{{operation}}}")
-            ),
-            1.0
-        );
-        assert_eq!(
-            value(
-                &page,
-                &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000016384"}}"#)
-            ),
-            0.0
-        );
-        assert_eq!(
-            value(
-                &page,
-                &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000032768"}}"#)
-            ),
-            1.0
-        );
-        assert_eq!(
-            value(
-                &page,
-                &format!(r#"weir_operation_seconds_bucket{{{operation},le="+Inf"}}"#)
-            ),
-            1.0
-        );
-        assert_eq!(
-            value(&page, &format!("weir_operation_bytes_total{{{operation}}}")),
-            500.0
-        );
-        assert_eq!(
-            value(&page, r#"weir_client_bytes_total{client="10.0.0.1"}"#),
-            500.0
-        );
-        let client = r#"client="10.0.0.1""#;
-        let of_client = |le: &str| {
-            let series = format!(r#"weir_client_operation_seconds_bucket{{{client},le="{le}"}}"#);
-            value(&page, &series)
-        };
-        assert_eq!(
-            ["0.000016384", "0.000032768", "+Inf"].map(of_client),
-            [0.0, 1.0, 1.0]
-        );
-        assert_eq!(
-            ["sum", "count"].map(|what| value(
-                &page,
-                &format!("weir_client_operation_seconds_{what}{{{client}}}")
-            )),
-            [0.00002, 1.0]
-        );
-        let limit = format!(r#"level="volume",{labels},limit="bytes""#);
-        assert_eq!(value(&page, &format!("weir_limit{{{limit}}}")), 1000.0);
-        assert_eq!(value(&page, &format!("weir_limit_used{{{limit}}}")), 500.0);
-        assert_eq!(
-            value(&page, &format!("weir_limit_headroom{{{limit}}}")),
-            500.0
-        );
-        let pool = r#"level="pool",pool="po\"ol",volume="""#;
-        assert_eq!(
-            value(
-                &page,
-                &format!("weir_limit_metadata_operations_total{{{pool}}}")
-            ),
-            1.0
-        );
-        // A READ and what metadata took.
-        let operations = format!(r#"weir_limit_used{{{pool},limit="ops"}}"#);
-        assert_eq!(value(&page, &operations), 2.0);
-        assert_eq!(
-            ["read", "write"].map(|direction| value(
-                &page,
-                &format!(r#"weir_throttle_queue_length{{{labels},direction="{direction}"}}"#)
-            )),
-            [1.0, 0.0]
-        );
-        assert_eq!(
-            value(
-                &page,
-                &format!(r#"weir_throttled_operations_total{{{labels},direction="read"}}"#)
-            ),
-            1.0
-        );
-        for line in page.lines().filter(|line| !line.starts_with('#')) {
-            let (_, number) = line.rsplit_once(' ').unwrap();
-            assert!(number.parse::<f64>().is_ok(), "{line}");
-        }
-        drop((first, second));
-        assert_eq!(
-            value(
-                &metrics.render(),
-                &format!(r#"weir_throttle_queue_length{{{labels},direction="read"}}"#)
-            ),
-            0.0
-        );
     }
 }

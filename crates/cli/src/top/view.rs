@@ -210,7 +210,7 @@ pub fn between(before: &Look, now: &Look) -> View {
     for s in now.samples.iter().filter(|s| s.name == "weir_limit") {
         limits.insert(limit_of(s), s.value);
     }
-    let bound = held_back(before, now, &limits, rate);
+    let bound = held_back(now, rate);
     for s in &now.samples {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         let key = || (pool.to_owned(), name.to_owned());
@@ -378,65 +378,32 @@ fn held_on(volume: &str, by: Option<&String>) -> String {
     }
 }
 
-/// What held each volume's requests back between two samples, by pool and volume.
-///
-/// The server says what binds at the moment of a sample, and a limit that lets a request through
-/// every few milliseconds binds in some moments and not in others. What counts is whether requests
-/// were held in between, which is counted. Then the limit is the one that bound at either end, or
-/// else the one of the volume's of which most is used.
+/// What held each volume's requests back for the longest between two samples, by pool and volume:
+/// the server counts the time, up to the look.
 fn held_back<'n>(
-    before: &'n Look,
     now: &'n Look,
-    limits: &HashMap<[String; 4], f64>,
     rate: impl Fn(&Sample) -> f64,
 ) -> HashMap<(&'n str, &'n str), String> {
     let place = |s: &'n Sample| (s.label("pool"), s.label("volume"));
     let named = |s: &Sample| format!("{} {}", s.label("level"), s.label("limit"));
-    let mut held: HashMap<(&str, &str), String> = HashMap::new();
-    let counted = now.samples.iter().filter(|s| {
-        matches!(
-            s.name.as_str(),
-            "weir_throttled_operations_total" | "weir_throttled_seconds_total"
-        )
-    });
-    let mut throttled: BTreeSet<(&str, &str)> =
-        counted.filter(|s| rate(s) > 0.0).map(place).collect();
-    let binding = |look: &'n Look| {
-        look.samples
-            .iter()
-            .filter(|s| s.name == "weir_limit_binding" && s.value > 0.0)
+    let mut times: HashMap<(&str, &str), BTreeMap<String, f64>> = HashMap::new();
+    for s in &now.samples {
+        if s.name == "weir_limit_bound_seconds_total" && rate(s) > 0.0 {
+            // Of both directions together.
+            *times
+                .entry(place(s))
+                .or_default()
+                .entry(named(s))
+                .or_default() += rate(s);
+        }
+    }
+    let longest = |times: BTreeMap<String, f64>| {
+        let longest = times.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        longest.map(|(name, _)| name)
     };
-    // A limit that binds now holds requests back, even if none has been released yet.
-    throttled.extend(binding(now).map(place));
-    for s in binding(before).chain(binding(now)) {
-        if throttled.contains(&place(s)) {
-            held.insert(place(s), named(s));
-        }
-    }
-    for (pool, volume) in throttled {
-        if held.contains_key(&(pool, volume)) {
-            continue;
-        }
-        let used = now.samples.iter().filter(|s| {
-            s.name == "weir_limit_used"
-                && s.label("pool") == pool
-                && (s.label("volume") == volume || s.label("level") == "pool")
-        });
-        let share = |s: &Sample| {
-            let key = ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
-            limits
-                .get(&key)
-                .filter(|limit| **limit > 0.0)
-                .map(|limit| s.value / limit)
-        };
-        let most = used
-            .filter_map(|s| Some((share(s)?, s)))
-            .max_by(|(a, _), (b, _)| a.total_cmp(b));
-        if let Some((_, s)) = most {
-            held.insert((pool, volume), named(s));
-        }
-    }
-    held
+    let held = times.into_iter();
+    held.filter_map(|(place, times)| Some((place, longest(times)?)))
+        .collect()
 }
 
 /// A latency histogram: operations a second up to so many nanoseconds, cumulative.
@@ -483,7 +450,7 @@ mod tests {
              weir_client_operation_seconds_count{{client=\"10.0.0.1\"}} {count}\n\
              weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
              weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1000\n\
-             weir_limit_binding{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1\n\
+             weir_limit_bound_seconds_total{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} {at}\n\
              weir_throttle_queue_length{{pool=\"p\",volume=\"v\"}} 3\n",
             count as f64 * 0.002
         );
@@ -536,7 +503,7 @@ mod tests {
         let page = "weir_uptime_seconds 7.5\n\
              weir_limit{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 50\n\
              weir_limit_used{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",limit=\"read_ops\"} 40\n\
-             weir_limit_binding{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
+             weir_limit_bound_seconds_total{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
              weir_throttled_client_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
              weir_throttled_client_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
         let look = Look::new(parse(page), 0.0);
@@ -547,17 +514,14 @@ mod tests {
         assert_eq!(client.throttled, "v: client read_ops");
     }
 
-    /// Between two moments in which nothing waits, requests were held: by what, is kept.
     #[test]
-    fn a_limit_that_binds_between_two_looks_is_shown() {
-        let look = |at: f64, held: u64, binding: &str| {
+    fn the_limit_that_bound_for_longest_is_shown() {
+        let look = |at: f64, volume: f64, pool: f64| {
             let page = format!(
-                "weir_operation_seconds_count{{pool=\"p\",volume=\"v\",operation=\"READ\"}} {held}\n\
-                 weir_throttled_operations_total{{pool=\"p\",volume=\"v\",direction=\"read\"}} {held}\n\
-                 weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
-                 weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1990\n\
-                 weir_limit{{level=\"pool\",pool=\"p\",volume=\"\",limit=\"bytes\"}} 8000\n\
-                 weir_limit_used{{level=\"pool\",pool=\"p\",volume=\"\",limit=\"bytes\"}} 1990\n{binding}"
+                "weir_operation_seconds_count{{pool=\"p\",volume=\"v\",operation=\"READ\"}} {at}\n\
+                 weir_limit_bound_seconds_total{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\",direction=\"read\"}} {volume}\n\
+                 weir_limit_bound_seconds_total{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\",direction=\"write\"}} {volume}\n\
+                 weir_limit_bound_seconds_total{{level=\"pool\",pool=\"p\",volume=\"v\",limit=\"ops\",direction=\"read\"}} {pool}\n"
             );
             Look {
                 at,
@@ -565,14 +529,12 @@ mod tests {
             }
         };
         let by = |before: &Look, now: &Look| between(before, now).volumes[0].throttled.clone();
-        let pool = "weir_limit_binding{level=\"pool\",pool=\"p\",volume=\"v\",limit=\"bytes\"} 1\n";
-        assert_eq!(by(&look(1.0, 5, ""), &look(2.0, 9, "")), "volume bytes");
-        assert_eq!(by(&look(1.0, 5, pool), &look(2.0, 9, "")), "pool bytes");
-        assert_eq!(by(&look(1.0, 5, ""), &look(2.0, 5, pool)), "pool bytes");
-        // It bound once, and nothing was held since.
-        assert_eq!(by(&look(1.0, 5, pool), &look(2.0, 5, "")), "");
-        let row = &between(&look(1.0, 5, ""), &look(2.0, 9, "")).volumes[0];
-        assert_eq!((row.limit, row.limit_name.as_str()), (2000.0, "bytes"));
+        assert_eq!(
+            by(&look(1.0, 5.0, 5.0), &look(2.0, 5.4, 5.7)),
+            "volume bytes"
+        );
+        assert_eq!(by(&look(1.0, 5.0, 5.0), &look(2.0, 5.1, 5.7)), "pool ops");
+        assert_eq!(by(&look(1.0, 5.0, 5.0), &look(2.0, 5.0, 5.0)), "");
     }
 
     #[test]

@@ -239,11 +239,11 @@ impl State {
     }
 
     /// What a volume's clients have had.
-    pub(super) fn clients(&self, at: usize, now: Nanos) -> Vec<(ClientKey, Usage)> {
+    pub(super) fn clients(&self, at: usize) -> Vec<(ClientKey, Usage)> {
         let Some(Some(volume)) = self.volumes.get(at) else {
             return Vec::new();
         };
-        let of = |(key, leaf): &(ClientKey, Leaf)| Some((*key, self.shaper.usage(leaf.node, now)?));
+        let of = |(key, leaf): &(ClientKey, Leaf)| Some((*key, self.shaper.usage(leaf.node)?));
         volume.clients.iter().filter_map(of).collect()
     }
 

@@ -4,7 +4,10 @@ use super::{Entry, Pool, Throttle};
 use crate::session::ClientKey;
 use std::sync::Arc;
 use weir_base::VolumeId;
-use weir_qos::{Limit, Limits, Usage};
+use weir_qos::{Bound, Limit, Limits, Nanos, Usage};
+
+/// How long ago a limit held requests back at most that is said to bind: a second, in nanoseconds.
+const OF_LATE: Nanos = 1_000_000_000;
 
 /// Where a limit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +21,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// All levels, from the root of a pool's tree.
+    pub const ALL: [Level; 3] = [Level::Pool, Level::Volume, Level::Client];
+
     /// Its name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +34,7 @@ impl Level {
     }
 }
 
-/// The limit that holds requests back now.
+/// The limit that held requests back last, within the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The level at which it is set.
@@ -50,6 +56,8 @@ pub struct PoolStatus {
     pub source: Arc<str>,
     /// Sums since the pool came under limits.
     pub usage: Usage,
+    /// Time for which limits held its requests back, if any did.
+    pub bound: Option<Box<Bound>>,
 }
 
 /// A volume's limits and what they have let through.
@@ -69,7 +77,9 @@ pub struct VolumeStatus {
     pub source: Arc<str>,
     /// Sums since the volume came under limits.
     pub usage: Usage,
-    /// What holds its requests back now, if any wait.
+    /// Time for which limits held its requests back, if any did.
+    pub bound: Option<Box<Bound>>,
+    /// The limit that held its requests back in the last second.
     pub binding: Option<Binding>,
     /// Its clients, by address; empty unless they were asked for.
     pub clients: Vec<ClientStatus>,
@@ -92,13 +102,14 @@ impl Throttle {
         let status = |pool: &Arc<Pool>| {
             let mut state = pool.domain.lock();
             state.count_leases(now);
-            let usage = state.shaper.usage(state.shaper.root(), now);
+            let root = state.shaper.root();
             PoolStatus {
                 id: pool.plan.id,
                 name: Arc::clone(&pool.plan.name),
                 limits: pool.plan.limits,
                 source: Arc::clone(&pool.plan.source),
-                usage: usage.unwrap_or_default(),
+                usage: state.shaper.usage(root).unwrap_or_default(),
+                bound: state.shaper.bound(root, now).copied().map(Box::new),
             }
         };
         let mut all: Vec<PoolStatus> = table.pools.iter().map(|(_, pool)| status(pool)).collect();
@@ -108,14 +119,18 @@ impl Throttle {
 
     /// All volumes that the plan names, with their clients.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
-        let table = self.table.load();
-        let each = table
-            .volumes
-            .iter()
-            .map(|(number, entry)| self.describe(VolumeId(number), entry, true));
-        let mut all: Vec<VolumeStatus> = each.collect();
+        let mut all = Vec::new();
+        self.each_volume(true, &mut |status| all.push(status));
         all.sort_unstable_by_key(|volume| volume.volume);
         all
+    }
+
+    /// Visits all volumes that the plan names, one after the other and in no order: there may be very many.
+    pub fn each_volume(&self, with_clients: bool, visit: &mut dyn FnMut(VolumeStatus)) {
+        let table = self.table.load_full();
+        for (number, entry) in table.volumes.iter() {
+            visit(self.describe(VolumeId(number), entry, with_clients));
+        }
     }
 
     /// What limits a volume now; `None` if the plan does not name it.
@@ -139,25 +154,16 @@ impl Throttle {
             .get(entry.slot)
             .and_then(Option::as_ref)
             .map(|volume| volume.node);
-        let usage = node
-            .and_then(|node| state.shaper.usage(node, now))
-            .unwrap_or_default();
-        let clients = state.clients(entry.slot, now);
-        let pool = state.shaper.usage(state.shaper.root(), now);
-        let at = |level, limit: Option<Limit>| limit.map(|limit| Binding { level, limit });
-        let binding = match usage.waiting() {
-            0 => None,
-            _ => at(Level::Volume, usage.binding)
-                .or_else(|| {
-                    let clients = clients.iter().map(|(_, usage)| usage.binding);
-                    at(Level::Client, clients.flatten().next())
-                })
-                .or_else(|| at(Level::Pool, pool.and_then(|usage| usage.binding))),
+        let usage = node.and_then(|node| state.shaper.usage(node));
+        let bound = node.and_then(|node| state.shaper.bound(node, now).copied());
+        let binding = bound.as_ref().and_then(|bound| binding(bound, now));
+        let clients = match with_clients {
+            true => state.clients(entry.slot),
+            false => Vec::new(),
         };
         drop(state);
         let clients = clients
             .into_iter()
-            .filter(|_| with_clients)
             .map(|(client, usage)| ClientStatus { client, usage });
         VolumeStatus {
             volume,
@@ -166,9 +172,17 @@ impl Throttle {
             limits: entry.plan.limits,
             client_limits: entry.plan.client,
             source: Arc::clone(&entry.plan.source),
-            usage,
+            usage: usage.unwrap_or_default(),
+            bound: bound.map(Box::new),
             binding,
             clients: clients.collect(),
         }
     }
+}
+
+/// The limit that held something back last, within the last second.
+fn binding(bound: &Bound, now: Nanos) -> Option<Binding> {
+    let (level, limit) = bound.latest(now, OF_LATE)?;
+    let level = *Level::ALL.get(level)?;
+    Some(Binding { level, limit })
 }

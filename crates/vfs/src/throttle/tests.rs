@@ -594,3 +594,57 @@ fn threads_that_lease_at_the_same_time_share_one_limit() {
     }
     bed.nothing_left();
 }
+
+/// A volume at its limit is said to be held by it at every look, and a second after the last wait at none.
+#[test]
+fn what_holds_requests_back_is_named_at_every_look() {
+    // A request every 20 ms; the timer that releases it comes late now and then.
+    let cause = |level, limit| Some(Binding { level, limit });
+    let limit = weir_qos::Limit::TotalBytes;
+    for (pool, volume, level) in [
+        (Limits::default(), bytes(50 * 4096), Level::Volume),
+        (bytes(50 * 4096), Limits::default(), Level::Pool),
+    ] {
+        let mut bed = Bed::new();
+        bed.apply(&[(1, pool)], &[(1, 1, volume)]);
+        let mut held = Vec::new();
+        for n in 0..100u64 {
+            while held.len() < 4 {
+                match bed.gate(1, 1, 4096) {
+                    Ok(_) => {}
+                    Err(one) => held.push(Pin::from(one)),
+                }
+            }
+            // Looks fall before, at and behind releases.
+            bed.clock.advance(Duration::from_micros(50_000 + 77 * n));
+            let status = bed.throttle.status(VolumeId(1)).unwrap();
+            assert_eq!(status.binding, cause(level, limit), "look {n}");
+            (0..2).for_each(|shard| bed.throttle.expire(shard));
+            let status = bed.throttle.status(VolumeId(1)).unwrap();
+            assert_eq!(
+                status.binding,
+                cause(level, limit),
+                "look {n}, after releases"
+            );
+            held.retain_mut(|held| bed.poll(held).is_none());
+        }
+        drop(held);
+        let status = bed.throttle.status(VolumeId(1)).unwrap();
+        let bound = *status.bound.unwrap();
+        let times: Vec<_> = bound.times().filter(|(.., nanos)| *nanos > 0).collect();
+        let [(at, Direction::Write, of, nanos)] = times[..] else {
+            panic!("{times:?}");
+        };
+        assert_eq!((Level::ALL[at], of), (level, limit));
+        // All of the time but what the first request took, and the little that timers were late.
+        assert!((5_000_000_000..5_500_000_000).contains(&nanos), "{nanos}");
+        assert_eq!(
+            bound.waited().iter().sum::<u64>(),
+            status.usage.waited.iter().sum::<u64>()
+        );
+        let of_pool = bed.throttle.pools().remove(0).bound.unwrap();
+        assert_eq!(*of_pool, bound);
+        bed.pass(SECOND);
+        assert_eq!(bed.throttle.status(VolumeId(1)).unwrap().binding, None);
+    }
+}

@@ -142,7 +142,7 @@ impl Flow {
                 return;
             }
             inner.waiting.insert(place, Arc::clone(&notify));
-            let bound = match inner.throttle.bound_by_global(place, now) {
+            let bound = match inner.throttle.bound_by_global(place) {
                 Some(true) => 2,
                 _ => 1,
             };

@@ -1,0 +1,199 @@
+//! What a page says of known counters.
+
+use super::*;
+use std::time::Duration;
+use weir_base::{Budget, ManualClock};
+use weir_qos::{Direction, Metadata, Plan, PoolPlan, Rate, VolumePlan};
+use weir_vfs::HandleKey;
+use weir_vfs::stats::Done;
+use weir_vfs::throttle::{CreditLimits, Request, Throttle};
+
+fn value(page: &str, series: &str) -> f64 {
+    let mut found = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let value = found
+        .next()
+        .unwrap_or_else(|| panic!("no {series} in\n{page}"));
+    assert!(found.next().is_none(), "{series} twice");
+    value.parse().unwrap()
+}
+
+#[test]
+fn a_page_says_what_was_done_and_what_is_held_back() {
+    let clock = Arc::new(ManualClock::default());
+    clock.advance(Duration::from_secs(100));
+    let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let throttle = Throttle::new(Arc::clone(&dyn_clock), 1, CreditLimits::of_budget(1 << 24));
+    let vfs = Vfs::with_throttle(
+        HandleKey::new([1; 16], [0; 16]),
+        Arc::clone(&throttle),
+        Budget::new(1 << 20),
+    );
+    let stats = Arc::new(Stats::new(1));
+    let limits = Limits {
+        total: Rate::bytes(1000),
+        ..Limits::default()
+    };
+    let plan = Plan {
+        generation: 1,
+        pools: vec![PoolPlan {
+            id: 5,
+            name: "po\"ol".into(),
+            limits: Limits {
+                total: Rate::ops(1_000_000),
+                ..Limits::default()
+            },
+            source: "".into(),
+        }],
+        volumes: vec![VolumePlan {
+            volume: 3,
+            name: "v".into(),
+            pool: 5,
+            limits,
+            client: Limits::default(),
+            source: "".into(),
+        }],
+    };
+    assert!(throttle.apply(&plan));
+    let device = Arc::new(weir_store::MemDevice::new(16));
+    let pool = weir_store::FramePool::new(1024).unwrap();
+    let cache = Arc::new(Cache::new(pool, device));
+    cache.read_ahead(&[weir_store::BlockPtr::default()], &Arc::new(()));
+    let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache);
+    let page = metrics.render();
+    assert!((value(&page, "weir_read_ahead_blocks_total") - 1.0).abs() < 1e-9);
+    assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
+    let request = Request {
+        volume: VolumeId(3),
+        client: std::net::IpAddr::from([10, 0, 0, 1]).into(),
+        flow: 1,
+        direction: Direction::Read,
+        bytes: 500,
+    };
+    metrics.render();
+    let first = throttle.gate(&request, None, &mut None);
+    let second = throttle.gate(&request, None, &mut None);
+    let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
+    throttle.charge_metadata(VolumeId(3), client, Metadata::Change, None);
+    let arrived = 1_000;
+    let done = Done {
+        volume: VolumeId(3),
+        operation: 6,
+        bytes: 500,
+        arrived,
+    };
+    stats.record(
+        1,
+        [10, 0, 0, 1].into(),
+        arrived + 20_000,
+        [done].into_iter(),
+    );
+    clock.advance(Duration::from_secs(1));
+    let page = metrics.render();
+    let labels = r#"pool="po\"ol",volume="v""#;
+    let operation = format!(r#"{labels},protocol="nfsv3",operation="READ""#);
+    assert_eq!(
+        value(
+            &page,
+            &format!("weir_operation_seconds_count{{{operation}}}")
+        ),
+        1.0
+    );
+    assert_eq!(
+        value(
+            &page,
+            &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000016384"}}"#)
+        ),
+        0.0
+    );
+    assert_eq!(
+        value(
+            &page,
+            &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000032768"}}"#)
+        ),
+        1.0
+    );
+    assert_eq!(
+        value(
+            &page,
+            &format!(r#"weir_operation_seconds_bucket{{{operation},le="+Inf"}}"#)
+        ),
+        1.0
+    );
+    assert_eq!(
+        value(&page, &format!("weir_operation_bytes_total{{{operation}}}")),
+        500.0
+    );
+    assert_eq!(
+        value(&page, r#"weir_client_bytes_total{client="10.0.0.1"}"#),
+        500.0
+    );
+    let client = r#"client="10.0.0.1""#;
+    let of_client = |le: &str| {
+        let series = format!(r#"weir_client_operation_seconds_bucket{{{client},le="{le}"}}"#);
+        value(&page, &series)
+    };
+    assert_eq!(
+        ["0.000016384", "0.000032768", "+Inf"].map(of_client),
+        [0.0, 1.0, 1.0]
+    );
+    assert_eq!(
+        ["sum", "count"].map(|what| value(
+            &page,
+            &format!("weir_client_operation_seconds_{what}{{{client}}}")
+        )),
+        [0.00002, 1.0]
+    );
+    let limit = format!(r#"level="volume",{labels},limit="bytes""#);
+    assert_eq!(value(&page, &format!("weir_limit{{{limit}}}")), 1000.0);
+    assert_eq!(value(&page, &format!("weir_limit_used{{{limit}}}")), 500.0);
+    assert_eq!(
+        value(&page, &format!("weir_limit_headroom{{{limit}}}")),
+        500.0
+    );
+    let pool = r#"level="pool",pool="po\"ol",volume="""#;
+    assert_eq!(
+        value(
+            &page,
+            &format!("weir_limit_metadata_operations_total{{{pool}}}")
+        ),
+        1.0
+    );
+    // A READ and what metadata took.
+    let operations = format!(r#"weir_limit_used{{{pool},limit="ops"}}"#);
+    assert_eq!(value(&page, &operations), 2.0);
+    assert_eq!(
+        ["read", "write"].map(|direction| value(
+            &page,
+            &format!(r#"weir_throttle_queue_length{{{labels},direction="{direction}"}}"#)
+        )),
+        [1.0, 0.0]
+    );
+    let bound = format!(r#"{{level="volume",{labels},limit="bytes",direction="read"}}"#);
+    assert_eq!(
+        value(&page, &format!("weir_limit_bound_seconds_total{bound}")),
+        1.0
+    );
+    let binding = format!(r#"weir_limit_binding{{level="volume",{labels},limit="bytes"}}"#);
+    assert_eq!(value(&page, &binding), 1.0);
+    assert_eq!(
+        value(
+            &page,
+            &format!(r#"weir_throttled_operations_total{{{labels},direction="read"}}"#)
+        ),
+        1.0
+    );
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (_, number) = line.rsplit_once(' ').unwrap();
+        assert!(number.parse::<f64>().is_ok(), "{line}");
+    }
+    drop((first, second));
+    assert_eq!(
+        value(
+            &metrics.render(),
+            &format!(r#"weir_throttle_queue_length{{{labels},direction="read"}}"#)
+        ),
+        0.0
+    );
+}
