@@ -134,6 +134,9 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
     let path = request.uri().path();
     let ontap = path == "/api" || path.starts_with("/api/");
+    if let Some(probed) = probe(&app, request.method(), path) {
+        return probed;
+    }
     let (head, body) = request.into_parts();
     let actor = match admit(&app, gate, &head).await {
         Ok(actor) => actor,
@@ -152,6 +155,28 @@ async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) ->
         Ok(response) => response,
         Err(e) => error_response(e, ontap),
     }
+}
+
+/// What probes are answered, who need no token and learn nothing but a status: `/livez`, that the process answers;
+/// `/readyz`, that it serves and has no problem that `/health` would name.
+fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Response> {
+    let ready = match path {
+        "/livez" => true,
+        "/readyz" => app
+            .0
+            .problems
+            .as_ref()
+            .is_none_or(|problems| problems().is_empty()),
+        _ => return None,
+    };
+    if method != axum::http::Method::GET && method != axum::http::Method::HEAD {
+        return None;
+    }
+    let (status, word) = match ready {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    };
+    Some((status, word).into_response())
 }
 
 /// An error in the form of the API that was asked.

@@ -127,3 +127,39 @@ async fn nobody_is_asked_for_a_password() {
         assert_eq!(answer.headers()["connection"], "close");
     }
 }
+
+/// A probe has no token: it learns whether the server lives and is ready, and nothing else.
+#[tokio::test]
+async fn probes_need_no_token_and_learn_no_details() {
+    let api = furnished().await;
+    let sick = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ill = std::sync::Arc::clone(&sick);
+    let state = api
+        .state
+        .clone()
+        .with_problems(std::sync::Arc::new(move || {
+            let now = ill.load(std::sync::atomic::Ordering::Relaxed);
+            Vec::from_iter(now.then(|| ("space", "a secret".to_owned())))
+        }));
+    let ask = |method: &'static str, path: &'static str| {
+        let router = weir_api::router(state.clone(), Gate::Tokens);
+        async move {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.body(Body::empty()).unwrap();
+            let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
+            let status = answer.status().as_u16();
+            let body = axum::body::to_bytes(answer.into_body(), 4096)
+                .await
+                .unwrap();
+            (status, String::from_utf8_lossy(&body).into_owned())
+        }
+    };
+    let ok = (200, "ok\n".to_owned());
+    assert_eq!(ask("GET", "/livez").await, ok);
+    assert_eq!(ask("GET", "/readyz").await, ok);
+    assert_eq!(ask("POST", "/livez").await.0, 401);
+    assert_eq!(ask("GET", "/health").await.0, 401);
+    sick.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(ask("GET", "/livez").await, ok);
+    assert_eq!(ask("GET", "/readyz").await, (503, "not ready\n".to_owned()));
+}

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use weir_base::limits::memory::{VOLUME_BYTES, VOLUME_SHARE};
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
     Backend, BackendError, BindingLevel, Capacity, DomainSpec, ExportRule, ExportSpec, Point,
@@ -21,6 +22,7 @@ use weir_vfs::{
 use weir_volume::{Engine, Snapshot};
 
 use crate::ad::Membership;
+use crate::size::Size;
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
 const ROOT_OWNER: (u32, u32) = (0, 0);
@@ -43,6 +45,8 @@ pub struct Node {
     served: Mutex<Served>,
     /// Set once, when there are services that a domain's users log on to.
     membership: OnceLock<Arc<Membership>>,
+    /// The memory of the server, of which volumes may take a part. Set once, by a server.
+    memory: OnceLock<Size>,
 }
 
 /// What was published so far, by key.
@@ -51,6 +55,11 @@ struct Served {
     exports: HashMap<String, (Arc<ExportSpec>, VolumeId)>,
     /// What could not be served, to be tried again.
     missing: BTreeMap<String, Arc<ExportSpec>>,
+}
+
+/// Volumes that fit into their part of the memory.
+fn most_volumes(memory: Size) -> usize {
+    usize::try_from(memory.0 / VOLUME_SHARE / VOLUME_BYTES).unwrap_or(usize::MAX)
 }
 
 impl Node {
@@ -72,6 +81,7 @@ impl Node {
             volumes: Mutex::new(volumes.map(|v| (v.name().to_owned(), v)).collect()),
             served: Mutex::default(),
             membership: OnceLock::new(),
+            memory: OnceLock::new(),
             engine,
             vfs,
             clock,
@@ -88,6 +98,32 @@ impl Node {
     /// Domains are joined by this. Only the first counts.
     pub fn join_with(&self, membership: Arc<Membership>) {
         let _ = self.membership.set(membership);
+    }
+
+    /// Refuses volumes beyond those that fit into their part of so much memory. Only the first counts.
+    pub fn bound_by(&self, memory: Size) {
+        let _ = self.memory.set(memory);
+        let (most, now) = (most_volumes(memory), self.volumes.lock().len());
+        if now > most {
+            tracing::warn!(
+                "{now} volumes take more than their part of --memory {memory}, which is for {most}; {} would do",
+                Size(now as u64 * VOLUME_BYTES * VOLUME_SHARE)
+            );
+        }
+    }
+
+    fn has_room(&self) -> Outcome<()> {
+        let Some(memory) = self.memory.get() else {
+            return Ok(());
+        };
+        let most = most_volumes(*memory);
+        match self.volumes.lock().len() < most {
+            true => Ok(()),
+            false => Err(BackendError::NoSpace(format!(
+                "no memory for another volume: --memory {memory} is for {most} volumes of {} each (delete volumes, or start with more memory)",
+                Size(VOLUME_BYTES)
+            ))),
+        }
     }
 
     fn membership(&self) -> Outcome<&Membership> {
@@ -313,6 +349,7 @@ impl Backend for Node {
             protect()?;
             return Ok(state(&volume));
         }
+        self.has_room()?;
         let made = match &spec.clone_of {
             Some((parent, snapshot)) => self.engine.clone_volume(parent, snapshot, key),
             None => {

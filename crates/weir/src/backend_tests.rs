@@ -457,3 +457,32 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
         );
     }
 }
+
+/// Volumes take memory as long as they exist: beyond their part of it there are none, and the refusal has the figure.
+#[test]
+fn volumes_beyond_their_part_of_the_memory_are_refused() {
+    let node = node();
+    node.bound_by(crate::size::Size(3 * VOLUME_BYTES * VOLUME_SHARE));
+    let spec = |key: &str| VolumeSpec {
+        key: key.to_owned(),
+        capacity: limited(1 << 20),
+        root_mode: 0o755,
+        clone_of: None,
+        protection: false,
+    };
+    while node.volumes().unwrap().len() < 3 {
+        let key = format!("v{}", node.volumes().unwrap().len());
+        node.create_volume(&spec(&key)).unwrap();
+    }
+    match node.create_volume(&spec("more")) {
+        Err(BackendError::NoSpace(why)) => assert!(
+            why.contains("--memory 288 KiB is for 3 volumes of 12 KiB each"),
+            "{why}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    // One that is there is found, and one that goes makes room.
+    node.create_volume(&spec("v2")).unwrap();
+    node.delete_volume("v2").unwrap();
+    node.create_volume(&spec("more")).unwrap();
+}

@@ -6,7 +6,7 @@
 //! | `weir_operation_bytes_total` | the same | data moved |
 //! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
 //! | `weir_client_bytes_total` | client | data moved, likewise |
-//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used of late, left |
+//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used in the last second, left |
 //! | `weir_limit_bound_seconds_total` | level, pool, volume, limit, direction | time in which requests of the volume waited for this limit |
 //! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit held requests of the volume back last, in the last second |
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
@@ -28,6 +28,7 @@
 //! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are distinguished.
 
 mod page;
+mod sampler;
 #[cfg(test)]
 mod tests;
 
@@ -36,9 +37,10 @@ use std::sync::{Arc, OnceLock};
 
 use page::Page;
 use parking_lot::Mutex;
+pub use sampler::Sampler;
 use weir_base::{Clock, VolumeId};
 use weir_nfs::{Service, operation};
-use weir_qos::{Limit, Limits, Usage};
+use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
 use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
@@ -51,8 +53,6 @@ const DETAILED: usize = 500;
 const CLIENTS: usize = 200;
 /// Clients of limited volumes that have series of their own.
 const THROTTLED_CLIENTS: usize = 1000;
-/// Least time between two readings of the counters from which a rate is made, in seconds.
-const RATE_WINDOW: f64 = 0.9;
 
 /// The parts of the server whose counters are shown.
 pub struct Metrics {
@@ -72,7 +72,10 @@ type Node = (Level, u64, Option<ClientKey>);
 #[derive(Default)]
 struct Rates {
     at: f64,
-    last: HashMap<Node, Usage>,
+    /// Counts readings.
+    reading: u64,
+    /// What each node had used at a reading, and which one that was.
+    last: HashMap<Node, (Usage, u64)>,
     rates: HashMap<Node, Used>,
 }
 
@@ -87,29 +90,21 @@ struct Used {
 }
 
 impl Rates {
-    fn look(&mut self, now: f64, nodes: impl Iterator<Item = (Node, Usage)>) {
-        let span = now - self.at;
-        if self.at > 0.0 && span < RATE_WINDOW {
+    fn note(&mut self, span: f64, node: Node, usage: Usage) {
+        let Some((before, _)) = self.last.insert(node, (usage, self.reading)) else {
+            // It is new.
             return;
-        }
-        let mut last = HashMap::new();
-        self.rates.clear();
-        for (node, usage) in nodes {
-            if let Some(before) = self.last.get(&node) {
-                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span;
-                let each = |now: [u64; 2], before: [u64; 2]| {
-                    [rate(now[0], before[0]), rate(now[1], before[1])]
-                };
-                let used = Used {
-                    bytes: each(usage.bytes, before.bytes),
-                    ops: each(usage.ops, before.ops),
-                    metadata: rate(usage.metadata, before.metadata),
-                };
-                self.rates.insert(node, used);
-            }
-            last.insert(node, usage);
-        }
-        (self.last, self.at) = (last, now);
+        };
+        // Saturates: a refund may be behind what it refunds.
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span;
+        let each =
+            |now: [u64; 2], before: [u64; 2]| [rate(now[0], before[0]), rate(now[1], before[1])];
+        let used = Used {
+            bytes: each(usage.bytes, before.bytes),
+            ops: each(usage.ops, before.ops),
+            metadata: rate(usage.metadata, before.metadata),
+        };
+        self.rates.insert(node, used);
     }
 
     /// What a node uses of a limit.
@@ -168,6 +163,31 @@ impl Metrics {
     /// Shows what clients this service has, too. Only the first counts.
     pub fn follow(&self, service: Arc<Service>) {
         let _ = self.nfs.set(service);
+    }
+
+    /// Reads what is used of limits: called once a second, so that no rate depends on who asks for the page, or when.
+    pub fn sample(&self) {
+        let mut rates = self.rates.lock();
+        let rates = &mut *rates;
+        let now = self.clock.monotonic().as_secs_f64();
+        let span = (now - rates.at).max(1e-3);
+        rates.at = now;
+        rates.reading += 1;
+        rates.rates.clear();
+        for pool in self.vfs.throttle.pools() {
+            rates.note(span, (Level::Pool, pool.id, None), pool.usage);
+        }
+        self.vfs.throttle.each_volume(true, &mut |volume| {
+            let id = volume.volume.0;
+            rates.note(span, (Level::Volume, id, None), volume.usage);
+            let limited = volume.client_limits.is_limited();
+            for client in volume.clients.iter().filter(|_| limited) {
+                let node = (Level::Client, id, Some(client.client));
+                rates.note(span, node, client.usage);
+            }
+        });
+        let reading = rates.reading;
+        rates.last.retain(|_, (_, seen)| *seen == reading);
     }
 
     /// The page that `/metrics` serves.
@@ -295,21 +315,8 @@ impl Metrics {
     }
 
     fn limits(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-        let mut rates = self.rates.lock();
-        let of_pools = pools
-            .iter()
-            .map(|pool| ((Level::Pool, pool.id, None), pool.usage));
-        let of_volumes = limited.iter().map(|volume| {
-            let node = (Level::Volume, volume.volume.0, None);
-            (node, volume.usage)
-        });
+        let rates = self.rates.lock();
         let clients = limited_clients(limited);
-        let of_clients = clients.iter().map(|(volume, client)| {
-            let id = volume.volume.0;
-            ((Level::Client, id, Some(client.client)), client.usage)
-        });
-        let now = self.clock.monotonic().as_secs_f64();
-        rates.look(now, of_pools.chain(of_volumes).chain(of_clients));
         let mut used = Page::default();
         let mut headroom = Page::default();
         let mut show = |page: &mut Page, node: Node, pool: &str, volume: &str, limits: &Limits| {
@@ -392,6 +399,13 @@ impl Metrics {
     }
 }
 
+fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    }
+}
+
 /// For how long each limit held requests back.
 fn bound(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     let family = "weir_limit_bound_seconds_total";
@@ -413,7 +427,7 @@ fn bound(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
                 ("pool", pool_name(pools, volume.pool)),
                 ("volume", &volume.name),
                 ("limit", limit.name()),
-                ("direction", by_direction([(), ()])[direction as usize].0),
+                ("direction", direction_name(direction)),
             ];
             page.sample(family, &labels, seconds(nanos));
         }

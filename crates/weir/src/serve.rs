@@ -21,6 +21,7 @@ use weir_base::{Clock, SystemClock};
 use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::health::Health;
+use crate::metrics::Sampler;
 use crate::net::{self, Connected, Cores, Ledger, Settings, Wakeups};
 use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
@@ -76,6 +77,7 @@ pub fn run(args: &Serve) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let cores = os::cores();
     let wakeups = Wakeups::new(cores);
+    let whole = memory;
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
     let opened = storage::Opened::open(args, Size(memory.0 - network), &clock)?;
@@ -84,9 +86,11 @@ pub fn run(args: &Serve) -> Result<()> {
         pair.settle();
     }
     let mut storage = storage::Storage::over(opened, args, Size(network), &clock, &wakeups)?;
+    storage.node().bound_by(whole);
     let pair = storage.pair();
 
     let metrics = storage.metrics();
+    let sampler = Sampler::start(Arc::clone(&metrics))?;
     let health = Arc::new(Health::new(storage.engine()));
     let mirrored = pair.clone();
     let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
@@ -232,6 +236,7 @@ pub fn run(args: &Serve) -> Result<()> {
     }
     // SQLite deletes its log when the catalog is closed.
     drop(watch);
+    drop(sampler);
     // No more changes from outside; what was begun is in the catalog.
     drop(plane);
     event_loops.stop();

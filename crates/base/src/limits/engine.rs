@@ -284,3 +284,6 @@ pub const VERIFY_DEPTH: usize = 16;
 
 /// Blocks that a sweep sorts at a time: 256 MiB.
 pub const VERIFY_BATCH: usize = 1 << 16;
+
+/// Roots of volumes' trees that a start reads at once: as many as a device takes requests at a time.
+pub const RESTORE_ROOTS: usize = 256;

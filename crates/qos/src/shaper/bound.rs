@@ -4,7 +4,7 @@
 //! through every few milliseconds mostly is. The cause of waiting is therefore counted as time. When a
 //! request is released, the time since something was last counted at its leaf is put down to the limit
 //! of the path that was ready last. A reader first counts what still waits, so no request has to be
-//! released for its cause to be known, and what is counted is the same whoever asks.
+//! released for its cause to be known, and what is counted does not depend on who asked before.
 
 use super::{Nanos, NodeId, Shaper};
 use crate::limits::{Direction, Limit, PLACES, charged_limit};
@@ -125,6 +125,7 @@ impl<T> Shaper<T> {
         let mut left = vec![from];
         while let Some(at) = left.pop() {
             let Some(node) = self.at(at) else {
+                // It was removed.
                 continue;
             };
             if node.children > 0 {
@@ -157,10 +158,12 @@ impl<T> Shaper<T> {
             .at_mut(leaf)
             .and_then(|node| node.held_since.get_mut(direction as usize))
         else {
+            // It was removed.
             return;
         };
         let from = std::mem::replace(since, now);
         let Some((ready, level, place)) = last else {
+            // Nothing limits it any more.
             return;
         };
         let by = By {
@@ -171,6 +174,7 @@ impl<T> Shaper<T> {
         // A limit that was ready before the waiting began was not its cause.
         let bound = ready > from;
         if !bound && waited == 0 {
+            // There is nothing to count.
             return;
         }
         let mut at = Some(leaf);

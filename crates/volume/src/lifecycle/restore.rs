@@ -5,8 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_base::VolumeId;
-use weir_store::StoreError;
+use weir_base::limits::engine::RESTORE_ROOTS;
 use weir_store::node::Key;
+use weir_store::tree::NodeSource as _;
+use weir_store::{BlockPtr, StoreError};
 
 use crate::checkpoint::cp::Checkpointer;
 use crate::checkpoint::job::Jobs;
@@ -96,13 +98,24 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
         return Err(StoreError::Format(what.into()));
     }
     let mut next = read.aggregate.next_volume.max(1);
-    for ReadVolume {
-        id,
-        rec,
-        snapshots,
-        annotation,
-    } in read.volumes
+    let of_volume =
+        |volume: &ReadVolume| volume.rec.root.ptr.filter(|_| volume.rec.mirror.is_none());
+    let roots: Vec<Option<BlockPtr>> = read.volumes.iter().map(of_volume).collect();
+    for (
+        at,
+        ReadVolume {
+            id,
+            rec,
+            snapshots,
+            annotation,
+        },
+    ) in read.volumes.into_iter().enumerate()
     {
+        if at.is_multiple_of(RESTORE_ROOTS) {
+            // Their trees are looked at one after the other: each by itself would wait for the device.
+            let soon = roots.iter().skip(at).take(RESTORE_ROOTS);
+            src.prefetch(&soon.copied().flatten().collect::<Vec<_>>());
+        }
         // Saturates: likewise.
         next = next.max(id.0.saturating_add(1));
         // What a destination's tree has of removed inodes is the source's business.

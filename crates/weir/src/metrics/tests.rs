@@ -3,7 +3,7 @@
 use super::*;
 use std::time::Duration;
 use weir_base::{Budget, ManualClock};
-use weir_qos::{Direction, Metadata, Plan, PoolPlan, Rate, VolumePlan};
+use weir_qos::{Metadata, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::HandleKey;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::{CreditLimits, Request, Throttle};
@@ -71,7 +71,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         direction: Direction::Read,
         bytes: 500,
     };
-    metrics.render();
+    metrics.sample();
     let first = throttle.gate(&request, None, &mut None);
     let second = throttle.gate(&request, None, &mut None);
     let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
@@ -90,6 +90,10 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         [done].into_iter(),
     );
     clock.advance(Duration::from_secs(1));
+    metrics.sample();
+    // Another one asks in between.
+    clock.advance(Duration::from_millis(100));
+    metrics.render();
     let page = metrics.render();
     let labels = r#"pool="po\"ol",volume="v""#;
     let operation = format!(r#"{labels},protocol="nfsv3",operation="READ""#);
@@ -173,7 +177,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     let bound = format!(r#"{{level="volume",{labels},limit="bytes",direction="read"}}"#);
     assert_eq!(
         value(&page, &format!("weir_limit_bound_seconds_total{bound}")),
-        1.0
+        1.1
     );
     let binding = format!(r#"weir_limit_binding{{level="volume",{labels},limit="bytes"}}"#);
     assert_eq!(value(&page, &binding), 1.0);
