@@ -27,7 +27,7 @@ help:
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
 
 serve:
-	$(CARGO) run --release -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)'
+	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)'
 
 build:
 	$(CARGO) build --release -p weir
@@ -56,6 +56,7 @@ tidy:
 smoke:
 	$(CARGO) build --workspace --bins --locked
 	bash .ci/smoke
+	conformance/service/run
 
 # What anybody on the network may try, in its short form.
 attack:

@@ -85,7 +85,7 @@ pub async fn serve(
             return Err(Refused::Open(address));
         }
         Access::Loopback => (Gate::Loopback, None),
-        Access::Tokens(tls) => (Gate::Tokens, Some(tls.acceptor())),
+        Access::Tokens(tls) => (Gate::Tokens, Some(tls.clone())),
     };
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -137,7 +137,7 @@ pub async fn serve(
 
 struct Connection {
     router: Router,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<Tls>,
     ended: watch::Receiver<bool>,
     remote: SocketAddr,
     slot: Arc<Slot>,
@@ -158,7 +158,7 @@ impl Connection {
         };
         match self.tls.clone() {
             None => self.speak(stream, ends).await,
-            Some(tls) => match timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+            Some(tls) => match timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => self.speak(stream, ends).await,
                 Ok(Err(e)) => tracing::debug!("TLS with {}: {e}", ends.remote),
                 Err(_) => tracing::debug!("TLS with {}: too slow", ends.remote),

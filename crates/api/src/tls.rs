@@ -7,7 +7,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, ServerConfig};
@@ -15,7 +15,8 @@ use tokio_rustls::rustls::{self, ServerConfig};
 /// A certificate with its key.
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ServerConfig>,
+    config: Arc<RwLock<Arc<ServerConfig>>>,
+    key: PathBuf,
     /// Where the certificate is, for clients that are to trust it.
     pub certificate: PathBuf,
 }
@@ -38,34 +39,25 @@ impl Tls {
     /// # Errors
     /// They cannot be read, are not PEM, or do not belong together.
     pub fn given(certificate: &Path, key: &Path) -> io::Result<Tls> {
-        let named = |p: &Path| {
-            let p = p.display().to_string();
-            move |e: rustls_pki_types::pem::Error| invalid(format!("{p}: {e}"))
-        };
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .map_err(named(certificate))?
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(named(certificate))?;
-        if chain.is_empty() {
-            return Err(invalid(format!(
-                "{}: no certificate in it",
-                certificate.display()
-            )));
-        }
-        let private = PrivateKeyDer::from_pem_file(key).map_err(named(key))?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(invalid)?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
-        // In the order of preference: only a client that offers nothing else gets HTTP/2.
-        config.alpn_protocols = vec![b"http/1.1".to_vec(), grpc::ALPN.to_vec()];
         Ok(Tls {
-            config: Arc::new(config),
+            config: Arc::new(RwLock::new(settings(certificate, key)?)),
+            key: key.to_owned(),
             certificate: certificate.to_owned(),
         })
+    }
+
+    /// Reads the files anew.
+    ///
+    /// # Errors
+    /// As [`Tls::given`].
+    pub fn read(&self) -> io::Result<Arc<ServerConfig>> {
+        settings(&self.certificate, &self.key)
+    }
+
+    /// Has connections from now on use what was [read](Tls::read).
+    pub fn replace(&self, config: Arc<ServerConfig>) {
+        // Nothing panics while it is locked.
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
     /// Of a folder: `api-cert.pem` and `api-key.pem` in it, which are made there the first time, signed by themselves,
@@ -111,8 +103,38 @@ impl Tls {
     }
 
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        tokio_rustls::TlsAcceptor::from(Arc::clone(&self.config))
+        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
+        tokio_rustls::TlsAcceptor::from(Arc::clone(&config))
     }
+}
+
+/// The settings of a listener whose certificate and key are in these files.
+fn settings(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
+    let named = |p: &Path| {
+        let p = p.display().to_string();
+        move |e: rustls_pki_types::pem::Error| invalid(format!("{p}: {e}"))
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .map_err(named(certificate))?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(named(certificate))?;
+    if chain.is_empty() {
+        return Err(invalid(format!(
+            "{}: no certificate in it",
+            certificate.display()
+        )));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(named(key))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(invalid)?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
+    // In the order of preference: only a client that offers nothing else gets HTTP/2.
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), grpc::ALPN.to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// Whether a certificate is for all these names and addresses.

@@ -44,13 +44,8 @@ pub fn arguments(
     Ok(early_flags::put_behind(flags_file::expand(given)?, whole))
 }
 
-/// Runs a command with this process's streams and environment. `whole` is the whole command line,
-/// for shell completion; `secret` reads a user's password.
-pub fn run(
-    command: &Command,
-    whole: clap::Command,
-    secret: &mut dyn FnMut(&str) -> Result<String, String>,
-) -> ExitCode {
+/// Runs a command with this process's streams and environment. `secret` reads a user's password.
+pub fn run(command: &Command, secret: &mut dyn FnMut(&str) -> Result<String, String>) -> ExitCode {
     let environment: Environment = std::env::vars().collect();
     let stdin = std::io::stdin();
     let mut answer = || {
@@ -64,18 +59,13 @@ pub fn run(
         answer: stdin.is_terminal().then_some(&mut answer as _),
         secret,
     };
-    ExitCode::from(run_with(command, whole, &environment, &mut io))
+    ExitCode::from(run_with(command, &environment, &mut io))
 }
 
 /// Runs a command with the streams and the environment given; returns the exit code: 0, or 1 for
 /// a failure (2, for a command line that cannot be parsed, is clap's).
-pub fn run_with(
-    command: &Command,
-    whole: clap::Command,
-    environment: &Environment,
-    io: &mut Io<'_>,
-) -> u8 {
-    let outcome = commands::run(command, whole, environment, io);
+pub fn run_with(command: &Command, environment: &Environment, io: &mut Io<'_>) -> u8 {
+    let outcome = commands::run(command, environment, io);
     match outcome.and_then(|()| io.out.flush().map_err(error::Error::from)) {
         Ok(()) => 0,
         Err(error) => {

@@ -54,6 +54,13 @@ pub enum Command {
     Witness(WitnessArgs),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Manual {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
     Doctor(weir_doctor::args::Args),
     #[command(flatten)]
@@ -170,6 +177,19 @@ pub struct Serve {
     /// Write the address to this file once requests are served
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default: info]
+    #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]
+    pub log: Option<String>,
+    /// The form of log lines
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: crate::logging::Format,
+    /// Read settings from this file (TOML), in which each option but this one has an entry by its name. Options and the
+    /// environment's variables count more [default: /etc/weir/weir.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say whether the settings are valid, and end; the data folder is not touched
+    #[arg(long)]
+    pub check_config: bool,
     /// Let the aggregate's device grow to this size at most
     #[arg(long, value_name = "SIZE", hide = true)]
     pub size: Option<Size>,

@@ -81,21 +81,10 @@ impl ApiListener {
     /// # Errors
     /// If the address is not to be had, or others than this machine would be served without TLS.
     pub fn open(args: &Serve) -> Result<Option<ApiListener>> {
-        let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
-            (None, None, None) => None,
-            (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
-            (Some(_), None, None) => Some(TlsSource::Generated(args.api_tls_san.clone())),
-            (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
-            _ => bail!("--api-tls-cert and --api-tls-key belong together"),
-        };
+        let tls = ApiListener::source(args)?;
         let ApiAddress::At(wanted) = args.api else {
             return Ok(None);
         };
-        ensure!(
-            wanted.ip().is_loopback() || tls.is_some(),
-            "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
-             (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
-        );
         let listener = TcpListener::bind(wanted).with_context(|| {
             format!("cannot listen on {wanted} for the API; is another server running? --api ADDR:PORT takes another address, --api off none")
         })?;
@@ -106,6 +95,28 @@ impl ApiListener {
             address,
             tls,
         }))
+    }
+
+    /// Where the certificate comes from.
+    ///
+    /// # Errors
+    /// If options exclude each other, or others than this machine would be served without TLS.
+    fn source(args: &Serve) -> Result<Option<TlsSource>> {
+        let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
+            (None, None, None) => None,
+            (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
+            (Some(_), None, None) => Some(TlsSource::Generated(args.api_tls_san.clone())),
+            (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
+            _ => bail!("--api-tls-cert and --api-tls-key belong together"),
+        };
+        if let ApiAddress::At(wanted) = args.api {
+            ensure!(
+                wanted.ip().is_loopback() || tls.is_some(),
+                "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
+                 (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
+            );
+        }
+        Ok(tls)
     }
 
     /// Which clients may call the API, and over what: loopback or TLS.
@@ -144,6 +155,28 @@ impl ApiListener {
     }
 }
 
+/// Says whether the settings of the control plane are valid.
+///
+/// # Errors
+/// Files that cannot be read or are not what they are to be.
+pub fn check(args: &Serve) -> Result<()> {
+    levels(args)?;
+    match ApiListener::source(args)? {
+        Some(TlsSource::Given(cert, key)) => Tls::given(&cert, &key).map(drop),
+        _ => Ok(()),
+    }
+    .context("TLS for the API")
+}
+
+fn levels(args: &Serve) -> Result<Levels> {
+    match &args.service_levels {
+        Some(path) => {
+            Levels::with_file(path).with_context(|| format!("--service-levels {}", path.display()))
+        }
+        None => Levels::built_in().context("the service levels"),
+    }
+}
+
 /// What the control plane is started with.
 pub struct Parts<'a> {
     /// The options of `weir serve`.
@@ -175,6 +208,7 @@ pub struct Plane {
     api: Option<String>,
     control: Arc<Control>,
     catalog: String,
+    tls: Option<Tls>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -191,11 +225,7 @@ impl Plane {
         peers: Option<TcpListener>,
     ) -> Result<Plane> {
         let args = parts.args;
-        let levels = match &args.service_levels {
-            Some(path) => Levels::with_file(path)
-                .with_context(|| format!("--service-levels {}", path.display())),
-            None => Levels::built_in().context("the service levels"),
-        }?;
+        let levels = levels(args)?;
         let options = Options {
             catalog: match &args.catalog {
                 Some(url) => url.clone(),
@@ -222,7 +252,7 @@ impl Plane {
         let problems = Arc::clone(&parts.problems);
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
-        let (opened, outcome) = mpsc::channel::<Result<Arc<Control>>>();
+        let (opened, outcome) = mpsc::channel::<Result<(Arc<Control>, Option<Tls>)>>();
         let (replicating, replicated) = oneshot::channel::<Arc<Replication>>();
         let thread = std::thread::Builder::new()
             .name("weir-api".to_owned())
@@ -232,7 +262,11 @@ impl Plane {
                 runtime.block_on(async {
                     let (control, access) = match open(options, &data, door.as_ref()).await {
                         Ok((control, access)) => {
-                            let _ = opened.send(Ok(Arc::clone(&control)));
+                            let tls = match &access {
+                                Some(Access::Tokens(tls)) => Some(tls.clone()),
+                                _ => None,
+                            };
+                            let _ = opened.send(Ok((Arc::clone(&control), tls)));
                             (control, access)
                         }
                         Err(error) => {
@@ -266,8 +300,8 @@ impl Plane {
             .recv()
             .map_err(|_| anyhow!("the control plane ended while it was starting"))
             .and_then(|opened| opened);
-        let control = match opened {
-            Ok(control) => control,
+        let (control, tls) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 // A panic of that thread has ended the process.
                 let _ = thread.join();
@@ -278,6 +312,7 @@ impl Plane {
             api,
             control: Arc::clone(&control),
             catalog,
+            tls,
             stop: Some(stop),
             thread: Some(thread),
         };
@@ -312,6 +347,11 @@ impl Plane {
     /// The catalog's file, if it is in one.
     pub fn catalog_file(&self) -> Option<PathBuf> {
         weir_control::file_of(&self.catalog)
+    }
+
+    /// The certificate of the API, if it has one.
+    pub fn tls(&self) -> Option<Tls> {
+        self.tls.clone()
     }
 
     /// The API's URL, if it is served.

@@ -27,7 +27,7 @@ use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
-use crate::{callbacks, os, pair, storage};
+use crate::{callbacks, exports, notify, os, pair, referrals, reload, storage, tls};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -43,6 +43,17 @@ const NETWORK_SHARE: u64 = 8;
 
 /// Why a server stops whose partner is to serve.
 const SWITCH: &str = "the partner takes over";
+
+/// Says whether the settings are valid: values, files that they name, and what excludes each other.
+pub fn check(args: &Serve) -> Result<()> {
+    memory(args)?;
+    let rules = exports::rules(&args.export_options)?;
+    tls::config(args, &rules)?;
+    referrals::read(&args.nfs4_referral)?;
+    plane::check(args)?;
+    println!("the settings are valid");
+    Ok(())
+}
 
 /// Serves until a signal ends it.
 pub fn run(args: &Serve) -> Result<()> {
@@ -80,9 +91,12 @@ pub fn run(args: &Serve) -> Result<()> {
     let whole = memory;
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
+    let starting = notify::Starting::begin("opening the data folder and replaying its log")
+        .context("starting a thread")?;
     let opened = storage::Opened::open(args, Size(memory.0 - network), &clock)?;
     if let Some(pair) = &opened.pair {
         // Clients that connect meanwhile wait in the listeners, which refuse nobody.
+        notify::ready("waiting to serve: the partner of the pair does, or it is not decided yet");
         pair.settle();
     }
     let mut storage = storage::Storage::over(opened, args, Size(network), &clock, &wakeups)?;
@@ -149,6 +163,8 @@ pub fn run(args: &Serve) -> Result<()> {
         stall: args.stall.map_or(limits::STALL, Duration::from_secs),
         clock,
     };
+    let status = format!("serving on {address}");
+    let rpc = storage.rpc();
     let event_loops = Cores::start(&settings, &wakeups, &storage.protocols())
         .context("starting the event loops")?;
 
@@ -162,6 +178,11 @@ pub fn run(args: &Serve) -> Result<()> {
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
         );
+        let hangups = signal(SignalKind::hangup())?;
+        tokio::task::spawn_local(reload::on_hangup(hangups, rpc, plane.tls(), status.clone()));
+        if let Some(interval) = notify::watchdog() {
+            tokio::task::spawn_local(watchdog(interval, wakeups.clone()));
+        }
         let accepting = tokio::spawn(net::accept(
             listener,
             event_loops.queues(),
@@ -209,6 +230,8 @@ pub fn run(args: &Serve) -> Result<()> {
             pair.serves(plane.control(), Arc::clone(&connected), storage.counters());
         }
         announce(&ready, args, mask)?;
+        drop(starting);
+        notify::ready(&status);
         let switch = async {
             match &pair {
                 Some(pair) => pair.switch.notified().await,
@@ -227,6 +250,7 @@ pub fn run(args: &Serve) -> Result<()> {
         accepting.abort();
         Ok(signal)
     });
+    notify::notify("STOPPING=1\nSTATUS=writing a checkpoint");
     tracing::info!(
         "{}: stopping",
         stop.as_ref().map_or("error", |signal| signal)
@@ -249,6 +273,27 @@ pub fn run(args: &Serve) -> Result<()> {
         pair::begin_anew("the partner serves from now on");
     }
     stop.map(|_| ())
+}
+
+/// Tells the service manager that every event loop turns, twice in `interval`; while one does not, it hears nothing.
+async fn watchdog(interval: Duration, wakeups: Wakeups) {
+    let mut tick = tokio::time::interval(interval / 2);
+    let mut before = Vec::new();
+    loop {
+        tick.tick().await;
+        let beats = wakeups.beats();
+        let stuck = before
+            .iter()
+            .zip(&beats)
+            .position(|(before, now)| before == now);
+        match stuck {
+            None => notify::notify("WATCHDOG=1"),
+            Some(core) => {
+                tracing::error!("event loop {core} has not turned for {:?}", interval / 2)
+            }
+        }
+        before = beats;
+    }
 }
 
 fn memory(args: &Serve) -> Result<Size> {

@@ -5,11 +5,12 @@ use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
 use anyhow::{Context as _, Result, anyhow};
+use parking_lot::RwLock;
 use tokio_rustls::rustls::ServerConfig;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::record::RecordMarks;
@@ -438,7 +439,7 @@ pub struct Rpc {
     clock: Arc<dyn Clock>,
     engine: Arc<Engine>,
     /// For connections that ask for it.
-    tls: OnceLock<Arc<ServerConfig>>,
+    tls: RwLock<Option<Arc<ServerConfig>>>,
 }
 
 impl Reply for ReplyBuf {
@@ -485,13 +486,13 @@ impl Rpc {
             stats,
             clock,
             engine,
-            tls: OnceLock::new(),
+            tls: RwLock::new(None),
         })
     }
 
-    /// Has connections protected that ask for it. Only the first settings count.
-    fn protect(&self, tls: Arc<ServerConfig>) {
-        let _ = self.tls.set(tls);
+    /// Has connections protected that ask for it from now on.
+    pub fn protect(&self, tls: Arc<ServerConfig>) {
+        *self.tls.write() = Some(tls);
         self.service.offer_tls();
     }
 }
@@ -569,8 +570,8 @@ impl Backend for Rpc {
             weir_nfs::Handled::Parked(work, refusal) => {
                 Handled::Parked(Box::pin(answer(work)), refusal, None)
             }
-            weir_nfs::Handled::StartTls(reply) => match self.tls.get() {
-                Some(tls) => Handled::StartTls(reply, Arc::clone(tls)),
+            weir_nfs::Handled::StartTls(reply) => match self.tls.read().clone() {
+                Some(tls) => Handled::StartTls(reply, tls),
                 None => unreachable!("the service offers what it was given settings for"),
             },
             weir_nfs::Handled::Drop => Handled::Drop,

@@ -23,12 +23,7 @@ use crate::session::{Change, Io, Session};
 ///
 /// # Errors
 /// The command's own: of the server, the arguments, or a stream.
-pub fn run(
-    command: &Command,
-    whole: clap::Command,
-    environment: &Environment,
-    io: &mut Io<'_>,
-) -> Result<(), Error> {
+pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
         Command::StoragePools { command }
         | Command::Netapp {
@@ -62,13 +57,19 @@ pub fn run(
             let text = crate::plan::run(args)?;
             Ok(io.out.write_all(text.as_bytes())?)
         }
-        Command::Completion { shell } => {
-            let mut whole = whole;
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut whole, "weir", &mut script);
-            Ok(io.out.write_all(&script)?)
-        }
+        Command::Completion { shell } => completion(&shell.to_string(), io),
     }
+}
+
+/// Prints the script that has `shell` ask the program itself which words may follow.
+fn completion(shell: &str, io: &mut Io<'_>) -> Result<(), Error> {
+    let shells = clap_complete::env::Shells::builtins();
+    let shell = shells
+        .completer(shell)
+        .ok_or_else(|| Error::Other(format!("no completion for {shell}")))?;
+    let mut script = Vec::new();
+    shell.write_registration("COMPLETE", "weir", "weir", "weir", &mut script)?;
+    Ok(io.out.write_all(&script)?)
 }
 
 /// A format of the program's own.

@@ -75,7 +75,7 @@ pub fn with_password(
         },
         secret: &mut secret,
     };
-    let exit = weir_cli::run_with(&cli.command, Cli::command(), &environment, &mut io);
+    let exit = weir_cli::run_with(&cli.command, &environment, &mut io);
     Ran {
         exit,
         out: String::from_utf8(out).unwrap(),

@@ -18,7 +18,7 @@ use std::net::TcpStream as StdStream;
 use std::os::fd::RawFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ struct Wakeup {
     freed: AtomicBool,
     /// Messages to its connections.
     mailbox: Mailbox,
+    /// Sweeps so far.
+    beats: AtomicU64,
 }
 
 /// Rings the cores when something that connections wait for has happened.
@@ -81,6 +83,12 @@ impl Wakeups {
         Wakeups {
             wakeups: (0..cores.max(1)).map(|_| Wakeup::default()).collect(),
         }
+    }
+
+    /// Counts that grow while each event loop turns.
+    pub fn beats(&self) -> Vec<u64> {
+        let beats = self.wakeups.iter().map(|wakeup| &wakeup.beats);
+        beats.map(|beats| beats.load(Ordering::Relaxed)).collect()
     }
 
     /// The intent log has become durable further than before, or has failed.
@@ -529,6 +537,8 @@ impl<L: Log> Core<L> {
         loop {
             tick.tick().await;
             self.sweep_once(stall);
+            let wakeup = &self.wakeups.wakeups[self.index];
+            wakeup.beats.fetch_add(1, Ordering::Relaxed);
         }
     }
 

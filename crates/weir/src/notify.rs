@@ -1,0 +1,128 @@
+//! Messages to the service manager that started this process: sd_notify(3), without its library.
+//!
+//! Without `NOTIFY_SOCKET` in the environment there is no manager, and every message goes nowhere.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// Interval at which a start asks for more time.
+const EXTEND_EVERY: Duration = Duration::from_secs(10);
+
+/// Time that each such message asks for.
+const EXTEND_BY: Duration = Duration::from_secs(60);
+
+/// Sends `state`, lines of `NAME=VALUE`, to the service manager, if there is one.
+pub fn notify(state: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(&address, state) {
+        tracing::warn!(
+            "cannot notify the service manager at {}: {error}",
+            address.display()
+        );
+    }
+}
+
+/// Sends `state` to a path, or to an abstract address, which begins with `@`.
+fn send(to: &OsStr, state: &str) -> io::Result<()> {
+    let address = match to.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// Says that the server serves, in the words of `status`.
+pub fn ready(status: &str) {
+    notify(&format!("READY=1\nSTATUS={status}"));
+}
+
+/// Says that the configuration is being read anew; [`ready`] ends that.
+pub fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+}
+
+/// Returns the interval at which the service manager wants to hear from this process, if it does.
+pub fn watchdog() -> Option<Duration> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
+        return None;
+    }
+    number("WATCHDOG_USEC")
+        .filter(|micros| *micros > 0)
+        .map(Duration::from_micros)
+}
+
+/// A start under way, for which the manager's limit is extended until this is dropped.
+pub struct Starting {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Starting {
+    /// Says what the start is doing, and asks for time until it has ended.
+    pub fn begin(status: &'static str) -> io::Result<Starting> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("weir-starting".to_owned())
+            .spawn(move || {
+                while let Err(RecvTimeoutError::Timeout) = {
+                    let micros = EXTEND_BY.as_micros();
+                    notify(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={micros}"));
+                    stopped.recv_timeout(EXTEND_EVERY)
+                } {}
+            })?;
+        Ok(Starting {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It sends messages and nothing else.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(socket: &UnixDatagram) -> String {
+        let mut bytes = [0; 256];
+        let n = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..n].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn messages_arrive_at_paths_and_at_abstract_addresses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let by_path = UnixDatagram::bind(&path).unwrap();
+        send(path.as_os_str(), "READY=1").unwrap();
+        assert_eq!(received(&by_path), "READY=1");
+
+        let name = format!("weir-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let abstractly = UnixDatagram::bind_addr(&address).unwrap();
+        send(OsStr::new(&format!("@{name}")), "WATCHDOG=1").unwrap();
+        assert_eq!(received(&abstractly), "WATCHDOG=1");
+
+        let nobody = folder.path().join("nobody");
+        assert!(send(nobody.as_os_str(), "READY=1").is_err());
+    }
+}
