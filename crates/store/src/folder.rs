@@ -427,9 +427,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
         if error.kind() != io::ErrorKind::WouldBlock {
             return Err(refuse(&path, error));
         }
-        let mut holder = String::new();
-        let _ = (&file).take(32).read_to_string(&mut holder);
-        let who = match holder.trim() {
+        let who = match named(&file).as_str() {
             "" => String::new(),
             pid => format!(" (process {pid})"),
         };
@@ -442,6 +440,21 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     let _ = file.set_len(0);
     let _ = writeln!(&file, "{}", std::process::id());
     Ok(file)
+}
+
+/// The process that a lock's file names; empty if none.
+fn named(file: &File) -> String {
+    let mut holder = String::new();
+    let _ = file.take(32).read_to_string(&mut holder);
+    holder.trim().to_owned()
+}
+
+/// The process that has the folder's lock; empty if it is not known which. `None`: none has it.
+pub fn holder(dir: &Path) -> Option<String> {
+    let file = File::open(dir.join(LOCK)).ok()?;
+    let free = flock(&file, FlockOperation::NonBlockingLockShared);
+    let held = free.is_err_and(|error| error == rustix::io::Errno::WOULDBLOCK);
+    held.then(|| named(&file))
 }
 
 fn parse_id(text: &str) -> Option<AggregateId> {

@@ -486,7 +486,9 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         clock: Arc::clone(&clock),
     };
     let cores = Cores::start(&settings, &wakeups, &protocols).unwrap();
-    let listener = net::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    let listener = net::reserve("127.0.0.1:0".parse().unwrap(), false)
+        .and_then(net::Reserved::listen)
+        .unwrap();
     let server = listener.local_addr().unwrap();
     let queues = cores.queues();
     std::thread::spawn(move || {

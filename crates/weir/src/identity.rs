@@ -6,6 +6,7 @@
 //! a client that shows a certificate whose sum is not among the peers', or does not have its key, does not get past the
 //! handshake. Names, validity and issuers in certificates mean nothing here, so none of them is checked.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,6 +39,18 @@ pub struct Identity {
     provider: Arc<CryptoProvider>,
     /// Of the certificate.
     pub fingerprint: String,
+}
+
+/// An error of a connection between nodes as users read it: that the other end is gone is no matter of TLS.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let lost = error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+    });
+    match lost {
+        true => "the other end is gone, or has closed the connection".to_owned(),
+        false => format!("{error:#}"),
+    }
 }
 
 /// SHA-256 of a certificate, in hexadecimal.

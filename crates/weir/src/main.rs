@@ -13,6 +13,7 @@ mod check;
 mod cli;
 mod control;
 mod domains;
+mod door;
 mod exports;
 mod health;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod notify;
 mod os;
 mod pair;
 mod plane;
+mod predecessor;
 mod referrals;
 mod reload;
 mod replica;

@@ -6,7 +6,7 @@
 //! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, mpsc};
@@ -22,6 +22,7 @@ use weir_volume::Engine;
 
 use crate::backend::Node;
 use crate::cli::Serve;
+use crate::net::{self, Reserved};
 use crate::os;
 use crate::pair::Pair;
 use crate::replica::{self, AsUser, Replication};
@@ -64,8 +65,7 @@ impl fmt::Display for ApiAddress {
 
 /// A place for the API, taken but not served yet.
 pub struct ApiListener {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Reserved,
     tls: Option<TlsSource>,
 }
 
@@ -76,7 +76,7 @@ enum TlsSource {
 }
 
 impl ApiListener {
-    /// Listens where `args` says; `None` for nowhere.
+    /// Takes the address that `args` names; `None` for none.
     ///
     /// # Errors
     /// If the address is not to be had, or others than this machine would be served without TLS.
@@ -85,16 +85,10 @@ impl ApiListener {
         let ApiAddress::At(wanted) = args.api else {
             return Ok(None);
         };
-        let listener = TcpListener::bind(wanted).with_context(|| {
+        let listener = net::reserve(wanted, false).with_context(|| {
             format!("cannot listen on {wanted} for the API; is another server running? --api ADDR:PORT takes another address, --api off none")
         })?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr().context("the API's socket")?;
-        Ok(Some(ApiListener {
-            listener,
-            address,
-            tls,
-        }))
+        Ok(Some(ApiListener { listener, tls }))
     }
 
     /// Where the certificate comes from.
@@ -128,11 +122,11 @@ impl ApiListener {
         };
         let tokens = control.has_tokens().await;
         ensure!(
-            self.address.ip().is_loopback() || tokens.map_err(|e| anyhow!("{}", e.message))?,
+            self.address().ip().is_loopback() || tokens.map_err(|e| anyhow!("{}", e.message))?,
             "--api {} is not a loopback address, and there is no token yet: start with --api 127.0.0.1:{port}, \
              make one with `weir tokens create NAME --role admin`, and start again",
-            self.address,
-            port = self.address.port(),
+            self.address(),
+            port = self.address().port(),
         );
         Ok(Access::Tokens(tls.context("TLS for the API")?))
     }
@@ -141,17 +135,21 @@ impl ApiListener {
     fn names(&self) -> Vec<String> {
         let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut names: Vec<String> = here.into_iter().chain([os::host_name()]).collect();
-        if !self.address.ip().is_unspecified() {
-            names.push(self.address.ip().to_string());
+        if !self.address().ip().is_unspecified() {
+            names.push(self.address().ip().to_string());
         }
         names.sort_unstable();
         names.dedup();
         names
     }
 
+    fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
     fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        format!("{scheme}://{}", self.address())
     }
 }
 
@@ -222,7 +220,7 @@ impl Plane {
     pub fn start(
         parts: &Parts<'_>,
         door: Option<ApiListener>,
-        peers: Option<TcpListener>,
+        peers: Option<Reserved>,
     ) -> Result<Plane> {
         let args = parts.args;
         let levels = levels(args)?;
@@ -316,6 +314,8 @@ impl Plane {
             stop: Some(stop),
             thread: Some(thread),
         };
+        let peers = peers.map(Reserved::listen).transpose();
+        let listener = peers.context("listening for replication")?;
         let replication = Replication::start(replica::Parts {
             data: args.data.clone(),
             engine: Arc::clone(&parts.engine),
@@ -324,7 +324,7 @@ impl Plane {
             clock: Arc::clone(&parts.clock),
             rng: Arc::new(SystemRng),
             name: os::host_name(),
-            listener: peers,
+            listener,
             counters: parts.counters.clone(),
         });
         match replication.context("replication") {
@@ -383,15 +383,15 @@ async fn open(
     Ok((control, access))
 }
 
-/// Listens for other nodes, if it is asked for.
+/// Takes the address at which other nodes connect, if there is to be one.
 ///
 /// # Errors
 /// If the address is not to be had.
-pub fn peers(wanted: ApiAddress) -> Result<Option<TcpListener>> {
+pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
     let ApiAddress::At(wanted) = wanted else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(wanted).with_context(|| {
+    let listener = net::reserve(wanted, false).with_context(|| {
         format!("cannot listen on {wanted} for replication; --replication ADDR:PORT takes another address")
     })?;
     Ok(Some(listener))
@@ -439,7 +439,11 @@ async fn serve(
         .with_metrics(metrics)
         .with_problems(problems)
         .with_ontap(clusters);
-    if let Err(error) = weir_api::serve(door.listener, state, access, stopped).await {
+    let listener = match door.listener.listen() {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the API is not served"),
+    };
+    if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");
     }
 }

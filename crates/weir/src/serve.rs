@@ -1,8 +1,8 @@
 //! `weir serve`: from a data folder to answered requests, and back to rest.
 //!
-//! The order of starting is: the listening socket (an address in use must not touch the data),
+//! The order of starting is: the addresses (one in use must not touch the data; nobody can connect before the end),
 //! the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
-//! exported), the event loops, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
+//! exported), the event loops, the listeners, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
 //! from there, and ends with a checkpoint, so that the next start has no log to replay.
 
 use std::fs::Permissions;
@@ -22,12 +22,12 @@ use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::health::Health;
 use crate::metrics::Sampler;
-use crate::net::{self, Connected, Cores, Ledger, Settings, Wakeups};
+use crate::net::{self, Connected, Cores, Ledger, Reserved, Settings, Wakeups};
 use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
-use crate::{callbacks, exports, notify, os, pair, referrals, reload, storage, tls};
+use crate::{callbacks, exports, notify, os, pair, predecessor, referrals, reload, storage, tls};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -59,28 +59,35 @@ pub fn check(args: &Serve) -> Result<()> {
 pub fn run(args: &Serve) -> Result<()> {
     let mask = os::own_files_only();
     let descriptors = os::raise_descriptor_limit();
+    anyhow::ensure!(
+        descriptors >= limits::LEAST_DESCRIPTORS,
+        "cannot serve with {descriptors} open files: {} are the least (raise the limit: `ulimit -n 65536`, LimitNOFILE=65536 in a unit of systemd)",
+        limits::LEAST_DESCRIPTORS
+    );
     if descriptors < 16_384 {
         tracing::warn!(
-            "only {descriptors} files may be open at once, so about as many connections"
+            "only {descriptors} files may be open at once: {} are for the server, and the rest for connections",
+            limits::OWN_DESCRIPTORS
         );
     }
     let memory = memory(args)?;
     let moving = pair::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
     // It is not there yet, and may not be for long.
     let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
-    let listener = net::listen(args.nfs, early(args.nfs)).with_context(|| match args.nfs.port() {
+    predecessor::wait(&args.data);
+    let listener = net::reserve(args.nfs, early(args.nfs)).with_context(|| match args.nfs.port() {
         port @ 1..1024 => format!("cannot listen on {} (ports below 1024, such as {port}, are for root)", args.nfs),
         _ => format!("cannot listen on {}; is another NFS server running? --nfs ADDR:PORT takes another address", args.nfs),
     })?;
-    let address = listener.local_addr().context("the listening socket")?;
+    let address = listener.address();
 
     let smb = match args.smb {
         ApiAddress::Off => None,
-        ApiAddress::At(wanted) => Some(net::listen(wanted, early(wanted)).with_context(|| {
+        ApiAddress::At(wanted) => Some(net::reserve(wanted, early(wanted)).with_context(|| {
             format!("cannot listen on {wanted} for SMB; --smb ADDR:PORT takes another address, --smb off none")
         })?),
     };
-    let smb_address = smb.as_ref().map(|l| l.local_addr()).transpose()?;
+    let smb_address = smb.as_ref().map(Reserved::address);
 
     let door = ApiListener::open(args)?;
     let peers = plane::peers(args.replication)?;
@@ -95,7 +102,7 @@ pub fn run(args: &Serve) -> Result<()> {
         .context("starting a thread")?;
     let opened = storage::Opened::open(args, Size(memory.0 - network), &clock)?;
     if let Some(pair) = &opened.pair {
-        // Clients that connect meanwhile wait in the listeners, which refuse nobody.
+        // No port is listened at meanwhile.
         notify::ready("waiting to serve: the partner of the pair does, or it is not decided yet");
         pair.settle();
     }
@@ -183,12 +190,15 @@ pub fn run(args: &Serve) -> Result<()> {
         if let Some(interval) = notify::watchdog() {
             tokio::task::spawn_local(watchdog(interval, wakeups.clone()));
         }
+        // From here on requests are taken, and none that was sent before.
+        let listener = listener.listen().with_context(|| format!("cannot listen on {address}"))?;
         let accepting = tokio::spawn(net::accept(
             listener,
             event_loops.queues(),
             storage::Wire::Rpc,
         ));
         if let Some(listener) = smb {
+            let listener = listener.listen().context("cannot listen for SMB")?;
             let (queues, wire) = (event_loops.queues(), storage::Wire::Smb);
             tokio::spawn(net::accept(listener, queues, wire));
             let service = storage.smb();

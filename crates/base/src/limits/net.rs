@@ -115,6 +115,9 @@ pub const CONNECTIONS_PER_ADDRESS: usize = 12;
 /// Descriptors that are kept for the server's own files and for connections to others.
 pub const OWN_DESCRIPTORS: usize = 256;
 
+/// Fewest descriptors that a server starts with: as many for connections as for itself.
+pub const LEAST_DESCRIPTORS: u64 = 2 * OWN_DESCRIPTORS as u64;
+
 /// A node of a pair that may not reply for now checks so often whether it may again.
 pub const LEASE_PAUSE: Duration = Duration::from_millis(10);
 

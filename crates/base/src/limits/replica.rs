@@ -54,11 +54,18 @@ pub const THROTTLE_PIECE: u64 = 64 << 10;
 /// Connections of paired nodes at once. A node needs one for each transfer, so this is several busy nodes.
 pub const PEER_CONNECTIONS: usize = 512;
 
-/// A connecting peer has to prove its identity within this.
-pub const PEER_HANDSHAKE: Duration = Duration::from_secs(10);
+/// Two nodes have to agree to become peers within this.
+pub const PEER_PAIRING: Duration = Duration::from_secs(10);
 
-/// Connections at once that have not shown who they are.
-pub const PEER_STRANGERS: usize = 32;
+/// A node that connects to another one, or to a witness, has to show its certificate within this.
+pub const NODE_HANDSHAKE: Duration = Duration::from_secs(1);
+
+/// Connections to one port for nodes that have not shown who they are, at once. As many again may come from addresses
+/// where a node has been.
+pub const NODE_STRANGERS: usize = 128;
+
+/// Addresses that a port for nodes remembers as those of nodes.
+pub const KNOWN_ADDRESSES: usize = 64;
 
 /// A connection on which nothing is asked for so long is closed.
 pub const PEER_IDLE: Duration = Duration::from_secs(600);

@@ -22,9 +22,10 @@ use weir_base::limits::net as limits;
 const RELAXED: Ordering = Ordering::Relaxed;
 
 /// What counts as one address: all of an IPv4 address, the network half of an IPv6 address (RFC 4291 §2.5.1).
-type Address = u128;
+pub type Address = u128;
 
-fn address_of(peer: IpAddr) -> Address {
+/// The address that a peer counts with.
+pub fn address_of(peer: IpAddr) -> Address {
     match peer.to_canonical() {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
         IpAddr::V6(v6) => v6.to_bits() >> 64 << 64,

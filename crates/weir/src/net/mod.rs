@@ -77,8 +77,8 @@ pub use connected::Connected;
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
 pub use framing::DirectTcp;
-pub use ledger::Ledger;
-pub use listener::{accept, listen};
+pub use ledger::{Address, Ledger, address_of};
+pub use listener::{Reserved, accept, reserve};
 pub use outbox::{Pieces, Reply};
 pub use pacer::pace;
 

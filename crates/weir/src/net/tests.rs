@@ -219,7 +219,9 @@ impl Server {
         let services = Arc::new(Both(Arc::clone(&stub), Arc::new(Echo)));
         let cores = Cores::start(&settings, &wakeups, &services).unwrap();
         let [address, smb] = [Wire::Rpc, Wire::Smb].map(|wire| {
-            let listener = listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+            let listener = reserve("127.0.0.1:0".parse().unwrap(), false)
+                .and_then(Reserved::listen)
+                .unwrap();
             let address = listener.local_addr().unwrap();
             let queues = cores.queues();
             std::thread::spawn(move || {

@@ -61,8 +61,10 @@ impl Commands for PairCommands {
         match request {
             "show" => {
                 let shown = pair.show();
+                let names = shown.lines.iter().map(|(name, _)| name.len());
+                let width = names.max().unwrap_or_default() + 2;
                 for (name, value) in &shown.lines {
-                    say(&format!("note {name:<16}{value}"))?;
+                    say(&format!("note {name:<width$}{value}"))?;
                 }
                 Ok(String::new())
             }

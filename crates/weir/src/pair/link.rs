@@ -27,7 +27,8 @@ use super::standby::Received;
 use super::synchronise::{Feed, Ready, Taken};
 use super::trouble::{self, Refused, Trouble};
 use super::{Pair, begin_anew, witness};
-use crate::identity::Known;
+use crate::door::Door;
+use crate::identity::{Known, in_words};
 
 /// How long a partner may take to show its certificate and to greet.
 const GREETING: Duration = Duration::from_secs(3);
@@ -141,10 +142,8 @@ fn known(pair: &Pair) -> String {
 async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
     let config = pair.identity.server(Known::These(vec![known(pair)]))?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    // Strangers that say nothing hold one of few places, and no longer than a greeting.
-    let places = Arc::new(tokio::sync::Semaphore::new(16));
+    let door = Arc::new(Door::default());
     loop {
-        let place = Arc::clone(&places).acquire_owned().await?;
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -154,14 +153,15 @@ async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
             }
         };
         let (pair, config) = (Arc::clone(pair), Arc::clone(&config));
+        let guest = door.enter(from.ip());
         tokio::spawn(async move {
             let greeted = async {
                 stream.set_nodelay(true)?;
                 TlsAcceptor::from(config).accept(buffered(stream)).await
             };
-            match timeout(GREETING, greeted).await {
-                Ok(Ok(mut tls)) => {
-                    drop(place);
+            match guest.greet(greeted).await {
+                Some(Ok(mut tls)) => {
+                    guest.admitted();
                     tls.get_mut().1.set_buffer_limit(Some(BUFFER));
                     converse(&pair, tls).await;
                 }
@@ -191,7 +191,8 @@ async fn dial(pair: &Arc<Pair>) -> Result<()> {
                         converse(pair, tls).await;
                     }
                     Ok(Err(error)) => pair.troubled(format!(
-                        "{address} does not show the partner's certificate, or does not accept this node's: {error}"
+                        "{address} does not show the partner's certificate, or does not accept this node's: {}",
+                        in_words(&error.into())
                     )),
                     Err(_) => pair.troubled(format!("{address} does not greet")),
                 }
@@ -237,7 +238,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
     let number = match timeout(GREETING, greeting).await {
         Ok(Ok(number)) => number,
         Ok(Err(error)) => {
-            let why = format!("{error:#}");
+            let why = in_words(&error);
             let refusal = Message::Refusal(why.clone()).encode();
             // The other side may be gone.
             let _ = writer.write_all(&refusal).await;

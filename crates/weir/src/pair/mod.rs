@@ -1,8 +1,8 @@
 //! One of two nodes that keep an aggregate together: the threads, sockets and files around [`weir_mirror::node`].
 //!
 //! A node that starts opens its engine as a standby's and asks the witness what it is ([`Pair::settle`]). Only once it is the primary,
-//! alone, and that is durable, does the rest of the server start over the same engine; until then clients find a listener that
-//! accepts nobody. A primary that loses its role does not take the server apart: the process begins anew
+//! alone, and that is durable, does the rest of the server start over the same engine; until then clients are refused:
+//! nobody listens, so that nothing of theirs is carried out later. A primary that loses its role does not take the server apart: the process begins anew
 //! ([`begin_anew`]), which closes every client's connection, and comes up as what the witness says.
 //!
 //! One thread (`weir-pair`) runs the link to the partner ([`link`]), lets time pass for the rules, and asks the witness ([`witness`]); what
@@ -26,6 +26,7 @@ mod offline;
 mod postgres;
 mod show;
 mod standby;
+mod state;
 mod synchronise;
 mod traffic;
 mod trouble;
@@ -167,6 +168,7 @@ struct Inner {
     /// What came of it last.
     verified: Option<String>,
     trouble: Option<Trouble>,
+    logged: state::Logged,
     /// As the other side of a pair without a witness has said.
     told: Option<Register>,
     /// It has said since the start that it does not serve, or a user has said so.
@@ -269,6 +271,7 @@ impl Pair {
                 comparison: None,
                 verified: None,
                 trouble: None,
+                logged: state::Logged::default(),
                 told: None,
                 heard,
                 apart: None,
@@ -334,17 +337,7 @@ impl Pair {
     /// Waits until this node is to serve clients.
     pub fn settle(&self) {
         let mut inner = self.inner.lock();
-        let mut said = None;
         while inner.role != Role::Alone {
-            if said != Some(inner.role) {
-                said = Some(inner.role);
-                tracing::warn!(
-                    "no client is served from here: this node is {} of its pair. `weir pair show --data {}` says more; \
-                     `weir pair takeover --force` on this node has it serve what it has, once the other one is off for good",
-                    role_name(inner.role),
-                    self.folder.display()
-                );
-            }
             self.changed.wait(&mut inner);
         }
     }
@@ -366,7 +359,18 @@ impl Pair {
         let _ = self.connected.set(connected);
         self.traffic
             .serves(Box::new(move || counters.bytes_written()));
-        self.inner.lock().serving = true;
+        let role = {
+            let mut inner = self.inner.lock();
+            inner.serving = true;
+            inner.role
+        };
+        if matches!(
+            role,
+            Role::Standby | Role::Behind | Role::Asking | Role::TakingOver
+        ) {
+            // It has lost the role while the rest of the server was starting.
+            begin_anew("this node is not its pair's primary any more");
+        }
         self.begin_to_serve();
     }
 
@@ -379,6 +383,7 @@ impl Pair {
             self.check_progress();
             self.check_link();
             self.check_held();
+            self.log_state();
             self.traffic.tick(self.clock.monotonic());
             if self.engine.poisoned().is_some() {
                 self.give_up();
@@ -503,7 +508,7 @@ impl Pair {
         let before = std::mem::replace(&mut inner.role, role);
         inner.turned = self.clock.monotonic();
         let register = inner.node.register();
-        tracing::warn!(
+        tracing::debug!(
             "this node of the pair is {}, and was {} (term {}, version {})",
             role_name(role),
             role_name(before),
@@ -818,7 +823,7 @@ pub fn serves_by_itself(engine: &Engine, folder: &Path) -> Result<()> {
 
 /// The process begins anew, with its arguments: what it was serving it serves no more from that moment on.
 pub fn begin_anew(why: &str) -> ! {
-    tracing::warn!("{why}: starting again");
+    tracing::info!("{why}: starting again");
     address::guard::end();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();

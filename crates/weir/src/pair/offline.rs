@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 use weir_store::superblock::AggregateId;
@@ -16,10 +18,11 @@ use weir_store::superblock::AggregateId;
 use super::config::{Config, Mode, State, WitnessAt};
 use super::{Name, address, postgres};
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
-use crate::identity::{Identity, Known};
+use crate::door::Door;
+use crate::identity::{Identity, Known, in_words};
 use crate::{check, control, state, storage};
 
-/// How long one question to a witness may take, the certificates included.
+/// How long a node may take for a question, once it has shown its certificate.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// `weir pair …`
@@ -293,34 +296,39 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
         if let Some(path) = &args.ready_file {
             fs::write(path, format!("{at}\n"))?;
         }
-        let places = Arc::new(tokio::sync::Semaphore::new(64));
+        let door = Arc::new(Door::default());
         loop {
-            let place = Arc::clone(&places).acquire_owned().await?;
             let Ok((stream, from)) = listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let (config, keeper) = (Arc::clone(&config), Arc::clone(&keeper));
+            // Without this, it is slower.
+            let _ = stream.set_nodelay(true);
+            let guest = door.enter(from.ip());
             tokio::spawn(async move {
-                let replied = tokio::time::timeout(QUESTION, reply(config, stream, &keeper)).await;
+                let greeted = guest.greet(TlsAcceptor::from(config).accept(stream)).await;
+                let tls = match greeted {
+                    Some(Ok(tls)) => tls,
+                    Some(Err(error)) => {
+                        let why = in_words(&error.into());
+                        return tracing::info!(%from, "a connection without a node's certificate was refused: {why}");
+                    }
+                    None => return tracing::debug!(%from, "a connection was silent, or gave way"),
+                };
+                guest.admitted();
+                let replied = tokio::time::timeout(QUESTION, reply(tls, &keeper)).await;
                 match replied {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!(%from, "no reply: {error:#}"),
+                    Ok(Err(error)) => tracing::warn!(%from, "no reply: {}", in_words(&error)),
                     Err(_) => tracing::warn!(%from, "a node was too slow"),
                 }
-                drop(place);
             });
         }
     })
 }
 
-async fn reply(
-    config: Arc<tokio_rustls::rustls::ServerConfig>,
-    stream: tokio::net::TcpStream,
-    keeper: &Mutex<FileWitness>,
-) -> Result<()> {
-    stream.set_nodelay(true)?;
-    let mut tls = TlsAcceptor::from(config).accept(stream).await?;
+async fn reply(mut tls: TlsStream<TcpStream>, keeper: &Mutex<FileWitness>) -> Result<()> {
     let mut question = [0; ask::LENGTH];
     tls.read_exact(&mut question).await?;
     let said = ask::answer(&question, &mut *keeper.lock()).context("what came is no question")?;

@@ -81,6 +81,7 @@ impl Pair {
         let mut lines = vec![
             ("side", format!("{:?}", self.config.side).to_lowercase()),
             ("aggregate", self.engine.aggregate().id().to_string()),
+            ("state", inner.state_now().to_string()),
             ("role", role_name(inner.role).to_owned()),
             ("serves clients", yes(inner.serving)),
             ("in sync", yes(in_sync)),

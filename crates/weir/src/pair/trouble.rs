@@ -3,8 +3,10 @@
 use std::io;
 
 use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
+use weir_mirror::Role;
 
 use super::{Inner, Pair};
+use crate::identity::in_words;
 
 /// Why the partner could not go on, or the witness did not reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +45,7 @@ pub fn of(error: &anyhow::Error, before: &str) -> Trouble {
         let why = "the partner does not know this node's certificate: it has another partner, or `weir pair accept` is missing there";
         return Trouble::Refusal(why.to_owned());
     }
-    let why = format!("{before}{error:#}");
+    let why = format!("{before}{}", in_words(error));
     match error.is::<Refused>() {
         true => Trouble::Refusal(why),
         false => Trouble::Passing(why),
@@ -51,10 +53,16 @@ pub fn of(error: &anyhow::Error, before: &str) -> Trouble {
 }
 
 impl Inner {
-    /// This is in the way now; the log says so once.
+    /// This is in the way now; the log says so once. What a user may do by force is not said before the pair has been
+    /// [degraded for long](super::state), and what is in the way of a start may be over in a moment.
     pub fn has_trouble(&mut self, trouble: Trouble) {
-        if self.trouble.as_ref() != Some(&trouble) {
-            tracing::warn!("{}", trouble.why());
+        let starts = !matches!(self.role, Role::Primary | Role::Standby | Role::Alone);
+        let why = trouble.why();
+        match &trouble {
+            _ if self.trouble.as_ref() == Some(&trouble) => {}
+            Trouble::Passing(_) if why.contains("--force") => {}
+            Trouble::Passing(_) if starts => tracing::info!("{why}"),
+            _ => tracing::warn!("{why}"),
         }
         self.trouble = Some(trouble);
     }

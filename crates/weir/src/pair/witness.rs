@@ -16,6 +16,7 @@ use weir_mirror::{FileWitness, Register, Swap, Witness};
 
 use super::config::WitnessAt;
 use super::{Pair, postgres, trouble};
+use crate::identity::in_words;
 
 /// How long a witness may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -57,7 +58,9 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
                         "the witness at {shown} does not know this node: `weir witness … --node {}` there, if it is one of the pair",
                         pair.identity.fingerprint
                     )),
-                    Ok(reply) => reply.map_err(|e| format!("the witness at {shown}: {e:#}")),
+                    Ok(reply) => {
+                        reply.map_err(|e| format!("the witness at {shown}: {}", in_words(&e)))
+                    }
                     Err(_) => Err(format!("the witness at {shown} does not reply")),
                 }
             }

@@ -1,67 +1,21 @@
-//! Where paired nodes come in.
-//!
-//! Any client can connect and say nothing. So connections that have not shown a known certificate are few, and the
-//! oldest of the address that has most of them gives way to a new one: an address that holds many keeps out only
-//! itself.
+//! Where paired nodes come in, past a [`Door`].
 
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use weir_base::limits::replica::{
-    PEER_CONNECTIONS as MOST, PEER_HANDSHAKE as HANDSHAKE, PEER_STRANGERS as STRANGERS,
-};
 
 use anyhow::{Context, Result};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
+use weir_base::limits::replica::{PEER_CONNECTIONS as MOST, PEER_PAIRING};
 
 use super::peers::{self, Peer};
 use super::{Replication, pairing, serve};
-
-/// Connections without a known certificate so far, the oldest first.
-#[derive(Default)]
-struct Strangers(Mutex<VecDeque<Stranger>>);
-
-struct Stranger {
-    from: IpAddr,
-    /// Notified when it is to give way.
-    leave: Arc<Notify>,
-}
-
-impl Strangers {
-    /// One more, for which another gives way if there are too many.
-    fn enter(&self, from: IpAddr) -> Arc<Notify> {
-        let mut list = self.0.lock();
-        if list.len() >= STRANGERS {
-            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-            for stranger in &*list {
-                *counts.entry(stranger.from).or_default() += 1;
-            }
-            let most = list.iter().map(|stranger| counts[&stranger.from]).max();
-            let oldest = list.iter().position(|s| Some(counts[&s.from]) == most);
-            if let Some(stranger) = oldest.and_then(|oldest| list.remove(oldest)) {
-                stranger.leave.notify_one();
-            }
-        }
-        let leave = Arc::new(Notify::new());
-        list.push_back(Stranger {
-            from,
-            leave: Arc::clone(&leave),
-        });
-        leave
-    }
-
-    /// It has shown a known certificate, or left.
-    fn leave(&self, who: &Arc<Notify>) {
-        self.0.lock().retain(|s| !Arc::ptr_eq(&s.leave, who));
-    }
-}
+use crate::door::{Door, Guest};
 
 /// TLS of peers, and of nodes that want to become peers.
 #[derive(Clone)]
@@ -99,7 +53,7 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Confi
     };
     let mut stop = service.stop.subscribe();
     let open = Arc::new(AtomicUsize::new(0));
-    let strangers = Arc::new(Strangers::default());
+    let door = Arc::new(Door::default());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -119,18 +73,15 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Confi
             tracing::warn!("more than {MOST} replication connections; one was turned away");
             continue;
         }
-        let leave = strangers.enter(from.ip().to_canonical());
+        let guest = door.enter(from.ip());
         let (open, config) = (Arc::clone(&open), config.clone());
-        let known = Arc::clone(&strangers);
         let begun = service.spawn("weir-sender", move |service| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             if let Ok(runtime) = runtime {
                 runtime.block_on(async {
-                    let greeted = welcome(service, stream, config, &leave).await;
-                    known.leave(&leave);
-                    if let Some((tls, peer)) = greeted {
+                    if let Some((tls, peer)) = welcome(service, stream, config, guest).await {
                         let _open = Open::new(open);
                         serve::converse(service, Box::new(tls), Some(&peer)).await;
                     }
@@ -163,7 +114,7 @@ async fn welcome(
     service: &Arc<Replication>,
     stream: TcpStream,
     config: Configs,
-    leave: &Notify,
+    guest: Guest,
 ) -> Option<(TlsStream<tokio::net::TcpStream>, Arc<Peer>)> {
     let from = stream.peer_addr();
     let prepared = peers::prepare(&stream).and_then(|()| tokio::net::TcpStream::from_std(stream));
@@ -172,64 +123,58 @@ async fn welcome(
     let greeted = tokio::select! {
         biased;
         _ = stop.wait_for(|stop| *stop) => return None,
-        () = leave.notified() => return None,
-        greeted = tokio::time::timeout(HANDSHAKE, greet(service, stream, config)) => greeted,
+        greeted = guest.greet(greet(service, stream, config)) => greeted,
     };
-    let Ok(Ok(greeted)) = greeted else {
-        tracing::info!(
-            ?from,
-            "a connection without a known certificate was refused"
-        );
-        return None;
+    let tls = match greeted {
+        Some(Ok(Greeted::Peer(tls))) => tls,
+        Some(Ok(Greeted::Joins(tls))) => {
+            let pairing = guest.within(PEER_PAIRING, pairing::receive(service, *tls));
+            let outcome = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return None,
+                outcome = pairing => outcome,
+            };
+            match outcome {
+                Some(Ok(joined)) => tracing::info!(?from, "{joined}"),
+                Some(Err(why)) => tracing::warn!(?from, %why, "a node was not paired"),
+                None => tracing::warn!(?from, "a node was not paired: it was too slow"),
+            }
+            return None;
+        }
+        _ => {
+            tracing::info!(
+                ?from,
+                "a connection without a known certificate was refused"
+            );
+            return None;
+        }
     };
-    let tls = greeted?;
     let shown = tls.get_ref().1.peer_certificates();
     // It may have been deleted since its certificate was checked.
     let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
+    guest.admitted();
     service.peers.note(&peer.name, Ok(()));
-    Some((tls, peer))
+    Some((*tls, peer))
 }
 
-/// `None`: it was a node that joins, and how that went is in the log.
+/// A connection with TLS.
+enum Greeted {
+    Peer(Box<TlsStream<tokio::net::TcpStream>>),
+    /// Of a node that wants to become one.
+    Joins(Box<TlsStream<tokio::net::TcpStream>>),
+}
+
 async fn greet(
     service: &Arc<Replication>,
     stream: tokio::net::TcpStream,
     config: Configs,
-) -> std::io::Result<Option<TlsStream<tokio::net::TcpStream>>> {
+) -> io::Result<Greeted> {
     let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let wants = started.client_hello().alpn();
     let joins = wants.is_some_and(|mut all| all.any(|name| name == pairing::PROTOCOL))
         && !service.offers.all(service.now()).is_empty();
-    if !joins {
-        return started.into_stream(config.paired).await.map(Some);
-    }
-    let tls = started.into_stream(config.joins).await?;
-    let from = tls.get_ref().0.peer_addr();
-    match pairing::receive(service, tls).await {
-        Ok(joined) => tracing::info!(?from, "{joined}"),
-        Err(why) => tracing::warn!(?from, %why, "a node was not paired"),
-    }
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt;
-
-    #[test]
-    fn who_holds_many_connections_keeps_out_only_himself() {
-        let strangers = Strangers::default();
-        let enter = |n: u8| strangers.enter([10, 0, 0, n].into());
-        let left = |who: &Arc<Notify>| who.notified().now_or_never().is_some();
-        let peer = enter(1);
-        let many: Vec<_> = (0..STRANGERS * 3).map(|_| enter(2)).collect();
-        assert!(!left(&peer), "its address has only this one");
-        let stayed = many.iter().filter(|who| !left(who)).count();
-        assert_eq!(stayed, STRANGERS - 1);
-        assert!(!left(&many[many.len() - 1]));
-        strangers.leave(&peer);
-        many.iter().for_each(|who| strangers.leave(who));
-        assert!(strangers.0.lock().is_empty());
-    }
+    Ok(match joins {
+        true => Greeted::Joins(Box::new(started.into_stream(config.joins).await?)),
+        false => Greeted::Peer(Box::new(started.into_stream(config.paired).await?)),
+    })
 }

@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, CommonState, ConnectionCommon};
 use weir_base::Rng;
-use weir_base::limits::replica::PEER_HANDSHAKE;
+use weir_base::limits::replica::PEER_PAIRING;
 use weir_control::{Actor, Mutation};
 use weir_ontap::cluster::{Failure, Offer, Reason};
 use weir_replica::manager::{Now, Preconditions, Verb};
@@ -353,7 +353,7 @@ pub fn join(
     let failed = |why: String| Failure::new(Reason::Failed, why);
     let joined = job::apart(async {
         let talk = talk(service, actor, name, address, passphrase);
-        tokio::time::timeout(PEER_HANDSHAKE, talk)
+        tokio::time::timeout(PEER_PAIRING, talk)
             .await
             .unwrap_or_else(|_| Err(failed(format!("{address} does not answer."))))
     });

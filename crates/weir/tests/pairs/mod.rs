@@ -128,6 +128,8 @@ pub struct Node {
     pub ready: PathBuf,
     /// The log's folder, where it is one of its own: on a disk that is lost with its machine.
     pub log: Option<PathBuf>,
+    /// Further options of `weir serve`.
+    pub options: Vec<String>,
     pub process: Option<Process>,
 }
 
@@ -139,6 +141,7 @@ impl Node {
             api: SocketAddr::from(([127, 0, 0, 1], free_port())),
             ready: top.join(format!("{name}.ready")),
             log: None,
+            options: Vec::new(),
             process: None,
         }
     }
@@ -178,6 +181,7 @@ impl Node {
         if let Some(log) = &self.log {
             args.extend(["--log-dir", log.to_str().unwrap(), "--log-ephemeral"]);
         }
+        args.extend(self.options.iter().map(String::as_str));
         self.process = Some(Process::start(&self.data.with_extension("log"), &args));
     }
 
@@ -278,6 +282,8 @@ pub struct World {
     pub a: Node,
     pub b: Node,
     pub witness: Process,
+    /// Where the witness listens, and where the first node does for the second.
+    pub doors: [String; 2],
     pub _top: tempfile::TempDir,
 }
 
@@ -288,7 +294,7 @@ impl World {
     }
 
     /// The second is started, and has everything.
-    fn joined(mut self) -> World {
+    pub fn joined(mut self) -> World {
         self.b.start();
         self.b.is("in sync", "yes");
         self.a.is("in sync", "yes");
@@ -364,6 +370,7 @@ impl World {
             a,
             b,
             witness,
+            doors: [witness_at, listen],
             _top: top,
         }
     }
@@ -392,8 +399,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// Connects once a node serves there: others refuse.
     pub fn connect(to: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(to)?;
+        let stream = until("a node listens", || match TcpStream::connect(to) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
+            other => Some(other),
+        })?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         Ok(Client {

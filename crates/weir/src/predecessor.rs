@@ -1,0 +1,37 @@
+//! The server that a starting one follows: killed, it has its ports and its folder until the kernel has freed its memory,
+//! which takes seconds where that is many gigabytes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir_store::folder::holder;
+
+/// How long a predecessor is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// From one look to the next.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Waits until no other process has the data folder. If one still has it at the end, opening the folder says so.
+pub fn wait(data: &Path) {
+    let Some(process) = holder(data) else {
+        return;
+    };
+    tracing::info!(
+        "{} is held by the server before this one{}: waiting up to {} s for its end",
+        data.display(),
+        match process.as_str() {
+            "" => String::new(),
+            process => format!(" (process {process})"),
+        },
+        PATIENCE.as_secs()
+    );
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        if holder(data).is_none() {
+            break;
+        }
+        std::thread::sleep(STEP);
+    }
+    // The kernel frees ports and files one after the other.
+    std::thread::sleep(STEP);
+}
