@@ -20,19 +20,20 @@ GIB_PER_TIB = 1024
 class Server:
     """`weir serve` on a folder of its own, with its API on a port that the system picks."""
 
-    def __init__(self, *arguments, api="127.0.0.1:0", data=None, scheme="http"):
+    def __init__(self, *arguments, api="127.0.0.1:0", data=None, scheme="http", memory="512M"):
         self.folder = None if data else tempfile.TemporaryDirectory(prefix="weir-api-")
         self.data = data or os.path.join(self.folder.name, "data")
         self.arguments = arguments
         self.api = api
         self.scheme = scheme
+        self.memory = memory
         self.process = None
         self.start()
 
     def start(self):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--memory", "512M",
+            [WEIR, "serve", "--data", self.data, "--nfs", "127.0.0.1:0", "--memory", self.memory,
              "--no-rpcbind", "--api", self.api, *self.arguments],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
         end = time.monotonic() + 60

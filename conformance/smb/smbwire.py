@@ -53,8 +53,8 @@ def hmac_md5(key, data):
 class Client:
     """A session of one user, on one connection."""
 
-    def __init__(self, port, user, password, guid):
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+    def __init__(self, port, user, password, guid, source="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), 60, (source, 0))
         self.guid, self.message, self.session, self.tree, self.key = guid, 0, 0, 0, None
         self.preauth = b"\0" * 64
         try:
@@ -67,15 +67,20 @@ class Client:
     def close(self):
         self.socket.close()
 
-    def send(self, command, body, flags=0):
+    def message_of(self, command, body, flags=0):
+        """A signed message, with the next number."""
         head = struct.pack("<4sHHIHHIIQIIQ16s", b"\xfeSMB", 64, 1, 0, command, 64, flags | (8 if self.key else 0), 0, self.message, 0,
                            self.tree, self.session, b"")
         record = bytearray(head + body)
         self.message += 1
         if self.key:
             record[48:64] = hmac.new(self.key, record, "sha256").digest()[:16]
-        self.socket.sendall(struct.pack(">I", len(record)) + record)
         return bytes(record)
+
+    def send(self, command, body, flags=0):
+        record = self.message_of(command, body, flags)
+        self.socket.sendall(struct.pack(">I", len(record)) + record)
+        return record
 
     def take(self, size):
         data = b""

@@ -4,6 +4,7 @@
 //! Reading order: `xdr`, `rpc`, `record` (how bytes become calls), `service`
 //! (what becomes of a call), then the programs.
 
+mod bound;
 mod connection;
 mod drc;
 mod failure;
@@ -26,6 +27,7 @@ pub mod v3;
 pub mod v4;
 pub mod xdr;
 
+pub use bound::reply_bound;
 pub use connection::{Arrival, ConnInfo};
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;

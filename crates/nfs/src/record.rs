@@ -111,6 +111,11 @@ pub trait Receiver {
     /// turns out to be larger.
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit;
 
+    /// Whether a whole record may be handed over now; if not, it is asked again with the next [`Inbox::accept`].
+    fn ready(&mut self, _message: &[u8]) -> bool {
+        true
+    }
+
     /// A whole record, without its marks.
     fn record(&mut self, message: &[u8]) -> Flow;
 
@@ -220,7 +225,7 @@ impl<F: Framing> Inbox<F> {
         self.marked > 0 || self.open.is_some()
     }
 
-    /// True when the record under assembly waits for the receiver to agree to it.
+    /// True when a record waits for the receiver to agree to it.
     pub fn waits(&self) -> bool {
         self.waits
     }
@@ -313,7 +318,8 @@ impl<F: Framing> Inbox<F> {
 
     /// Runs `input` through the inbox and hands each whole record to `to`.
     ///
-    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or [`Admit::Wait`], in which
+    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or [`Admit::Wait`] or was not
+    /// [ready](Receiver::ready), in which
     /// case the caller keeps the rest and presents it again. Must be
     /// called once after [`Inbox::filled`], with an empty `input` if nothing else came.
     ///
@@ -334,6 +340,10 @@ impl<F: Framing> Inbox<F> {
                             && len <= self.limit
                             && let Some(message) = body.get(..len)
                         {
+                            if !to.ready(message) {
+                                self.waits = true;
+                                return Ok(at);
+                            }
                             at += MARK_BYTES + len;
                             match to.record(message) {
                                 Flow::Continue => continue,
@@ -407,6 +417,10 @@ impl<F: Framing> Inbox<F> {
                     }
                     match left {
                         0 if last => {
+                            if !to.ready(&self.held) {
+                                self.waits = true;
+                                return Ok(at);
+                            }
                             let flow = to.record(&self.held);
                             self.held = Vec::new();
                             self.open = None;
@@ -672,5 +686,53 @@ mod tests {
         let mut kept = Kept::new(|_, _| Admit::Take);
         let error = inbox.accept(&bytes, &mut kept).unwrap_err();
         assert_eq!(error, Broken::TooManyFragments);
+    }
+
+    /// Takes a record at every second asking.
+    struct Slow {
+        records: Vec<Vec<u8>>,
+        asked: usize,
+    }
+
+    impl Receiver for Slow {
+        fn admit(&mut self, _: &[u8], _: usize) -> Admit {
+            Admit::Take
+        }
+        fn ready(&mut self, _: &[u8]) -> bool {
+            self.asked += 1;
+            self.asked.is_multiple_of(2)
+        }
+        fn record(&mut self, message: &[u8]) -> Flow {
+            self.records.push(message.to_vec());
+            Flow::Continue
+        }
+        fn skipped(&mut self) -> Flow {
+            Flow::Continue
+        }
+    }
+
+    #[test]
+    fn records_that_may_not_be_handed_over_wait_and_keep_their_order() {
+        let (bytes, records) = stream(&[3, 0, LARGE, 100, 17], 1000);
+        for step in [1, 7, 1004, bytes.len()] {
+            let mut inbox = Inbox::new(1 << 20);
+            let mut slow = Slow {
+                records: Vec::new(),
+                asked: 0,
+            };
+            for chunk in bytes.chunks(step) {
+                let mut rest = chunk;
+                loop {
+                    let used = inbox.accept(rest, &mut slow).unwrap();
+                    rest = &rest[used..];
+                    if !inbox.waits() {
+                        break;
+                    }
+                }
+                assert!(rest.is_empty());
+            }
+            assert!(slow.records == records, "steps of {step}");
+            assert_eq!(slow.asked, 2 * records.len());
+        }
     }
 }

@@ -18,6 +18,7 @@
 
 mod access;
 mod apple;
+mod bound;
 mod breaks;
 mod caching;
 mod chain;
@@ -94,6 +95,7 @@ mod waits;
 pub mod wire;
 mod wkssvc;
 
+pub use bound::reply_bound;
 pub use leases::Mail;
 pub use penalties::PENALTY;
 pub use reply::Reply;

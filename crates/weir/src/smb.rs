@@ -122,6 +122,10 @@ impl Backend for Smb {
         }
     }
 
+    fn reply_bound(&self, record: &[u8]) -> usize {
+        weir_smb::reply_bound(record)
+    }
+
     fn knows(&self, conn: &ConnInfo) -> bool {
         self.service.knows(conn.id)
     }

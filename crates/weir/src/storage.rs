@@ -603,6 +603,10 @@ impl Backend for Rpc {
         }
     }
 
+    fn reply_bound(&self, record: &[u8]) -> usize {
+        weir_nfs::reply_bound(record)
+    }
+
     fn knows(&self, conn: &ConnInfo) -> bool {
         conn.admitted.any()
     }

@@ -47,6 +47,9 @@ pub const LARGE_WRITE: usize = 64 << 10;
 /// queue under load; the system call is amortised long before.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
 
+/// Bytes read at a time while the budget is used up: one call.
+pub const SCANT_READ: usize = 1 << 10;
+
 /// Bytes read at a time while memory is short or much waits for limits: enough for some calls, and for the beginning of
 /// a WRITE, which says whether the rest may be taken.
 pub const CROWDED_READ: usize = 8 << 10;
@@ -58,6 +61,24 @@ pub const CONNECTION_IN_FLIGHT: usize = 4 << 20;
 
 /// The same while memory is short; one reply may go beyond it.
 pub const SHORT_IN_FLIGHT: usize = 64 << 10;
+
+/// Bytes of replies that a connection may have for its socket before it is no longer read from: a peer that takes none holds
+/// this, and the reply that went beyond it.
+pub const CONNECTION_UNSENT: usize = 256 << 10;
+
+/// Bytes of replies in the kernel at which a peer counts as one that has not taken them, while memory is short.
+pub const UNTAKEN: u64 = 64 << 10;
+
+/// A connection whose peer has not taken its replies checks so often whether it has, while memory is short; twice as long
+/// each time, up to [`UNTAKEN_LONGEST`].
+pub const UNTAKEN_PAUSE: Duration = Duration::from_millis(10);
+
+/// See [`UNTAKEN_PAUSE`].
+pub const UNTAKEN_LONGEST: Duration = Duration::from_millis(640);
+
+/// Bytes of a reply that need no room of their own while memory is short: its peer has taken all before it, so that it goes
+/// to the kernel at once.
+pub const SMALL_REPLY: usize = 16 << 10;
 
 /// Requests of one connection that may wait for a device at once. Linux clients send at most
 /// 128 at a time; beyond that the connection is no longer read from.
@@ -86,6 +107,20 @@ pub const PENDING_OVERHEAD: usize = 4096;
 
 /// Reads of one connection before the others of its core are served.
 pub const TURN: usize = 8;
+
+/// Bytes of replies that go to the socket of one connection before the others of its core are served: signing as much takes
+/// some hundred microseconds.
+pub const TURN_BYTES: u64 = 256 << 10;
+
+/// Connections of one core beyond which requests with replies larger than [`SMALL_REPLY`] take turns, so that small calls
+/// wait for one of them and not for all.
+pub const CROWD: usize = 16;
+
+/// Bytes of such replies that are run without turns in [`LARGE_EVERY`].
+pub const LARGE_BYTES: usize = 1 << 20;
+
+/// See [`LARGE_BYTES`].
+pub const LARGE_EVERY: Duration = Duration::from_millis(1);
 
 /// The parts that the budget is divided in.
 pub const PARTS: usize = 16;
@@ -146,6 +181,12 @@ pub const OLD: Duration = Duration::from_secs(5);
 /// otherwise its peer counts as slow. Below what the kernel holds of a connection that is not read from.
 pub const WAITING_BYTES: usize = 32 << 10;
 
+/// How often peers are searched for that take nothing while others wait for memory.
+pub const RELIEF: Duration = Duration::from_millis(100);
+
+/// Checks that find such a peer to have taken nothing before it is dropped, if its address holds more than its equal part.
+pub const RELIEF_LOOKS: u32 = 3;
+
 /// How often stalled peers are searched for.
 pub const SWEEP: Duration = Duration::from_secs(1);
 
@@ -203,6 +244,9 @@ const _: () = {
     assert!(SLOW.as_secs() < STALL_SHORT_OF_MEMORY.as_secs());
     assert!(STALL_SHORT_OF_MEMORY.as_secs() < STALL.as_secs());
     assert!(SWEEP.as_millis() <= SLOW.as_millis() / 2);
+    assert!(SWEEP.as_millis() % RELIEF.as_millis() == 0);
+    assert!(SMALL_REPLY <= SHORT_IN_FLIGHT && CONNECTION_UNSENT <= CONNECTION_IN_FLIGHT);
+    assert!(SCANT_READ >= RECORD_HEAD && SCANT_READ <= CROWDED_READ);
 };
 
 /// Longest message taken over UDP: lock arguments are some hundred bytes, names in them at most 1 KiB.

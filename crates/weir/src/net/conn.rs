@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
@@ -23,7 +24,7 @@ use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
 use super::connected::Present;
-use super::core::{Core, Stalled, Watch};
+use super::core::{Core, Stalled, Watch, untaken};
 use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
 use super::{Answer, Backend, Begin, Handled, Log, Pending};
@@ -148,6 +149,7 @@ impl<R: Reply> Traffic<R> {
     /// True when no more requests may be taken on, `most` bytes being allowed under way.
     fn full(&self, most: usize) -> bool {
         self.bytes() >= most
+            || self.outbox.bytes() >= limits::CONNECTION_UNSENT
             || self
                 .waiting
                 .as_ref()
@@ -260,6 +262,9 @@ struct Serving<'a, 'c, B: Backend> {
     durable: Lsn,
     /// Bytes that may be under way.
     most: usize,
+    room: Room,
+    /// Large replies take turns.
+    crowded: bool,
     /// Bytes reserved for the request under assembly.
     announced: usize,
 }
@@ -306,6 +311,19 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         Admit::Take
     }
 
+    fn ready(&mut self, message: &[u8]) -> bool {
+        let crowded = self.crowded;
+        if self.room == Room::Ample && !crowded {
+            return true;
+        }
+        let bytes = self.backend.reply_bound(message);
+        if self.room != Room::Ample && !self.holding.lends(self.traffic.outbox.bytes(), bytes) {
+            return false;
+        }
+        let now = self.now.monotonic.unwrap_or_default();
+        bytes <= limits::SMALL_REPLY || !crowded || self.core.takes_turn(self.watch, bytes, now)
+    }
+
     fn record(&mut self, message: &[u8]) -> Flow {
         let backend = self.backend;
         self.watch.requests.set(self.watch.requests.get() + 1);
@@ -315,6 +333,10 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         drop(lent);
         match handled {
             Handled::Reply(reply, after) => self.answer(reply, after),
+            Handled::Later(work) => {
+                let reply = backend.reply_bound(message);
+                return self.without_reply(Handled::Later(work), message.len() + reply);
+            }
             handled => return self.without_reply(handled, message.len()),
         }
         self.next()
@@ -382,6 +404,8 @@ pub(super) struct Conn<B: Backend> {
     intake: Intake,
     /// True when the last round ended with waiting for the peer to send.
     reading: bool,
+    /// How long it is before the peer is asked next whether it has taken its replies.
+    untaken_pause: Duration,
     holding: Holding,
     watch: Rc<Watch>,
     _present: Present,
@@ -399,8 +423,10 @@ impl<B: Backend> Conn<B> {
         let holding = core.ledger.connect(info.peer.ip());
         let holding = holding.ok_or_else(|| io::Error::other("too many connections"))?;
         tracing::debug!(peer = %info.peer, "connected");
+        let watch = core.watch(info.id, &holding);
+        watch.socket.set(Some(stream.as_raw_fd()));
         Ok(Conn {
-            watch: core.watch(info.id, &holding),
+            watch,
             _present: core.connected.enter(info.local, info.peer),
             holding,
             core,
@@ -415,6 +441,7 @@ impl<B: Backend> Conn<B> {
             refusal: None,
             intake: Intake::Open,
             reading: false,
+            untaken_pause: limits::UNTAKEN_PAUSE,
         })
     }
 
@@ -492,6 +519,7 @@ impl<B: Backend> Conn<B> {
         let mut buffer = core.receive.borrow_mut();
         let beyond = match () {
             () if only_begun => self.inbox.skips(),
+            () if room == Room::Scant => limits::SCANT_READ,
             () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
             () => buffer.len(),
         };
@@ -579,6 +607,8 @@ impl<B: Backend> Conn<B> {
             },
             durable: self.core.log.durable(),
             most: in_flight(room),
+            room,
+            crowded: self.core.is_crowded(),
             announced,
         };
         let accepted = backend.together(|| self.inbox.accept(input, &mut serving));
@@ -627,7 +657,16 @@ impl<B: Backend> Conn<B> {
             self.settle();
             self.core.wait_for_memory(&self.watch);
             room = self.holding.room();
-            if room == Room::None || (room == Room::Short && self.traffic.full(in_flight(room))) {
+            let untaken = room != Room::Ample && !self.has_taken();
+            if untaken {
+                // Others do not wait for what it would take up, nor for it.
+                self.holding.waits_no_more();
+                self.core.come_back(&self.watch, self.untaken_pause);
+                self.untaken_pause = (self.untaken_pause * 2).min(limits::UNTAKEN_LONGEST);
+            }
+            let stops =
+                room == Room::None || (room != Room::Ample && self.traffic.full(in_flight(room)));
+            if stops || untaken {
                 only_begun = true;
                 if !begun(&mut self.inbox) {
                     return Ok(false);
@@ -636,16 +675,17 @@ impl<B: Backend> Conn<B> {
         }
         if !only_begun && (!self.backlog.is_empty() || self.inbox.waits()) {
             let mut input = std::mem::take(&mut self.backlog);
-            match self.run(&input, cx, room) {
-                0 => {}
-                used => input = input.split_off(used.min(input.len())),
+            let used = self.run(&input, cx, room);
+            if used > 0 {
+                input = input.split_off(used.min(input.len()));
             }
             self.backlog = input;
             let waits = self.inbox.waits();
             if waits {
                 self.watch.paused.set(Some(self.stream.as_raw_fd()));
             }
-            return Ok(!waits);
+            // What was run is to be sent, whatever waits behind it.
+            return Ok(!waits || used > 0);
         }
         match self.fill(cx, only_begun, room) {
             Poll::Ready(done) => done.map(|()| true),
@@ -654,6 +694,17 @@ impl<B: Backend> Conn<B> {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether the peer has taken its replies: while memory is short, only such peers get more.
+    fn has_taken(&mut self) -> bool {
+        let taken = self.traffic.outbox.is_empty()
+            && !self.layer.is_writing()
+            && untaken(self.stream.as_raw_fd()) <= limits::UNTAKEN;
+        if taken {
+            self.untaken_pause = limits::UNTAKEN_PAUSE;
+        }
+        taken
     }
 
     /// Has the messages leave that the peer did not ask for. One that takes neither them nor its replies is dropped.
@@ -669,6 +720,7 @@ impl<B: Backend> Conn<B> {
 
     /// One round until nothing moves. `true` when the connection is over.
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let before = self.watch.sent.get();
         for _ in 0..limits::TURN {
             // Before the log is polled: what comes from here may have to wait for it.
             if self.traffic.any_waiting() {
@@ -706,6 +758,9 @@ impl<B: Backend> Conn<B> {
                     _ => self.end_layer(cx),
                 };
             }
+            if self.watch.sent.get() - before >= limits::TURN_BYTES {
+                break;
+            }
             if !self.take_requests(cx)? {
                 return Ok(false);
             }
@@ -735,13 +790,14 @@ impl<B: Backend> Conn<B> {
 fn in_flight(room: Room) -> usize {
     match room {
         Room::Ample => limits::CONNECTION_IN_FLIGHT,
-        Room::Short | Room::None => limits::SHORT_IN_FLIGHT,
+        Room::Short | Room::Scant | Room::None => limits::SHORT_IN_FLIGHT,
     }
 }
 
 impl<B: Backend> Drop for Conn<B> {
     fn drop(&mut self) {
         self.watch.paused.set(None);
+        self.watch.socket.set(None);
         if self.holding.set(0, 0) {
             self.core.wakeups.memory_released();
         }

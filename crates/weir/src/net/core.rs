@@ -162,6 +162,8 @@ pub(super) struct Watch {
     pub dropped: Cell<Option<&'static str>>,
     /// The socket, while it is not read from: that the peer is gone then shows in no read.
     pub paused: Cell<Option<RawFd>>,
+    /// The socket, while the connection lives.
+    pub socket: Cell<Option<RawFd>>,
     /// Messages that the peer did not ask for.
     pub mail: RefCell<VecDeque<Message>>,
     /// Wakes the task that serves the connection.
@@ -177,12 +179,17 @@ pub(super) struct Watch {
     waiting_for_memory: Cell<bool>,
     /// It is going to be woken after a pause.
     comes_back: Cell<bool>,
+    /// It waits for its turn to run a request with a large reply, or has it.
+    queued: Cell<bool>,
+    has_turn: Cell<bool>,
     /// The state at the last sweep.
     seen: Cell<Seen>,
     /// How long it has waited for the same request, or for the peer to take replies.
     age: Cell<Duration>,
     /// How far the peer is behind the least rate meanwhile.
     behind: Cell<Duration>,
+    /// What it had taken at the last look for relief, and for how many it has taken no more.
+    untaken: Cell<(u64, u32)>,
 }
 
 /// What [`Watch::sweep`] compares with the sweep before.
@@ -206,6 +213,7 @@ impl Watch {
             rest: Cell::new(0),
             dropped: Cell::new(None),
             paused: Cell::new(None),
+            socket: Cell::new(None),
             mail: RefCell::default(),
             waker: RefCell::new(None),
             account: Arc::clone(holding.account()),
@@ -214,6 +222,8 @@ impl Watch {
             due: Cell::new(NEVER),
             waiting_for_memory: Cell::new(false),
             comes_back: Cell::new(false),
+            queued: Cell::new(false),
+            has_turn: Cell::new(false),
             seen: Cell::new(Seen {
                 waits: Stalled::No,
                 requests: 0,
@@ -221,7 +231,22 @@ impl Watch {
             }),
             age: Cell::new(Duration::ZERO),
             behind: Cell::new(Duration::ZERO),
+            untaken: Cell::new((0, 0)),
         }
+    }
+
+    /// Called every [`limits::RELIEF`] while others wait for memory. Whether the peer has taken nothing of its replies for
+    /// some time, and its address holds much.
+    fn takes_nothing(&self, ledger: &Ledger) -> bool {
+        let (before, looks) = self.untaken.get();
+        // What the kernel has is not taken yet; if it has nothing, it is this side that is late.
+        let kept = self.socket.get().map_or(0, untaken);
+        let taken = self.sent.get().saturating_sub(kept);
+        let stuck = self.waits.get() == Stalled::Writing && kept > 0 && before == taken;
+        let looks = if stuck { looks + 1 } else { 0 };
+        self.untaken.set((taken, looks));
+        let greedy = self.account.wanted() > 0 || self.account.is_greedy(ledger);
+        looks >= limits::RELIEF_LOOKS && greedy && self.dropped.get().is_none()
     }
 
     /// Called every [`limits::SWEEP`]. A peer that is waited for falls behind by the time that has passed, and catches up
@@ -300,6 +325,17 @@ impl Watch {
     }
 }
 
+/// Drops connections until they free what others wait for.
+fn drop_first(connections: Vec<Rc<Watch>>, ledger: &Ledger) {
+    let mut freed = 0;
+    for watch in connections {
+        if freed < ledger.wanted().max(watch.account.wanted()) {
+            freed += watch.holds.get();
+            watch.drop_because("held memory that others wait for");
+        }
+    }
+}
+
 /// Whether the peer has closed its end, also behind data that has not been read.
 fn hung_up(fd: RawFd) -> bool {
     let mut poll = libc::pollfd {
@@ -317,6 +353,17 @@ fn readable(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one integer to the address that it is passed.
     let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
+    match result {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Bytes that the kernel has of what was sent to a peer: not sent yet, or not acknowledged.
+pub(super) fn untaken(fd: RawFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one integer to the address that it is passed.
+    let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
     match result {
         0 => u64::try_from(bytes).unwrap_or(0),
         _ => 0,
@@ -342,6 +389,11 @@ pub struct Core<L> {
     /// Set while the core polls for those: a new one need not notify it.
     looking: Cell<bool>,
     watched: RefCell<Vec<Weak<Watch>>>,
+    /// Connections whose next request has a large reply, while there are many such.
+    turns: RefCell<Vec<Rc<Watch>>>,
+    turns_bell: Notify,
+    /// Bytes of such replies that were run since this time, in nanoseconds.
+    large: Cell<(u64, usize)>,
     /// The connections that are alive, by number.
     numbered: RefCell<HashMap<u64, Weak<Watch>>>,
     /// True when the server is stopping: connections finish what is under way and end.
@@ -364,6 +416,9 @@ impl<L: Log> Core<L> {
             waiting: RefCell::default(),
             looking: Cell::new(false),
             watched: RefCell::default(),
+            turns: RefCell::default(),
+            turns_bell: Notify::new(),
+            large: Cell::default(),
             numbered: RefCell::default(),
             draining: Cell::new(false),
         }
@@ -395,6 +450,54 @@ impl<L: Log> Core<L> {
                 who.wake();
             }
         });
+    }
+
+    /// Whether so many connections are here that large replies take turns.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.numbered.borrow().len() > limits::CROWD
+    }
+
+    /// Whether a request with a large reply may be run now. If not, the connection is woken when it has its turn: one at
+    /// a time, so that small calls that arrive meanwhile wait for one of them and not for all.
+    pub(super) fn takes_turn(&self, who: &Rc<Watch>, bytes: usize, now: u64) -> bool {
+        if who.has_turn.take() {
+            return true;
+        }
+        let every = limits::LARGE_EVERY.as_nanos() as u64;
+        let (since, run) = match self.large.get() {
+            (since, run) if now < since + every => (since, run),
+            _ => (now, 0),
+        };
+        let mut turns = self.turns.borrow_mut();
+        if turns.is_empty() && run < limits::LARGE_BYTES {
+            self.large.set((since, run + bytes));
+            return true;
+        }
+        if !who.queued.replace(true) {
+            turns.push(Rc::clone(who));
+            self.turns_bell.notify_one();
+        }
+        false
+    }
+
+    /// Deals turns for as long as the loop runs, to the address that holds least first.
+    async fn deal_turns(&self) {
+        loop {
+            self.turns_bell.notified().await;
+            loop {
+                // Sockets and connections have their turn.
+                tokio::task::yield_now().await;
+                let mut turns = self.turns.borrow_mut();
+                let all = turns.iter().enumerate();
+                let Some((next, _)) = all.min_by_key(|(_, who)| who.account.used()) else {
+                    break;
+                };
+                let who = turns.remove(next);
+                who.queued.set(false);
+                who.has_turn.set(true);
+                who.wake();
+            }
+        }
     }
 
     /// Wakes the connection when memory was freed. Read the ledger after this.
@@ -533,13 +636,34 @@ impl<L: Log> Core<L> {
 
     /// Searches for stalled peers for ever.
     async fn sweep(&self, stall: Duration) {
-        let mut tick = tokio::time::interval(limits::SWEEP);
-        loop {
+        let mut tick = tokio::time::interval(limits::RELIEF);
+        let each = (limits::SWEEP.as_millis() / limits::RELIEF.as_millis()) as u32;
+        for turn in (0..each).cycle() {
             tick.tick().await;
-            self.sweep_once(stall);
-            let wakeup = &self.wakeups.wakeups[self.index];
-            wakeup.beats.fetch_add(1, Ordering::Relaxed);
+            self.relieve();
+            if turn == 0 {
+                self.sweep_once(stall);
+                let wakeup = &self.wakeups.wakeups[self.index];
+                wakeup.beats.fetch_add(1, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Drops peers that take nothing while others wait for memory: those of the address that holds most first, and no
+    /// more than what is waited for.
+    pub fn relieve(&self) {
+        let ledger = &*self.ledger;
+        let short = ledger.is_short();
+        let mut stuck: Vec<Rc<Watch>> = self
+            .watched
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|watch| short || watch.account.wanted() > 0)
+            .filter(|watch| watch.takes_nothing(ledger))
+            .collect();
+        stuck.sort_by_cached_key(|watch| std::cmp::Reverse(watch.account.used()));
+        drop_first(stuck, ledger);
     }
 
     /// Drops the peers that have fallen behind by `stall`, and those that are in the way of others.
@@ -564,13 +688,7 @@ impl<L: Log> Core<L> {
             });
         // The oldest first, and no more than what others wait for.
         in_the_way.sort_by_key(|watch| std::cmp::Reverse(watch.age.get()));
-        let mut freed = 0;
-        for watch in in_the_way {
-            if freed < ledger.wanted().max(watch.account.wanted()) {
-                freed += watch.holds.get();
-                watch.drop_because("held memory that others wait for");
-            }
-        }
+        drop_first(in_the_way, ledger);
     }
 
     /// What the sweeper sees of the connections that are alive.
@@ -684,6 +802,8 @@ async fn run<S: Services>(
 ) {
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.answer_bell().await });
+    let helper = Rc::clone(&core);
+    tokio::task::spawn_local(async move { helper.deal_turns().await });
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.sweep(stall).await });
     if let Some(background_task) = services.background_task(core.index) {

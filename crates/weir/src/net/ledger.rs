@@ -65,8 +65,10 @@ struct Connections {
 pub enum Room {
     /// Without restriction: memory is not short.
     Ample,
-    /// A few small calls at a time.
+    /// A few small calls at a time, of peers that have taken their replies.
     Short,
+    /// Such a call at a time: the budget is used up.
+    Scant,
     /// Nothing until memory is freed.
     None,
 }
@@ -184,6 +186,20 @@ impl Ledger {
         self.waiting.load(RELAXED).max(reserve)
     }
 
+    /// What counts as little for an address to hold.
+    fn little(&self) -> usize {
+        parts(self.reserve(), limits::RESERVE_PER_ADDRESS).max(limits::MAX_RECORD)
+    }
+
+    /// How much of the budget large requests and replies may take up for an address that would hold `own` then: half of
+    /// the reserve is for those that hold little.
+    fn open_to(&self, own: usize) -> usize {
+        match own <= self.little() {
+            true => self.total - self.reserve() / 2,
+            false => self.total - self.reserve(),
+        }
+    }
+
     /// What each address could hold if all held the same.
     fn equal_part(&self) -> usize {
         (self.total - self.reserve()) / self.addresses.load(RELAXED).max(1)
@@ -225,6 +241,11 @@ impl Account {
     /// Bytes that its connections wait for and that have to be freed by others of them.
     pub fn wanted(&self) -> usize {
         self.waiting.load(RELAXED)
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn used(&self) -> usize {
+        self.used.load(RELAXED)
     }
 
     /// Whether it holds more than it could if all addresses held the same.
@@ -313,8 +334,9 @@ impl Holding {
             used.load(RELAXED) + announced.load(RELAXED)
         };
         let (ledger, account) = (&*self.ledger, &*self.account);
-        let all = sum(&ledger.used, &ledger.announced) + ledger.reserve() <= ledger.total;
-        let own = sum(&account.used, &account.announced) <= ledger.per_address();
+        let own = sum(&account.used, &account.announced);
+        let all = sum(&ledger.used, &ledger.announced) <= ledger.open_to(own);
+        let own = own <= ledger.per_address();
         if all && own {
             return true;
         }
@@ -331,12 +353,33 @@ impl Holding {
         if all + reserve <= ledger.total && own < part {
             return Room::Ample;
         }
-        let few = own < part + parts(reserve, limits::RESERVE_PER_ADDRESS);
+        let few = own < part + ledger.little();
         if all + limits::MAX_RECORD.min(reserve / 2) <= ledger.total && few {
             return Room::Short;
         }
-        self.wait(limits::CONNECTION_IN_FLIGHT, !few);
+        // Replies that peers do not take may come on top, a small one for each connection.
+        if all < 2 * ledger.total && own < 2 * part {
+            return Room::Scant;
+        }
+        self.wait(limits::CONNECTION_IN_FLIGHT, own >= 2 * part);
         Room::None
+    }
+
+    /// Whether a request may be run, while memory is short, whose reply has up to `bytes`, on top of `unsettled` that the
+    /// connection holds already. If not, it counts as waiting until [`Holding::waits_no_more`].
+    pub fn lends(&mut self, unsettled: usize, bytes: usize) -> bool {
+        if bytes <= limits::SMALL_REPLY {
+            return true;
+        }
+        let (ledger, account) = (&*self.ledger, &*self.account);
+        let own = account.used.load(RELAXED) + unsettled + bytes;
+        let all = ledger.used() + unsettled + bytes <= ledger.open_to(own);
+        let own = own <= ledger.per_address();
+        if all && own {
+            return true;
+        }
+        self.wait(bytes, !own);
+        false
     }
 
     fn wait(&mut self, bytes: usize, own: bool) {
@@ -445,13 +488,24 @@ mod tests {
         greedy.set(32 * MIB, 0);
         assert_eq!((neighbour.room(), other.room()), (Room::Short, Room::Ample));
         greedy.set(36 * MIB, 0);
-        assert_eq!((neighbour.room(), other.room()), (Room::None, Room::Ample));
+        assert_eq!((neighbour.room(), other.room()), (Room::Scant, Room::Ample));
+        assert!(!neighbour.lends(0, MIB), "its address has its part");
         assert!(neighbour.account().wanted() > 0 && !ledger.is_short());
+        assert!(neighbour.lends(0, limits::SMALL_REPLY));
         greedy.set(49 * MIB, 0);
         assert_eq!(other.room(), Room::Short);
+        assert!(
+            other.lends(0, 4 * MIB) && !other.lends(0, 8 * MIB),
+            "half of the reserve"
+        );
+        assert!(other.lends(4 * MIB, limits::SMALL_REPLY) && !other.lends(4 * MIB, MIB));
+        other.waits_no_more();
         greedy.set(64 * MIB, 0);
-        assert_eq!(other.room(), Room::None);
+        assert_eq!((neighbour.room(), other.room()), (Room::None, Room::Scant));
         assert!(ledger.is_short() && greedy.account().is_greedy(&ledger));
+        assert!(other.lends(0, limits::SMALL_REPLY) && !other.lends(0, MIB));
+        greedy.set(128 * MIB, 0);
+        assert_eq!(other.room(), Room::None);
     }
 
     #[test]

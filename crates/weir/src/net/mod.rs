@@ -34,7 +34,9 @@
 //! - A connection at rest holds no buffer: requests are read into its core's buffer.
 //! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
 //! - What all connections hold is charged to one budget, and to a part of it for each address. When either is used up,
-//!   only small calls are read, some at a time, and no large request is begun.
+//!   only peers that have taken their replies are served, small calls first: a request whose reply is large waits until that
+//!   fits, with a part of the budget for addresses that hold little. Requests that wait have peers dropped that take
+//!   nothing, of the addresses that hold most.
 //! - A request costs what has arrived of it, and one that was compressed and waits, what it came to. A large one is read only if its head names a file of an export that admits
 //!   the peer.
 //! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
@@ -209,6 +211,11 @@ pub trait Backend: Send + Sync + 'static {
         _cx: &mut Context<'_>,
     ) -> Begin<Self::Reply> {
         Begin::Go(None)
+    }
+
+    /// Most bytes of data that the reply to a whole message may have, without running it.
+    fn reply_bound(&self, _record: &[u8]) -> usize {
+        0
     }
 
     /// Whether the peer has been admitted to an export.

@@ -260,6 +260,7 @@ impl<B: Backend> Conn<B> {
         // What is sealed is longer than what is in it, so no more than that is begun comes of it, but for the rest of a record.
         let most = match () {
             () if only_begun => self.inbox.spare().len() + self.inbox.skips(),
+            () if room == Room::Scant => limits::SCANT_READ,
             () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
             () => buffer.len(),
         };

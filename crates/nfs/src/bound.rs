@@ -1,0 +1,101 @@
+//! How large a reply may become, known before its request is run.
+
+use weir_base::limits::MAX_IO;
+use weir_base::limits::net::MAX_LISTING;
+
+use crate::NFS_PROGRAM;
+use crate::rpc::{self, Message};
+use crate::v4::args::{self, Args};
+use crate::xdr::Reader;
+
+/// Most bytes of data that the reply to `record` has: what READs and listings ask for. Where that is not to be seen, it is
+/// as much as a READ may ask for.
+pub fn reply_bound(record: &[u8]) -> usize {
+    let Message::Call(call) = rpc::message(record) else {
+        return 0;
+    };
+    if call.program != NFS_PROGRAM {
+        return 0;
+    }
+    // Its arguments may be sealed.
+    let sealed = call.flavour == rpc::RPCSEC_GSS;
+    match (call.version, call.procedure) {
+        // READ (RFC 1813 §3.3.6).
+        (3, 6) if sealed => MAX_IO,
+        (3, 6) => {
+            let mut r = Reader::new(call.args);
+            let handle = r.opaque(64);
+            let count = handle.and_then(|_| r.u64()).and_then(|_| r.u32());
+            count.map_or(0, |count| (count as usize).min(MAX_IO))
+        }
+        // READDIR and READDIRPLUS (§3.3.16, §3.3.17).
+        (3, 16 | 17) => MAX_LISTING,
+        (4, 1) if sealed => MAX_IO,
+        (4, 1) => compound(call.args),
+        _ => 0,
+    }
+}
+
+/// The same of a COMPOUND: as far as it can be decoded, it is run.
+fn compound(args: &[u8]) -> usize {
+    let mut r = Reader::new(args);
+    let Ok(head) = args::Head::decode(&mut r) else {
+        return 0;
+    };
+    let mut bound = 0;
+    for _ in 0..head.count {
+        let Ok(operation) = r.u32() else {
+            break;
+        };
+        let more = match args::decode(head.minor, operation, &mut r) {
+            Ok(Args::Read(bytes) | Args::ReadPlus(bytes)) => {
+                usize::try_from(bytes.count).unwrap_or(MAX_IO).min(MAX_IO)
+            }
+            Ok(Args::ReadDir(list)) => (list.maxcount as usize).min(MAX_LISTING),
+            // No operation behind it is run.
+            Ok(Args::Illegal | Args::NotServed) | Err(_) => break,
+            Ok(_) => 0,
+        };
+        bound += more;
+    }
+    bound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(version: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        rpc::put_call(&mut out, 1, NFS_PROGRAM, version, procedure);
+        out.extend_from_slice(args);
+        out
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn reads_and_listings_say_how_much_they_ask_for() {
+        let read = |count| words(&[4, 0xabcd, 0, 0, count]);
+        assert_eq!(reply_bound(&call(3, 6, &read(4096))), 4096);
+        assert_eq!(reply_bound(&call(3, 6, &read(u32::MAX))), MAX_IO);
+        assert_eq!(reply_bound(&call(3, 6, &[0; 3])), 0);
+        assert_eq!(reply_bound(&call(3, 17, &[])), MAX_LISTING);
+        assert_eq!(reply_bound(&call(3, 1, &read(4096))), 0);
+        assert_eq!(reply_bound(b"x"), 0);
+    }
+
+    #[test]
+    fn the_reads_of_a_compound_add_up() {
+        // Without a tag, minor version 1, three operations: PUTROOTFH and two READs.
+        let read = [25, 0, 0, 0, 0, 0, 0, 70_000];
+        let all = [&[0, 1, 3, 24][..], &read, &read].concat();
+        assert_eq!(reply_bound(&call(4, 1, &words(&all))), 140_000);
+        // What stands behind an operation that does not exist is not run.
+        let broken = [&[0, 1, 3, 24, 9999][..], &read].concat();
+        assert_eq!(reply_bound(&call(4, 1, &words(&broken))), 0);
+        assert_eq!(reply_bound(&call(4, 0, &[])), 0);
+    }
+}
