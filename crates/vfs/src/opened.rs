@@ -458,7 +458,8 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Makes `len` bytes from `offset` on a hole; needs permission to write.
+    /// Makes `len` bytes from `offset` on a hole; needs permission to write. As a write it takes the set-user-ID and
+    /// set-group-ID bits away.
     pub fn punch(
         &self,
         cx: &mut OpContext,
@@ -477,9 +478,13 @@ impl<A: AccessModel> Operand<'_, A> {
                 offset,
                 len: Some(len),
             };
+            let set_ids = self.set_ids();
             passage::heard(
                 cx,
-                |cx, heard| volume.punch_if(cx, ino, offset, len, || self.holds(ino, heard)),
+                |cx, heard| {
+                    let allowed = || self.holds(ino, heard);
+                    volume.punch_if(set_ids, cx, ino, offset, len, allowed)
+                },
                 |_| self.ask_io(io),
             )
         })

@@ -575,6 +575,14 @@ impl<A: AccessModel> Operand<'_, A> {
         self.access.may_read(attr, &self.who)
     }
 
+    /// Returns the effect of the caller's changes of contents on the set-user-ID and set-group-ID bits.
+    pub(crate) fn set_ids(&self) -> SetIds {
+        match self.who.unix.is_root() {
+            true => SetIds::Keep,
+            false => SetIds::Clear,
+        }
+    }
+
     pub(crate) fn may_write(&self, attr: &Attr) -> std::result::Result<(), Error> {
         self.access.may_write(attr, &self.who)
     }
@@ -714,10 +722,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::Invalid.into());
             }
             self.may_write(&attr)?;
-            let set_ids = match self.who.unix.is_root() {
-                true => SetIds::Keep,
-                false => SetIds::Clear,
-            };
+            let set_ids = self.set_ids();
             let volume = self.volume();
             passage::heard(
                 cx,
@@ -760,10 +765,7 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             source.may_read(&giver)?;
             self.may_write(&taker)?;
-            let set_ids = match self.who.unix.is_root() {
-                true => SetIds::Keep,
-                false => SetIds::Clear,
-            };
+            let set_ids = self.set_ids();
             let (from, to) = ((source.file.ino, from), (self.file.ino, to));
             let io = |write, (ino, offset)| Io {
                 ino,

@@ -47,8 +47,9 @@ pub(super) enum Access<'o> {
         read: bool,
         write: bool,
     },
-    /// Not at all: a file that this COMPOUND has made, or that was open before a restart.
-    Free(&'o Owner),
+    /// By the mode, or as the file's owner: what was open before a restart. The mode may have been narrower than the
+    /// open from the start, since the maker of a file has it open whatever its mode says.
+    Reclaim(&'o Owner),
 }
 
 impl AccessModel for Access<'_> {
@@ -58,7 +59,7 @@ impl AccessModel for Access<'_> {
                 permits(attr, &who.unix, R) || permits(attr, &who.unix, X)
             }
             Access::Open { read, .. } => *read,
-            Access::Free(_) => true,
+            Access::Reclaim(_) => owns(attr, who) || permits(attr, &who.unix, R),
         };
         may.then_some(()).ok_or(Error::Access)
     }
@@ -67,7 +68,7 @@ impl AccessModel for Access<'_> {
         let may = match self {
             Access::Mode(_) | Access::Client(_) => permits(attr, &who.unix, W),
             Access::Open { write, .. } => *write,
-            Access::Free(_) => true,
+            Access::Reclaim(_) => owns(attr, who) || permits(attr, &who.unix, W),
         };
         may.then_some(()).ok_or(Error::Access)
     }
@@ -76,7 +77,7 @@ impl AccessModel for Access<'_> {
         match self {
             Access::Mode(None) => Actor::Stateless,
             Access::Client(owner) => Actor::Client { owner },
-            Access::Mode(Some(owner)) | Access::Open { owner, .. } | Access::Free(owner) => {
+            Access::Mode(Some(owner)) | Access::Open { owner, .. } | Access::Reclaim(owner) => {
                 Actor::Advisory {
                     owner,
                     key: &DELEGATIONS,
@@ -84,6 +85,11 @@ impl AccessModel for Access<'_> {
             }
         }
     }
+}
+
+/// Returns true if the caller, as the export's rules have mapped it, owns the file.
+fn owns(attr: &Attr, who: &Identity) -> bool {
+    attr.uid == who.unix.uid
 }
 
 pub(super) type Operand<'a, 'o> = weir_vfs::Operand<'a, Access<'o>>;

@@ -134,7 +134,7 @@ impl Run<'_> {
 
     /// How many bytes are to be copied, which the source must have (§15.2.3).
     fn wanted(&mut self, a: &Copy, (from, reads): (FileId, &Stated)) -> Result<u64, Fail> {
-        let (operand, _) = self.enter(from, reads.access(), weir_vfs::Exempt)?;
+        let (operand, _) = self.enter(from, reads.reading(), weir_vfs::Exempt)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         match attr.kind {
             FileKind::Regular => {}
@@ -166,7 +166,7 @@ impl Run<'_> {
                 stable: Stability::FileSync,
             }));
         }
-        let source = self.admit(from, reads.access())?;
+        let source = self.admit(from, reads.reading())?;
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
         let source = (&operand.beside(source), a.from_offset);
         match operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, count) {
@@ -237,7 +237,7 @@ impl Run<'_> {
         while c.done < count {
             let Some(read) = &c.read else {
                 let len = (count - c.done).min(MAX_IO as u64) as usize;
-                let (operand, charged) = self.enter(from, reads.access(), Reads(len))?;
+                let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
                 let at = a.from_offset + c.done;
                 match operand.read(&mut self.c.cx, charged, at) {
                     // It was cut meanwhile.

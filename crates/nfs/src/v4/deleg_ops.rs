@@ -220,12 +220,14 @@ impl Run<'_> {
             (_, WANT_READ) => new(false),
             (_, _) => new(a.access & WRITE != 0),
         };
-        // Its holder opens it for reading too, without asking.
-        let may_read = found.made || wish.reclaims || {
+        // The holder of a delegation opens the file for reading too, and under a reclaimed write delegation for
+        // writing, without asking the server.
+        let may = found.made || {
             let cx = &mut self.c.cx;
-            operand.may_open(cx, true, false).is_ok()
+            let write = wish.reclaims && wish.write;
+            operand.may_open(cx, true, write).is_ok()
         };
-        match may_read {
+        match may {
             true => self.give(client, operand, found.file, wish),
             false => Given::Not(RESOURCE),
         }
@@ -303,7 +305,11 @@ impl Run<'_> {
         let client = self.client();
         let reclaims = wish.is_some_and(|wish| wish.reclaims);
         self.may_claim(&client, reclaims)?;
-        let (operand, _) = self.enter(file, Access::Client(&client.own), Changes)?;
+        let access = match reclaims {
+            true => Access::Reclaim(&client.own),
+            false => Access::Client(&client.own),
+        };
+        let (operand, _) = self.enter(file, access, Changes)?;
         match operand.getattr(&mut self.c.cx)?.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Ok(self.put_wanted(&Given::Not(IS_DIR))),
@@ -321,9 +327,7 @@ impl Run<'_> {
                 Err(why) => return Err(why.into()),
             },
         };
-        if !reclaims {
-            operand.may_open(&mut self.c.cx, true, wish.write)?;
-        }
+        operand.may_open(&mut self.c.cx, true, wish.write)?;
         let given = self.give(&client, &operand, file, wish);
         Ok(self.put_wanted(&given))
     }

@@ -6,7 +6,7 @@ use super::client::Client;
 use super::compound::{ACCESS, Access, Fail, Fh, GETATTR, Operand, Outcome, Run};
 use super::pseudo;
 use super::referral::Referral;
-use super::state::{Basis, State, WRITE};
+use super::state::{Basis, READ, State, WRITE};
 use super::status::Status;
 use super::types::{Bitmap, StateId};
 use crate::idmap::Names;
@@ -55,12 +55,31 @@ pub(super) enum Stated {
 }
 
 impl Stated {
-    /// How contents are checked.
+    /// How changes of contents are checked.
     pub(super) fn access(&self) -> Access<'_> {
+        match self.opened() {
+            Err(client) => Access::Client(&client.own),
+            Ok((owner, access)) => opened_as(owner, access),
+        }
+    }
+
+    /// How reads of contents are checked.
+    ///
+    /// A client that writes part of a page reads the rest of it under an open for writing alone. It gets what the mode
+    /// lets its caller read (§18.22.3).
+    pub(super) fn reading(&self) -> Access<'_> {
+        match self.opened() {
+            Ok((owner, access)) if access & READ == 0 => Access::Mode(Some(owner)),
+            _ => self.access(),
+        }
+    }
+
+    /// The owner and `share_access` of the open or delegation; the client for a special stateid.
+    fn opened(&self) -> Result<(&Owner, u32), &Arc<Client>> {
         match self {
-            Stated::Special(client) => Access::Client(&client.own),
-            Stated::State(state) => opened_as(state.owner(), state.access()),
-            Stated::Basis(basis) => opened_as(&basis.owner, basis.access()),
+            Stated::Special(client) => Err(client),
+            Stated::State(state) => Ok((state.owner(), state.access())),
+            Stated::Basis(basis) => Ok((&basis.owner, basis.access())),
         }
     }
 
@@ -85,8 +104,7 @@ impl Stated {
 fn opened_as(owner: &Owner, access: u32) -> Access<'_> {
     Access::Open {
         owner,
-        // A client that writes part of a page reads the rest (§18.22.3).
-        read: access != 0,
+        read: access & READ != 0,
         write: access & WRITE != 0,
     }
 }
@@ -529,7 +547,7 @@ impl<'a> Run<'a> {
         };
         let file = self.file(Status::WrongType)?;
         let stated = self.stated(id, file)?;
-        let (operand, charged) = self.enter(file, stated.access(), Looks)?;
+        let (operand, charged) = self.enter(file, stated.reading(), Looks)?;
         let sought = match operand.seek(&mut self.c.cx, charged, offset, what) {
             Ok(sought) => sought,
             Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
@@ -553,7 +571,7 @@ impl<'a> Run<'a> {
         if len == 0 && a.count > 0 {
             return Err(self.too_big().into());
         }
-        let (operand, charged) = self.enter(file, stated.access(), Reads(len))?;
+        let (operand, charged) = self.enter(file, stated.reading(), Reads(len))?;
         let out = match operand.read(&mut self.c.cx, charged, a.offset) {
             Ok(out) => out,
             Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
@@ -718,6 +736,7 @@ impl<'a> Run<'a> {
         if attr.kind != FileKind::Regular {
             return Err(wrong_kind(attr.kind).into());
         }
+        operand.may_open(&mut self.c.cx, false, true)?;
         if operand.statfs().available < a.count {
             return Err(Status::NoSpc.into());
         }
@@ -748,7 +767,7 @@ impl<'a> Run<'a> {
         };
         let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
         writes.may_write()?;
-        let source = self.admit(from, reads.access())?;
+        let source = self.admit(from, reads.reading())?;
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
         let source = (&operand.beside(source), a.from_offset);
         let cloned = operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, a.count);

@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         }
         let owner = self.owner(OwnerKind::Open, a.owner);
         let access = match reclaim {
-            true => Access::Free(&owner),
+            true => Access::Reclaim(&owner),
             false => Access::Mode(Some(&owner)),
         };
         let (operand, charged) = self.enter(base, access, Changes)?;

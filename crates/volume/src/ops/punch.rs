@@ -16,7 +16,7 @@ use crate::overlay::context::EngineContext;
 use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::{State, alive, stamped};
 use crate::overlay::volume::Volume;
-use crate::types::{Change, Done, FileKind, FsError, Stop};
+use crate::types::{Change, Done, FileKind, FsError, SetIds, Stop, without_set_ids};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -34,7 +34,7 @@ impl Volume {
         off: u64,
         len: u64,
     ) -> Result<Done<Change>, Stop> {
-        self.punch_if(cx, ino, off, len, || Ok(()))
+        self.punch_if(SetIds::Keep, cx, ino, off, len, || Ok(()))
     }
 
     /// As [`Volume::punch`], if that is allowed at the moment at which it is done: evaluated under the file's lock. It
@@ -44,6 +44,7 @@ impl Volume {
     /// Also what `allowed` returns.
     pub fn punch_if<E: From<Stop> + From<FsError>>(
         &self,
+        set_ids: SetIds,
         cx: &mut EngineContext,
         ino: Ino,
         off: u64,
@@ -76,7 +77,10 @@ impl Volume {
             true => blocks_of(st.rec.size) * BLOCK,
             false => end,
         };
-        let rec = stamped(st.rec, cx.now, true);
+        let mut rec = stamped(st.rec, cx.now, true);
+        if set_ids == SetIds::Clear {
+            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
+        }
         let (first, behind) = (off.div_ceil(BLOCK), end / BLOCK);
         let mut edges: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
         if off < end {
