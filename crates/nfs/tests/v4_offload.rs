@@ -49,7 +49,7 @@ impl Works {
     }
 }
 
-/// The files and stateids of a copy from the one to the other, the first of which has some bytes at its begin and end.
+/// The files and stateids of a copy from the one to the other, the first of which is full of data.
 struct Files {
     from: (Vec<u8>, Vec<u8>),
     to: (Vec<u8>, Vec<u8>),
@@ -60,6 +60,10 @@ const SIZE: u64 = 10 * MIB;
 impl Files {
     fn new(s: &Server, c: &Client<'_>) -> Files {
         let (from, to) = (c.open(b"from", b"o", BOTH), c.open(b"to", b"o", BOTH));
+        // Data throughout: what a copy does with holes counts for less than a piece.
+        for at in (0..SIZE).step_by(MIB as usize) {
+            s.write(&from.0, at, &vec![0; MIB as usize]);
+        }
         s.from(HOST).write(&from.0, 0, b"begin");
         s.write(&from.0, SIZE - 3, b"end");
         Files { from, to }

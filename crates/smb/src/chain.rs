@@ -123,7 +123,7 @@ pub(crate) enum Step {
     /// The last cursor of a longer search.
     Done,
     /// A copy within the server has come so far.
-    Copying(crate::fsctl::Copying),
+    Copying(Box<crate::fsctl::Copying>),
     /// SESSION_SETUP waits for what becomes of a ticket.
     Authenticates(Box<crate::kerberos::Waiting>),
     /// A search for what is allocated has.

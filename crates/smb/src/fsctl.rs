@@ -1,7 +1,8 @@
 //! Controls of files (MS-FSCC §2.3): holes, copies within the server, object ids.
 //!
-//! **Copies.** Chunks whose ends are those of blocks share the blocks with their source; others are read and written piece by
-//! piece, under the limits of the volume. What a copy has done is not done again when it goes on after a wait ([`Copying`]).
+//! **Copies.** Chunks whose ends are those of blocks share the blocks with their source; others are read, each as a whole, and written
+//! as they were, under the limits of the volume; holes stay holes. What a copy has done is not done again when it goes on after a
+//! wait ([`Copying`]).
 
 use crate::chain::{Fail, Run, Step};
 use crate::info::attributes;
@@ -10,8 +11,7 @@ use crate::status::Status;
 use crate::wire::{Put, Reader};
 use std::sync::Arc;
 use weir_base::BLOCK_SIZE;
-use weir_base::limits::MAX_IO;
-use weir_vfs::volume::{Seek, SetAttr, Sought, Stability};
+use weir_vfs::volume::{AtEnd, ReadOut, Seek, SetAttr, Sought, Stability};
 use weir_vfs::{Changes, Error, Looks, Reads, Unfinished, Writes};
 
 /// Control codes.
@@ -44,7 +44,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 const KEY: u64 = u64::from_le_bytes(*b"copyfrom");
 
 /// How far a copy has come.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(crate) struct Copying {
     /// Chunks that are done.
     chunks: usize,
@@ -54,6 +54,8 @@ pub(crate) struct Copying {
     total: u32,
     /// The blocks of the next one cannot be shared.
     piecewise: bool,
+    /// All of the next one: it may be written over its source.
+    read: Option<ReadOut>,
 }
 
 /// What a search for ranges has found.
@@ -216,7 +218,8 @@ impl Run<'_> {
         if from >= end {
             return Ok(());
         }
-        match operand.punch(&mut self.c.cx, charged, from, end - from) {
+        let hole = (from, end - from);
+        match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Keep) {
             Err(Unfinished::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
             done => {
                 self.c.wait_for(done?.lsn);
@@ -417,7 +420,7 @@ impl Run<'_> {
             return Err(Status::ACCESS_DENIED.into());
         }
         let mut copying = match std::mem::take(&mut self.c.step) {
-            Step::Copying(copying) => copying,
+            Step::Copying(copying) => *copying,
             _ => Copying::default(),
         };
         let status = loop {
@@ -428,7 +431,7 @@ impl Run<'_> {
                 Ok(()) => {}
                 Err(Fail::Status(status)) => break status,
                 Err(Fail::Wait(suspend)) => {
-                    self.c.step = Step::Copying(copying);
+                    self.c.step = Step::Copying(Box::new(copying));
                     return Err(suspend.into());
                 }
                 Err(close) => return Err(close),
@@ -437,7 +440,7 @@ impl Run<'_> {
         if copying.total > 0 && open.writes_through() {
             match self.commit(session, open, file, (0, 0)) {
                 Err(Fail::Wait(suspend)) => {
-                    self.c.step = Step::Copying(copying);
+                    self.c.step = Step::Copying(Box::new(copying));
                     return Err(suspend.into());
                 }
                 committed => committed?,
@@ -485,29 +488,45 @@ impl Run<'_> {
             self.c.renew(&self.s.vfs);
             return Ok(());
         }
-        let piece = (chunk.len - copying.within).min(MAX_IO as u32) as usize;
-        // Charged as the write that it comes to.
-        let access = Access::Open(open);
-        let (operand, charged) = self.enter(session, file.id, access, Writes(piece))?;
-        let (giver, reads) = self.enter(session, of.id, Access::Open(source), Reads(piece))?;
-        let cx = &mut self.c.cx;
-        if chunk.from + u64::from(chunk.len) > giver.getattr(cx)?.size {
-            return Err(Status::INVALID_VIEW_SIZE.into());
+        let Some(read) = &copying.read else {
+            let len = chunk.len as usize;
+            let (giver, reads) = self.enter(session, of.id, Access::Open(source), Reads(len))?;
+            let cx = &mut self.c.cx;
+            let read = giver.read(cx, reads, chunk.from).map_err(lock)?;
+            if read.len < len {
+                return Err(Status::INVALID_VIEW_SIZE.into());
+            }
+            copying.read = Some(read);
+            self.c.renew(&self.s.vfs);
+            return Ok(());
+        };
+        let (access, at) = (Access::Open(open), chunk.to + within);
+        if let Some((end, hole)) = read.run(within as usize) {
+            let part = within as usize..end;
+            let len = part.len();
+            let lsn = match hole {
+                true => {
+                    let (operand, charged) = self.enter(session, file.id, access, Changes)?;
+                    let hole = (at, len as u64);
+                    let done = operand.punch(&mut self.c.cx, charged, hole, AtEnd::Grow);
+                    done.map_err(lock)?.lsn
+                }
+                false => {
+                    let (operand, charged) = self.enter(session, file.id, access, Writes(len))?;
+                    // Not stable, so that it is written wholly or not at all.
+                    let (cx, how) = (&mut self.c.cx, Stability::Unstable);
+                    let done = operand.write(cx, charged, at, &read.part(part), how);
+                    done.map_err(lock)?.lsn
+                }
+            };
+            self.c.wait_for(lsn);
+            copying.within += len as u32;
+            copying.total += len as u32;
         }
-        let data = giver.read(cx, reads, chunk.from + within).map_err(lock)?;
-        let data = data.to_vec();
-        if data.is_empty() {
-            return Err(Status::INVALID_VIEW_SIZE.into());
-        }
-        let (at, how) = (chunk.to + within, Stability::Unstable);
-        let done = operand.write(cx, charged, at, &data, how).map_err(lock)?;
-        self.c.wait_for(done.lsn);
-        let written = done.value.len as u32;
-        copying.within += written;
-        copying.total += written;
         if copying.within >= chunk.len {
             copying.within = 0;
             copying.piecewise = false;
+            copying.read = None;
             copying.chunks += 1;
         }
         self.c.renew(&self.s.vfs);

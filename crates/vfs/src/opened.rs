@@ -15,9 +15,9 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind, Found, FsError, Guard, Pin,
-    ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime, Snapshot, Sought, Stop,
-    Stream,
+    AtEnd, Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind, Found, FsError,
+    Guard, Pin, ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime, Snapshot,
+    Sought, Stop, Stream,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -458,32 +458,36 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Makes `len` bytes from `offset` on a hole; needs permission to write. As a write it takes the set-user-ID and
-    /// set-group-ID bits away.
+    /// Makes `len` bytes from `offset` on a hole, and the file as long as `at_end` says; needs permission to write. As a
+    /// write it takes the set-user-ID and set-group-ID bits away.
     pub fn punch(
         &self,
         cx: &mut OpContext,
         _: Charged<Changes>,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
+        at_end: AtEnd,
     ) -> Outcome<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             let attr = self.attr(cx)?;
             self.may_write(&attr)?;
             let (volume, ino) = (self.volume(), self.file.ino);
-            let io = Io {
-                ino,
-                write: true,
-                offset,
-                len: Some(len),
+            let io = match len {
+                // What is behind the end is changed.
+                0 => Io::cut(ino, offset.min(attr.size)),
+                len => Io {
+                    ino,
+                    write: true,
+                    offset,
+                    len: Some(len),
+                },
             };
-            let set_ids = self.set_ids();
+            let (set_ids, hole) = (self.set_ids(), (offset, len));
             passage::heard(
                 cx,
                 |cx, heard| {
                     let allowed = || self.holds(ino, heard);
-                    volume.punch_if(set_ids, cx, ino, offset, len, allowed)
+                    volume.punch_if(set_ids, cx, ino, hole, at_end, allowed)
                 },
                 |_| self.ask_io(io),
             )

@@ -47,9 +47,9 @@ pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{
-    Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
-    Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr,
-    SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
+    AtEnd, Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found,
+    FsError, Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek,
+    SetAttr, SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

@@ -11,7 +11,8 @@
 //! the intent log has reached [`Done::lsn`]. The server holds the reply to a client until then.
 
 use smallvec::SmallVec;
-use weir_base::{Ino, Lsn, Time};
+use std::ops::Range;
+use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 use weir_store::{BlockPtr, Frame};
 
 /// What an inode is. The numbers are those of RFC 1813 `ftype3` and of the
@@ -141,6 +142,15 @@ pub struct SetAttr {
     pub dos: Option<u16>,
 }
 
+/// Effect of a hole that reaches behind the end of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtEnd {
+    /// The size stays.
+    Keep,
+    /// The file ends where the hole does.
+    Grow,
+}
+
 /// What is searched for in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
@@ -241,6 +251,32 @@ impl ReadOut {
     pub fn is_hole(&self) -> bool {
         let zero = Frame::zero();
         self.len > 0 && self.pages.iter().all(|page| page.same_page(&zero))
+    }
+
+    /// Those of its bytes that are in `part`.
+    pub fn part(&self, part: Range<usize>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(part.len());
+        let mut at = 0;
+        for slice in self.slices() {
+            // Saturates: a slice before the part.
+            let within = |edge: usize| edge.saturating_sub(at).min(slice.len());
+            out.extend_from_slice(&slice[within(part.start)..within(part.end)]);
+            at += slice.len();
+        }
+        out
+    }
+
+    /// The longest range of its bytes from `at` on that is all hole or all data, as its end, and whether it is a hole; `None` at
+    /// its end.
+    pub fn run(&self, at: usize) -> Option<(usize, bool)> {
+        let zero = Frame::zero();
+        let mut rest = self.pages.iter().skip((self.first + at) / BLOCK_SIZE);
+        let hole = rest.next().filter(|_| at < self.len)?.same_page(&zero);
+        let alike = 1 + rest
+            .take_while(|page| page.same_page(&zero) == hole)
+            .count();
+        let end = ((self.first + at) / BLOCK_SIZE + alike) * BLOCK_SIZE - self.first;
+        Some((end.min(self.len), hole))
     }
 
     /// The bytes in order, in as few slices as memory allows.

@@ -2,7 +2,7 @@
 //!
 //! Ranges of one volume whose ends are those of blocks share the blocks ([`Operand::clone_range`](weir_vfs::Operand::clone_range)):
 //! at once, whatever their length. All else is read and written as the client would do it, under the limits of both
-//! volumes, in pieces. A long one is carried out in the background if its client wants that ([`super::offload`]); otherwise no more
+//! volumes, in pieces; holes are passed over and stay holes. A long one is carried out in the background if its client wants that ([`super::offload`]); otherwise no more
 //! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
 
 use super::args::Copy;
@@ -10,12 +10,16 @@ use super::compound::{Fail, Fh, Outcome, Run};
 use super::file_ops::Stated;
 use super::status::Status;
 use crate::xdr::Put;
+use std::ops::Range;
+use weir_base::BLOCK_SIZE;
 use weir_base::limits::MAX_IO;
-use weir_vfs::volume::{FileKind, ReadOut, Stability};
-use weir_vfs::{Changes, Error, FileId, Reads, Unfinished, Writes};
+use weir_vfs::volume::{AtEnd, FileKind, ReadOut, Seek, Sought, Stability};
+use weir_vfs::{Changes, Error, FileId, Looks, Reads, Unfinished, Writes};
 
-/// Bytes that a request copies at most, unless they are shared.
+/// Bytes that a request copies at most, unless they are shared or of holes.
 const MOST: u64 = 4 << 20;
+/// Bytes that a hole counts for, since making one is work as well.
+const HOLE: u64 = BLOCK_SIZE as u64;
 
 /// How far a COPY has come.
 #[derive(Default)]
@@ -25,8 +29,22 @@ pub(super) struct Copying {
     /// Bytes to be copied by this request.
     count: u64,
     done: u64,
-    /// What was read and is to be written.
-    read: Option<ReadOut>,
+    /// Bytes that this request has moved.
+    moved: u64,
+    next: Next,
+}
+
+/// What comes next of a source.
+#[derive(Default)]
+enum Next {
+    #[default]
+    Unknown,
+    /// Data begins here.
+    Data,
+    /// A hole of so many bytes.
+    Hole(u64),
+    /// What was read, and is written from its given byte on.
+    Read(ReadOut, usize),
 }
 
 /// Bytes that were copied, and how durable they are.
@@ -49,7 +67,7 @@ pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, veri
 impl Copying {
     /// Whether it is more than one request copies, and has not begun.
     fn is_long(&self) -> bool {
-        self.count > MOST && self.done == 0 && self.read.is_none()
+        self.count > MOST && self.done == 0 && matches!(self.next, Next::Unknown)
     }
 
     /// One of `count` bytes, which are read and written.
@@ -92,6 +110,9 @@ impl Run<'_> {
         writes.may_write()?;
         if self.c.copying.is_none() {
             let count = self.wanted(a, (from, &reads))?;
+            if from == to && a.from_offset.abs_diff(a.to_offset) < count {
+                return Err(Status::Inval.into());
+            }
             self.renew_context();
             self.c.copying = Some(Box::new(Copying {
                 count,
@@ -196,8 +217,7 @@ impl Run<'_> {
         (to, writes): (FileId, &Stated),
     ) -> Result<Copied, Fail> {
         let mut copying = self.c.copying.take().unwrap_or_default();
-        let most = copying.count.min(MOST);
-        let outcome = self.pieces(&mut copying, most, a, (from, reads), (to, writes));
+        let outcome = self.pieces(&mut copying, MOST, a, (from, reads), (to, writes));
         let count = copying.done;
         self.c.copying = Some(copying);
         match outcome {
@@ -221,46 +241,100 @@ impl Run<'_> {
     ) -> Result<(), Fail> {
         let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
         writes.may_write()?;
-        let most = c.count.min(c.done + MAX_IO as u64);
-        self.pieces(c, most, a, (from, &reads), (to, &writes))
+        c.moved = 0;
+        self.pieces(c, MAX_IO as u64, a, (from, &reads), (to, &writes))
     }
 
-    /// Copies until `count` bytes are done.
+    /// Copies until all is done or `most` bytes are moved.
     fn pieces(
         &mut self,
         c: &mut Copying,
-        count: u64,
+        most: u64,
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
     ) -> Result<(), Fail> {
-        while c.done < count {
-            let Some(read) = &c.read else {
-                let len = (count - c.done).min(MAX_IO as u64) as usize;
-                let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
-                let at = a.from_offset + c.done;
-                match operand.read(&mut self.c.cx, charged, at) {
-                    // It was cut meanwhile.
-                    Ok(read) if read.len == 0 => return Ok(()),
-                    Ok(read) => c.read = Some(read),
-                    Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
+        while c.done < c.count && c.moved < most {
+            let at = a.from_offset + c.done;
+            let target = a.to_offset.checked_add(c.done).ok_or(Status::FBig)?;
+            match std::mem::take(&mut c.next) {
+                Next::Unknown => {
+                    let (operand, charged) = self.enter(from, reads.reading(), Looks)?;
+                    let end = match operand.seek(&mut self.c.cx, charged, at, Seek::Data) {
+                        Ok(Sought::At(data) | Sought::NotBefore(data)) => data,
+                        Ok(Sought::End(size)) => size,
+                        Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
+                    };
+                    c.next = match end.min(a.from_offset + c.count) {
+                        end if end > at => Next::Hole(end - at),
+                        _ => Next::Data,
+                    };
                 }
-                self.renew_context();
-                continue;
-            };
-            let data = read.to_vec();
-            let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
-            let at = a.to_offset.checked_add(c.done).ok_or(Status::FBig)?;
-            let how = Stability::Unstable;
-            match operand.write(&mut self.c.cx, charged, at, &data, how) {
-                Ok(done) => {
-                    self.c.wait_for(done.lsn);
-                    c.done += done.value.len as u64;
+                Next::Data => {
+                    c.next = Next::Data;
+                    let len = (c.count - c.done).min(MAX_IO as u64) as usize;
+                    let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
+                    match operand.read(&mut self.c.cx, charged, at) {
+                        // It was cut meanwhile.
+                        Ok(read) if read.len == 0 => return Ok(()),
+                        Ok(read) => c.next = Next::Read(read, 0),
+                        Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
+                    }
                 }
-                Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),
+                Next::Hole(len) => {
+                    c.next = Next::Hole(len);
+                    self.copy_hole((target, len), (to, writes))?;
+                    c.next = Next::Unknown;
+                    c.done += len;
+                    c.moved += HOLE;
+                }
+                Next::Read(read, within) => {
+                    let Some((end, hole)) = read.run(within) else {
+                        continue;
+                    };
+                    let written = match hole {
+                        true => self.copy_hole((target, (end - within) as u64), (to, writes)),
+                        false => self.copy_data((target, &read, within..end), (to, writes)),
+                    };
+                    let len = match written {
+                        Ok(()) => (end - within) as u64,
+                        Err(fail) => {
+                            c.next = Next::Read(read, within);
+                            return Err(fail);
+                        }
+                    };
+                    c.next = Next::Read(read, end);
+                    c.done += len;
+                    c.moved += if hole { HOLE } else { len };
+                }
             }
-            c.read = None;
             self.renew_context();
+        }
+        Ok(())
+    }
+
+    /// Makes a hole of the target, as long as that of the source.
+    fn copy_hole(&mut self, hole: (u64, u64), (to, writes): (FileId, &Stated)) -> Result<(), Fail> {
+        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Grow) {
+            Ok(done) => self.c.wait_for(done.lsn),
+            Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),
+        }
+        Ok(())
+    }
+
+    /// Writes a part of what was read.
+    fn copy_data(
+        &mut self,
+        (at, read, part): (u64, &ReadOut, Range<usize>),
+        (to, writes): (FileId, &Stated),
+    ) -> Result<(), Fail> {
+        let data = read.part(part);
+        let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
+        // Not stable, so that it is written wholly or not at all.
+        match operand.write(&mut self.c.cx, charged, at, &data, Stability::Unstable) {
+            Ok(done) => self.c.wait_for(done.lsn),
+            Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),
         }
         Ok(())
     }

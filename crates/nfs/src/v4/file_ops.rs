@@ -17,7 +17,7 @@ use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_vfs::acl::Acl;
 use weir_vfs::claims::{Actor, Owner};
-use weir_vfs::volume::{Attr, FileKind, Seek, SetAttr, Sought, Stability};
+use weir_vfs::volume::{AtEnd, Attr, FileKind, Seek, Sought, Stability};
 use weir_vfs::{
     BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
     Suspend, Unfinished, Writes,
@@ -718,7 +718,8 @@ impl<'a> Run<'a> {
     pub(super) fn deallocate(&mut self, a: &Bytes) -> Outcome {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
-        match operand.punch(&mut self.c.cx, charged, a.offset, a.count) {
+        let hole = (a.offset, a.count);
+        match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Keep) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
                 Ok(Status::Ok)
@@ -744,11 +745,8 @@ impl<'a> Run<'a> {
         if end <= attr.size {
             return Ok(Status::Ok);
         }
-        let set = SetAttr {
-            size: Some(end),
-            ..SetAttr::default()
-        };
-        match operand.setattr(&mut self.c.cx, charged, &set, None) {
+        // Another client may have written behind it meanwhile: it is not cut.
+        match operand.punch(&mut self.c.cx, charged, (end, 0), AtEnd::Grow) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
                 Ok(Status::Ok)

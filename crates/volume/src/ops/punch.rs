@@ -16,7 +16,7 @@ use crate::overlay::context::EngineContext;
 use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::{State, alive, stamped};
 use crate::overlay::volume::Volume;
-use crate::types::{Change, Done, FileKind, FsError, SetIds, Stop, without_set_ids};
+use crate::types::{AtEnd, Change, Done, FileKind, FsError, SetIds, Stop, without_set_ids};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -34,11 +34,12 @@ impl Volume {
         off: u64,
         len: u64,
     ) -> Result<Done<Change>, Stop> {
-        self.punch_if(SetIds::Keep, cx, ino, off, len, || Ok(()))
+        let hole = (off, len);
+        self.punch_if(SetIds::Keep, cx, ino, hole, AtEnd::Keep, || Ok(()))
     }
 
-    /// As [`Volume::punch`], if that is allowed at the moment at which it is done: evaluated under the file's lock. It
-    /// must not wait for anything.
+    /// As [`Volume::punch`], with the file as long as `at_end` says (which may be all that it does, without any bytes), if that is
+    /// allowed at the moment at which it is done: evaluated under the file's lock. It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.
@@ -47,8 +48,8 @@ impl Volume {
         set_ids: SetIds,
         cx: &mut EngineContext,
         ino: Ino,
-        off: u64,
-        len: u64,
+        (off, len): (u64, u64),
+        at_end: AtEnd,
         allowed: impl FnOnce() -> Result<(), E>,
     ) -> Result<Done<Change>, E> {
         self.writable()?;
@@ -56,7 +57,7 @@ impl Volume {
             .checked_add(len)
             .filter(|end| *end <= MAX_FILE_SIZE)
             .ok_or(FsError::FileTooBig)?;
-        if len == 0 {
+        if len == 0 && at_end == AtEnd::Keep {
             return Err(FsError::Invalid.into());
         }
         // Deleting must work on a full volume.
@@ -73,14 +74,17 @@ impl Volume {
             _ => return Err(FsError::Invalid.into()),
         }
         let before = self.attr_of(ino, st);
+        let mut rec = stamped(st.rec, cx.now, true);
+        if at_end == AtEnd::Grow {
+            rec.size = rec.size.max(end);
+        }
+        if set_ids == SetIds::Clear {
+            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
+        }
         let end = match end >= st.rec.size {
             true => blocks_of(st.rec.size) * BLOCK,
             false => end,
         };
-        let mut rec = stamped(st.rec, cx.now, true);
-        if set_ids == SetIds::Clear {
-            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
-        }
         let (first, behind) = (off.div_ceil(BLOCK), end / BLOCK);
         let mut edges: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
         if off < end {
