@@ -12,7 +12,7 @@ use crate::handlers;
 use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
-use crate::route::{self, Action, Api, NoRoute, Route, Verb};
+use crate::route::{self, Action, Api, NoRoute, Route, VALIDATE_ONLY, Verb};
 use crate::{lro, openapi};
 use axum::Router;
 use axum::body::Bytes;
@@ -250,8 +250,17 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
     }
     let domain = domain(matched.route, surface);
     let outcome = async {
-        gate::allows(&actor, matched.route)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
+        let asks =
+            matched.route.parameters().contains(&VALIDATE_ONLY) && query.flag(VALIDATE_ONLY)?;
+        gate::has(
+            &actor,
+            if asks {
+                Role::Viewer
+            } else {
+                role(matched.route)
+            },
+        )?;
         let any = matches!(
             matched.route.action,
             Action::Ontap | Action::Missing | Action::Unimplemented(..)

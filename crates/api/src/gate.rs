@@ -9,9 +9,7 @@
 //! password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
 //! certificate binds the name that the browser believes in, which a rebound name is not, and credentials are kept by name.
 
-use crate::app::role;
 use crate::error::{ApiError, ApiResult};
-use crate::route::Route;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, header};
 use base64::Engine as _;
@@ -60,14 +58,6 @@ fn bearer(head: &Parts) -> ApiResult<&str> {
             "Request is missing required authentication credential. Expected a token: Authorization: Bearer TOKEN",
         )
     })
-}
-
-/// Whether the actor's role suffices for a route.
-///
-/// # Errors
-/// PERMISSION_DENIED: the role is lower than the route's.
-pub fn allows(actor: &Actor, route: &Route) -> ApiResult<()> {
-    has(actor, role(route))
 }
 
 /// Whether the actor's role is at least `wanted`.

@@ -10,9 +10,9 @@ use crate::mask::Mask;
 use crate::mount::Mounts;
 use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
-use crate::route::{Action, Kind, Route, name_of};
+use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{active_directory, filestore, netapp, replications, throughput};
+use crate::{active_directory, filestore, netapp, preview, replications, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -207,10 +207,20 @@ impl Asked<'_> {
     }
 
     async fn submit(&self, mutation: Mutation) -> ApiResult<Value> {
+        if self.query.flag(VALIDATE_ONLY)? {
+            return self.preview(&mutation).await;
+        }
         // Quick work has ended by the time this returns; the rest is polled for.
         let submitted = self.app.control().submit(mutation, &self.actor).await;
         let op = submitted.map_err(ApiError::refused)?;
         Ok(self.operation(&op))
+    }
+
+    /// Describes the resource as `mutation` would leave it, with its limit and the rest of its pool.
+    async fn preview(&self, mutation: &Mutation) -> ApiResult<Value> {
+        let preview = self.app.control().preview(mutation, &self.actor).await;
+        let view = preview.map_err(ApiError::refused)?;
+        Ok(preview::describe(&view, mutation, self.enums, self.at))
     }
 
     async fn get(&self, kind: Kind) -> ApiResult<Value> {
@@ -322,6 +332,9 @@ impl Asked<'_> {
             })
         };
         let control = self.app.control();
+        if self.query.flag(VALIDATE_ONLY)? {
+            return self.preview(&make(&control.view())?).await;
+        }
         let op = control.submit_made(&target, make, &self.actor).await?;
         Ok(self.operation(&op))
     }

@@ -25,6 +25,7 @@ pub mod netapp;
 mod ontap;
 pub mod openapi;
 pub mod page;
+mod preview;
 pub mod query;
 mod replications;
 pub mod route;

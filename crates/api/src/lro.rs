@@ -138,7 +138,8 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     }
 }
 
-fn message(target: &Target) -> &'static Message {
+/// The message that describes a target on the wire.
+pub fn message(target: &Target) -> &'static Message {
     let either = |netapp, filestore, surface: Surface| match surface {
         Surface::Netapp => netapp,
         Surface::Filestore => filestore,

@@ -4,7 +4,7 @@
 //! them twice. A document that is out of date cannot be: a test compares what is committed with what this makes.
 
 use crate::replications::Verb as Asked;
-use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, Verb};
+use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, Verb};
 use crate::schema::{Enum, Field, Kind, Message, filestore, netapp};
 use serde_json::{Map, Value, json};
 
@@ -101,7 +101,7 @@ fn operation(route: &Route, mut parameters: Vec<Value>, schemas: &mut Map<String
     for name in route.parameters() {
         let kind = match *name {
             "pageSize" => "integer",
-            "force" | "returnPartialSuccess" => "boolean",
+            "force" | "returnPartialSuccess" | VALIDATE_ONLY => "boolean",
             _ => "string",
         };
         let required = name.ends_with("Id");

@@ -178,6 +178,9 @@ pub enum Action {
     ListAudit,
 }
 
+/// Parameter of changes that are to be checked and described, but not made (AIP-163).
+pub const VALIDATE_ONLY: &str = "validateOnly";
+
 /// A row of the table.
 #[derive(Debug)]
 pub struct Route {
@@ -206,16 +209,22 @@ impl Route {
             Action::ListLocations => &["pageSize", "pageToken", "filter", "extraLocationTypes"],
             Action::ListAudit => &["pageSize", "pageToken"],
             Action::Create(k) => match k {
-                Kind::Pool => &["storagePoolId"],
-                Kind::Volume => &["volumeId"],
-                Kind::Instance => &["instanceId"],
-                Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId"],
-                Kind::ActiveDirectory => &["activeDirectoryId"],
+                Kind::Pool => &["storagePoolId", VALIDATE_ONLY],
+                Kind::Volume => &["volumeId", VALIDATE_ONLY],
+                Kind::Instance => &["instanceId", VALIDATE_ONLY],
+                Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId", VALIDATE_ONLY],
+                Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
             },
             Action::CreateToken => &["tokenId"],
             Action::CreateReplication => &["replicationId"],
-            Action::Update(_) | Action::UpdateReplication => &["updateMask"],
-            Action::Delete(Kind::Volume | Kind::Instance) => &["force"],
+            Action::Update(_) => &["updateMask", VALIDATE_ONLY],
+            Action::UpdateReplication => &["updateMask"],
+            Action::Delete(Kind::Volume | Kind::Instance) => &["force", VALIDATE_ONLY],
+            Action::Delete(_)
+            | Action::SwitchPool
+            | Action::Revert(_)
+            | Action::StartSplit
+            | Action::Rename(_) => &[VALIDATE_ONLY],
             _ => &[],
         }
     }

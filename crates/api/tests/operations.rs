@@ -9,6 +9,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use support::{PLACE, furnished};
 use weir_api::Gate;
+use weir_control::{Actor, Role};
 
 /// A client of one API neither sees nor reaches the operations of the other, once it says which it is a client of.
 #[tokio::test]
@@ -133,4 +134,96 @@ async fn an_operations_response_stays_what_it_was() {
         first["name"].as_str().unwrap()
     );
     assert_eq!(api.ok("GET", &ints, "").await["response"]["state"], 1);
+}
+
+/// A change that is only checked shows its result and its limit, is refused as the change itself is, and leaves nothing:
+/// no resource, no operation, no line in the audit log.
+#[tokio::test]
+async fn what_is_only_validated_changes_nothing() {
+    let api = furnished().await;
+    let before = api.everything().await;
+    let audited = || async {
+        let all = api.ok("GET", "/v1/auditEntries", "").await;
+        all["auditEntries"].as_array().unwrap().len()
+    };
+    let entries = audited().await;
+    let v1 = format!("{PLACE}/volumes/v1");
+    let check = |method: &'static str, path: String, body: Value| {
+        let api = &api;
+        async move { api.ok(method, &path, body.to_string()).await }
+    };
+    let raised = check(
+        "PATCH",
+        format!("{v1}?updateMask=throughputMibps&validateOnly=true"),
+        json!({"throughputMibps": 64}),
+    )
+    .await;
+    assert_eq!(raised["done"], true);
+    assert_eq!(raised["response"]["throughputMibps"], 64.0);
+    assert_eq!(raised["response"]["state"], "READY");
+    assert_eq!(raised["preview"]["throughputMibps"], 64.0);
+    assert!(raised["preview"]["limitSource"].is_string(), "{raised}");
+    let pool = &raised["preview"]["pool"];
+    let left = pool["availableThroughputMibps"].as_f64().unwrap();
+    assert!(left < pool["totalThroughputMibps"].as_f64().unwrap());
+    for (method, path, body) in [
+        ("DELETE", format!("{v1}?validateOnly=true"), json!({})),
+        (
+            "POST",
+            format!("{v1}/snapshots?snapshotId=s1&validateOnly=true"),
+            json!({}),
+        ),
+        (
+            "POST",
+            format!("{PLACE}/storagePools?storagePoolId=new&validateOnly=true"),
+            support::pool(),
+        ),
+        (
+            "DELETE",
+            format!("{PLACE}/instances/i1?validateOnly=1"),
+            json!({}),
+        ),
+    ] {
+        let answer = check(method, path.clone(), body).await;
+        assert_eq!(answer["validateOnly"], true, "{path}: {answer}");
+    }
+    // Refused byte for byte as without the parameter.
+    for (method, path, body) in [
+        (
+            "PATCH",
+            format!("{v1}?updateMask=throughputMibps"),
+            json!({"throughputMibps": 1e6}),
+        ),
+        ("DELETE", format!("{PLACE}/storagePools/mq?"), json!({})),
+        ("DELETE", format!("{PLACE}/volumes/none?"), json!({})),
+    ] {
+        let only = format!("{path}&validateOnly=true");
+        let checked = api.ask(method, &only, body.to_string()).await;
+        let submitted = api.ask(method, &path, body.to_string()).await;
+        assert!(submitted.0 >= 400, "{submitted:?}");
+        assert_eq!(checked, submitted);
+    }
+    let (status, _) = api
+        .ask("DELETE", &format!("{v1}?validateOnly=maybe"), "{}")
+        .await;
+    assert_eq!(status, 400);
+    assert_eq!(api.everything().await, before);
+    assert_eq!(audited().await, entries + 3, "the refused changes alone");
+    // Viewers may ask, and may not change.
+    let made = api
+        .control
+        .create_token("look", Role::Viewer, &Actor::local())
+        .await;
+    let (_, secret) = made.unwrap();
+    for (query, expected) in [("&validateOnly=true", 200), ("", 403)] {
+        let request = Request::builder()
+            .method("PATCH")
+            .uri(format!("/v1/{v1}?updateMask=throughputMibps{query}"))
+            .header("authorization", format!("Bearer {secret}"))
+            .header("content-type", "application/json")
+            .body(Body::from(r#"{"throughputMibps": 64}"#))
+            .unwrap();
+        let (status, answer) = api.send(Gate::Tokens, request).await;
+        assert_eq!(status, expected, "{query}: {answer}");
+    }
 }

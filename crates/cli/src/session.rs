@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 use crate::Environment;
-use crate::args::{At, Common, LabelChanges, Listing};
+use crate::args::{Async, At, Common, LabelChanges, Listing};
 use crate::context::{File, setting};
 use crate::error::Error;
 use crate::filter::Filter;
@@ -48,8 +48,8 @@ pub struct Change<'a> {
     pub query: Vec<(&'static str, String)>,
     /// The body, if the request has one
     pub body: Option<Value>,
-    /// Return the operation without waiting for it
-    pub no_wait: bool,
+    /// Mode: waited for, not waited for, or only checked
+    pub wait: Async,
     /// What to say when it is done, such as `Created volume [v1].`
     pub done: String,
     /// What to print when it is done if the user says nothing
@@ -368,11 +368,15 @@ impl<'s, 'io> Session<'s, 'io> {
         self.put(&text)
     }
 
-    /// Makes a change and waits for it, unless `no_wait` is set.
+    /// Makes a change and waits for it, or only checks it, as `change.wait` says.
     ///
     /// # Errors
     /// The server's, or the operation's.
-    pub fn change(&mut self, change: Change<'_>) -> Result<(), Error> {
+    pub fn change(&mut self, mut change: Change<'_>) -> Result<(), Error> {
+        if change.wait.validate_only {
+            change.query.push(("validateOnly", "true".to_owned()));
+            return self.validate(&change);
+        }
         let format = self.format(change.format)?;
         let operation = self.client.call(
             change.method,
@@ -380,7 +384,7 @@ impl<'s, 'io> Session<'s, 'io> {
             &change.query,
             change.body.as_ref(),
         )?;
-        if change.no_wait {
+        if change.wait.no_wait {
             let name = operation.get("name").map(format::text).unwrap_or_default();
             self.say(&format!(
                 "Check the status of the operation:\n  $ weir operations describe {name}"
@@ -394,6 +398,28 @@ impl<'s, 'io> Session<'s, 'io> {
         let response = self.finish(operation)?;
         self.say(&change.done)?;
         self.put(&format.one(&response)?)
+    }
+
+    /// Prints what the server says that a change would come to.
+    fn validate(&mut self, change: &Change<'_>) -> Result<(), Error> {
+        let format = self.format(&Format::plain(Kind::Yaml))?;
+        let body = change.body.as_ref();
+        let mut answer = self
+            .client
+            .call(change.method, &change.name, &change.query, body)?;
+        self.say("The server would accept this change. Nothing was changed.")?;
+        let mut shown = Map::new();
+        for part in ["response", "preview"] {
+            let part_value = answer.get_mut(part).map(Value::take);
+            if let Some(value) = part_value.filter(|v| v.as_object().is_some_and(|o| !o.is_empty()))
+            {
+                shown.insert(part.to_owned(), value);
+            }
+        }
+        match shown.is_empty() {
+            true => Ok(()),
+            false => self.put(&format.one(&Value::Object(shown))?),
+        }
     }
 
     /// Waits for an operation and returns its response.
@@ -427,6 +453,17 @@ impl<'s, 'io> Session<'s, 'io> {
             .get_mut("response")
             .map(Value::take)
             .unwrap_or_else(|| json!({})))
+    }
+
+    /// Asks the user to agree to a change, unless it is only checked.
+    ///
+    /// # Errors
+    /// That the user does not agree.
+    pub fn confirm_change(&mut self, wait: Async, warning: &str) -> Result<(), Error> {
+        match wait.validate_only {
+            true => Ok(()),
+            false => self.confirm(warning),
+        }
     }
 
     /// Whether the user agrees, or cannot or need not be asked.

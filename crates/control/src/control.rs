@@ -16,7 +16,7 @@ use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
 use crate::store::{Mirror, Store};
-use crate::submit::{at_least, begin, closing, may_administer, may_change, operation_name};
+use crate::submit::{begin, closing, may_administer, may_change, operation_name};
 use crate::usage::Usage;
 use crate::view::View;
 use std::net::IpAddr;
@@ -256,28 +256,22 @@ impl Control {
         }
     }
 
-    /// What [`Control::submit`] would refuse, without doing anything (`validateOnly`).
+    /// Returns the view that `mutation` would leave, and changes nothing (`validateOnly`, AIP-163).
+    ///
+    /// The rules are those of [`Control::submit`]. The caller's role is not among them: viewers may ask.
     ///
     /// # Errors
     /// The refusal that [`Control::submit`] would return.
-    pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
-        at_least(actor, mutation.role())?;
+    pub async fn preview(&self, mutation: &Mutation, actor: &Actor) -> Result<View, Refusal> {
         let inputs = Inputs {
             id: 1,
-            used: None,
+            used: self.used_if_shrinking(mutation).await,
             quiet: false,
         };
         let name = mutation.target().place().name("operation-0-0");
         self.context.store.validate(|tx| {
-            accept::apply(
-                self.context.render.get(),
-                tx,
-                mutation,
-                actor,
-                &inputs,
-                name,
-            )
-            .map(|_| ())
+            accept::apply(None, tx, mutation, actor, &inputs, name)?;
+            Ok(tx.view.clone())
         })
     }
 

@@ -416,12 +416,18 @@ impl Store {
         }
     }
 
-    /// What `f` would refuse; nothing is changed.
-    pub fn validate(
+    /// Runs `f` on a transaction that is thrown away, under the same conditions as [`Store::change`].
+    pub fn validate<T>(
         &self,
-        f: impl FnOnce(&mut Transaction<'_>) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
-        let view = self.head.lock().view.clone();
+        f: impl FnOnce(&mut Transaction<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let view = {
+            let head = self.head.lock();
+            match head.halted.as_ref().or(head.broken.as_ref()) {
+                Some(why) => return Err(why.clone()),
+                None => head.view.clone(),
+            }
+        };
         let (mut ended, mut seq, mut audited) = (VecDeque::new(), 0, 0);
         f(&mut Transaction {
             view,

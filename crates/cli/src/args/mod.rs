@@ -232,12 +232,15 @@ pub struct Listed {
     pub common: Common,
 }
 
-/// Whether to wait.
-#[derive(Debug, Clone, Default, Args)]
+/// Mode of a change: made and waited for, made only, or only checked.
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Async {
-    /// Do not wait until it is done
+    /// Return the operation without waiting for it
     #[arg(long = "async")]
     pub no_wait: bool,
+    /// Check the change and print the result it would have; change nothing
+    #[arg(long, conflicts_with = "no_wait")]
+    pub validate_only: bool,
 }
 
 /// Changes of labels.

@@ -41,10 +41,11 @@ pub fn run(
         ActiveDirectories::Delete(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name(COLLECTION, &args.named.name)?;
-            s.confirm(&format!(
-                "You are about to delete an Active Directory {name}."
-            ))?;
-            delete(&mut s, name, Vec::new(), args.wait.no_wait, WHAT)
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete an Active Directory {name}."),
+            )?;
+            delete(&mut s, name, Vec::new(), args.wait, WHAT)
         }
     }
 }
@@ -60,7 +61,7 @@ fn join(args: &DirectoryCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
     body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
     let file = args.fields.password_file.as_deref().unwrap_or("-");
     body.set("password", Some(password(s, file, &args.username)?));
-    create(s, &name, "activeDirectoryId", body, args.wait.no_wait, WHAT)
+    create(s, &name, "activeDirectoryId", body, args.wait, WHAT)
 }
 
 fn change(args: &DirectoryUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -79,7 +80,7 @@ fn change(args: &DirectoryUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
         let user = args.username.as_deref().or(now).unwrap_or_default();
         body.set("password", Some(password(s, file, user)?));
     }
-    update(s, name, body, args.wait.no_wait, WHAT)
+    update(s, name, body, args.wait, WHAT)
 }
 
 fn fields(args: &DirectoryFields, body: &mut Body) {

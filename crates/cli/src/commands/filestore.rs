@@ -49,22 +49,26 @@ fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) ->
         Instances::Delete(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("instances", &args.named.name)?;
-            s.confirm(&format!(
-                "You are about to delete Filestore instance {name}."
-            ))?;
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete Filestore instance {name}."),
+            )?;
             let force = vec![("force", args.force.to_string())];
-            delete(&mut s, name, force, args.wait.no_wait, "instance")
+            delete(&mut s, name, force, args.wait, "instance")
         }
         Instances::Revert(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("instances", &args.named.name)?;
             let snapshot = last(&args.target_snapshot);
-            s.confirm(&format!(
-                "You are about to revert Filestore instance {name} to snapshot {snapshot}."
-            ))?;
+            s.confirm_change(
+                args.wait,
+                &format!(
+                    "You are about to revert Filestore instance {name} to snapshot {snapshot}."
+                ),
+            )?;
             let body = json!({"targetSnapshotId": snapshot});
             let done = format!("Reverted instance [{}].", last(&name));
-            act(&mut s, &name, "revert", body, args.wait.no_wait, done)
+            act(&mut s, &name, "revert", body, args.wait, done)
         }
         Instances::Snapshots { command } => snapshots(command, environment, io),
     }
@@ -121,7 +125,7 @@ fn snapshots(
             let mut body = Body::default();
             body.set("description", args.description.as_deref());
             body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
-            let wait = args.wait.no_wait;
+            let wait = args.wait;
             netapp::create(&mut s, &name, "snapshotId", body, wait, "snapshot")
         }
         InstanceSnapshots::Update(args) => {
@@ -130,14 +134,15 @@ fn snapshots(
             let mut body = Body::default();
             body.set("description", args.description.as_deref());
             body.set("labels", Session::labels(&current, &args.labels));
-            netapp::update(&mut s, name, body, args.wait.no_wait, "snapshot")
+            netapp::update(&mut s, name, body, args.wait, "snapshot")
         }
         InstanceSnapshots::Delete(args) => {
             let (mut s, name) = open_it(&args.snapshot, io)?;
-            s.confirm(&format!(
-                "You are about to delete Filestore snapshot {name}."
-            ))?;
-            delete(&mut s, name, Vec::new(), args.wait.no_wait, "snapshot")
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete Filestore snapshot {name}."),
+            )?;
+            delete(&mut s, name, Vec::new(), args.wait, "snapshot")
         }
     }
 }
@@ -171,7 +176,7 @@ fn create(args: &InstanceCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
             .to_owned(),
         query: vec![("instanceId", last(&name).to_owned())],
         body: Some(Value::Object(body.0)),
-        no_wait: args.wait.no_wait,
+        wait: args.wait,
         done: format!("Created instance [{}].", last(&name)),
         format: &Format::plain(Kind::None),
     })
@@ -222,7 +227,7 @@ fn update(args: &InstanceUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
         name,
         query: vec![("updateMask", mask)],
         body: Some(Value::Object(body.0)),
-        no_wait: args.wait.no_wait,
+        wait: args.wait,
         format: &Format::plain(Kind::None),
     })
 }

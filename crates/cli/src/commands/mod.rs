@@ -13,7 +13,7 @@ mod snapmirror;
 use serde_json::{Map, Value};
 
 use crate::Environment;
-use crate::args::{At, Command, Common, Named, Netapp};
+use crate::args::{Async, At, Command, Common, Named, Netapp};
 use crate::error::Error;
 use crate::format::{self, Format, Kind};
 use crate::http::Method;
@@ -99,7 +99,7 @@ fn delete(
     s: &mut Session<'_, '_>,
     name: String,
     query: Vec<(&'static str, String)>,
-    no_wait: bool,
+    wait: Async,
     what: &str,
 ) -> Result<(), Error> {
     s.change(Change {
@@ -108,7 +108,7 @@ fn delete(
         name,
         query,
         body: None,
-        no_wait,
+        wait,
         format: &Format::plain(Kind::None),
     })
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{Body, delete, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
-    Named, PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
-    VolumeFields, VolumeUpdate, Volumes,
+    Async, Named, PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone,
+    VolumeCreate, VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -48,14 +48,17 @@ pub fn pools(
         StoragePools::Delete(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("storagePools", &args.named.name)?;
-            s.confirm(&format!("You are about to delete a Storage Pool {name}."))?;
-            delete(&mut s, name, Vec::new(), args.wait.no_wait, "storage pool")
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete a Storage Pool {name}."),
+            )?;
+            delete(&mut s, name, Vec::new(), args.wait, "storage pool")
         }
         StoragePools::Switch(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("storagePools", &args.named.name)?;
             let done = format!("Switched storage pool [{}].", last(&name));
-            act(&mut s, &name, "switch", json!({}), args.wait.no_wait, done)
+            act(&mut s, &name, "switch", json!({}), args.wait, done)
         }
         StoragePools::Execute(args) => {
             let mut s = open_named(&args.named, environment, io)?;
@@ -85,14 +88,7 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     body.set("customPerformanceEnabled", args.custom_performance_enabled);
     body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
     body.int64("totalIops", args.total_iops);
-    create(
-        s,
-        &name,
-        "storagePoolId",
-        body,
-        args.wait.no_wait,
-        "storage pool",
-    )
+    create(s, &name, "storagePoolId", body, args.wait, "storage pool")
 }
 
 /// The full name of an Active Directory; empty: none.
@@ -109,7 +105,7 @@ pub(super) fn create(
     name: &str,
     id: &'static str,
     mut body: Body,
-    no_wait: bool,
+    wait: Async,
     what: &str,
 ) -> Result<(), Error> {
     body.set("name", Some(name));
@@ -119,7 +115,7 @@ pub(super) fn create(
         name: parent.to_owned(),
         query: vec![(id, last(name).to_owned())],
         body: Some(Value::Object(body.0)),
-        no_wait,
+        wait,
         done: format!("Created {what} [{}].", last(name)),
         format: &Format::plain(Kind::None),
     })
@@ -130,7 +126,7 @@ pub(super) fn update(
     s: &mut Session<'_, '_>,
     name: String,
     mut body: Body,
-    no_wait: bool,
+    wait: Async,
     what: &str,
 ) -> Result<(), Error> {
     let mask = body.mask()?;
@@ -141,7 +137,7 @@ pub(super) fn update(
         name,
         query: vec![("updateMask", mask)],
         body: Some(Value::Object(body.0)),
-        no_wait,
+        wait,
         format: &Format::plain(Kind::None),
     })
 }
@@ -152,7 +148,7 @@ pub(super) fn act(
     name: &str,
     verb: &str,
     body: Value,
-    no_wait: bool,
+    wait: Async,
     done: String,
 ) -> Result<(), Error> {
     s.change(Change {
@@ -160,7 +156,7 @@ pub(super) fn act(
         name: format!("{name}:{verb}"),
         query: Vec::new(),
         body: Some(body),
-        no_wait,
+        wait,
         done,
         format: &Format::plain(Kind::None),
     })
@@ -180,7 +176,7 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     body.set("labels", Session::labels(&current, &args.labels));
     body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
     body.int64("totalIops", args.total_iops);
-    update(s, name, body, args.wait.no_wait, "storage pool")
+    update(s, name, body, args.wait, "storage pool")
 }
 
 /// Runs `weir volumes` and its verbs.
@@ -205,29 +201,35 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
         Volumes::Delete(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
-            s.confirm(&format!("You are about to delete a Volume [{name}]."))?;
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete a Volume [{name}]."),
+            )?;
             delete(
                 &mut s,
                 name,
                 vec![("force", args.force.to_string())],
-                args.wait.no_wait,
+                args.wait,
                 "volume",
             )
         }
         Volumes::Revert(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
-            s.confirm(&format!(
-                "You are about to revert Volume {name} back to Snapshot {}.",
-                args.snapshot
-            ))?;
+            s.confirm_change(
+                args.wait,
+                &format!(
+                    "You are about to revert Volume {name} back to Snapshot {}.",
+                    args.snapshot
+                ),
+            )?;
             s.change(Change {
                 method: Method::Post,
                 done: format!("Reverted volume [{}].", last(&name)),
                 name: format!("{name}:revert"),
                 query: Vec::new(),
                 body: Some(json!({"snapshotId": last(&args.snapshot)})),
-                no_wait: args.wait.no_wait,
+                wait: args.wait,
                 format: &Format::plain(Kind::Yaml),
             })
         }
@@ -237,7 +239,7 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
             let name = s.name("volumes", &args.named.name)?;
             let body = json!({"name": name});
             let done = format!("Split volume [{}].", last(&name));
-            act(&mut s, &name, "startSplit", body, args.wait.no_wait, done)
+            act(&mut s, &name, "startSplit", body, args.wait, done)
         }
         Volumes::MountHelp(named) => {
             let mut s = open_named(named, environment, io)?;
@@ -286,7 +288,7 @@ fn create_volume(args: &VolumeCreate, s: &mut Session<'_, '_>) -> Result<(), Err
         peer.map(|peer| Value::Object(peer.0.clone())),
     );
     body.set("multipleEndpoints", args.multiple_endpoints);
-    create(s, &name, "volumeId", body, args.wait.no_wait, "volume")
+    create(s, &name, "volumeId", body, args.wait, "volume")
 }
 
 fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -309,7 +311,7 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
         (None, _) => {}
     }
     body.set("labels", Session::labels(&current, &args.labels));
-    update(s, name, body, args.wait.no_wait, "volume")
+    update(s, name, body, args.wait, "volume")
 }
 
 /// An object with what another one sets, at any depth: a schedule that is not named stays, and so does what is not said of
@@ -380,7 +382,7 @@ fn clone_volume(args: &VolumeClone, s: &mut Session<'_, '_>) -> Result<(), Error
         "restoreParameters",
         Some(json!({"sourceSnapshot": snapshot})),
     );
-    create(s, &name, "volumeId", body, args.wait.no_wait, "volume")
+    create(s, &name, "volumeId", body, args.wait, "volume")
 }
 
 fn fields(args: &VolumeFields, body: &mut Body) -> Result<(), Error> {
@@ -519,31 +521,27 @@ fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) ->
             let mut body = Body::default();
             body.set("description", args.description.as_deref());
             body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
-            create(
-                &mut s,
-                &name,
-                "snapshotId",
-                body,
-                args.wait.no_wait,
-                "snapshot",
-            )
+            create(&mut s, &name, "snapshotId", body, args.wait, "snapshot")
         }
         Snapshots::Update(args) => {
             let current = s.get(&name)?;
             let mut body = Body::default();
             body.set("description", args.description.as_deref());
             body.set("labels", Session::labels(&current, &args.labels));
-            update(&mut s, name, body, args.wait.no_wait, "snapshot")
+            update(&mut s, name, body, args.wait, "snapshot")
         }
         Snapshots::Rename(args) => {
             let to = last(&args.new_name);
             let body = json!({"newSnapshotId": to});
             let done = format!("Renamed snapshot [{}] to [{to}].", last(&name));
-            act(&mut s, &name, "rename", body, args.wait.no_wait, done)
+            act(&mut s, &name, "rename", body, args.wait, done)
         }
         Snapshots::Delete(args) => {
-            s.confirm(&format!("You are about to delete a Snapshot {name}."))?;
-            delete(&mut s, name, Vec::new(), args.wait.no_wait, "snapshot")
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete a Snapshot {name}."),
+            )?;
+            delete(&mut s, name, Vec::new(), args.wait, "snapshot")
         }
         Snapshots::Describe(_) | Snapshots::List(_) => s.describe(&name),
     }

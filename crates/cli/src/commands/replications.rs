@@ -47,25 +47,25 @@ pub fn run(
             body.set("replicationSchedule", schedule);
             body.set("description", args.description.as_deref());
             body.set("labels", Session::labels(&current, &args.labels));
-            update(&mut s, name, body, args.one.wait.no_wait, "replication")
+            update(&mut s, name, body, args.one.wait, "replication")
         }
         Replications::Stop(args) => {
             let body = json!({"force": args.force});
             let done = format!("Stopped replication [{}].", last(&name));
-            act(&mut s, &name, "stop", body, args.one.wait.no_wait, done)
+            act(&mut s, &name, "stop", body, args.one.wait, done)
         }
         Replications::Resume(args) => {
             let done = format!("Resumed replication [{}].", last(&name));
-            act(&mut s, &name, "resume", json!({}), args.wait.no_wait, done)
+            act(&mut s, &name, "resume", json!({}), args.wait, done)
         }
         Replications::Reverse(args) => {
             let done = format!("Reversed replication [{}].", last(&name));
             let verb = "reverseDirection";
-            act(&mut s, &name, verb, json!({}), args.wait.no_wait, done)
+            act(&mut s, &name, verb, json!({}), args.wait, done)
         }
         Replications::Sync(args) => {
             let done = format!("Began to sync replication [{}].", last(&name));
-            act(&mut s, &name, "sync", json!({}), args.wait.no_wait, done)
+            act(&mut s, &name, "sync", json!({}), args.wait, done)
         }
         Replications::EstablishPeering(args) => {
             let addresses: Vec<&String> = args.peer_ip_addresses.iter().collect();
@@ -76,13 +76,13 @@ pub fn run(
                 "peerIpAddresses": addresses,
             });
             let done = format!("Established peering for replication [{}].", last(&name));
-            let no_wait = args.one.wait.no_wait;
+            let no_wait = args.one.wait;
             act(&mut s, &name, "establishPeering", body, no_wait, done)?;
             s.describe(&name)
         }
         Replications::Delete(args) => {
             s.confirm(&format!("You are about to delete a Replication {name}."))?;
-            delete(&mut s, name, Vec::new(), args.wait.no_wait, "replication")
+            delete(&mut s, name, Vec::new(), args.wait, "replication")
         }
         Replications::Describe(_) | Replications::List(_) => s.describe(&name),
     }
@@ -101,6 +101,6 @@ fn make(args: &ReplicationCreate, name: &str, s: &mut Session<'_, '_>) -> Result
     body.set("destinationVolumeParameters", Some(Value::Object(to.0)));
     body.set("description", args.description.as_deref());
     body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
-    let no_wait = args.one.wait.no_wait;
+    let no_wait = args.one.wait;
     create(s, name, "replicationId", body, no_wait, "replication")
 }

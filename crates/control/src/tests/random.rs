@@ -2,7 +2,7 @@
 //! says after a restart is what the view said before.
 
 use super::*;
-use crate::{NewSnapshot, PoolChange, Surface, View, VolumeChange, Within};
+use crate::{NewSnapshot, PoolChange, Resource, Surface, View, VolumeChange, Within};
 use weir_base::Rng;
 
 const STEPS: usize = 150;
@@ -177,13 +177,51 @@ fn same(a: &View, b: &View, context: &str) {
     assert_eq!(used(a), used(b), "{context}: uses");
 }
 
+/// Checks that a preview shows the limits that the change has brought into force.
+fn foretold(preview: &View, after: &View, mutation: &Mutation, context: &str) {
+    let (Some(Resource::Volume(then)), Some(Resource::Volume(now))) = (
+        preview.resource(&mutation.target()),
+        after.resource(&mutation.target()),
+    ) else {
+        return;
+    };
+    assert_eq!(then.capacity_gib, now.capacity_gib, "{context}");
+    assert_eq!(
+        preview.volume_throughput(&then),
+        after.volume_throughput(&now),
+        "{context}"
+    );
+    assert_eq!(
+        preview.limit_source(&then),
+        after.limit_source(&now),
+        "{context}"
+    );
+    let left = |view: &View, volume| view.pool_of(volume).map(|pool| view.pool_figures(pool));
+    assert_eq!(left(preview, &then), left(after, &now), "{context}");
+}
+
 pub async fn keeps_the_rules(bench: &mut Bench, seed: u64) {
     let rng = SeededRng::new(seed);
     let mut accepted = 0;
     for step in 0..STEPS {
         let mutation = random(&rng);
         let context = format!("seed {seed}, step {step}, {mutation:?}");
-        if let Ok(operation) = bench.submit(mutation).await {
+        let before = bench.control.view();
+        let preview = bench.control.preview(&mutation, &Actor::local()).await;
+        assert_eq!(bench.control.view().revision, before.revision, "{context}");
+        let submitted = bench.submit(mutation.clone()).await;
+        assert_eq!(
+            preview.as_ref().err(),
+            submitted.as_ref().err(),
+            "validateOnly: {context}"
+        );
+        if let Ok(operation) = submitted {
+            foretold(
+                &preview.unwrap(),
+                &bench.control.view(),
+                &mutation,
+                &context,
+            );
             assert!(
                 matches!(operation.outcome, Some(Outcome::Done | Outcome::Deleted)),
                 "{context}: {operation:?}"

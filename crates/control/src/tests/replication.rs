@@ -218,7 +218,8 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
         assert_eq!(
             bench
                 .control
-                .check(&mutation, &Actor::local())
+                .preview(&mutation, &Actor::local())
+                .await
                 .unwrap_err()
                 .reason,
             reason

@@ -1,0 +1,71 @@
+//! Answers to `validateOnly`: the resource as a change would leave it, its limit, and the rest of its pool.
+
+use crate::json::{EnumsAs, Object, encode};
+use crate::lro;
+use crate::mount::Mounts;
+use serde_json::{Value, json};
+use weir_control::figures::PoolFigures;
+use weir_control::{Mutation, Resource, View};
+
+/// Describes what `mutation` would leave; `view` is the view behind it, `at` where clients mount from.
+///
+/// The result has the form of an operation that has ended, so that its `response` is read as that of the
+/// change itself, with two fields more: `validateOnly` and, where a pool is concerned, `preview`.
+pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) -> Value {
+    let target = mutation.target();
+    let mut out = Object::new();
+    out.insert("done".to_owned(), json!(true));
+    out.insert("validateOnly".to_owned(), json!(true));
+    let mut metadata = Object::new();
+    metadata.insert("target".to_owned(), json!(target.to_string()));
+    metadata.insert("verb".to_owned(), json!(mutation.verb()));
+    out.insert("metadata".to_owned(), Value::Object(metadata));
+    let shown = lro::shown(view, &target, at).filter(|_| mutation.verb() != "delete");
+    let response = shown.map(|mut object| {
+        // The state that the operation ends in, not the one in which its job begins.
+        if object.contains_key("state") {
+            object.insert("state".to_owned(), json!("READY"));
+        }
+        encode(lro::message(&target), &object, enums)
+    });
+    out.insert("response".to_owned(), response.unwrap_or_else(|| json!({})));
+    if let Some(preview) = limits(view, view.resource(&target)) {
+        out.insert("preview".to_owned(), preview);
+    }
+    Value::Object(out)
+}
+
+/// The limit of a volume, where it comes from, and what its pool has left; of a pool what it has left.
+fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
+    let mut preview = Object::new();
+    let pool = match resource? {
+        Resource::Pool(pool) => pool,
+        Resource::Volume(volume) => {
+            if let Some(source) = view.limit_source(&volume) {
+                preview.insert("limitSource".to_owned(), json!(&*source));
+            }
+            if let Some(bytes) = view.volume_throughput(&volume) {
+                let mibps = bytes as f64 / f64::from(1 << 20);
+                preview.insert("throughputMibps".to_owned(), json!(mibps));
+            }
+            match view.pool_of(&volume) {
+                Some(pool) => pool.clone(),
+                None => return Some(Value::Object(preview)),
+            }
+        }
+        Resource::Snapshot(_) | Resource::ActiveDirectory(_) => return None,
+    };
+    let left = remainder(pool.capacity_gib, &view.pool_figures(&pool));
+    preview.insert("pool".to_owned(), left);
+    Some(Value::Object(preview))
+}
+
+fn remainder(capacity_gib: u64, figures: &PoolFigures) -> Value {
+    json!({
+        "capacityGib": capacity_gib,
+        // Rules keep the sum within the pool; a pool of a catalog from elsewhere may be over.
+        "availableCapacityGib": capacity_gib.saturating_sub(figures.volume_capacity_gib),
+        "totalThroughputMibps": figures.total_throughput_mibps,
+        "availableThroughputMibps": figures.available_throughput_mibps,
+    })
+}
