@@ -193,13 +193,13 @@ fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
 /// Authenticates the caller of a request.
 ///
 /// # Errors
-/// PERMISSION_DENIED: a browser, for another site's page; UNAUTHENTICATED.
+/// INVALID_ARGUMENT: a malformed Host; PERMISSION_DENIED: a browser, for another site's page; UNAUTHENTICATED.
 async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
     let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
     gate::same_origin(&head.headers)?;
     match gate {
         Gate::Loopback => {
-            gate::same_machine(&head.headers)?;
+            gate::same_machine(head)?;
             Ok(Actor {
                 address: from,
                 ..Actor::local()

@@ -11,10 +11,11 @@
 
 use crate::error::{ApiError, ApiResult};
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, header};
 use base64::Engine as _;
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use weir_control::{Actor, Role, Status};
 
 /// The token of a request: as bearer, or, as ONTAP's clients send it, as the password of whatever user.
@@ -86,14 +87,20 @@ pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
 /// Refuses what a browser sends on behalf of another site's page.
 ///
 /// # Errors
-/// PERMISSION_DENIED: Origin is another site, or Sec-Fetch-Site is neither `same-origin` nor `none`.
+/// INVALID_ARGUMENT: a header that browsers send once is there twice, or Host is malformed; PERMISSION_DENIED: Origin is
+/// another site, or Sec-Fetch-Site is neither `same-origin` nor `none`.
 pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
-    let host = text(headers, header::HOST);
-    let foreign = text(headers, header::ORIGIN).is_some_and(|origin| {
+    let host = single(headers, header::HOST)?;
+    if host.is_some_and(|host| host_of(host).is_none()) {
+        return Err(malformed(
+            "Malformed Host header: expected ADDRESS[:PORT] or NAME[:PORT]",
+        ));
+    }
+    let foreign = single(headers, header::ORIGIN)?.is_some_and(|origin| {
         let named = origin.split_once("://").map(|(_, rest)| rest);
         !matches!((named, host), (Some(named), Some(host)) if named.eq_ignore_ascii_case(host))
     });
-    let cross = text(headers, HeaderName::from_static("sec-fetch-site"))
+    let cross = single(headers, HeaderName::from_static("sec-fetch-site"))?
         .is_some_and(|s| s != "same-origin" && s != "none");
     match foreign || cross {
         false => Ok(()),
@@ -103,12 +110,16 @@ pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses what names this listener, which is on a loopback address, by a name that another site may own.
+/// Refuses what names this listener, which is on a loopback address, by a name that another site may own: in Host, or in
+/// the target's own authority (`GET http://NAME/…`), which takes precedence over Host (RFC 9112 §3.2.2).
 ///
 /// # Errors
-/// PERMISSION_DENIED: Host is neither an address nor localhost.
-pub fn same_machine(headers: &HeaderMap) -> ApiResult<()> {
-    match text(headers, header::HOST).is_none_or(|h| is_here(authority_host(h))) {
+/// PERMISSION_DENIED: the name is neither an address nor localhost.
+pub fn same_machine(head: &Parts) -> ApiResult<()> {
+    let target = head.uri.authority().map(Authority::as_str);
+    let named = [single(&head.headers, header::HOST)?, target];
+    let here = |authority: &&str| host_of(authority).is_some_and(is_here);
+    match named.iter().flatten().all(here) {
         true => Ok(()),
         false => Err(foreign_origin(
             "This listener replies to requests that name it by address or as localhost",
@@ -120,17 +131,39 @@ fn foreign_origin(message: &str) -> Box<ApiError> {
     ApiError::new(Status::PermissionDenied, "FOREIGN_ORIGIN", message)
 }
 
+fn malformed(message: impl Into<String>) -> Box<ApiError> {
+    ApiError::new(Status::InvalidArgument, "INVALID_HEADER", message)
+}
+
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     // Bytes that are no text match no origin of ours.
     headers.get(name).map(|v| v.to_str().unwrap_or("?"))
 }
 
-/// The host of `host:port` or `[v6]:port`.
-fn authority_host(authority: &str) -> &str {
-    match authority.strip_prefix('[').and_then(|r| r.split_once(']')) {
-        Some((v6, _)) => v6,
-        None => authority.rsplit_once(':').map_or(authority, |(h, _)| h),
+/// Returns a header's value. With two values, one check could read the first and another program the second.
+fn single(headers: &HeaderMap, name: HeaderName) -> ApiResult<Option<&str>> {
+    if headers.get_all(&name).iter().nth(1).is_some() {
+        return Err(malformed(format!("Repeated header: {name}")));
     }
+    Ok(text(headers, name))
+}
+
+/// Returns the host of `host`, `host:port`, `[v6]` or `[v6]:port` (RFC 3986 §3.2.2); `None`: it is malformed.
+fn host_of(authority: &str) -> Option<&str> {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(bracketed) => {
+            let (v6, rest) = bracketed.split_once(']')?;
+            v6.parse::<Ipv6Addr>().ok()?;
+            (v6, rest)
+        }
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let of_names = |b: u8| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:".contains(&b);
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port.bytes().all(|b| b.is_ascii_digit()),
+        None => rest.is_empty(),
+    };
+    (port && host.bytes().all(of_names)).then_some(host)
 }
 
 fn is_here(host: &str) -> bool {
@@ -200,9 +233,61 @@ mod tests {
             // An origin without a host to compare it with.
             (&[("origin", "http://127.0.0.1:8049")], false),
         ] {
-            let headers = head(headers).headers;
-            let passes = same_origin(&headers).and_then(|()| same_machine(&headers));
+            let head = head(headers);
+            let passes = same_origin(&head.headers).and_then(|()| same_machine(&head));
             assert_eq!(passes.is_ok(), ok, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_parsed_to_their_end() {
+        for (authority, host) in [
+            ("127.0.0.1", Some("127.0.0.1")),
+            ("127.0.0.1:", Some("127.0.0.1")),
+            ("weir.example.com:8049", Some("weir.example.com")),
+            ("[::1]", Some("::1")),
+            ("[::1]:8049", Some("::1")),
+            ("", Some("")),
+            ("[::1].evil", None),
+            ("[::1]:8049.evil", None),
+            ("[::1]8049", None),
+            ("[::1", None),
+            ("[evil.example]", None),
+            ("[127.0.0.1]", None),
+            ("::1", None),
+            ("127.0.0.1:80:80", None),
+            ("127.0.0.1:evil", None),
+            ("evil@127.0.0.1", None),
+            ("127.0.0.1/evil", None),
+            ("127.0.0.1, evil.example", None),
+            ("?", None),
+        ] {
+            assert_eq!(host_of(authority), host, "{authority}");
+        }
+    }
+
+    #[test]
+    fn headers_that_browsers_send_once_are_taken_once() {
+        for name in ["host", "origin", "sec-fetch-site"] {
+            let twice = head(&[(name, "none"), (name, "none")]);
+            let refusal = same_origin(&twice.headers).unwrap_err();
+            assert_eq!(
+                (refusal.code(), refusal.reason.as_ref()),
+                (400, "INVALID_HEADER")
+            );
+        }
+    }
+
+    #[test]
+    fn the_targets_own_authority_counts_as_host_does() {
+        for (target, ok) in [
+            ("http://127.0.0.1:8049/v1", true),
+            ("http://evil.example/v1", false),
+            ("/v1", true),
+        ] {
+            let request = Request::builder().uri(target).header("host", "127.0.0.1");
+            let head = request.body(()).unwrap().into_parts().0;
+            assert_eq!(same_machine(&head).is_ok(), ok, "{target}");
         }
     }
 

@@ -104,6 +104,48 @@ async fn other_sites_pages_are_kept_out_on_every_gate() {
     }
 }
 
+/// Every path of the port, whatever API it belongs to, reads one Host, to its end.
+#[tokio::test]
+async fn a_malformed_or_repeated_host_is_refused_on_every_path() {
+    let api = furnished().await;
+    let admin = api
+        .control
+        .create_token("a", Role::Admin, &Actor::local())
+        .await
+        .unwrap()
+        .1;
+    let paths = [
+        format!("/v1/{PLACE}/volumes"),
+        "/api/cluster".to_owned(),
+        "/api/private/cli".to_owned(),
+        "/metrics".to_owned(),
+        "/health".to_owned(),
+        "/openapi".to_owned(),
+    ];
+    for gate in [Gate::Loopback, Gate::Tokens] {
+        for path in &paths {
+            for hosts in [
+                &["[::1].evil"][..],
+                &["[::1]:8049.evil"],
+                &["127.0.0.1:8049:evil"],
+                &["127.0.0.1:8049", "evil.example"],
+                &["evil.example", "127.0.0.1:8049"],
+                &["127.0.0.1:8049", "127.0.0.1:8049"],
+            ] {
+                let authorization = format!("Bearer {admin}");
+                let mut request = Request::builder()
+                    .uri(path)
+                    .header("authorization", authorization);
+                for host in hosts {
+                    request = request.header("host", *host);
+                }
+                let (status, answer) = api.send(gate, request.body(Body::empty()).unwrap()).await;
+                assert_eq!(status, 400, "{gate:?} {path} {hosts:?}: {answer}");
+            }
+        }
+    }
+}
+
 /// A browser that is asked for Basic keeps the password and sends it along with what other pages want.
 #[tokio::test]
 async fn nobody_is_asked_for_a_password() {

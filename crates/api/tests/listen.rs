@@ -101,3 +101,37 @@ async fn callers_over_grpc_are_told_to_use_rest() {
     other.read_to_string(&mut text).await.unwrap();
     assert!(text.starts_with("HTTP/1.1 404"), "{text}");
 }
+
+/// The parser of requests keeps both values of a repeated header, so that the gate sees them.
+#[tokio::test]
+async fn a_repeated_host_reaches_the_gate() {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(
+        listener,
+        api.state.clone(),
+        Access::Loopback,
+        std::future::pending(),
+    ));
+    for (head, status) in [
+        ("GET /openapi HTTP/1.1\r\nHost: localhost", 200),
+        (
+            "GET /openapi HTTP/1.1\r\nHost: localhost\r\nHost: evil.example",
+            400,
+        ),
+        ("GET /openapi HTTP/1.1\r\nHost: [::1].evil", 400),
+        (
+            "GET http://evil.example/openapi HTTP/1.1\r\nHost: localhost",
+            403,
+        ),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("{head}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let begin = format!("HTTP/1.1 {status} ");
+        assert!(text.starts_with(&begin), "{head}: {text}");
+    }
+}
