@@ -67,7 +67,7 @@ SVM:vol_test SVM:vol_test_1_dst
   (snapmirror modify)
 Operation succeeded: snapmirror modify for the relationship with destination "SVM:vol_test_dst".
 """)
-        self.says(f"snapmirro modify {ENDS} SVM:vol_test_1_dst -schedule weeklyy", """\
+        self.says(f"snapmirro modify {ENDS} SVM:vol_test_1_dst -schedule weekly", """\
   (snapmirror modify)
 Operation succeeded: snapmirror modify for the relationship with destination "SVM:vol_test_1_dst".
 """)
@@ -153,7 +153,7 @@ SVM:vol_test SVM:vol_test_1_dst
                 ("snapmirror create -source-path SVM:none -destination-path SVM:vol_test", None),
                 ("snapmirror create -source-path SVM:vol_test -destination-path SVM:vol_test", None),
                 ("options -option-name replication.throttle.incoming.max_kbs 3",
-                 '\nError: "3" is an invalid value for field "-option-value <throttleType>"\n')):
+                 '\nError: "3" is an invalid value for field "-option-value <throttleType>" (valid: 0 or unlimited, or 4 to 2147483648 KB/s)\n')):
             code, text = self.line(line)
             self.assertEqual(code, 1, text)
             self.assertTrue(text.startswith("\nError: "), text)

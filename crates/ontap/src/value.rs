@@ -125,6 +125,11 @@ pub fn parse_throttle(text: &str) -> Option<Option<u64>> {
     }
 }
 
+/// Returns the range of throttles for an error message.
+pub fn throttles() -> String {
+    format!("0 or unlimited, or {THROTTLE_LEAST} to {THROTTLE_MOST} KB/s")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

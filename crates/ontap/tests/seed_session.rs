@@ -73,7 +73,7 @@ Operation succeeded: snapmirror modify for the relationship with destination \"S
     );
     says(
         &script,
-        "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -schedule weeklyy",
+        "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -schedule weekly",
         "  (snapmirror modify)
 Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_1_dst\".
 ",
@@ -255,11 +255,11 @@ fn what_is_refused_changes_nothing() {
     for (line, reply) in [
         (
             "snapmirror modify -destination-path SVM:vol_test_dst -throttle 3",
-            "\nError: \"3\" is an invalid value for field \"-throttle <throttleType>\"\n",
+            "\nError: \"3\" is an invalid value for field \"-throttle <throttleType>\" (valid: 0 or unlimited, or 4 to 2147483648 KB/s)\n",
         ),
         (
             "snapmirror modify -destination-path SVM:vol_test_dst -throttle 2147483649",
-            "\nError: \"2147483649\" is an invalid value for field \"-throttle <throttleType>\"\n",
+            "\nError: \"2147483649\" is an invalid value for field \"-throttle <throttleType>\" (valid: 0 or unlimited, or 4 to 2147483648 KB/s)\n",
         ),
         (
             "snapmirror modify -destination-path SVM:nothing -throttle 8",
@@ -268,6 +268,10 @@ fn what_is_refused_changes_nothing() {
         (
             "snapmirror modify -destination-path SVM:vol_test_dst -schedule never",
             "\nError: command failed: Schedule \"never\" not found.\n",
+        ),
+        (
+            "snapmirror modify -destination-path SVM:vol_test_dst -schedule weeklyy",
+            "\nError: command failed: Schedule \"weeklyy\" not found.\n",
         ),
         (
             "snapmirror modify -destination-path SVM:vol_test_dst -policy X",
@@ -307,7 +311,20 @@ fn what_is_refused_changes_nothing() {
         ),
         (
             "snapmirror show -fields colour",
-            "\nError: \"colour\" is an invalid value for field \"-fields <fieldname>, ...>\"\n",
+            "\nError: \"colour\" is an invalid value for field \"-fields <fieldname>, ...>\" (valid: source-path, source-cluster, source-vserver, source-volume, destination-path,  \
+             destination-cluster, destination-vserver, destination-volume, type,  \
+             relationship-group-type, managing-vserver, schedule, policy-type, policy, tries,  \
+             throttle, current-transfer-throttle, state, status, snapshot-progress,  \
+             total-progress, total-wire-progress, current-transfer-size,  \
+             network-compression-ratio, newest-snapshot, newest-snapshot-timestamp,  \
+             exported-snapshot, exported-snapshot-timestamp, healthy, unhealthy-reason,  \
+             relationship-id, current-transfer-type, current-transfer-rate,  \
+             current-transfer-limited-by, current-transfer-time-left, last-transfer-type,  \
+             last-transfer-error, last-transfer-size, last-transfer-wire-size,  \
+             last-transfer-network-compression-ratio, last-transfer-duration,  \
+             last-transfer-setup-time, last-transfer-data-time, last-transfer-finalize-time,  \
+             last-transfer-from, last-transfer-end-timestamp, progress-last-updated,  \
+             relationship-capability, lag-time)\n",
         ),
         (
             "snapmirror show \"",
@@ -323,7 +340,7 @@ fn what_is_refused_changes_nothing() {
         ),
         (
             "options -option-name replication.throttle.incoming.max_kbs 3",
-            "\nError: \"3\" is an invalid value for field \"-option-value <throttleType>\"\n",
+            "\nError: \"3\" is an invalid value for field \"-option-value <throttleType>\" (valid: 0 or unlimited, or 4 to 2147483648 KB/s)\n",
         ),
     ] {
         says(&script, line, reply);

@@ -114,11 +114,7 @@ impl Fields {
         };
         match weir_ontap::value::parse_throttle(&text) {
             Some(throttle) => Ok(Some(throttle)),
-            None => Err(Refusal::value(
-                name,
-                &text,
-                "KB/s: 0 for unlimited, or 4 to 2147483648",
-            )),
+            None => Err(Refusal::value(name, &text, &weir_ontap::value::throttles())),
         }
     }
 

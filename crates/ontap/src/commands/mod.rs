@@ -149,6 +149,12 @@ fn invalid(value: &str, name: &str, kind: &str) -> Failure {
     ))
 }
 
+/// Refuses a value as [`invalid`] does, and names those that are valid.
+fn not_among(value: &str, name: &str, kind: &str, valid: &str) -> Failure {
+    let refusal = invalid(value, name, kind);
+    refused(format!("{} (valid: {valid})", refusal.message))
+}
+
 /// What was asked and refused.
 fn failed(failure: Failure) -> Failure {
     match failure.message == NO_ENTRIES {

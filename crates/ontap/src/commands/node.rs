@@ -3,7 +3,7 @@
 use weir_replica::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none};
+use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -50,7 +50,8 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         } else {
             parts.join(",")
         };
-        Numbers::parse(&text, low, high).ok_or_else(|| invalid(&text, name, "cron_value"))
+        Numbers::parse(&text, low, high)
+            .ok_or_else(|| not_among(&text, name, "cron_value", &format!("{low} to {high}")))
     };
     argument(parsed, "minute")?;
     let change = Verb::ScheduleCreate {
@@ -67,6 +68,9 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     Ok(String::new().into())
 }
 
+/// Range of the sum of an interval's parts.
+const SECONDS: &str = "1 second to 4294967295 seconds in all";
+
 /// `job schedule interval create`
 pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let mut seconds: u32 = 0;
@@ -82,10 +86,10 @@ pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
         let part: Option<u32> = text.parse().ok();
         let part = part.and_then(|n| n.checked_mul(factor));
         let sum = part.and_then(|n| n.checked_add(seconds));
-        seconds = sum.ok_or_else(|| invalid(text, name, "integer"))?;
+        seconds = sum.ok_or_else(|| not_among(text, name, "integer", SECONDS))?;
     }
     if seconds == 0 {
-        return Err(invalid("0", "seconds", "integer"));
+        return Err(not_among("0", "seconds", "integer", SECONDS));
     }
     let change = Verb::ScheduleCreate {
         name: argument(parsed, "name")?.to_owned(),

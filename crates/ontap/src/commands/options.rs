@@ -1,7 +1,7 @@
 //! `options`: the global throttles.
 
 use super::show::{self, Answer, Field};
-use super::{failed, invalid, none};
+use super::{failed, none, not_among};
 use crate::cluster::{Cluster, Failure, Global};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -34,8 +34,8 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         }
         return Ok(table(&meant, cluster).into());
     };
-    let max =
-        value::parse_throttle(text).ok_or_else(|| invalid(text, "option-value", "throttleType"))?;
+    let max = value::parse_throttle(text)
+        .ok_or_else(|| not_among(text, "option-value", "throttleType", &value::throttles()))?;
     for option in &meant {
         let incoming = *option == INCOMING;
         cluster

@@ -3,7 +3,7 @@
 use weir_replica::model::{Policy, PolicyKind};
 
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none};
+use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -100,7 +100,10 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 ("remove-rule", _) | (_, None) => None,
                 (_, Some(text)) => {
                     let keep = text.parse().ok().filter(|keep| KEEP.contains(keep));
-                    Some(keep.ok_or_else(|| invalid(text, "keep", "text"))?)
+                    Some(keep.ok_or_else(|| {
+                        let valid = format!("{} to {}", KEEP.start(), KEEP.end());
+                        not_among(text, "keep", "text", &valid)
+                    })?)
                 }
             };
             let text = |name: &str| {

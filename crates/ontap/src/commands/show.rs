@@ -120,7 +120,15 @@ fn chosen<'f, T>(fields: &'f [Field<T>], text: &str) -> Result<Vec<&'f Field<T>>
         };
         match found.as_slice() {
             [one] => wanted.push(one),
-            [] => return Err(super::invalid(name, "fields", "fieldname>, ...")),
+            [] => {
+                let valid: Vec<&str> = fields.iter().map(|f| f.name).collect();
+                return Err(super::not_among(
+                    name,
+                    "fields",
+                    "fieldname>, ...",
+                    &valid.join(", "),
+                ));
+            }
             many => {
                 return Err(refused(format!(
                     "\"{name}\" is ambiguous: it may be {}",

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::invalid;
 use super::show::{self, Answer, Field};
 use super::storage::right;
+use super::{invalid, not_among};
 use crate::cluster::{Cluster, Failure, Performance, Rate};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -219,7 +219,13 @@ pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
     let wanted: Option<Vec<&str>> = parsed.get("counter").map(|text| text.split('|').collect());
     let known = |name: &&&str| COUNTERS.iter().any(|(counter, _)| counter == *name);
     if let Some(unknown) = wanted.iter().flatten().find(|name| !known(name)) {
-        return Err(invalid(unknown, "counter", "counter name"));
+        let names: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
+        return Err(not_among(
+            unknown,
+            "counter",
+            "counter name",
+            &names.join(", "),
+        ));
     }
     let is =
         |wanted: Option<&str>, name: &str| wanted.is_none_or(|w| crate::query::matches(w, name));

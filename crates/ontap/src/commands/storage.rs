@@ -2,7 +2,7 @@
 //! `volume snapshot policy`, `qos policy-group`; and what has happened: `job`, `event log`.
 
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none, refused};
+use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::grammar::Parsed;
 use crate::storage::{
@@ -326,7 +326,7 @@ pub fn snapshot_policy(
     let count = |name: &str| {
         let text = argument(parsed, name)?;
         let n: Option<u32> = text.parse().ok().filter(|n| (1..=1023).contains(n));
-        n.ok_or_else(|| invalid(text, name, "integer"))
+        n.ok_or_else(|| not_among(text, name, "integer", "1 to 1023"))
     };
     let edit = |change: &dyn Fn(&mut Vec<Copies>) -> Result<(), Failure>| {
         let policy = named(parsed, cluster, KIND, "policy")?;

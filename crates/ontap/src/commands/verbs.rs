@@ -4,7 +4,7 @@ use weir_replica::manager::{First, Verb};
 use weir_replica::model::{FileRestore, Path};
 
 use super::show::Answer;
-use super::{argument, failed, invalid, none, refused};
+use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::{query, value};
@@ -21,39 +21,26 @@ fn throttle(parsed: &Parsed) -> Result<Option<Option<u64>>, Failure> {
     };
     match value::parse_throttle(text) {
         Some(throttle) => Ok(Some(throttle)),
-        None => Err(invalid(text, "throttle", "throttleType")),
+        None => Err(not_among(
+            text,
+            "throttle",
+            "throttleType",
+            &value::throttles(),
+        )),
     }
 }
 
-/// A schedule by name; `-` is none. A last letter typed twice is forgiven.
+/// Returns the schedule that was given, by its exact name; `-` is none.
 fn schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<Option<String>>, Failure> {
-    let Some(text) = parsed.get("schedule") else {
-        return Ok(None);
-    };
-    if text == "-" || text.is_empty() {
-        return Ok(Some(None));
-    }
-    let known = |name: &str| {
-        cluster
-            .schedules()
-            .iter()
-            .any(|schedule| schedule.name == name)
-    };
-    if known(text) {
-        return Ok(Some(Some(text.to_owned())));
-    }
-    let mut letters = text.chars().rev();
-    let doubled = letters
-        .next()
-        .is_some_and(|end| letters.next() == Some(end));
-    let shorter = text
-        .strip_suffix(|_: char| true)
-        .filter(|shorter| doubled && known(shorter));
-    match shorter {
-        Some(shorter) => Ok(Some(Some(shorter.to_owned()))),
-        None => Err(Failure::new(
+    match parsed.get("schedule") {
+        None => Ok(None),
+        Some("-" | "") => Ok(Some(None)),
+        Some(name) if cluster.schedules().iter().any(|s| s.name == name) => {
+            Ok(Some(Some(name.to_owned())))
+        }
+        Some(name) => Err(Failure::new(
             Reason::NotFound,
-            format!("command failed: Schedule \"{text}\" not found."),
+            format!("command failed: Schedule \"{name}\" not found."),
         )),
     }
 }

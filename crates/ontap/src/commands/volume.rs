@@ -3,7 +3,7 @@
 use weir_replica::model::Path;
 
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none};
+use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Change, Cluster, Failure, Volume};
 use crate::grammar::Parsed;
 use crate::storage::Settings;
@@ -138,7 +138,7 @@ fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
         None => None,
         Some("online") => Some(true),
         Some("offline") => Some(false),
-        Some(other) => return Err(invalid(other, "state", "volume state")),
+        Some(other) => return Err(not_among(other, "state", "volume state", "online, offline")),
     };
     let visible = match parsed.get("snapdir-access") {
         None => None,
