@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::Environment;
+use crate::error::Error;
 
 /// The settings, the variable of the environment that overrides each, and what holds without any.
 pub const SETTINGS: &[(&str, &str, Option<&str>)] = &[
@@ -28,7 +29,11 @@ impl File {
     ///
     /// # Errors
     /// A file that cannot be read, is not TOML, or has settings that there are not.
-    pub fn read(environment: &Environment) -> Result<Self, String> {
+    pub fn read(environment: &Environment) -> Result<Self, Error> {
+        Self::parse(environment).map_err(Error::Other)
+    }
+
+    fn parse(environment: &Environment) -> Result<Self, String> {
         let mut file = Self {
             path: place(environment),
             settings: BTreeMap::new(),
@@ -59,12 +64,16 @@ impl File {
     ///
     /// # Errors
     /// No such setting, or no place to write it.
-    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Error> {
         known(name)?;
         match value {
             Some(value) => self.settings.insert(name.to_owned(), value.to_owned()),
             None => self.settings.remove(name),
         };
+        self.write().map_err(Error::Other)
+    }
+
+    fn write(&self) -> Result<(), String> {
         let path = self
             .path
             .as_ref()

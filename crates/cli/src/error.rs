@@ -22,9 +22,16 @@ pub enum Error {
     Refused(String),
     /// The output's reader has closed it
     Closed,
-    /// The command is wrong, or something on this machine is
+    /// A flag or an argument is wrong, whatever the server says
+    Usage(String),
+    /// Something on this machine is wrong
     Other(String),
 }
+
+/// Exit code of a command that failed.
+pub const FAILED: u8 = 1;
+/// Exit code of a command line that is wrong, as clap's.
+pub const USAGE: u8 = 2;
 
 impl Error {
     /// The lines to print for a command such as `volumes.create`.
@@ -44,9 +51,19 @@ impl Error {
             Self::Unreachable(message) => {
                 format!("ERROR: (weir.{command}) UNAVAILABLE: {message}\n")
             }
-            Self::Other(message) => format!("ERROR: (weir.{command}) {message}\n"),
+            Self::Usage(message) | Self::Other(message) => {
+                format!("ERROR: (weir.{command}) {message}\n")
+            }
             Self::Refused(text) => text.clone(),
             Self::Closed => String::new(),
+        }
+    }
+
+    /// Returns the exit code of the process.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => USAGE,
+            _ => FAILED,
         }
     }
 
@@ -112,9 +129,10 @@ fn canonical(code: i64) -> &'static str {
     }
 }
 
+/// Parsers of flags return text.
 impl From<String> for Error {
     fn from(message: String) -> Self {
-        Self::Other(message)
+        Self::Usage(message)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests to the server.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Client {
     pub fn new(server: &str, token: Option<String>, ca_cert: Option<&str>) -> Result<Self, Error> {
         let base = server.trim_end_matches('/');
         if !(base.starts_with("http://") || base.starts_with("https://")) {
-            return Err(Error::Other(format!(
+            return Err(Error::Usage(format!(
                 "the server is an http:// or https:// address; received: {server}"
             )));
         }
@@ -104,7 +105,16 @@ impl Client {
             Method::Post => send(self.bare(self.agent.post(uri), query), body),
             Method::Patch => send(self.bare(self.agent.patch(uri), query), body),
         };
-        sent.map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))
+        sent.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Words a failure of the connection, and its next step.
+    fn unreachable(&self, error: &ureq::Error) -> Error {
+        Error::Unreachable(format!(
+            "cannot reach {}: {}",
+            self.base,
+            cause(error, &self.base)
+        ))
     }
 
     /// Makes a request of ONTAP's interface, `path` being the part behind `/api/`: status and body,
@@ -140,8 +150,7 @@ impl Client {
     /// # Errors
     /// The server's, or that it cannot be reached.
     pub fn text(&self, path: &str) -> Result<String, Error> {
-        let unreachable =
-            |error: ureq::Error| Error::Unreachable(format!("cannot reach {}: {error}", self.base));
+        let unreachable = |error: ureq::Error| self.unreachable(&error);
         let uri = format!("{}{path}", self.base);
         let mut answer = self
             .bare(self.agent.get(&uri), &[])
@@ -193,8 +202,82 @@ impl Client {
     }
 }
 
+/// Returns why a server cannot be reached, and what the user can do about it.
+fn cause(error: &ureq::Error, base: &str) -> String {
+    let host = || {
+        let at = base.split_once("://").map_or(base, |(_, at)| at);
+        at.rsplit_once(':').map_or(at, |(host, _)| host)
+    };
+    match error {
+        ureq::Error::Io(io) => {
+            let inner = io.get_ref();
+            let tls = inner.and_then(|e| e.downcast_ref::<rustls::Error>());
+            match (tls, io.kind()) {
+                (Some(tls), _) => distrust(tls, host(), base),
+                (None, ErrorKind::ConnectionRefused) => format!(
+                    "connection refused (start the server with `weir serve`, or name another \
+                     one: {NAME_IT})"
+                ),
+                (None, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                    let other = match base.strip_prefix("https://") {
+                        Some(at) => format!("use http://{at} if it serves without TLS"),
+                        None => "use https:// if it serves over TLS".to_owned(),
+                    };
+                    format!("the server closed the connection ({other}, or retry)")
+                }
+                (None, _) => format!("{io} (check the address: {NAME_IT})"),
+            }
+        }
+        ureq::Error::Protocol(_) if base.starts_with("http://") => format!(
+            "the reply is not HTTP; the port may be a TLS port (use https://{}, with --ca-cert \
+             for a generated certificate)",
+            base.trim_start_matches("http://")
+        ),
+        ureq::Error::Protocol(_) => "the reply is not HTTP (check the port)".to_owned(),
+        ureq::Error::HostNotFound => format!("host not found: {} ({NAME_IT})", host()),
+        ureq::Error::Timeout(_) => {
+            format!("no answer in time (check that the server runs, and the address: {NAME_IT})")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Names the settings that choose the server.
+const NAME_IT: &str = "--server URL or WEIR_SERVER";
+
+/// Returns why TLS with a server failed, and what the user can do about it.
+fn distrust(error: &rustls::Error, host: &str, base: &str) -> String {
+    use rustls::CertificateError as C;
+    match error {
+        rustls::Error::InvalidCertificate(C::UnknownIssuer) => {
+            "its certificate is not trusted (pass the certificate that signed it with --ca-cert \
+             FILE or WEIR_CA_CERT; a generated one is api-cert.pem in the server's data folder)"
+                .to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            C::NotValidForName | C::NotValidForNameContext { .. },
+        ) => {
+            format!(
+                "its certificate is not valid for {host} (name the server as its certificate \
+                 does, or serve with --api-tls-san {host})"
+            )
+        }
+        rustls::Error::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
+            "its certificate has expired (renew it on the server)".to_owned()
+        }
+        rustls::Error::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
+            "its certificate is not valid yet (check the clocks of both machines)".to_owned()
+        }
+        rustls::Error::InvalidMessage(_) => format!(
+            "the server does not speak TLS there (use http://{})",
+            base.trim_start_matches("https://")
+        ),
+        other => format!("TLS failed: {other}"),
+    }
+}
+
 fn certificates(path: &str) -> Result<Vec<Certificate<'static>>, Error> {
-    let pem = std::fs::read(path).map_err(|e| format!("cannot read {path}: {e}"))?;
+    let pem = std::fs::read(path).map_err(|e| Error::Other(format!("cannot read {path}: {e}")))?;
     let found: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),

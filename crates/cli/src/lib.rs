@@ -62,8 +62,8 @@ pub fn run(command: &Command, secret: &mut dyn FnMut(&str) -> Result<String, Str
     ExitCode::from(run_with(command, &environment, &mut io))
 }
 
-/// Runs a command with the streams and the environment given; returns the exit code: 0, or 1 for
-/// a failure (2, for a command line that cannot be parsed, is clap's).
+/// Runs a command with the streams and the environment given; returns the exit code: 0, 1 for a
+/// failure, or 2 for a wrong command line, as clap does.
 pub fn run_with(command: &Command, environment: &Environment, io: &mut Io<'_>) -> u8 {
     let outcome = commands::run(command, environment, io);
     match outcome.and_then(|()| io.out.flush().map_err(error::Error::from)) {
@@ -71,7 +71,7 @@ pub fn run_with(command: &Command, environment: &Environment, io: &mut Io<'_>) -
         Err(error) => {
             // If this cannot be written either, there is no stream left to report it on.
             let _ = io.err.write_all(error.lines(&command.path()).as_bytes());
-            1
+            error.exit_code()
         }
     }
 }

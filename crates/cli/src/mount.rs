@@ -1,15 +1,12 @@
 //! How to mount a volume: all that makes a Linux client fast and safe, so that `weir doctor` has nothing to add.
 //!
-//! `nconnect=16` is the largest that Linux has; every connection adds 128 requests in flight, which is a setting of the
-//! kernel's and has to be made before the server's first mount. `hard,timeo=600,retrans=3` and transfers of 1 MiB are
-//! what Filestore recommends for its clients. Since 5.4 the kernel reads 128 KiB ahead whatever the transfer size is;
-//! before, it was 15 transfers. NFSv4.1 is shown for volumes that offer it.
+//! The mount command is the server's own (`mountOptions`), which knows its ports and its lock manager. Every connection
+//! adds 128 requests in flight, which is a setting of the kernel's and has to be made before the first mount. Since 5.4 the kernel reads 128 KiB ahead whatever the transfer size is;
+//! before, it was 15 transfers. NFSv4 is shown for volumes that offer it.
 
 use serde_json::Value;
 
 use crate::format::text;
-
-const TUNED: &str = "hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16";
 
 /// KiB: 15 × 1 MiB.
 const READ_AHEAD: u32 = 15_360;
@@ -17,7 +14,6 @@ const READ_AHEAD: u32 = 15_360;
 /// What one version of the protocol needs.
 struct Version {
     name: &'static str,
-    options: &'static str,
     /// Settings of the kernel, before the first mount.
     kernel: &'static str,
     /// The same for the next start: the file, and its line.
@@ -26,7 +22,6 @@ struct Version {
 
 const NFS3: Version = Version {
     name: "NFSv3",
-    options: "vers=3,proto=tcp",
     kernel: "sudo modprobe sunrpc\nsudo sysctl -w sunrpc.tcp_max_slot_table_entries=128\n",
     file: (
         "/etc/modprobe.d/sunrpc.conf",
@@ -35,8 +30,7 @@ const NFS3: Version = Version {
 };
 
 const NFS4: Version = Version {
-    name: "NFSv4.1",
-    options: "vers=4.1,proto=tcp",
+    name: "NFSv4",
     kernel: "sudo modprobe nfs\necho 180 | sudo tee /sys/module/nfs/parameters/max_session_slots\n",
     file: (
         "/etc/modprobe.d/nfsclient.conf",
@@ -52,11 +46,6 @@ pub fn help(volume: &Value) -> Option<String> {
     let mut out = String::new();
     for option in options {
         let field = |name: &str| option.get(name).map(text).unwrap_or_default();
-        let (address, export, mut full) =
-            (field("ipAddress"), field("export"), field("exportFull"));
-        if full.is_empty() {
-            full = format!("{address}:{export}");
-        }
         let version = match field("protocol").as_str() {
             "NFSV3" => NFS3,
             "NFSV4" => NFS4,
@@ -66,26 +55,24 @@ pub fn help(volume: &Value) -> Option<String> {
             }
             _ => continue,
         };
-        let mut mount = format!("{},{TUNED}", version.options);
-        for port in ports(&field("instructions")) {
-            mount.push(',');
-            mount.push_str(port);
-        }
+        let instructions = field("instructions");
+        let Some((line, options, export)) = command(&instructions) else {
+            continue;
+        };
         let Version {
             name,
             kernel,
-            file: (file, line),
-            ..
+            file: (file, setting),
         } = version;
         if !out.is_empty() {
             out.push('\n');
         }
         out.push_str(&format!(
             "# {name}; the settings of the kernel have to be made before the first mount of this server\n{kernel}\
-             sudo mkdir -p {folder}\nsudo mount -t nfs -o {mount} {full} {folder}\n\
+             sudo mkdir -p {folder}\n{line}\n\
              echo {READ_AHEAD} | sudo tee /sys/class/bdi/$(mountpoint -d {folder})/read_ahead_kb\n\
-             # in /etc/fstab:\n{full} {folder} nfs {mount},_netdev 0 0\n\
-             # in {file}:\n{line}\n\
+             # in /etc/fstab:\n{export} {folder} nfs {options},_netdev 0 0\n\
+             # in {file}:\n{setting}\n\
              # in /etc/nfs.conf.d/read-ahead.conf (nfs-utils 2.6.2 or later):\n\
              [nfsrahead]\nnfs={READ_AHEAD}\nnfs4={READ_AHEAD}\n"
         ));
@@ -103,19 +90,12 @@ fn smb(out: &mut String, instructions: &str) {
     out.push('\n');
 }
 
-/// Options about ports (and the lock protocol) that the server's own instructions have: it may
-/// listen elsewhere than at 2049.
-fn ports(instructions: &str) -> Vec<&str> {
-    let separators = |c: char| c == ',' || c.is_whitespace();
-    let mut found: Vec<&str> = Vec::new();
-    for word in instructions.split(separators) {
-        let wanted = ["port=", "mountport=", "mountproto="]
-            .iter()
-            .any(|p| word.starts_with(p))
-            || word == "nolock";
-        if wanted && !found.contains(&word) {
-            found.push(word);
-        }
-    }
-    found
+/// Returns the mount command of the server's instructions, its options and its export.
+fn command(instructions: &str) -> Option<(&str, &str, &str)> {
+    let line = instructions
+        .lines()
+        .find(|line| line.starts_with("sudo mount -t nfs"))?;
+    let (_, rest) = line.split_once(" -o ")?;
+    let mut words = rest.split_whitespace();
+    Some((line, words.next()?, words.next()?))
 }

@@ -80,7 +80,7 @@ impl<'s, 'io> Session<'s, 'io> {
             (flag, _) => match get("token-file", flag) {
                 Some(path) => {
                     let text = std::fs::read_to_string(&path)
-                        .map_err(|error| format!("cannot read {path}: {error}"))?;
+                        .map_err(|error| Error::Other(format!("cannot read {path}: {error}")))?;
                     Some(text.trim().to_owned())
                 }
                 None => None,
@@ -119,11 +119,11 @@ impl<'s, 'io> Session<'s, 'io> {
             let parts: Vec<&str> = name.split('/').collect();
             return match parts.as_slice() {
                 [_, _, "locations", _, rest @ ..] if full(collection, rest) => Ok(name.to_owned()),
-                _ => Err(Error::Other(format!("[{name}] is not one of {collection}"))),
+                _ => Err(Error::Usage(format!("[{name}] is not one of {collection}"))),
             };
         }
         if name.is_empty() || name.contains('/') {
-            return Err(Error::Other(format!("[{name}] is not a name")));
+            return Err(Error::Usage(format!("[{name}] is not a name")));
         }
         Ok(format!("{}/{collection}/{name}", self.parent()))
     }

@@ -169,7 +169,7 @@ fn the_word_netapp_may_stand_or_not() {
 fn nothing_to_change_asks_nothing() {
     let server = accepting();
     let ran = on(&server, &["volumes", "update", "v1"]);
-    assert_eq!(ran.exit, 1);
+    assert_eq!(ran.exit, 2);
     assert!(ran.err.contains("nothing to change"), "{}", ran.err);
     assert!(server.requests().iter().all(|r| r.0 == "GET"));
 }
@@ -313,8 +313,9 @@ fn mount_lines() {
         "shareName": "share1",
         "mountOptions": [
             {"export": "/share1", "exportFull": "10.0.0.5:/share1", "protocol": "NFSV3",
-             "instructions": "mount -o vers=3,port=12049,mountport=12049,nolock 10.0.0.5:/share1 /mnt"},
-            {"export": "/share1", "exportFull": "10.0.0.5:/share1", "protocol": "NFSV4", "instructions": ""},
+             "instructions": "sudo mkdir -p /mnt/share1\nsudo mount -t nfs -o vers=3,proto=tcp,hard,port=12049,mountport=12049,mountproto=tcp,nolock 10.0.0.5:/share1 /mnt/share1"},
+            {"export": "/share1", "exportFull": "10.0.0.5:/share1", "protocol": "NFSV4",
+             "instructions": "sudo mkdir -p /mnt/share1\nsudo mount -t nfs -o vers=4.2,proto=tcp,hard,port=12049 10.0.0.5:/share1 /mnt/share1"},
         ],
     });
     let server = Server::start(Box::new(move |_, _| Some((200, volume.clone()))));
@@ -326,10 +327,10 @@ fn mount_lines() {
 sudo modprobe sunrpc
 sudo sysctl -w sunrpc.tcp_max_slot_table_entries=128
 sudo mkdir -p /mnt/share1
-sudo mount -t nfs -o vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,port=12049,mountport=12049,nolock 10.0.0.5:/share1 /mnt/share1
+sudo mount -t nfs -o vers=3,proto=tcp,hard,port=12049,mountport=12049,mountproto=tcp,nolock 10.0.0.5:/share1 /mnt/share1
 echo 15360 | sudo tee /sys/class/bdi/$(mountpoint -d /mnt/share1)/read_ahead_kb
 # in /etc/fstab:
-10.0.0.5:/share1 /mnt/share1 nfs vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,port=12049,mountport=12049,nolock,_netdev 0 0
+10.0.0.5:/share1 /mnt/share1 nfs vers=3,proto=tcp,hard,port=12049,mountport=12049,mountproto=tcp,nolock,_netdev 0 0
 # in /etc/modprobe.d/sunrpc.conf:
 options sunrpc tcp_max_slot_table_entries=128
 # in /etc/nfs.conf.d/read-ahead.conf (nfs-utils 2.6.2 or later):
@@ -337,14 +338,14 @@ options sunrpc tcp_max_slot_table_entries=128
 nfs=15360
 nfs4=15360
 
-# NFSv4.1; the settings of the kernel have to be made before the first mount of this server
+# NFSv4; the settings of the kernel have to be made before the first mount of this server
 sudo modprobe nfs
 echo 180 | sudo tee /sys/module/nfs/parameters/max_session_slots
 sudo mkdir -p /mnt/share1
-sudo mount -t nfs -o vers=4.1,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16 10.0.0.5:/share1 /mnt/share1
+sudo mount -t nfs -o vers=4.2,proto=tcp,hard,port=12049 10.0.0.5:/share1 /mnt/share1
 echo 15360 | sudo tee /sys/class/bdi/$(mountpoint -d /mnt/share1)/read_ahead_kb
 # in /etc/fstab:
-10.0.0.5:/share1 /mnt/share1 nfs vers=4.1,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,_netdev 0 0
+10.0.0.5:/share1 /mnt/share1 nfs vers=4.2,proto=tcp,hard,port=12049,_netdev 0 0
 # in /etc/modprobe.d/nfsclient.conf:
 options nfs max_session_slots=180
 # in /etc/nfs.conf.d/read-ahead.conf (nfs-utils 2.6.2 or later):
@@ -415,7 +416,7 @@ fn settings_come_from_flags_then_the_environment_then_the_file() {
     assert!(listed.out.contains("project: weir\n"), "{}", listed.out);
     assert!(listed.out.contains("location: fl\n"), "{}", listed.out);
     let ran = weir(&["config", "set", "colour", "blue"], &environment, None);
-    assert_eq!(ran.exit, 1);
+    assert_eq!(ran.exit, 2);
     assert!(
         ran.err.contains("there is no setting [colour]"),
         "{}",
@@ -494,8 +495,16 @@ fn answers_that_are_none() {
     let ran = weir(&["volumes", "list"], &[("WEIR_SERVER", &address)], None);
     assert_eq!(ran.exit, 1);
     assert!(ran.err.contains("UNAVAILABLE: cannot reach"), "{}", ran.err);
+    for word in [
+        "connection refused",
+        "weir serve",
+        "--server",
+        "WEIR_SERVER",
+    ] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.err);
+    }
     let ran = weir(&["volumes", "list", "--server=nonsense"], &[], None);
-    assert_eq!(ran.exit, 1);
+    assert_eq!(ran.exit, 2);
 }
 
 #[test]
@@ -508,7 +517,7 @@ fn names_stay_in_their_place() {
         "projects/p/locations/l/volumes/",
     ] {
         let ran = on(&server, &["volumes", "describe", name]);
-        assert_eq!(ran.exit, 1, "{name}");
+        assert_eq!(ran.exit, 2, "{name}");
     }
     assert!(server.requests().is_empty());
     assert_eq!(on(&server, &["volumes", "describe", "a?b#c %"]).exit, 0);
@@ -712,7 +721,7 @@ fn snapshots_of_instances() {
     let server = accepting();
     let ran = on(&server, &["filestore", "instances", "snapshots", "list"]);
     assert!(
-        ran.exit == 1 && ran.err.contains("[--instance]"),
+        ran.exit == 2 && ran.err.contains("[--instance]"),
         "{}",
         ran.err
     );
@@ -750,4 +759,69 @@ fn pools_are_switched_and_take_lines() {
         ("POST", format!("{pool}/ontap/api/private/cli"))
     );
     assert_eq!(body, json!({"body": {"input": "snapmirror show"}}));
+}
+
+/// What no server has to be asked about is a usage error, and says which values are valid.
+#[test]
+fn usage_errors_exit_with_2() {
+    for args in [
+        &["volumes", "snapshots", "list"][..],
+        &["volumes", "list", "--format=xml"],
+        &["volumes", "list", "--filter=("],
+        &["volumes", "describe", "a/b"],
+        &["volumes", "update", "v"],
+        &["volumes", "update", "v", "--throughput-mibps=-1"],
+        &["filestore", "instances", "snapshots", "list"],
+        &["plan", "--volume=name=a"],
+        &["plan"],
+        &["plan", "--volume=name=a,capacity=1TiB", "--levels=gold"],
+        &["config", "set", "colour", "blue"],
+        &["top", "--interval=0"],
+        &["volumes", "list", "--server=127.0.0.1:8049"],
+    ] {
+        let server = accepting();
+        let ran = on(&server, args);
+        assert_eq!(ran.exit, 2, "{args:?}: {}", ran.err);
+        assert!(server.requests().iter().all(|r| r.0 == "GET"), "{args:?}");
+    }
+}
+
+/// Each end that speaks another protocol than the address says is named by its fix.
+#[test]
+fn the_wrong_scheme_is_named() {
+    let server = accepting();
+    let tls = server.address.replace("http://", "https://");
+    let ran = weir(&["volumes", "list"], &[("WEIR_SERVER", &tls)], None);
+    assert!(
+        ran.exit == 1 && ran.err.contains("use http://"),
+        "{}",
+        ran.err
+    );
+
+    // A TLS server's answer to plain text: an alert.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let alert = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut stream, &[0x15, 3, 3, 0, 2, 2, 50]).unwrap();
+        let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+    });
+    let ran = weir(&["volumes", "list"], &[("WEIR_SERVER", &address)], None);
+    assert!(
+        ran.exit == 1 && ran.err.contains("use https://"),
+        "{}",
+        ran.err
+    );
+    alert.join().unwrap();
+}
+
+/// A revert prints one line, as the other verbs do.
+#[test]
+fn a_revert_prints_one_line() {
+    let server = accepting();
+    let ran = on(&server, &["volumes", "revert", "v", "--snapshot=s"]);
+    assert_eq!(
+        (ran.out.as_str(), ran.err.as_str()),
+        ("", "Reverted volume [v].\n")
+    );
 }

@@ -163,13 +163,13 @@ pub struct Common {
     /// in gcloud: 'table(name.basename(),state)'
     #[arg(help_heading = COMMON, long, value_name = "FORMAT")]
     pub format: Option<String>,
-    /// Ask nothing
+    /// Disable interactive prompts
     #[arg(help_heading = COMMON, long, short)]
     pub quiet: bool,
     /// The server's API [default: http://127.0.0.1:8049]
     #[arg(help_heading = COMMON, long, value_name = "URL")]
     pub server: Option<String>,
-    /// The certificate by which to know the server, in place of public ones (PEM)
+    /// CA certificate (PEM) used to verify the server instead of the system trust store
     #[arg(help_heading = COMMON, long, value_name = "FILE")]
     pub ca_cert: Option<String>,
     /// A file with the token to send; the variable WEIR_TOKEN may hold it as well

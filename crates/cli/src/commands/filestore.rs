@@ -84,7 +84,7 @@ fn place(of: &OfInstance, at: &At) -> At {
 /// The full name of an instance whose snapshots are meant.
 fn of_instance(s: &Session<'_, '_>, of: &OfInstance) -> Result<String, Error> {
     let instance = of.instance.as_ref().ok_or_else(|| {
-        Error::Other(
+        Error::Usage(
             "Missing required argument [--instance]: the instance of the snapshot".to_owned(),
         )
     })?;
@@ -244,7 +244,7 @@ fn share(flag: &Dict) -> Result<Value, Error> {
             share.set("nfsExportOptions", Some(Value::Array(options?)));
         }
         Some(_) => {
-            return Err(Error::Other(
+            return Err(Error::Usage(
                 "argument --file-share: nfs-export-options is a list; see --flags-file".to_owned(),
             ));
         }

@@ -132,7 +132,7 @@ impl Body {
     /// The fields, comma-separated: the mask of a change.
     fn mask(&self) -> Result<String, Error> {
         if self.0.is_empty() {
-            return Err(Error::Other(
+            return Err(Error::Usage(
                 "nothing to change: give a flag that changes something".to_owned(),
             ));
         }

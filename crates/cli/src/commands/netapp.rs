@@ -230,7 +230,7 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
                 query: Vec::new(),
                 body: Some(json!({"snapshotId": last(&args.snapshot)})),
                 wait: args.wait,
-                format: &Format::plain(Kind::Yaml),
+                format: &Format::plain(Kind::None),
             })
         }
         Volumes::Clone(args) => clone_volume(args, &mut open_named(&args.named, environment, io)?),
@@ -390,7 +390,7 @@ fn fields(args: &VolumeFields, body: &mut Body) -> Result<(), Error> {
         .throughput_mibps
         .is_some_and(|t| !t.is_finite() || t < 0.0)
     {
-        return Err(Error::Other(
+        return Err(Error::Usage(
             "argument --throughput-mibps: a throughput is a positive number".to_owned(),
         ));
     }
@@ -470,7 +470,7 @@ pub(super) fn of_volume(
     to: &str,
 ) -> Result<String, Error> {
     let volume = volume.ok_or_else(|| {
-        Error::Other(format!(
+        Error::Usage(format!(
             "Missing required argument [--volume]: Requires a volume to {to}"
         ))
     })?;

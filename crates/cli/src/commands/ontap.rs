@@ -105,7 +105,7 @@ pub(super) fn own(
                     .iter()
                     .flat_map(|c| c.parameters);
                 if !all.any(|p| p.name.starts_with(&argument)) {
-                    return Err(Error::Other(format!(
+                    return Err(Error::Usage(format!(
                         "--{name} is neither a flag of this command nor an argument of ONTAP's"
                     )));
                 }

@@ -50,7 +50,7 @@ fn destination(line: &str) -> Result<String, Error> {
     );
     match parsed.get("destination-path") {
         Some(path) if starts && !path.contains(['*', '|', '!', '<', '>']) => Ok(path.to_owned()),
-        _ => Err(Error::Other(
+        _ => Err(Error::Usage(
             "--wait is for initialize, update, resync and restore, of one destination".to_owned(),
         )),
     }

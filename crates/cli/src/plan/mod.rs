@@ -44,6 +44,7 @@ mod solve;
 use clap::Args;
 
 use crate::args::Common;
+use crate::error::Error;
 use crate::values;
 
 /// `weir plan`
@@ -86,7 +87,7 @@ pub struct PlanArgs {
 ///
 /// # Errors
 /// Input that is none, and volumes for which nothing suffices.
-pub fn run(args: &PlanArgs) -> Result<String, String> {
+pub fn run(args: &PlanArgs) -> Result<String, Error> {
     let needs = input::needs(&args.volume, args.volumes.as_deref())?;
     let prices = input::prices(args.prices.as_deref())?;
     let table = levels::table(args.service_levels.as_deref())?;
@@ -96,7 +97,7 @@ pub fn run(args: &PlanArgs) -> Result<String, String> {
         |l| &l.name,
         "service level",
     )?;
-    let plan = solve::plan(&needs, &levels, &prices)?;
+    let plan = solve::plan(&needs, &levels, &prices).map_err(Error::Other)?;
     let instances = match &args.filestore {
         None => Vec::new(),
         Some(names) => {
@@ -107,7 +108,8 @@ pub fn run(args: &PlanArgs) -> Result<String, String> {
         }
     };
     if args.apply_script {
-        return show::script(&plan);
+        return Ok(show::script(&plan)?);
     }
-    show::print(&plan, &instances, &prices, args.common.format.as_deref())
+    let format = args.common.format.as_deref();
+    Ok(show::print(&plan, &instances, &prices, format)?)
 }

@@ -46,7 +46,7 @@ pub struct TopArgs {
 /// Runs `weir top`, live or once, until a key or an error ends it.
 pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     if !(0.1..=3600.0).contains(&args.interval) {
-        return Err(Error::Other(
+        return Err(Error::Usage(
             "the interval is 0.1 to 3600 seconds".to_owned(),
         ));
     }
