@@ -480,7 +480,7 @@ impl JobContext {
                     other => other,
                 })
                 .await
-                .map_err(|error| failure(&error)),
+                .map_err(|error| failure(&self.name_clones(error, |of| of.parent == *name))),
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = deleted {
@@ -622,6 +622,24 @@ impl JobContext {
         }
     }
 
+    /// Names the clones that keep what `of` selects, and the way out, in the node's refusal to delete it.
+    fn name_clones(&self, error: BackendError, of: impl Fn(&SnapshotName) -> bool) -> BackendError {
+        let view = self.store.view();
+        let clones = view.volumes.values();
+        let clones = clones.filter(|volume| volume.clone_of.as_ref().is_some_and(&of));
+        let mut clones: Vec<&str> = clones.map(|volume| &*volume.name.id).collect();
+        clones.sort_unstable();
+        match (error, clones.first()) {
+            (BackendError::Precondition(words), Some(first)) => {
+                BackendError::Precondition(format!(
+                    "{words}: {} (split each clone, such as with `weir volumes split {first}`, or delete it)",
+                    clones.join(", ")
+                ))
+            }
+            (error, _) => error,
+        }
+    }
+
     async fn drop_snapshot(&self, name: &SnapshotName) -> Result<(), Refusal> {
         let parent = self.volume(&name.parent)?;
         let (key, id) = (parent.key.to_string(), name.id.to_string());
@@ -632,6 +650,7 @@ impl JobContext {
             })
             .await;
         if let Err(error) = dropped {
+            let error = self.name_clones(error, |of| of == name);
             let words = error.to_string();
             let back = self.store.commit_with_retry(|tx| {
                 if let Some(snapshot) = tx.view.snapshot(name).cloned() {

@@ -37,7 +37,9 @@ mod view;
 
 pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
-pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
+pub use catalog::{
+    AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect, probe,
+};
 pub use control::{Control, Options};
 pub use figures::PoolUse;
 pub use job::{Job, ReplicationVerb};

@@ -117,7 +117,7 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
     for operation in pending {
         let lane = lane_of(&view, &operation);
         if let Some(place) = context.lanes.enter(lane, &operation.name) {
-            tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "going on with");
+            tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "resuming operation");
             let context = Arc::clone(context);
             // Splitting goes on for as long as there are data, and no caller has to wait for it.
             let aside = matches!(operation.job, Job::Split(_));

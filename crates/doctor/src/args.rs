@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Says what of this Linux client's NFS and SMB settings costs speed or safety, why, and the exact fix.
+/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with its reason.
 ///
 /// Exits with 0 if there is nothing but hints, 1 if there are findings, 2 on failure.
 #[derive(Debug, clap::Args)]

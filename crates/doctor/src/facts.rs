@@ -233,7 +233,8 @@ impl Facts {
     pub fn read(source: &Source) -> Result<Facts> {
         let Some(version) = source.read("proc/version") else {
             bail!(
-                "/proc/version cannot be read; the doctor examines Linux clients, or a folder from --capture"
+                "cannot read {} (`weir doctor` examines a Linux client, or a folder that --capture has filled)",
+                source.on_disk("proc/version").display()
             );
         };
         let buffers = |path| -> Option<[u64; 3]> {

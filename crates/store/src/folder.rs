@@ -378,7 +378,12 @@ fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreE
     // A description is a few hundred bytes; what is much longer is none.
     File::open(&path)
         .and_then(|file| file.take(65_536).read_to_string(&mut text))
-        .map_err(|e| refuse(&path, e))?;
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                refuse(dir, format!("not a folder of Weir: {name} does not exist"))
+            }
+            _ => refuse(&path, e),
+        })?;
     let foreign = || refuse(&path, "this is not a description of an aggregate of Weir");
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|_| foreign())?;
     if value.get("magic").and_then(|m| m.as_str()) != Some(magic) {

@@ -186,7 +186,12 @@ impl FramePool {
         let total = u32::try_from(frames)
             .ok()
             .filter(|n| *n < NIL)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many page frames"))?;
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "more than the 16 TiB that can be addressed",
+                )
+            })?;
         let bytes = frames
             .checked_mul(BLOCK_SIZE)
             .and_then(|b| b.checked_add(HUGE));

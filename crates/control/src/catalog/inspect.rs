@@ -1,11 +1,12 @@
 //! Checking a catalog that no server has open, against the engine's volumes: the catalog's part of `weir check`.
 
-use super::{Catalog, CatalogError, file_of, readable};
+use super::{Catalog, CatalogError, file_of, readable, without_password};
+use crate::OpenError;
 use crate::backend::is_keyed;
 use crate::model::{State, Volume};
 use crate::name::Surface;
-use sqlx::Row;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyConnection, Connection as _, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
@@ -64,6 +65,44 @@ pub async fn inspect(url: &str, aggregate: &str, engine: &BTreeSet<String>) -> I
     }
     catalog.close().await;
     seen
+}
+
+/// Checks, without a change, that a new aggregate can have the catalog at `url`.
+///
+/// # Errors
+/// The database cannot be opened, another version has written it, or it belongs to another aggregate.
+pub async fn probe(url: &str) -> Result<(), OpenError> {
+    if Catalog::is_missing(url) {
+        return Ok(());
+    }
+    let shown = without_password(url);
+    let looked = look(url).await;
+    match looked.map_err(|error| OpenError::Catalog(shown.clone(), error))? {
+        None => Ok(()),
+        Some(theirs) => Err(OpenError::Foreign {
+            catalog: shown,
+            theirs,
+            ours: "a new one".to_owned(),
+        }),
+    }
+}
+
+/// Returns the aggregate that a catalog belongs to, if there is one.
+async fn look(url: &str) -> Result<Option<String>, CatalogError> {
+    sqlx::any::install_default_drivers();
+    // By itself: a pool tries for half a minute and does not say what failed.
+    let mut first = AnyConnection::connect(url).await?;
+    let tables = sqlx::query("SELECT name, value FROM meta").fetch_all(&mut first);
+    // Without that table it is a new database.
+    let rows = tables.await.unwrap_or_default();
+    first.close().await?;
+    let mut meta: BTreeMap<String, String> = BTreeMap::new();
+    for row in rows {
+        meta.insert(row.try_get(0)?, row.try_get(1)?);
+    }
+    let version = meta.get("version").and_then(|text| text.parse().ok());
+    readable(version.unwrap_or(0))?;
+    Ok(meta.remove("aggregate"))
 }
 
 /// Opens it for reading, in the form that it has.

@@ -17,7 +17,7 @@ mod write;
 
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenRecord};
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, inspect, probe};
 pub(crate) use load::Loaded;
 pub(crate) use write::Write;
 

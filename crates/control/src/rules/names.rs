@@ -71,7 +71,7 @@ pub fn check_share(share: &str) -> Result<(), Refusal> {
     refuse(
         "SHARE_NAME_INVALID",
         format!(
-            "{:?} is no share name: a letter, then letters, digits, - and _, 80 in all at most",
+            "Invalid share name {:?}: it must be a letter, then letters, digits, - and _, 80 characters at most",
             clipped(share)
         ),
     )

@@ -144,7 +144,7 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
             Status::InvalidArgument,
             "POOL_CAPACITY_RANGE",
             format!(
-                "a {} pool has {least} to {most}; {} GiB is outside",
+                "the capacity of a {} pool must be {least} to {most}; received: {} GiB",
                 level.name,
                 count(pool.capacity_gib)
             ),
@@ -208,7 +208,7 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
                 Status::InvalidArgument,
                 "CUSTOM_THROUGHPUT_MAX",
                 format!(
-                    "a {} pool with custom performance does up to {} MiB/s; {total} MiB/s is outside",
+                    "the throughput of a {} pool with custom performance must be up to {} MiB/s; received: {total} MiB/s",
                     level.name,
                     decimal(most)
                 ),
@@ -222,7 +222,7 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
             Status::InvalidArgument,
             "CUSTOM_IOPS_MAX",
             format!(
-                "a {} pool with custom performance does 1 to {} operations a second; {} is outside",
+                "a {} pool with custom performance must have 1 to {} IOPS; received: {}",
                 level.name,
                 count(custom.max_iops),
                 count(iops)
@@ -341,6 +341,6 @@ pub fn taken(what: &str, id: &Arc<str>) -> Refusal {
     Refusal::new(
         Status::AlreadyExists,
         "NAME_TAKEN",
-        format!("there is a {what} {id} already"),
+        format!("{what} {id} already exists"),
     )
 }

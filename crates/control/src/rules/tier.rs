@@ -42,7 +42,7 @@ fn check(tier: &Tier, capacity: u64, performance: Option<Performance>) -> Result
             Status::InvalidArgument,
             "INSTANCE_CAPACITY_RANGE",
             format!(
-                "a {} instance has {} to {}; {} is outside",
+                "the capacity of a {} instance must be {} to {}; received: {}",
                 tier.name,
                 gb(range.min),
                 gb(range.max),
@@ -101,7 +101,7 @@ fn check_performance(tier: &Tier, capacity: u64, asked: Performance) -> Result<(
             Status::InvalidArgument,
             "TIER_PERFORMANCE_RANGE",
             format!(
-                "a {} instance of {} does {} to {} operations a second ({} to {} per TB); {} is outside",
+                "a {} instance of {} must have {} to {} IOPS ({} to {} per TB); received: {}",
                 tier.name,
                 gb(capacity),
                 count(least),
@@ -110,7 +110,8 @@ fn check_performance(tier: &Tier, capacity: u64, asked: Performance) -> Result<(
                 count(rules.iops_per_tb.max),
                 count(iops)
             ),
-        ).field("performanceConfig")
+        )
+        .field("performanceConfig")
         .with("minIops", least)
         .with("maxIops", most));
     }

@@ -346,7 +346,7 @@ pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(),
         Status::InvalidArgument,
         "VOLUME_CAPACITY_RANGE",
         format!(
-            "a {what} at service level {} has {} to {}; {} GiB for {} is outside{larger}",
+            "the capacity of a {what} at service level {} must be {} to {}; received: {} GiB for {}{larger}",
             level.name,
             gib(range.min),
             gib(range.max),
@@ -442,7 +442,7 @@ fn throughput(
             Status::InvalidArgument,
             "THROUGHPUT_INVALID",
             format!(
-                "{wanted} MiB/s for volume {} is no throughput; up to {} fit",
+                "the throughput must be greater than 0; received: {wanted} MiB/s for volume {}; up to {} fit",
                 next.name.id,
                 mibps(left.min(cap))
             ),
@@ -633,7 +633,7 @@ fn check_reserve(percent: Option<f64>) -> Result<(), Refusal> {
         Some(percent) if !(0.0..=90.0).contains(&percent) => Err(Refusal::new(
             Status::InvalidArgument,
             "SNAP_RESERVE_RANGE",
-            format!("snapReserve is 0 to 90 percent; {percent} is outside"),
+            format!("snapReserve must be 0 to 90 percent; received: {percent}"),
         )
         .field("snapReserve")),
         _ => Ok(()),

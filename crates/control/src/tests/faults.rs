@@ -136,14 +136,23 @@ async fn what_the_node_refuses_to_delete_is_served_on() {
         ))
         .await;
     crash::sound(&bench.control.view(), &bench.node, "served on");
+    let mut clone = new_volume("c", "p", 100);
+    clone.clone_of = Some(snapshot.clone());
+    bench.done(Mutation::CreateVolume(vol("c"), clone)).await;
     bench.node.inject("snapshot_delete", Fault::Before(busy));
     let operation = bench
         .submit(Mutation::DeleteSnapshot(snapshot.clone()))
         .await
         .unwrap();
-    assert_eq!(failed(&operation).reason, "ENGINE_PRECONDITION");
+    let refusal = failed(&operation);
+    assert_eq!(refusal.reason, "ENGINE_PRECONDITION");
+    let way_out = "volume has clones: c (split each clone, such as with `weir volumes split c`";
+    assert!(refusal.message.contains(way_out), "{refusal:?}");
     let view = bench.control.view();
     assert_eq!(view.snapshot(&snapshot).unwrap().state, State::Ready);
+    let name = vol("c");
+    let force = false;
+    bench.done(Mutation::DeleteVolume { name, force }).await;
     bench.done(Mutation::DeleteSnapshot(snapshot)).await;
     bench.done(delete).await;
 }

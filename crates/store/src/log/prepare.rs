@@ -214,6 +214,9 @@ fn run(shared: &Shared) -> Result<(), LogError> {
         }
     }
     write_header(&**device, *id, *ring, true)?;
-    tracing::info!(blocks = ring.blocks, "the intent log's ring is prepared");
+    tracing::info!(
+        size_bytes = ring.blocks * weir_base::BLOCK_SIZE as u64,
+        "intent log preallocated"
+    );
     Ok(())
 }
