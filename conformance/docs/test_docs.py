@@ -40,9 +40,9 @@ NOT_RUN = {
     ("docs/operating.md", "weir serve --data DIR --nfs-tls-cert server.pem --nfs-tls-key server.key "
                           "--export-options rw,root_squash,xprtsec=tls"):
         "needs a certificate; crates/weir/tests/tls.rs makes its own",
-    ("docs/smb.md", "smbclient -p 4450 -U NAME //127.0.0.1/vol1"):
+    ("docs/smb.md", "smbclient -p 4450 -U NAME //127.0.0.1/docs -c 'put README.md'"):
         "asks for a password; conformance/smb/run gives it one",
-    ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME //127.0.0.1/vol1 /mnt"):
+    ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME //127.0.0.1/docs /mnt"):
         "needs a kernel with cifs",
     ("docs/smb.md", "sudo mount -t cifs -o vers=3.1.1,port=4450,username=NAME,hard //127.0.0.1/data /mnt"):
         "needs a kernel with cifs; conformance/guest/smb-crash.sh mounts so",

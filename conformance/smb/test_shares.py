@@ -55,6 +55,23 @@ class Shares(SmbTest, Api):
         self.assertEqual(code, 200, changed)
         self.run_ok("ls", share="safe", protocol="SMB2_10")
 
+    def test_the_first_write_on_a_volume_with_smb_alone(self):
+        volume = {"storagePool": "default", "shareName": "docs", "capacityGib": "1", "protocols": ["SMB"]}
+        code, made = self.api("POST", "/volumes?volumeId=docs", volume)
+        self.assertEqual((code, made["response"]["securityStyle"]), (200, "NTFS"), made)
+        made = self.server.users("create", "clerk", "--uid", "1000")
+        self.assertEqual(made.returncode, 0, made)
+        ok, out = self.server.smbclient(f"put {__file__} first", user="clerk", share="docs")
+        self.assertTrue(ok, out)
+        self.assertRegex(self.ontap("vserver cifs share show -share-name docs -fields acl"), "Everyone / Full Control")
+        # With NFS as well the permissions are those of UNIX, which the reply says.
+        code, made = self.api("POST", "/volumes?volumeId=both", {**volume, "shareName": "both", "protocols": ["NFSV3", "SMB"]})
+        self.assertEqual(code, 200, made)
+        self.assertIn("volume both has security style UNIX", made["metadata"]["statusMessage"])
+        ok, out = self.server.smbclient(f"put {__file__} first", user="clerk", share="both")
+        self.assertIn("NT_STATUS_ACCESS_DENIED", out)
+        self.assertRegex(self.ontap("vserver cifs share show -share-name both -fields acl"), "UNIX permissions")
+
     def test_permissions_of_an_ntfs_volume_are_windows_alone(self):
         volume = {"storagePool": "default", "shareName": "ntfs", "capacityGib": "1", "protocols": ["NFSV3", "SMB"], "securityStyle": "NTFS",
                   "exportPolicy": {"rules": [{"allowedClients": "0.0.0.0/0", "accessType": "READ_WRITE", "hasRootAccess": "true", "nfsv3": True}]}}

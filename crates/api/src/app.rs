@@ -30,8 +30,19 @@ use weir_ontap::{Cluster, Clusters};
 /// Renders all metrics in Prometheus' text format.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What is wrong with the server as a whole: what it is about, and words.
-pub type Problems = Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
+/// Something that is wrong with the server as a whole, or soon will be.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The part that it concerns, such as `space`.
+    pub about: &'static str,
+    /// Requests fail for it; otherwise it is a warning.
+    pub fatal: bool,
+    /// The cause, and what to do.
+    pub message: String,
+}
+
+/// Returns the problems of the server as a whole.
+pub type Problems = Arc<dyn Fn() -> Vec<Problem> + Send + Sync>;
 
 /// The state that handlers share. Cheap to clone.
 #[derive(Clone)]
@@ -50,7 +61,7 @@ impl AppState {
     /// Over a control plane. `at` is where clients mount from; if its address is unspecified (`0.0.0.0`), clients get
     /// the address at which they reached this listener.
     pub fn new(control: Arc<Control>, at: Mounts) -> AppState {
-        control.set_render(lro::render(at.nfs.port(), at.smb));
+        control.set_render(lro::render());
         AppState(Arc::new(Inner {
             control,
             at,
@@ -166,7 +177,7 @@ fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Resp
             .0
             .problems
             .as_ref()
-            .is_none_or(|problems| problems().is_empty()),
+            .is_none_or(|problems| !problems().iter().any(|p| p.fatal)),
         _ => return None,
     };
     if method != axum::http::Method::GET && method != axum::http::Method::HEAD {
@@ -327,16 +338,21 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
     Some(r)
 }
 
-/// 200 if all is well, 503 with what is wrong otherwise, so that a probe need not read the body.
-fn health(problems: &[(&'static str, String)]) -> Response {
-    let (status, word) = match problems.is_empty() {
-        true => (StatusCode::OK, "OK"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "FAILED"),
+/// Returns 200 if requests are served, with the warnings that there are; else 503, so that a probe need not read the body.
+fn health(problems: &[Problem]) -> Response {
+    let (status, word) = if problems.iter().any(|p| p.fatal) {
+        (StatusCode::SERVICE_UNAVAILABLE, "FAILED")
+    } else if problems.is_empty() {
+        (StatusCode::OK, "OK")
+    } else {
+        (StatusCode::OK, "WARNING")
     };
-    let problems = problems.iter().map(|(about, why)| {
+    let problems = problems.iter().map(|p| {
+        let severity = if p.fatal { "ERROR" } else { "WARNING" };
         let mut problem = serde_json::Map::new();
-        problem.insert("about".to_owned(), Value::from(*about));
-        problem.insert("message".to_owned(), Value::from(why.as_str()));
+        problem.insert("about".to_owned(), Value::from(p.about));
+        problem.insert("severity".to_owned(), Value::from(severity));
+        problem.insert("message".to_owned(), Value::from(p.message.as_str()));
         Value::Object(problem)
     });
     let problems: Vec<Value> = problems.collect();

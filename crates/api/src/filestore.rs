@@ -6,7 +6,6 @@ use crate::json::Object;
 use crate::netapp::id;
 use crate::schema::filestore as schema;
 use serde_json::{Value, json};
-use std::net::IpAddr;
 use weir_control::{
     AccessType, ExportRule, Extra, KerberosRules, NewVolume, Performance, Presentation, Protocol,
     Snapshot, SquashMode, State, Status, Tiered, View, Volume, VolumeChange, figures,
@@ -19,7 +18,7 @@ const EVERYONE: &str = "*";
 const NOT_HERE: &[&str] = &["replication"];
 
 /// An instance on the wire. `ip` is where its share can be mounted from.
-pub fn instance(view: &View, i: &Volume, tiered: &Tiered, ip: IpAddr) -> Object {
+pub fn instance(view: &View, i: &Volume, tiered: &Tiered) -> Object {
     let mut m = Made::over(&i.extra);
     let state = match i.state {
         State::Creating => "CREATING",
@@ -39,7 +38,7 @@ pub fn instance(view: &View, i: &Volume, tiered: &Tiered, ip: IpAddr) -> Object 
         .set("etag", etag(i.revision))
         .set("fileShares", json!([share(i)]))
         .set("capacityGb", i.capacity_gib)
-        .set("networks", networks(i, ip))
+        .set("networks", networks(i))
         .set("performanceConfig", tiered.performance.map(performance))
         .set("exportPaths", export_paths(i))
         .set("tags", Value::Null)
@@ -96,17 +95,11 @@ fn performance(p: Performance) -> Value {
     }
 }
 
-fn networks(i: &Volume, ip: IpAddr) -> Value {
-    let mut all = match i.extra.get("networks") {
-        Some(Value::Array(all)) if !all.is_empty() => all.clone(),
-        _ => vec![json!({})],
-    };
-    for n in &mut all {
-        if let Some(o) = n.as_object_mut() {
-            o.insert("ipAddresses".to_owned(), json!([ip.to_string()]));
-        }
+fn networks(i: &Volume) -> Value {
+    match i.extra.get("networks") {
+        Some(Value::Array(all)) if !all.is_empty() => Value::Array(all.clone()),
+        _ => json!([{}]),
     }
-    Value::Array(all)
 }
 
 /// The paths that lead to the share, the one that is always its own first.

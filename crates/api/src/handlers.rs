@@ -12,14 +12,14 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{active_directory, filestore, netapp, preview, replications, throughput};
+use crate::{active_directory, filestore, netapp, preview, replications, space, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Place, Resource, Snapshot, Status, Surface, Target, View,
-    Volume, VolumeName, Within,
+    Actor, Mutation, Name, Operation, Place, Pool, Resource, Snapshot, Status, Surface, Target,
+    View, Volume, VolumeName, Within,
 };
 
 /// As a location: all of them.
@@ -230,9 +230,12 @@ impl Asked<'_> {
         let mut object = current(&view, &target, self.at)?;
         match view.resource(&target) {
             Some(Resource::Volume(v)) => {
+                let used = control.volumes_used(std::iter::once(&*v)).await;
+                let used = used.first().copied().unwrap_or(0);
+                let facts = control.facts();
+                space::set(&mut object, space::of_volume(&v, used, &facts), &facts);
                 if v.pooled().is_some() {
-                    let used = control.volumes_used(std::iter::once(&*v)).await;
-                    netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
+                    netapp::set_used(&mut object, used);
                     let replicated = replications::replicated(&view, &v.name);
                     netapp::set_replicated(&mut object, replicated);
                 }
@@ -241,7 +244,12 @@ impl Asked<'_> {
             Some(Resource::Snapshot(s)) => {
                 object = lro::snapshot(&s, Some(control.snapshot_used(&s).await));
             }
-            Some(Resource::Pool(_) | Resource::ActiveDirectory(_)) | None => {}
+            Some(Resource::Pool(p)) => {
+                let facts = control.facts();
+                let used = self.pool_used(&view, &p).await;
+                space::set(&mut object, space::of_pool(&view, used, &facts), &facts);
+            }
+            Some(Resource::ActiveDirectory(_)) | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
     }
@@ -417,14 +425,22 @@ impl Asked<'_> {
             after: after.as_ref(),
         };
         let page = match kind {
-            Kind::Pool => objects(
-                q.page(
+            Kind::Pool => {
+                let page: Page<(String, &Arc<Pool>)> = q.page(
                     view.pools(&within)
                         .map(|p| (key(&p.name.place, &p.name.id), p)),
                     |(k, _)| k,
                     |(_, p)| netapp::pool(&view, p),
-                ),
-            ),
+                );
+                let facts = control.facts();
+                let mut out = Vec::with_capacity(page.items.len());
+                for ((_, pool), mut object) in page.items {
+                    let used = self.pool_used(&view, pool).await;
+                    space::set(&mut object, space::of_pool(&view, used, &facts), &facts);
+                    out.push(object);
+                }
+                (out, page.next)
+            }
             Kind::ActiveDirectory => objects(
                 q.page(
                     view.active_directories(&within)
@@ -440,8 +456,13 @@ impl Asked<'_> {
                     |(k, _)| k,
                     |(_, v)| lro::volume(&view, v, None, self.at),
                 );
+                let facts = control.facts();
+                let shown = page.items.iter().map(|((_, v), _)| &***v);
+                let shown: Vec<&Volume> = shown.collect();
+                let used = control.volumes_used(shown.into_iter()).await;
                 let mut out = Vec::with_capacity(page.items.len());
-                for ((_, v), mut object) in page.items {
+                for (((_, v), mut object), used) in page.items.into_iter().zip(used) {
+                    space::set(&mut object, space::of_volume(v, used, &facts), &facts);
                     self.set_throughput(v, &mut object).await;
                     out.push(object);
                 }
@@ -493,13 +514,23 @@ impl Asked<'_> {
             used.extend(shown.iter().map(|v| v.id).zip(bytes));
         }
         let mut out = Vec::with_capacity(page.items.len());
+        let facts = control.facts();
         for ((_, v), mut object) in page.items {
-            netapp::set_used(&mut object, used.get(&v.id).copied().unwrap_or(0));
+            let used = used.get(&v.id).copied().unwrap_or(0);
+            netapp::set_used(&mut object, used);
+            space::set(&mut object, space::of_volume(v, used, &facts), &facts);
             netapp::set_replicated(&mut object, replications::replicated(view, &v.name));
             self.set_throughput(v, &mut object).await;
             out.push(object);
         }
         Ok((out, page.next))
+    }
+
+    /// Returns the bytes that the volumes of a pool hold.
+    async fn pool_used(&self, view: &View, pool: &Pool) -> u64 {
+        let volumes: Vec<&Volume> = view.volumes_of(&pool.name).map(|v| &**v).collect();
+        let used = self.app.control().volumes_used(volumes.into_iter()).await;
+        used.into_iter().sum()
     }
 
     async fn snapshots(

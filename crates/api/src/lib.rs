@@ -30,11 +30,12 @@ pub mod query;
 mod replications;
 pub mod route;
 pub mod schema;
+mod space;
 mod stream;
 pub mod throughput;
 mod tls;
 
-pub use app::{AppState, Ends, Gate, Metrics, Problems, router};
+pub use app::{AppState, Ends, Gate, Metrics, Problem, Problems, router};
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
 pub use mount::Mounts;

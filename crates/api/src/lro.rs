@@ -6,11 +6,10 @@
 use crate::error::ApiError;
 use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
-use crate::mount::Mounts;
+use crate::mount::{self, Mounts};
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
 use crate::{active_directory, filestore, netapp};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use weir_control::{
     Operation, Outcome, Presentation, Render, Resource, Snapshot, Surface, Target, View, Volume,
@@ -47,21 +46,11 @@ pub fn domain(surface: Surface) -> &'static str {
     }
 }
 
-/// Renders the targets of operations as they end ([`weir_control::Render`]): a response is what there was when the operation
-/// ended, whatever has become of it since. `nfs` and `smb` are the ports.
-pub fn render(nfs: u16, smb: Option<u16>) -> Render {
-    let at = Mounts {
-        nfs: SocketAddr::from((HERE, nfs)),
-        smb,
-    };
-    Arc::new(move |view, target| {
-        let object = shown(view, target, at)?;
-        Some(Value::Object(object).to_string())
-    })
+/// Returns the function that keeps the target of an operation as the operation ends ([`weir_control::Render`]). The text
+/// has no address: each reader's own is added when the operation is read ([`mount::reach`]).
+pub fn render() -> Render {
+    Arc::new(|view, target| Some(Value::Object(unaddressed(view, target)?).to_string()))
 }
-
-/// Stored in place of the address that clients mount from, which depends on where they come from.
-const HERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// An operation on the wire.
 pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
@@ -77,6 +66,15 @@ pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
         .set("target", op.target().to_string())
         .set("verb", op.verb())
         .set("apiVersion", "v1");
+    if !op.warnings.is_empty() {
+        // What the public definition has for words: clients that do not know Weir show it.
+        let field = match op.surface() {
+            Surface::Netapp => "statusMessage",
+            Surface::Filestore => "statusDetail",
+        };
+        let warnings = op.warnings.iter().map(|why| format!("Warning: {why}"));
+        metadata.set(field, warnings.collect::<Vec<_>>().join("\n"));
+    }
     let metadata = metadata.all();
     let mut out = Object::new();
     out.insert("name".to_owned(), Value::String(op.full_name()));
@@ -111,22 +109,34 @@ fn empty() -> Value {
     json!({"@type": "type.googleapis.com/google.protobuf.Empty"})
 }
 
-/// A resource in normal form, as it is intended, without figures that only the node knows. `at` is where clients mount
-/// from. `None`: it is not there, or not the catalog's.
+/// Returns a resource in normal form, as it is intended, without figures that only the node knows. `at` is where its
+/// reader mounts from. `None`: it does not exist, or is not in the catalog.
 pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
+    let mut object = unaddressed(view, target)?;
+    mount::reach(&mut object, at);
+    Some(object)
+}
+
+fn unaddressed(view: &View, target: &Target) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
         Resource::ActiveDirectory(a) => active_directory::shown(&a),
-        Resource::Volume(v) => volume(view, &v, None, at),
+        Resource::Volume(v) => unaddressed_volume(view, &v, None),
         Resource::Snapshot(s) => snapshot(&s, None),
     })
 }
 
 /// A volume in its surface's normal form. `used` is in bytes.
 pub fn volume(view: &View, v: &Volume, used: Option<u64>, at: Mounts) -> Object {
+    let mut object = unaddressed_volume(view, v, used);
+    mount::reach(&mut object, at);
+    object
+}
+
+fn unaddressed_volume(view: &View, v: &Volume, used: Option<u64>) -> Object {
     match &v.presentation {
-        Presentation::Netapp(pooled) => netapp::volume(view, v, pooled, used, at),
-        Presentation::Filestore(tiered) => filestore::instance(view, v, tiered, at.ip()),
+        Presentation::Netapp(pooled) => netapp::volume(view, v, pooled, used),
+        Presentation::Filestore(tiered) => filestore::instance(view, v, tiered),
     }
 }
 
@@ -154,11 +164,7 @@ pub fn message(target: &Target) -> &'static Message {
 }
 
 fn response(target: &Target, mut kept: Object, enums: EnumsAs, at: Mounts) -> Value {
-    for field in ["mountOptions", "networks"] {
-        if let Some(value) = kept.get_mut(field) {
-            readdress(value, at);
-        }
-    }
+    mount::reach(&mut kept, at);
     let message = message(target);
     let mut v = encode(message, &kept, enums);
     if let Some(o) = v.as_object_mut() {
@@ -166,16 +172,4 @@ fn response(target: &Target, mut kept: Object, enums: EnumsAs, at: Mounts) -> Va
         o.insert("@type".to_owned(), Value::String(t));
     }
     v
-}
-
-/// Puts an address in the place of [`HERE`].
-fn readdress(value: &mut Value, at: Mounts) {
-    let here = HERE.to_string();
-    match value {
-        Value::String(s) if *s == here => *s = at.ip().to_string(),
-        Value::String(s) => *s = s.replace(&here, &crate::mount::host(at.ip())),
-        Value::Array(all) => all.iter_mut().for_each(|v| readdress(v, at)),
-        Value::Object(o) => o.values_mut().for_each(|v| readdress(v, at)),
-        _ => {}
-    }
 }

@@ -3,6 +3,7 @@
 //! The options are the ones that the tuning documents ask for: hard mounts, 1 MiB transfers, sixteen connections. What
 //! the kernel would choose anyway is left out, so that the line stays one that people read.
 
+use crate::json::Object;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use weir_control::{Protocol, Volume};
@@ -29,41 +30,65 @@ const NFS_PORT: u16 = 2049;
 const SMB_PORT: u16 = 445;
 
 /// An address as it is written before the colon of an export.
-pub fn host(ip: IpAddr) -> String {
+fn host(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(a) => a.to_string(),
         IpAddr::V6(a) => format!("[{a}]"),
     }
 }
 
-/// `mountOptions` of a volume: of its protocols that are served.
-pub fn options(v: &Volume, at: Mounts) -> Value {
-    let address = at.ip();
-    let ip = host(address);
-    let path = v.path();
+/// `mountOptions` of a volume without addresses, one for each of its protocols; [`reach`] completes them.
+pub fn exports(v: &Volume) -> Value {
     let all = v.protocols.iter().filter_map(|protocol| {
-        let (export, full, instructions) = match (protocol, v.smb_share(), at.smb) {
-            (Protocol::Nfsv3 | Protocol::Nfsv4, ..) => (
-                format!("/{path}"),
-                format!("{ip}:/{path}"),
-                command(*protocol, &ip, at.nfs.port(), path, &v.share_name),
-            ),
-            (Protocol::Smb, Some(share), Some(port)) => (
-                format!("\\{share}"),
-                format!("\\\\{address}\\{share}"),
-                smb_commands(&address.to_string(), port, share),
-            ),
-            (Protocol::Smb, ..) => return None,
+        let export = match protocol {
+            Protocol::Nfsv3 | Protocol::Nfsv4 => format!("/{}", v.path()),
+            Protocol::Smb => format!("\\{}", v.smb_share()?),
         };
-        Some(json!({
-            "export": export,
-            "exportFull": full,
-            "protocol": protocol.as_str(),
-            "ipAddress": address.to_string(),
-            "instructions": instructions,
-        }))
+        Some(json!({"export": export, "protocol": protocol.as_str()}))
     });
     Value::Array(all.collect())
+}
+
+/// Completes a resource in normal form with the address at which its reader reaches this server: `mountOptions`, of the
+/// protocols that are served, and the addresses of `networks`. Addresses that the resource was stored with are replaced.
+pub fn reach(resource: &mut Object, at: Mounts) {
+    let share = resource.get("shareName").and_then(Value::as_str);
+    let share = share.unwrap_or_default().to_owned();
+    if let Some(Value::Array(options)) = resource.get_mut("mountOptions") {
+        let reached = options.iter().filter_map(|o| reach_export(o, &share, at));
+        *options = reached.collect();
+    }
+    if let Some(Value::Array(networks)) = resource.get_mut("networks") {
+        for network in networks.iter_mut().filter_map(Value::as_object_mut) {
+            network.insert("ipAddresses".to_owned(), json!([at.ip().to_string()]));
+        }
+    }
+}
+
+/// Returns an option of [`exports`] with its address; `None` if its protocol is not served.
+fn reach_export(option: &Value, share_name: &str, at: Mounts) -> Option<Value> {
+    let address = at.ip();
+    let text = |name: &str| option.get(name).and_then(Value::as_str);
+    let (export, protocol) = (text("export")?, Protocol::from_name(text("protocol")?)?);
+    let (full, instructions) = match protocol {
+        Protocol::Nfsv3 | Protocol::Nfsv4 => {
+            let (ip, path) = (host(address), export.trim_start_matches('/'));
+            let line = command(protocol, &ip, at.nfs.port(), path, share_name);
+            (format!("{ip}:{export}"), line)
+        }
+        Protocol::Smb => {
+            let (port, share) = (at.smb?, export.trim_start_matches('\\'));
+            let lines = smb_commands(&address.to_string(), port, share);
+            (format!("\\\\{address}{export}"), lines)
+        }
+    };
+    Some(json!({
+        "export": export,
+        "exportFull": full,
+        "protocol": protocol.as_str(),
+        "ipAddress": address.to_string(),
+        "instructions": instructions,
+    }))
 }
 
 /// For Linux, and for Windows (of which 11 24H2 and later take another port than 445).
@@ -92,6 +117,35 @@ fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Operations of earlier versions were stored with an address; it gives way to the reader's.
+    #[test]
+    fn a_stored_address_gives_way_to_the_readers() {
+        let at = Mounts {
+            nfs: "[fd00::1]:2049".parse().unwrap(),
+            smb: Some(445),
+        };
+        let stored = json!({
+            "shareName": "a",
+            "description": "0.0.0.0",
+            "mountOptions": [
+                {"export": "/data/a", "exportFull": "0.0.0.0:/data/a", "protocol": "NFSV3",
+                 "ipAddress": "0.0.0.0", "instructions": "mount 0.0.0.0:/data/a"},
+                {"export": "\\a$", "protocol": "SMB"},
+            ],
+            "networks": [{"reservedIpRange": "10.0.0.0/29", "ipAddresses": ["0.0.0.0"]}],
+        });
+        let mut object = stored.as_object().unwrap().clone();
+        reach(&mut object, at);
+        let (nfs, smb) = (&object["mountOptions"][0], &object["mountOptions"][1]);
+        assert_eq!(nfs["exportFull"], "[fd00::1]:/data/a");
+        let line = nfs["instructions"].as_str().unwrap();
+        assert!(line.ends_with("[fd00::1]:/data/a /mnt/a"), "{line}");
+        assert_eq!(smb["exportFull"], "\\\\fd00::1\\a$");
+        let network = json!([{"reservedIpRange": "10.0.0.0/29", "ipAddresses": ["fd00::1"]}]);
+        assert_eq!(object["networks"], network);
+        assert_eq!(object["description"], "0.0.0.0");
+    }
 
     #[test]
     fn another_port_than_the_usual_one_is_said() {

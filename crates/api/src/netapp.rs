@@ -3,7 +3,7 @@
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, Said, is_set, not_here, required};
 use crate::json::{Object, abbreviate};
-use crate::mount::{self, Mounts};
+use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
@@ -192,7 +192,7 @@ pub fn pool_change(place: &Place, changed: Object, current: &Object) -> ApiResul
 }
 
 /// A volume on the wire. `used` is in bytes; `at` is where it can be mounted from.
-pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>, at: Mounts) -> Object {
+pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Object {
     let pool = view.pool_of(v);
     let mut m = Made::over(&v.extra);
     m.set("name", v.name.to_string())
@@ -256,7 +256,7 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>, at: M
             }),
         );
     }
-    m.set("mountOptions", mount::options(v, at));
+    m.set("mountOptions", mount::exports(v));
     m.done(&schema::VOLUME)
 }
 

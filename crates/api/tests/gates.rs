@@ -180,8 +180,13 @@ async fn probes_need_no_token_and_learn_no_details() {
         .state
         .clone()
         .with_problems(std::sync::Arc::new(move || {
-            let now = ill.load(std::sync::atomic::Ordering::Relaxed);
-            Vec::from_iter(now.then(|| ("space", "a secret".to_owned())))
+            let problem = |fatal| weir_api::Problem {
+                about: "space",
+                fatal,
+                message: "a secret".to_owned(),
+            };
+            // A warning alone keeps it ready.
+            vec![problem(ill.load(std::sync::atomic::Ordering::Relaxed))]
         }));
     let ask = |method: &'static str, path: &'static str| {
         let router = weir_api::router(state.clone(), Gate::Tokens);

@@ -227,3 +227,30 @@ async fn what_is_only_validated_changes_nothing() {
         assert_eq!(status, expected, "{query}: {answer}");
     }
 }
+
+/// Addresses are added for each reader; a network or a text that looks like one is not touched.
+#[tokio::test]
+async fn a_response_has_what_was_sent() {
+    let api = furnished().await;
+    let body = json!({
+        "tier": "BASIC_HDD",
+        "description": "0.0.0.0 and 10.0.0.0",
+        "labels": {"range": "10-0.0.0.0-29"},
+        "fileShares": [{"name": "i2", "capacityGb": "1024",
+                        "nfsExportOptions": [{"ipRanges": ["10.0.0.0/29", "0.0.0.0/0"]}]}],
+        "networks": [{"network": "default", "modes": ["MODE_IPV4"], "reservedIpRange": "10.0.0.0/29"}],
+    });
+    let path = format!("{PLACE}/instances?instanceId=i2");
+    let op = api.ok("POST", &path, body.to_string()).await;
+    let again = api.ok("GET", op["name"].as_str().unwrap(), "").await;
+    let shown = api.ok("GET", &format!("{PLACE}/instances/i2"), "").await;
+    for answer in [&op["response"], &again["response"], &shown] {
+        let network = &answer["networks"][0];
+        assert_eq!(network["reservedIpRange"], "10.0.0.0/29", "{answer}");
+        assert_eq!(network["ipAddresses"], json!(["10.1.2.3"]), "{answer}");
+        assert_eq!(answer["description"], body["description"]);
+        assert_eq!(answer["labels"], body["labels"]);
+        let ranges = &answer["fileShares"][0]["nfsExportOptions"][0]["ipRanges"];
+        assert_eq!(ranges, &json!(["10.0.0.0/29", "0.0.0.0/0"]), "{answer}");
+    }
+}

@@ -160,6 +160,17 @@ impl<'s, 'io> Session<'s, 'io> {
         Ok(self.io.err.write_all(format!("{text}\n").as_bytes())?)
     }
 
+    /// Writes a warning to the stream beside the output, if there is one.
+    ///
+    /// # Errors
+    /// The stream cannot be written.
+    pub fn warn(&mut self, warning: Option<&str>) -> Result<(), Error> {
+        match warning {
+            Some(warning) => self.say(&format!("WARNING: {warning}")),
+            None => Ok(()),
+        }
+    }
+
     /// The password of a user.
     ///
     /// # Errors
@@ -446,6 +457,13 @@ impl<'s, 'io> Session<'s, 'io> {
             bar.finish_and_clear();
         }
         let mut done = done?;
+        for field in ["statusMessage", "statusDetail"] {
+            let words = done.get("metadata").and_then(|m| m.get(field));
+            for line in words.and_then(Value::as_str).unwrap_or_default().lines() {
+                let line = line.strip_prefix("Warning: ").unwrap_or(line).to_owned();
+                self.warn(Some(&line))?;
+            }
+        }
         if let Some(error) = done.get("error").filter(|e| !e.is_null()) {
             return Err(Error::from_body(error, None));
         }

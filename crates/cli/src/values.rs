@@ -67,6 +67,33 @@ fn bytes(text: &str, default: u32) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
+/// Returns a warning if a capacity was written in units of 1000 bytes, which count as units of 1024 as gcloud's do.
+pub fn binary_units(text: &str) -> Option<String> {
+    let unit = text
+        .trim()
+        .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let decimal = matches!(
+        unit.to_ascii_uppercase().as_str(),
+        "KB" | "MB" | "GB" | "TB" | "PB"
+    );
+    let Gib(taken) = gib(text).ok().filter(|_| decimal)?;
+    Some(format!(
+        "{text} is taken as {taken} GiB, of 2^30 bytes each (as gcloud does)"
+    ))
+}
+
+/// A capacity of the command line in GiB, with a warning about its unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capacity(pub u64, pub Option<String>);
+
+/// Reads a capacity as [`gib`] does.
+///
+/// # Errors
+/// As there.
+pub fn capacity(text: &str) -> Result<Capacity, String> {
+    Ok(Capacity(gib(text)?.0, binary_units(text)))
+}
+
 /// A capacity: GiB without a unit.
 ///
 /// # Errors

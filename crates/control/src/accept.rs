@@ -2,6 +2,7 @@
 //!
 //! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
+use crate::backend::Facts;
 use crate::job::Job;
 use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
@@ -14,8 +15,8 @@ use crate::store::Transaction;
 use crate::view::View;
 use std::sync::Arc;
 
-/// Makes text of what clients are to be shown of an operation's target. Called in the change with which the operation ends, so
-/// what it says is of that very moment; it is not to wait for anything.
+/// Returns text that keeps an operation's target as it was, from which an API makes the operation's response when it knows the
+/// reader's address. Called in the change with which the operation ends; it must not block.
 pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
 
 /// An operation's response, if it has been done.
@@ -37,6 +38,8 @@ pub(crate) struct Inputs {
     pub used: Option<u64>,
     /// The operation is forgotten when it has succeeded.
     pub quiet: bool,
+    /// The node's state and settings.
+    pub facts: Facts,
 }
 
 /// An operation that was accepted.
@@ -75,7 +78,10 @@ pub(crate) fn apply(
     if let Some(hold) = replication::hold(&tx.view, mutation) {
         return Err(hold.refusal());
     }
+    let before = tx.view.clone();
     let (lane, job, ends) = intend(tx, mutation, &target, inputs)?;
+    rules::space::check(&before, &tx.view, &inputs.facts)?;
+    let warnings = rules::warnings::of(&before, &tx.view, mutation, inputs);
     let seq = tx.audit(actor, mutation.verb(), target.to_string(), "started");
     let mut operation = Operation {
         name: operation,
@@ -85,6 +91,7 @@ pub(crate) fn apply(
         created: tx.now,
         ended: None,
         outcome: None,
+        warnings,
         response: None,
     };
     let queues =

@@ -73,6 +73,33 @@ pub struct VolumeState {
     pub annotation: Arc<str>,
 }
 
+/// Physical space of the aggregate: its device, and what the host's file system still gives to a device in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes in all; 0: unknown.
+    pub size: u64,
+    /// Bytes that writes may still use.
+    pub free: u64,
+}
+
+impl Space {
+    /// Bytes that data, metadata and reservations hold.
+    pub fn used(&self) -> u64 {
+        self.size.saturating_sub(self.free)
+    }
+}
+
+/// The node's own state and settings that rules and warnings depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// Physical space.
+    pub space: Space,
+    /// Provisioned capacity at most, as a multiple of the physical space; `None`: no bound.
+    pub overcommit: Option<f64>,
+    /// The node does not serve SMB.
+    pub smb_off: bool,
+}
+
 /// Whose limit it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingLevel {
@@ -272,6 +299,10 @@ pub trait Backend: Send + Sync + 'static {
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
     /// What limits it now. Nothing, if it is not served.
     fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;
+    /// The node's state and settings. Never waits.
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
     /// The identity of what holds the volumes: a catalog belongs to one of them. Never waits.
     fn aggregate(&self) -> String;
     /// The key of the volume and the name of the snapshot that a volume is a clone of, for as long as it shares blocks

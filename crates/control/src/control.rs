@@ -2,7 +2,7 @@
 
 use crate::accept::{self, Inputs};
 use crate::adopt;
-use crate::backend::{self, Backend, Throttled};
+use crate::backend::{self, Backend, Facts, Throttled};
 use crate::catalog::{AuditEntry, Catalog, TokenRecord};
 use crate::jobs::JobContext;
 use crate::levels::Levels;
@@ -244,6 +244,7 @@ impl Control {
             id: (self.rng.next_u64() >> 1).max(1),
             used: self.used_if_shrinking(&mutation).await,
             quiet: false,
+            facts: self.context.backend.facts(),
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let actor = actor.clone();
@@ -267,6 +268,7 @@ impl Control {
             id: 1,
             used: self.used_if_shrinking(mutation).await,
             quiet: false,
+            facts: self.context.backend.facts(),
         };
         let name = mutation.target().place().name("operation-0-0");
         self.context.store.validate(|tx| {
@@ -419,6 +421,11 @@ impl Control {
             .ask_promptly(move |node| node.throttled(&key))
             .await
             .ok()
+    }
+
+    /// The node's physical space and settings.
+    pub fn facts(&self) -> Facts {
+        self.context.backend.facts()
     }
 
     /// Bytes that only this snapshot holds, as of a second ago at most.

@@ -587,6 +587,9 @@ pub struct Operation {
     pub ended: Option<Stamp>,
     /// How it ended; `None` while it runs.
     pub outcome: Option<Outcome>,
+    /// Warnings for the user who asked for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The target as it was when the operation had been done, as [`crate::Render`] made it.
     #[serde(default)]
     pub response: Option<Arc<str>>,

@@ -80,6 +80,7 @@ impl Control {
                 created: tx.now,
                 ended: Some(tx.now),
                 outcome: Some(outcome),
+                warnings: Vec::new(),
                 response,
             };
             tx.put_operation(operation.clone());

@@ -252,6 +252,7 @@ async fn first_start(
                 created: now,
                 ended: None,
                 outcome: None::<Outcome>,
+                warnings: Vec::new(),
                 response: None,
             });
         }

@@ -209,6 +209,7 @@ impl Schedules {
             id: (self.rng.next_u64() >> 1).max(1),
             used: None,
             quiet: true,
+            facts: self.context.backend.facts(),
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let (operation, place) = accepted(&self.context, mutation, &actor, &inputs, name).await?;

@@ -2,8 +2,8 @@
 //! the middle, as in a process that is killed.
 
 use crate::backend::{
-    Backend, BackendError, Capacity, DomainSpec, ExportSpec, Point, Publication, SnapshotIdentity,
-    SnapshotState, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, Capacity, DomainSpec, ExportSpec, Facts, Point, Publication,
+    SnapshotIdentity, SnapshotState, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
@@ -126,6 +126,7 @@ struct State {
     calls: u64,
     /// Stop in this call, before or after it has done anything.
     stop: Option<(u64, bool)>,
+    facts: Facts,
     /// The domain that the node is a member of.
     domain: Option<String>,
     /// A call has stopped.
@@ -248,6 +249,11 @@ impl SimBackend {
         self.lock().volumes.remove(key);
     }
 
+    /// Sets physical space and settings.
+    pub fn set_facts(&self, facts: Facts) {
+        self.lock().facts = facts;
+    }
+
     /// Changes what is stored with a volume by hand.
     pub fn annotate(&self, key: &str, text: &str) {
         if let Some(volume) = self.lock().volumes.get_mut(key) {
@@ -350,6 +356,10 @@ impl Backend for SimBackend {
     /// But where it is to stop, the thread that called stands still.
     fn is_prompt(&self) -> bool {
         self.lock().stop.is_none()
+    }
+
+    fn facts(&self) -> Facts {
+        self.lock().facts
     }
 
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError> {

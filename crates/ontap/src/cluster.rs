@@ -1,7 +1,7 @@
 //! What commands read and change: the cluster, its volumes, snapshots and relationships.
 
 use crate::storage::{
-    Aggregate, Details, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
+    Aggregate, Details, Physical, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
 use std::time::Duration;
@@ -82,10 +82,19 @@ pub struct Volume {
     pub size: Option<u64>,
     /// Bytes that it holds.
     pub used: u64,
+    /// Bytes that the node has left for all volumes; `u64::MAX`: unknown.
+    pub node_free: u64,
     /// `DP` for the destination of a relationship, else `RW`.
     pub protection: bool,
     /// Its settings.
     pub details: Details,
+}
+
+impl Volume {
+    /// Bytes of a capacity that may still be used: of the volume's own, and of the node's.
+    pub fn available(&self, capacity: u64) -> u64 {
+        capacity.saturating_sub(self.used).min(self.node_free)
+    }
 }
 
 /// What a command changes.
@@ -253,6 +262,8 @@ pub struct Share {
     pub path: String,
     /// ONTAP's names of what it has: `browsable`, `oplocks`, …
     pub properties: Vec<&'static str>,
+    /// Whose permissions decide: the share itself restricts nobody.
+    pub acl: &'static str,
 }
 
 /// A user's session over SMB.
@@ -328,6 +339,8 @@ pub struct Job {
 /// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// Ascends in the order in which entries were made; unique.
+    pub number: u64,
     /// Seconds since 1970, UTC.
     pub at: i64,
     /// Where it happened.
@@ -466,6 +479,14 @@ pub trait Cluster: Send + Sync {
     fn svms(&self) -> Vec<Svm>;
     /// Aggregates, by machine and name.
     fn aggregates(&self) -> Vec<Aggregate>;
+    /// The node's physical space.
+    fn physical(&self) -> Physical {
+        Physical::default()
+    }
+    /// Takes the warnings of the changes that were made through this object.
+    fn take_warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Policies of a kind, ours and the users', by machine and name.
     fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy>;
     /// What volumes do: blocks for as long as it is to be measured.

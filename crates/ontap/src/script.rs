@@ -192,6 +192,7 @@ impl State {
             parent: None,
             size: Some(size),
             used: 10_093_173_145.min(size),
+            node_free: u64::MAX,
             protection,
             details: Details {
                 provisioned: size,
@@ -462,6 +463,7 @@ impl State {
                         name,
                         path: found.junction.clone().unwrap_or_default(),
                         properties: vec!["oplocks", "browsable"],
+                        acl: "UNIX permissions",
                     });
                 }
             }

@@ -11,6 +11,37 @@ pub struct Svm {
     pub aggregates: Vec<String>,
 }
 
+/// Physical space of the node, in bytes; a size of 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Physical {
+    /// The device, and what the host's file system can still give to it.
+    pub size: u64,
+    /// Bytes that writes may still use.
+    pub free: u64,
+    /// Capacity of all storage pools and instances.
+    pub provisioned: u64,
+}
+
+impl Physical {
+    /// Bytes that data, metadata and reservations hold.
+    pub fn used(&self) -> u64 {
+        self.size.saturating_sub(self.free)
+    }
+
+    /// Returns `bytes`, or what is free if that is less.
+    pub fn bound(&self, bytes: u64) -> u64 {
+        match self.size {
+            0 => bytes,
+            _ => bytes.min(self.free),
+        }
+    }
+
+    /// Returns true if more was promised than there is.
+    pub fn overcommitted(&self) -> bool {
+        self.size > 0 && self.provisioned > self.size
+    }
+}
+
 /// An aggregate: a storage pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {

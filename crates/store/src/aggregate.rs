@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::LEAST_GROWTH;
 use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng, invariant};
 
 use crate::block::BlockPtr;
@@ -48,7 +49,7 @@ use crate::frame::{Frame, FrameMut, FramePool};
 use crate::layout;
 use crate::life::RootPin;
 use crate::log::{Log, LogCut, LogId};
-use crate::space::Space;
+use crate::space::{Physical, Space, Stats};
 use crate::superblock::{AggregateId, Superblock};
 use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
 
@@ -265,8 +266,28 @@ impl Aggregate {
         Ok(life)
     }
 
+    /// Blocks that the device could still grow by; `None`: unknown.
+    fn growable(&self) -> Option<u64> {
+        let host_free = self.folder.as_ref().and_then(Folder::host_free)?;
+        // Saturates: the maximum may be below what the device has.
+        let most = self.device.max_length();
+        Some(host_free.min(most.saturating_sub(self.device.length())))
+    }
+
+    /// Returns the physical space as it is now: the device, and what the host's file system can still give to it.
+    pub fn physical(&self) -> Physical {
+        let stats = self.space.stats();
+        let growth = self.growable().unwrap_or(stats.growth);
+        let growth = if growth < LEAST_GROWTH { 0 } else { growth };
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
+        Physical {
+            size: bytes(stats.total.saturating_add(growth)),
+            free: bytes(Stats { growth, ..stats }.available()),
+        }
+    }
+
     fn prepare_space(&self) {
-        let host_free = self.folder.as_ref().and_then(Folder::host_free);
+        let host_free = self.growable();
         // What all of memory can hold: more is not reserved before the next checkpoint.
         self.space.prepare(host_free, self.env.pool.total() as u64);
     }

@@ -60,4 +60,9 @@ pub trait Device: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's
     /// maximum is reached; then the length is as before.
     fn grow(&self, blocks: u64) -> io::Result<u64>;
+
+    /// Blocks that the device can have at most, as far as it knows itself.
+    fn max_length(&self) -> u64 {
+        u64::MAX
+    }
 }

@@ -32,6 +32,6 @@ pub use frame::{Class, Frame, FrameMut, FramePool, Populator};
 pub use life::RootPin;
 pub use node::Key;
 pub use settle::Settler;
-pub use space::{Space, Stream};
+pub use space::{Physical, Space, Stream};
 pub use superblock::{AggregateId, Superblock};
 pub use tree::{Edit, NodeSource, Pressure, Stop, TreeRoot, Value};

@@ -91,6 +91,22 @@ pub struct Stats {
     pub growth: u64,
 }
 
+/// Physical space of an aggregate, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Physical {
+    /// The device, and what the host's file system can still give to it.
+    pub size: u64,
+    /// Bytes that requests may still use.
+    pub free: u64,
+}
+
+impl Physical {
+    /// Bytes that data, metadata and reservations hold.
+    pub fn used(&self) -> u64 {
+        self.size.saturating_sub(self.free)
+    }
+}
+
 impl Stats {
     /// Blocks that requests may still use.
     pub fn available(&self) -> u64 {
@@ -203,6 +219,8 @@ pub struct Space {
     reserved: AtomicU64,
     floor: AtomicU64,
     growth: AtomicU64,
+    /// A request was refused for lack of space, and there has not been enough since.
+    refusing: AtomicBool,
 }
 
 /// Parts of a run of blocks by chunk: (chunk, first block in it, blocks).
@@ -650,6 +668,25 @@ impl Space {
             floor: self.floor.load(Ordering::Relaxed),
             growth: self.growth.load(Ordering::Relaxed),
         }
+    }
+
+    /// Notes that a request is refused because the aggregate is full; logs the first one.
+    pub fn note_refused(&self) {
+        if !self.refusing.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "writes are refused: the aggregate is full (free space on the host's file system, or delete files and snapshots)"
+            );
+        }
+    }
+
+    /// Returns true if requests have been refused for lack of space since [`Space::note_enough`].
+    pub fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there is enough space again.
+    pub fn note_enough(&self) {
+        self.refusing.store(false, Ordering::Relaxed);
     }
 
     /// Grows the device before it is full, so that requests seldom wait for that: one step is kept

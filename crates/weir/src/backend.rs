@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use weir_base::limits::memory::{VOLUME_BYTES, VOLUME_SHARE};
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
-    Backend, BackendError, BindingLevel, Capacity, DomainSpec, ExportRule, ExportSpec, Point,
-    Publication, SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, BindingLevel, Capacity, DomainSpec, ExportRule, ExportSpec, Facts,
+    Point, Publication, SnapshotState, Space, Squash, TakenSnapshot, Throttled, VolumeSpec,
+    VolumeState,
 };
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
@@ -47,6 +48,8 @@ pub struct Node {
     membership: OnceLock<Arc<Membership>>,
     /// The memory of the server, of which volumes may take a part. Set once, by a server.
     memory: OnceLock<Size>,
+    /// Bound of provisioned capacity, and whether SMB is not served.
+    settings: OnceLock<(Option<f64>, bool)>,
 }
 
 /// What was published so far, by key.
@@ -82,6 +85,7 @@ impl Node {
             served: Mutex::default(),
             membership: OnceLock::new(),
             memory: OnceLock::new(),
+            settings: OnceLock::new(),
             engine,
             vfs,
             clock,
@@ -124,6 +128,11 @@ impl Node {
                 Size(VOLUME_BYTES)
             ))),
         }
+    }
+
+    /// Sets the bound of provisioned capacity, and whether SMB is not served. Only the first counts.
+    pub fn configure(&self, overcommit: Option<f64>, smb_off: bool) {
+        let _ = self.settings.set((overcommit, smb_off));
     }
 
     fn membership(&self) -> Outcome<&Membership> {
@@ -297,6 +306,19 @@ impl Backend for Node {
     /// Locks are held for as long as it takes to copy some pointers.
     fn is_prompt(&self) -> bool {
         true
+    }
+
+    fn facts(&self) -> Facts {
+        let space = self.engine.aggregate().physical();
+        let (overcommit, smb_off) = self.settings.get().copied().unwrap_or_default();
+        Facts {
+            space: Space {
+                size: space.size,
+                free: space.free,
+            },
+            overcommit,
+            smb_off,
+        }
     }
 
     fn volumes(&self) -> Outcome<Vec<VolumeState>> {

@@ -171,6 +171,10 @@ pub struct Serve {
     /// More service levels than are built in, or others, as TOML
     #[arg(long, value_name = "FILE")]
     pub service_levels: Option<PathBuf>,
+    /// Refuse storage pools and instances that are together larger than this many times the physical space (1 for production;
+    /// docs/thin-provisioning.md) [default: no bound; more than the physical space is answered with a warning]
+    #[arg(long, value_name = "FACTOR", value_parser = overcommit)]
+    pub overcommit: Option<f64>,
     /// Do not register with this machine's rpcbind
     #[arg(long)]
     pub no_rpcbind: bool,
@@ -199,6 +203,12 @@ pub struct Serve {
     /// Drop peers that stall for this many seconds
     #[arg(long, value_name = "SECONDS", hide = true)]
     pub stall: Option<u64>,
+}
+
+fn overcommit(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok();
+    let factor = factor.filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.ok_or_else(|| "a number above 0, such as 1 or 2.5".to_owned())
 }
 
 /// `weir pair`

@@ -16,7 +16,7 @@ pub enum Subject {
     Catalog,
     /// The lock file does not keep other servers out any more.
     Lock,
-    /// The host's file system is full.
+    /// There is no space for writes, or little.
     Space,
 }
 
@@ -39,19 +39,55 @@ impl Subject {
     }
 }
 
+/// The cause of a problem with [`Subject::Space`] if the aggregate is full.
+pub const AGGREGATE_FULL: &str = "the aggregate is full, and writes are refused: free space on the host's file system, or delete files and snapshots";
+
+/// Something that is wrong, or soon will be.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The part that it concerns.
+    pub about: Subject,
+    /// Requests fail for it; otherwise it is a warning.
+    pub fatal: bool,
+    /// The cause, and what to do.
+    pub why: String,
+}
+
 /// The problems that there are now.
 pub struct Health {
-    engine: Arc<Engine>,
+    engine: Option<Arc<Engine>>,
     problems: Mutex<BTreeMap<Subject, String>>,
+    warnings: Mutex<BTreeMap<Subject, String>>,
 }
 
 impl Health {
     /// A server over this engine, without problems so far.
     pub fn new(engine: Arc<Engine>) -> Health {
         Health {
-            engine,
+            engine: Some(engine),
             problems: Mutex::default(),
+            warnings: Mutex::default(),
         }
+    }
+
+    /// A server without an engine.
+    #[cfg(test)]
+    pub fn without_engine() -> Health {
+        Health {
+            engine: None,
+            problems: Mutex::default(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// Sets the warning about a part.
+    pub fn warn(&self, subject: Subject, why: String) {
+        self.warnings.lock().insert(subject, why);
+    }
+
+    /// Removes the warning about a part.
+    pub fn calm(&self, subject: Subject) {
+        self.warnings.lock().remove(&subject);
     }
 
     /// Notes a problem, in the log if it is new.
@@ -78,13 +114,40 @@ impl Health {
         }
     }
 
-    /// All problems, with words.
-    pub fn problems(&self) -> Vec<(Subject, String)> {
+    fn poisoned(&self) -> Option<String> {
+        self.engine.as_ref().and_then(|engine| engine.poisoned())
+    }
+
+    /// Returns all problems, and warnings about parts that have no problem.
+    pub fn problems(&self) -> Vec<Problem> {
         let mut problems = self.problems.lock().clone();
-        if let Some(why) = self.engine.poisoned() {
+        if let Some(why) = self.poisoned() {
             problems.entry(Subject::Aggregate).or_insert(why);
         }
-        problems.into_iter().collect()
+        // The poll may not have seen it yet.
+        let space = self
+            .engine
+            .as_ref()
+            .map(|engine| engine.aggregate().space());
+        if space.is_some_and(|space| space.is_refusing()) {
+            let why = || AGGREGATE_FULL.to_owned();
+            problems.entry(Subject::Space).or_insert_with(why);
+        }
+        let warnings = self.warnings.lock().clone().into_iter();
+        let warnings: Vec<Problem> = warnings
+            .filter(|(about, _)| !problems.contains_key(about))
+            .map(|(about, why)| Problem {
+                about,
+                fatal: false,
+                why,
+            })
+            .collect();
+        let problems = problems.into_iter().map(|(about, why)| Problem {
+            about,
+            fatal: true,
+            why,
+        });
+        problems.chain(warnings).collect()
     }
 
     /// Metrics in Prometheus' text form.
@@ -98,7 +161,7 @@ impl Health {
              # TYPE weir_read_only gauge\nweir_read_only {}\n\
              # HELP weir_problem Whether something is wrong with this part; /health has the words.\n\
              # TYPE weir_problem gauge",
-            u8::from(self.engine.poisoned().is_some())
+            u8::from(self.poisoned().is_some())
         );
         let _ = writeln!(
             text,
@@ -107,7 +170,7 @@ impl Health {
             weir_base::violations()
         );
         for subject in Subject::ALL {
-            let there = problems.iter().any(|(other, _)| *other == subject);
+            let there = problems.iter().any(|p| p.fatal && p.about == subject);
             let _ = writeln!(
                 text,
                 "weir_problem{{about=\"{}\"}} {}",

@@ -15,6 +15,7 @@ mod control;
 mod domains;
 mod door;
 mod exports;
+mod fill;
 mod health;
 #[cfg(test)]
 mod held_back_tests;
@@ -42,6 +43,7 @@ mod serve;
 mod settings;
 mod size;
 mod smb;
+mod space_metrics;
 mod state;
 mod storage;
 mod tls;

@@ -26,6 +26,7 @@ use crate::net::{self, Reserved};
 use crate::os;
 use crate::pair::Pair;
 use crate::replica::{self, AsUser, Replication};
+use crate::space_metrics;
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
@@ -248,6 +249,7 @@ impl Plane {
         let pair = parts.pair.clone();
         let metrics = Arc::clone(&parts.metrics);
         let problems = Arc::clone(&parts.problems);
+        let engine = Arc::clone(&parts.engine);
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let (opened, outcome) = mpsc::channel::<Result<(Arc<Control>, Option<Tls>)>>();
@@ -284,6 +286,7 @@ impl Plane {
                             mounts,
                             metrics,
                             problems,
+                            engine,
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
@@ -404,6 +407,7 @@ struct Served {
     mounts: Mounts,
     metrics: Metrics,
     problems: Problems,
+    engine: Arc<Engine>,
 }
 
 /// Serves the API, if there is one, until it is time to stop.
@@ -426,14 +430,15 @@ async fn serve(
         mounts,
         metrics,
         problems,
+        engine,
     } = served;
     let mirrors = Arc::clone(&replication);
-    let metrics: Metrics = Arc::new(move || metrics() + &mirrors.render());
+    let measured = Arc::clone(&control);
+    let metrics: Metrics = Arc::new(move || {
+        metrics() + &mirrors.render() + &space_metrics::render(&measured, &engine)
+    });
     let clusters: weir_ontap::Clusters<Actor> = Arc::new(move |actor: &Actor| {
-        Arc::new(AsUser {
-            service: Arc::clone(&replication),
-            actor: actor.clone(),
-        })
+        Arc::new(AsUser::new(Arc::clone(&replication), actor.clone()))
     });
     let state = AppState::new(control, mounts)
         .with_metrics(metrics)

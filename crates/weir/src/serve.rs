@@ -110,6 +110,7 @@ pub fn run(args: &Serve) -> Result<()> {
     storage.node().bound_by(whole);
     let pair = storage.pair();
 
+    storage.node().configure(args.overcommit, smb.is_none());
     let metrics = storage.metrics();
     let sampler = Sampler::start(Arc::clone(&metrics))?;
     let health = Arc::new(Health::new(storage.engine()));
@@ -136,7 +137,12 @@ pub fn run(args: &Serve) -> Result<()> {
             }),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();
-                problems.map(|(about, why)| (about.as_str(), why)).collect()
+                let problem = |p: crate::health::Problem| weir_api::Problem {
+                    about: p.about.as_str(),
+                    fatal: p.fatal,
+                    message: p.why,
+                };
+                problems.map(problem).collect()
             }),
             engine: storage.engine(),
         },

@@ -26,7 +26,8 @@ use weir_control::Control;
 use weir_store::folder::FileRole;
 use weir_volume::Engine;
 
-use crate::health::{Health, Subject};
+use crate::fill::{self, Fill};
+use crate::health::{AGGREGATE_FULL, Health, Subject};
 use crate::room::{self, Room};
 
 /// Time between two polls of the files.
@@ -114,6 +115,16 @@ impl Files {
             known,
             log_bytes,
         })
+    }
+
+    fn poll_space(&self, fill: &mut Fill, health: &Health) -> fill::State {
+        let aggregate = self.engine.aggregate();
+        let space = aggregate.space();
+        let state = fill.poll(aggregate.physical(), space.is_refusing(), health);
+        if state == fill::State::Enough {
+            space.note_enough();
+        }
+        state
     }
 
     fn poll(&self, health: &Health, control: &Control) {
@@ -242,6 +253,7 @@ impl Watch {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let mut catalog = catalog.map(CatalogFiles::of).transpose()?;
+        let mut fill = Fill::default();
         if let Some(catalog) = &catalog {
             room::for_catalog(&catalog.main.path);
         }
@@ -256,8 +268,14 @@ impl Watch {
                         if let Some(catalog) = &mut catalog {
                             catalog.poll(&health, &control);
                         }
-                        if room.poll() {
-                            let why = "the host's file system is full: free some space on it";
+                        let host_full = room.poll();
+                        let full = files.poll_space(&mut fill, &health) == fill::State::Full;
+                        if host_full || full {
+                            let why = if host_full {
+                                "the host's file system is full: free some space on it"
+                            } else {
+                                AGGREGATE_FULL
+                            };
                             health.raise(Subject::Space, why);
                         } else {
                             health.clear(Subject::Space);

@@ -130,3 +130,142 @@ fn a_crash_on_a_full_disk_leaves_a_server_that_starts_and_removes() {
     assert_eq!(api(&server).get(&Api::volume("a")).0, 404);
     assert_eq!(api(&server).get("/health").0, 200);
 }
+
+/// The message of the operation that a change returns.
+fn message(api: Api, method: &str, path: &str, body: &Value) -> String {
+    let (status, operation) = api.send(method, path, body).unwrap();
+    assert_eq!(status, 200, "{operation}");
+    let words = operation["metadata"]["statusMessage"].as_str();
+    words.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn promises_beyond_the_disk_are_answered_with_a_warning_and_a_full_disk_is_said() {
+    let top = tempfile::tempdir().unwrap();
+    small_disk(top.path(), "720m");
+    let data = top.path().join("data");
+    let server = Server::start(&data, &[]);
+    let api = api(&server);
+    // Terraform and gcloud read no warning, but the operation has it.
+    let pool = json!({"capacityGib": "102400", "serviceLevel": "PREMIUM", "network": "default"});
+    let pools = format!("{PLACE}/storagePools");
+    let said = message(api, "POST", &format!("{pools}?storagePoolId=big"), &pool);
+    assert!(
+        said.contains(" TiB in all") && said.contains("MiB of physical space"),
+        "{said}"
+    );
+    let mut volume = Api::volume_body("big", "v");
+    volume["capacityGib"] = json!("51200");
+    let said = message(api, "POST", &format!("{PLACE}/volumes?volumeId=v"), &volume);
+    assert!(said.contains("volumes have 50"), "{said}");
+    let tiny = json!({"capacityGib": "1", "shareName": "small", "protocols": ["NFSV3"], "storagePool": "big"});
+    let said = message(
+        api,
+        "POST",
+        &format!("{PLACE}/volumes?volumeId=small"),
+        &tiny,
+    );
+    assert!(
+        said.contains("limited to 0.063 MiB/s by automatic QoS"),
+        "{said}"
+    );
+    let grown = format!("{}?updateMask=capacityGib", Api::volume("v"));
+    let said = message(api, "PATCH", &grown, &json!({"capacityGib": "1024"}));
+    assert!(
+        said.contains("volume v shrinks from 50 TiB to 1 TiB; its data holds"),
+        "{said}"
+    );
+    let status = api.get(&format!("{pools}/big")).1["spaceStatus"].clone();
+    let figure = |name: &str| {
+        status[name]
+            .as_str()
+            .and_then(|n| n.parse::<u64>().ok())
+            .unwrap()
+    };
+    assert!(figure("physicalSizeBytes") < 720 << 20, "{status}");
+    assert!(
+        figure("physicalFreeBytes") <= figure("physicalSizeBytes"),
+        "{status}"
+    );
+    assert!(
+        status["overcommitRatio"].as_f64().unwrap() > 100.0,
+        "{status}"
+    );
+
+    // Until nothing more fits.
+    assert_eq!(api.get("/health").0, 200);
+    let mut client = Client::mount(&server);
+    let piece = vec![7; 1 << 20];
+    let mut files = Vec::new();
+    'full: loop {
+        let name = format!("f{}", files.len());
+        let file = client.create(&name).unwrap();
+        files.push(name);
+        for at in 0..32 {
+            if client
+                .write(&file, at << 20, &piece, Stable::FileSync)
+                .is_err()
+            {
+                break 'full;
+            }
+        }
+        assert!(files.len() < 40, "it is never full");
+    }
+    // The log says it before the reply does.
+    let log = server.log();
+    assert!(
+        log.contains("writes are refused: the aggregate is full"),
+        "{log}"
+    );
+    let (status, health) = api.get("/health");
+    assert_eq!(status, 503, "{health}");
+    let problem = &health["problems"][0];
+    assert_eq!(
+        (&problem["about"], &problem["severity"]),
+        (&json!("space"), &json!("ERROR"))
+    );
+    server.logged("% full: ", 1);
+    let metrics = api.text("/metrics");
+    let metric = |name: &str| {
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let (size, free) = (
+        metric("weir_aggregate_size_bytes"),
+        metric("weir_aggregate_free_bytes"),
+    );
+    assert!(free < size / 10.0, "{free} of {size} free");
+    assert_eq!(metric("weir_aggregate_used_bytes"), size - free);
+    assert!(
+        metrics.contains(
+            "weir_pool_used_bytes{pool=\"projects/weir/locations/local/storagePools/big\"}"
+        )
+    );
+
+    // And that it is over.
+    for name in &files {
+        client.remove(name).unwrap();
+    }
+    server.logged("no longer a problem", 1);
+    assert_eq!(api.get("/health").0, 200);
+    server.kill();
+
+    // With a bound the same promises are refused; what was promised before can be taken back.
+    let server = Server::start(&data, &["--overcommit", "1"]);
+    let api = Api(server.api.unwrap());
+    let refused = api
+        .change("POST", &format!("{pools}?storagePoolId=more"), &pool)
+        .unwrap();
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("OVERCOMMIT") && refused.contains("nothing more fits"),
+        "{refused}"
+    );
+    for volume in ["v", "small"] {
+        api.must("DELETE", &Api::volume(volume), &Value::Null);
+    }
+    api.must("DELETE", &format!("{pools}/big"), &Value::Null);
+}

@@ -202,7 +202,12 @@ pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Repl
         (Verb::Get, [] | [""]) => {
             let listing = Listing::parse(&a.call.query, EXPORTS)?;
             let records = all(a, KIND).iter().map(export).collect();
-            Ok(listing.reply(&a.here(), &["id", "name"], records))
+            Ok(listing.reply(
+                &a.here(),
+                &["id", "name"],
+                &["svm.name", "name", "id"],
+                records,
+            ))
         }
         (Verb::Get, [id]) => {
             let listing = Listing::parse(&a.call.query, EXPORTS)?;
@@ -255,7 +260,7 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
                 .iter()
                 .map(|r| rule(Some(&policy), r))
                 .collect();
-            Ok(listing.reply(&a.here(), &["index"], records))
+            Ok(listing.reply(&a.here(), &["index"], &["index"], records))
         }
         (Verb::Get, Some(at)) => {
             let listing = Listing::parse(&a.call.query, RULES)?;

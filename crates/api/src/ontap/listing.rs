@@ -2,6 +2,11 @@
 //!
 //! A record is made whole, as JSON; queries and fields are dotted names into it. Of what there may be very much of
 //! (relationships), records are made only for the page: queries and orders read single fields, by [`Listing::choose`].
+//!
+//! The link to the next page names the last record of this one, by the fields that the list is ordered by. A record that is made
+//! or deleted between two pages hides no other record and repeats none. No state is kept for it.
+
+use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
 use weir_ontap::query;
@@ -28,6 +33,52 @@ const RESERVED: &[&str] = &[
 /// Records in one reply where the client does not say: ONTAP's own figure.
 const PAGE: usize = 10_000;
 
+/// Bytes of a `start` parameter.
+const START_MAX: usize = 4096;
+
+/// The last record of the page before: the values of the fields in `order_by`, its place in the list's own order, and how
+/// many records with the same values and place were shown.
+#[derive(Debug)]
+struct Start {
+    values: Vec<String>,
+    place: Vec<String>,
+    shown: usize,
+}
+
+impl Start {
+    fn parse(text: &str) -> Option<Start> {
+        let (values, place, shown) = serde_json::from_str(text).ok()?;
+        Some(Start {
+            values,
+            place,
+            shown,
+        })
+    }
+
+    fn text(&self) -> String {
+        json!([self.values, self.place, self.shown]).to_string()
+    }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct Page<T> {
+    /// The records, in order.
+    pub items: Vec<T>,
+    /// The `start` parameter of the next page; `None`: this is the last one.
+    next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// Returns the same page with each item made into another one.
+    pub fn map<U>(self, make: impl FnMut(T) -> U) -> Page<U> {
+        Page {
+            items: self.items.into_iter().map(make).collect(),
+            next: self.next,
+        }
+    }
+}
+
 /// What is asked for.
 #[derive(Debug)]
 pub struct Listing {
@@ -35,7 +86,7 @@ pub struct Listing {
     queries: Vec<(String, String)>,
     order: Vec<(String, bool)>,
     most: usize,
-    start: usize,
+    start: Option<Start>,
     records: bool,
     again: Vec<(String, String)>,
 }
@@ -61,7 +112,7 @@ impl Listing {
             queries: Vec::new(),
             order: Vec::new(),
             most: PAGE,
-            start: 0,
+            start: None,
             records: true,
             again: Vec::new(),
         };
@@ -106,7 +157,11 @@ impl Listing {
                         n => n.min(PAGE),
                     };
                 }
-                "start" => out.start = number()?,
+                "start" => {
+                    let start = Some(text).filter(|text| text.len() <= START_MAX);
+                    let start = start.and_then(|text| Start::parse(text));
+                    out.start = Some(start.ok_or_else(|| wrong_start(text))?);
+                }
                 "return_records" => {
                     out.records = match text.to_ascii_lowercase().as_str() {
                         "true" => true,
@@ -120,7 +175,12 @@ impl Listing {
                 _ => return Err(Refusal::unexpected(name)),
             }
         }
-        Ok(out)
+        match &out.start {
+            Some(start) if start.values.len() != out.order.len() => {
+                Err(wrong_start("another order"))
+            }
+            _ => Ok(out),
+        }
     }
 
     /// Of records that were queried in another way: their order and which page of them is shown.
@@ -163,20 +223,21 @@ impl Listing {
         fields.into_iter().any(|f| part(f)) || self.queries.iter().any(|(n, _)| part(n))
     }
 
-    /// The reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if none
-    /// is asked for.
-    pub fn reply(&self, path: &str, keys: &[&str], records: Vec<Value>) -> Reply {
-        let chosen = self.choose(records.into_iter(), texts);
-        self.page(path, keys, chosen)
+    /// Returns the reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if
+    /// none is asked for. `order` names the fields that the list is ordered by; together they are unique.
+    pub fn reply(&self, path: &str, keys: &[&str], order: &[&str], records: Vec<Value>) -> Reply {
+        let place = |record: &Value| order.iter().map(|f| texts(record, f).concat()).collect();
+        self.page(path, keys, self.choose(records.into_iter(), texts, place))
     }
 
-    /// Those of `all` that belong to the page, and one more if there is one: they match, are in order, and lie behind the start.
-    /// `texts` reads the values of a field.
+    /// Returns those of `all` that belong to the page, in order. `texts` reads the values of a field. `place` is the place in
+    /// the list's own order, which decides among records that `order_by` does not tell apart; it never changes.
     pub fn choose<T>(
         &self,
         all: impl Iterator<Item = T>,
         texts: impl Fn(&T, &str) -> Vec<String>,
-    ) -> Vec<T> {
+        place: impl Fn(&T) -> Vec<String>,
+    ) -> Page<T> {
         let matches = |item: &T| {
             self.queries.iter().all(|(name, wanted)| {
                 let found = texts(item, name);
@@ -186,55 +247,72 @@ impl Listing {
                 }
             })
         };
-        let matching = all.filter(matches);
-        let most = self.most.saturating_add(1);
-        if self.order.is_empty() {
-            return matching.skip(self.start).take(most).collect();
+        let start = self.start.as_ref();
+        let after = start.map(|start| Rank::of(start.values.iter().cloned(), &start.place));
+        let mut same = start.map_or(0, |start| start.shown);
+        let mut ranked: Vec<(Rank, usize, T)> = Vec::new();
+        for (at, item) in all.filter(matches).enumerate() {
+            let values = self
+                .order
+                .iter()
+                .map(|(name, _)| texts(&item, name).concat());
+            let rank = Rank::of(values, &place(&item));
+            match after.as_ref().map(|after| self.compare(&rank, after)) {
+                Some(Ordering::Less) => continue,
+                Some(Ordering::Equal) if same > 0 => same -= 1,
+                _ => ranked.push((rank, at, item)),
+            }
         }
-        let keyed = matching.enumerate().map(|(at, item)| {
-            let names = self.order.iter();
-            let keys: Vec<Key> = names
-                .map(|(name, _)| Key::of(texts(&item, name).concat()))
-                .collect();
-            (keys, at, item)
-        });
-        let mut keyed: Vec<(Vec<Key>, usize, T)> = keyed.collect();
-        let compare = |a: &(Vec<Key>, usize, T), b: &(Vec<Key>, usize, T)| {
-            let each = a.0.iter().zip(&b.0).zip(&self.order);
-            let mut each = each.map(|((a, b), (_, down))| match down {
-                true => b.cmp(a),
-                false => a.cmp(b),
-            });
-            each.find(|order| order.is_ne())
-                .unwrap_or_else(|| a.1.cmp(&b.1))
+        type Ranked<T> = (Rank, usize, T);
+        let compare = |a: &Ranked<T>, b: &Ranked<T>| {
+            let order = self.compare(&a.0, &b.0);
+            order.then(a.1.cmp(&b.1))
         };
-        let end = self.start.saturating_add(most);
-        if end < keyed.len() {
-            keyed.select_nth_unstable_by(end, compare);
-            keyed.truncate(end);
+        let more = self.most < ranked.len();
+        if more {
+            ranked.select_nth_unstable_by(self.most, compare);
+            ranked.truncate(self.most);
         }
-        keyed.sort_unstable_by(compare);
-        keyed
-            .into_iter()
-            .skip(self.start)
-            .map(|(_, _, item)| item)
-            .collect()
+        ranked.sort_unstable_by(compare);
+        let last = ranked.last().filter(|_| more);
+        let next = last.map(|(last, ..)| {
+            let is_last = |rank: &Rank| self.compare(rank, last).is_eq();
+            let shown = ranked.iter().filter(|(rank, ..)| is_last(rank)).count();
+            let before = start.filter(|_| after.as_ref().is_some_and(&is_last));
+            let start = Start {
+                values: last.values.iter().map(Key::text).collect(),
+                place: last.place.iter().map(Key::text).collect(),
+                shown: shown + before.map_or(0, |start| start.shown),
+            };
+            start.text()
+        });
+        Page {
+            items: ranked.into_iter().map(|(.., item)| item).collect(),
+            next,
+        }
     }
 
-    /// The reply with the first of `rest`, as many as fit. If there are more than that, a link leads to them.
-    pub fn page(&self, path: &str, keys: &[&str], rest: Vec<Value>) -> Reply {
-        let more = rest.len() > self.most;
-        let page = rest.into_iter().take(self.most);
-        let page: Vec<Value> = page.map(|r| self.select(r, keys)).collect();
-        let end = self.start.saturating_add(page.len());
+    fn compare(&self, a: &Rank, b: &Rank) -> Ordering {
+        let mut each = a.values.iter().zip(&b.values).zip(&self.order);
+        let by_values = each.find_map(|((a, b), (_, down))| {
+            let order = if *down { b.cmp(a) } else { a.cmp(b) };
+            Some(order).filter(|order| order.is_ne())
+        });
+        by_values.unwrap_or_else(|| a.place.cmp(&b.place))
+    }
+
+    /// Returns the reply with a page. If more records follow it, a link leads to them.
+    pub fn page(&self, path: &str, keys: &[&str], page: Page<Value>) -> Reply {
         let mut links = json!({"self": {"href": href(path, &self.again, None)}});
-        if let (true, Some(links)) = (more, links.as_object_mut()) {
-            let next = href(path, &self.again, Some(end));
+        if let (Some(next), Some(links)) = (page.next, links.as_object_mut()) {
+            let next = href(path, &self.again, Some(next));
             links.insert("next".to_owned(), json!({"href": next}));
         }
-        let mut body = json!({"num_records": page.len(), "_links": links});
+        let records = page.items.into_iter().map(|r| self.select(r, keys));
+        let records: Vec<Value> = records.collect();
+        let mut body = json!({"num_records": records.len(), "_links": links});
         if let (true, Some(body)) = (self.records, body.as_object_mut()) {
-            body.insert("records".to_owned(), Value::Array(page));
+            body.insert("records".to_owned(), Value::Array(records));
         }
         Reply::ok(body)
     }
@@ -267,8 +345,29 @@ impl Listing {
     }
 }
 
-/// What a record is ordered by: nothing comes first, then numbers and durations, then text.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+fn wrong_start(text: &str) -> Box<Refusal> {
+    Refusal::value("start", text, "place from the link to a next page")
+}
+
+/// The position of a record in an ordered list.
+struct Rank {
+    /// The values of the fields in `order_by`.
+    values: Vec<Key>,
+    /// The place in the list's own order.
+    place: Vec<Key>,
+}
+
+impl Rank {
+    fn of(values: impl Iterator<Item = String>, place: &[String]) -> Rank {
+        Rank {
+            values: values.map(Key::of).collect(),
+            place: place.iter().cloned().map(Key::of).collect(),
+        }
+    }
+}
+
+/// A value that records are ordered by: nothing comes first, then numbers and durations, then text.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     None,
     /// A number that is not negative; of a duration, its seconds.
@@ -286,6 +385,15 @@ impl Key {
             u64::try_from(span.as_secs()).ok()
         });
         number.map_or(Key::Text(text), Key::Number)
+    }
+
+    /// Returns a text with this key.
+    fn text(&self) -> String {
+        match self {
+            Key::None => String::new(),
+            Key::Number(n) => n.to_string(),
+            Key::Text(text) => text.clone(),
+        }
     }
 }
 
@@ -327,9 +435,9 @@ pub fn texts(record: &Value, name: &str) -> Vec<String> {
     }
 }
 
-fn href(path: &str, query: &[(String, String)], start: Option<usize>) -> String {
+fn href(path: &str, query: &[(String, String)], start: Option<String>) -> String {
     let mut out = path.to_owned();
-    let start = start.map(|n| ("start".to_owned(), n.to_string()));
+    let start = start.map(|start| ("start".to_owned(), start));
     for (i, (name, value)) in query.iter().cloned().chain(start).enumerate() {
         out.push(if i == 0 { '?' } else { '&' });
         out.push_str(&escape(&name));
@@ -374,7 +482,7 @@ mod tests {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
-        Ok(Listing::parse(&pairs, KNOWN)?.reply("/api/x", &["uuid"], records()))
+        Ok(Listing::parse(&pairs, KNOWN)?.reply("/api/x", &["uuid"], &["name", "uuid"], records()))
     }
 
     fn names(pairs: &[(&str, &str)]) -> Vec<String> {
@@ -406,9 +514,12 @@ mod tests {
         assert_eq!(page["num_records"], 2);
         assert_eq!(
             page["_links"]["next"]["href"],
-            "/api/x?max_records=2&name=*&start=2"
+            "/api/x?max_records=2&name=*&start=%5B%5B%5D,%5B%22b%22,%22u1%22%5D,1%5D"
         );
-        assert_eq!(names(&[("max_records", "2"), ("start", "2")]), ["u2"]);
+        let start = r#"[[],["b","u1"],1]"#;
+        assert_eq!(names(&[("max_records", "2"), ("start", start)]), ["u2"]);
+        let gone = r#"[[],["aa","u9"],1]"#;
+        assert_eq!(names(&[("start", gone)]), ["u1", "u2"]);
         let counted = ask(&[("return_records", "false")]).unwrap().body;
         assert_eq!(
             (&counted["num_records"], counted.get("records")),
@@ -424,6 +535,8 @@ mod tests {
             ("order_by", "name sideways", 262_197),
             ("max_records", "many", 262_197),
             ("return_records", "1", 262_197),
+            ("start", "2", 262_197),
+            ("start", r#"[["x"],[],1]"#, 262_197),
         ] {
             assert_eq!(ask(&[(name, value)]).unwrap_err().code, code, "{name}");
         }

@@ -59,6 +59,7 @@ struct Held {
 struct Job {
     uuid: String,
     description: String,
+    message: String,
     at: i64,
 }
 
@@ -307,6 +308,9 @@ impl Asked<'_> {
             Some(Verb::Patch) => "PATCH",
             _ => "DELETE",
         };
+        let warnings = self.cluster.take_warnings().into_iter();
+        let warnings = warnings.map(|why| format!("; Warning: {why}"));
+        let message = format!("success{}", warnings.collect::<String>());
         let job = self.surface.with(|held| {
             held.made += 1;
             let job = Job {
@@ -315,6 +319,7 @@ impl Asked<'_> {
                     &format!("{}/{now}/{}", self.cluster.uuid(), held.made),
                 ),
                 description: format!("{verb} {}", self.here()),
+                message,
                 at: now,
             };
             held.jobs.push_back(job.clone());

@@ -242,6 +242,9 @@ fn maximum(fields: &mut Fields, before: &PolicyBody) -> Answered<PolicyBody> {
     Ok(PolicyBody::Qos { iops, bytes })
 }
 
+/// The fields that lists of policies are ordered by.
+const ORDER: &[&str] = &["svm.name", "name", "uuid"];
+
 /// `storage/qos/policies`.
 pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     const KIND: PolicyKind = PolicyKind::Qos;
@@ -249,7 +252,12 @@ pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply>
     match (verb, path) {
         (Verb::Get, []) => {
             let listing = Listing::parse(&a.call.query, QOS)?;
-            Ok(listing.reply(&a.here(), KEYS, all(a, KIND).iter().map(qos).collect()))
+            Ok(listing.reply(
+                &a.here(),
+                KEYS,
+                ORDER,
+                all(a, KIND).iter().map(qos).collect(),
+            ))
         }
         (Verb::Get, [id]) => {
             let listing = Listing::parse(&a.call.query, QOS)?;
@@ -400,7 +408,12 @@ pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<R
     match (verb, path) {
         (Verb::Get, []) => {
             let listing = Listing::parse(&a.call.query, SNAPSHOTS)?;
-            Ok(listing.reply(&a.here(), KEYS, all(a, KIND).iter().map(snapshot).collect()))
+            Ok(listing.reply(
+                &a.here(),
+                KEYS,
+                ORDER,
+                all(a, KIND).iter().map(snapshot).collect(),
+            ))
         }
         (Verb::Get, [id]) => {
             let listing = Listing::parse(&a.call.query, SNAPSHOTS)?;
@@ -485,7 +498,7 @@ fn schedules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<Rep
                 .iter()
                 .map(|c| shown(&policy, c))
                 .collect();
-            Ok(listing.reply(&a.here(), KEYS, records))
+            Ok(listing.reply(&a.here(), KEYS, KEYS, records))
         }
         (Verb::Get, [at]) => {
             let listing = Listing::parse(&a.call.query, SCHEDULES)?;

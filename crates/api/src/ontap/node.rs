@@ -99,7 +99,7 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         "management_interfaces": [{"ip": {"address": a.call.node}}],
     });
     match id {
-        None => Ok(listing.reply(&a.here(), &["uuid", "name"], vec![record])),
+        None => Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], vec![record])),
         Some(id) if id == own => Ok(listing.one(&["uuid", "name"], record)),
         Some(_) => Err(Refusal::no_entry()),
     }
@@ -123,7 +123,7 @@ pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
             "uuid": job.uuid,
             "description": job.description,
             "state": "success",
-            "message": "success",
+            "message": job.message,
             "code": 0,
             "start_time": time(job.at),
             "end_time": time(job.at),
@@ -131,7 +131,10 @@ pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     };
     let all = a.surface.jobs();
     match id {
-        None => Ok(listing.reply(&a.here(), &["uuid"], all.iter().map(record).collect())),
+        None => {
+            let records = all.iter().map(record).collect();
+            Ok(listing.reply(&a.here(), &["uuid"], &["start_time", "uuid"], records))
+        }
         Some(id) => {
             let job = all.iter().find(|job| job.uuid == id);
             Ok(listing.one(&["uuid"], record(job.ok_or_else(Refusal::no_entry)?)))
@@ -200,7 +203,7 @@ pub fn schedules(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     match id {
         None => {
             let records = all.iter().map(schedule).collect();
-            Ok(listing.reply(&a.here(), &["uuid", "name"], records))
+            Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], records))
         }
         Some(id) => {
             let one = all.iter().find(|s| uuid("schedule", &s.name) == id);
@@ -354,7 +357,7 @@ pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     match id {
         None => {
             let records = all.iter().map(peer).collect();
-            Ok(listing.reply(&a.here(), &["uuid", "name"], records))
+            Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], records))
         }
         Some(id) => {
             let one = all.iter().find(|p| uuid("peer", &p.name) == id);

@@ -155,7 +155,12 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         }
         record
     });
-    Ok(listing.reply(&a.here(), &["uuid", "name"], shown.collect()))
+    Ok(listing.reply(
+        &a.here(),
+        &["uuid", "name"],
+        &["name", "uuid"],
+        shown.collect(),
+    ))
 }
 
 /// The schedule that a rule names, by name or UUID.

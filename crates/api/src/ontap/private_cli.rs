@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use weir_ontap::commands::{COMMANDS, error};
+use weir_ontap::commands::{COMMANDS, Record, error};
 use weir_ontap::{Answer, Reason, Scalar};
 
 use super::listing::{Listing, texts};
@@ -72,7 +72,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
         Answer::Records(records) => {
             let fields = records
                 .iter()
-                .flatten()
+                .flat_map(|record| &record.fields)
                 .filter(|(_, value)| *value != Scalar::None);
             let names: BTreeSet<&str> = fields.map(|(name, _)| *name).collect();
             if names.is_empty() {
@@ -81,14 +81,15 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
             let names: Vec<String> = names.into_iter().map(field_name).collect();
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let listing = Listing::of_page(&a.call.query, &known)?;
-            let page = listing.choose(records.iter(), |fields, wanted| {
-                let found = fields.iter().filter(|(name, _)| field_name(name) == wanted);
+            let values = |record: &&Record, wanted: &str| {
+                let fields = record.fields.iter();
+                let found = fields.filter(|(name, _)| field_name(name) == wanted);
                 found
                     .flat_map(|(_, value)| texts(&json_of(value), ""))
                     .collect()
-            });
-            let page = page.into_iter().map(|fields| record(fields));
-            listing.page(&a.here(), &[], page.collect())
+            };
+            let page = listing.choose(records.iter(), values, |record| record.place.clone());
+            listing.page(&a.here(), &[], page.map(|chosen| record(&chosen.fields)))
         }
         Answer::Text(text) => {
             let mut body = json!({"cli_output": text});

@@ -229,7 +229,7 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     };
     let listing = Listing::parse(&query, KNOWN)?;
     let now = a.cluster.now();
-    let mut chosen = Vec::new();
+    let mut chosen = None;
     let others: Vec<_> = match sources {
         true => a
             .cluster
@@ -260,11 +260,13 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
             .chain(rows.entries(0).take(most))
             .map(|entry| Item::Row(entry))
             .chain(others.iter().map(|(r, restore)| Item::Other(r, *restore)));
-        let items = listing.choose(all, |item, name| item.texts(manager, name, now));
-        chosen = items.iter().map(|item| item.whole(manager)).collect();
+        let texts = |item: &Item<'_>, name: &str| item.texts(manager, name, now);
+        let page = listing.choose(all, texts, Item::place);
+        chosen = Some(page.map(|item| item.whole(manager)));
     });
-    let records = chosen.iter().map(|(r, restore)| record(r, now, *restore));
-    Ok(listing.page(&a.here(), &["uuid"], records.collect()))
+    let chosen = chosen.ok_or_else(Refusal::no_entry)?;
+    let page = chosen.map(|(r, restore)| record(&r, now, restore));
+    Ok(listing.page(&a.here(), &["uuid"], page))
 }
 
 /// What a list is made of.
@@ -275,6 +277,14 @@ enum Item<'r> {
 }
 
 impl Item<'_> {
+    /// Returns the place in the order of the list: rows as they were made, then the others.
+    fn place(&self) -> Vec<String> {
+        match self {
+            Item::Row(entry) => vec![entry.number.to_string()],
+            Item::Other(r, _) => vec![u64::MAX.to_string(), r.uuid.clone()],
+        }
+    }
+
     fn whole(&self, manager: &Manager) -> (Relationship, bool) {
         match self {
             Item::Row(entry) => with_kind(manager.shown(entry)),

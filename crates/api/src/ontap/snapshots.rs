@@ -74,7 +74,7 @@ pub fn list(a: &Asked<'_>, of: &str, id: Option<&str>) -> Answered<Reply> {
     }
     let all = a.cluster.snapshots(Some(&v.path));
     let all = all.iter().map(|s| snapshot(&v, s));
-    Ok(listing.reply(&a.here(), KEYS, all.collect()))
+    Ok(listing.reply(&a.here(), KEYS, &["create_time", "name"], all.collect()))
 }
 
 /// Checks what a body says of the volume that its path names.

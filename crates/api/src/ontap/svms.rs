@@ -150,12 +150,13 @@ fn svm_link(name: &str) -> String {
     format!("/api/svm/svms/{}", uuid("svm", name))
 }
 
-fn record(svm: &Svm, pools: &[Aggregate]) -> Value {
+fn record(a: &Asked<'_>, svm: &Svm, pools: &[Aggregate]) -> Value {
+    let physical = a.cluster.physical();
     let off = json!({"allowed": false, "enabled": false});
     let pools = pools.iter().filter(|p| p.svm == svm.name);
     let pools = pools.map(|p| {
         let id = aggregate_uuid(&p.svm, &p.location, &p.name);
-        json!({"name": p.name, "uuid": id, "state": "online", "available_size": p.size.saturating_sub(p.used)})
+        json!({"name": p.name, "uuid": id, "state": "online", "available_size": physical.bound(p.size.saturating_sub(p.used))})
     });
     json!({
         "_links": itself(&svm_link(&svm.name)),
@@ -198,11 +199,11 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, SVMS)?;
     if let Some(id) = id {
         let pools = a.cluster.aggregates();
-        return Ok(listing.one(KEYS, record(&find(a, id)?, &pools)));
+        return Ok(listing.one(KEYS, record(a, &find(a, id)?, &pools)));
     }
     let (all, pools) = (a.cluster.svms(), a.cluster.aggregates());
-    let records = all.iter().map(|svm| record(svm, &pools));
-    Ok(listing.reply(&a.here(), KEYS, records.collect()))
+    let records = all.iter().map(|svm| record(a, svm, &pools));
+    Ok(listing.reply(&a.here(), KEYS, &["name", "uuid"], records.collect()))
 }
 
 fn key(svm: &str) -> PolicyKey {
@@ -269,7 +270,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let body = PolicyBody::Svm;
     change(a, &name, PolicyChange::Create { comment, body })?;
     let made = a.cluster.svms().into_iter().find(|svm| svm.name == name);
-    a.done(made.map(|svm| (svm_link(&svm.name), record(&svm, &[]))))
+    a.done(made.map(|svm| (svm_link(&svm.name), record(a, &svm, &[]))))
 }
 
 /// PATCH of a machine: its comment.
@@ -326,7 +327,7 @@ pub fn svm_peers(a: &Asked<'_>) -> Answered<Reply> {
         "state",
     ];
     let listing = Listing::parse(&a.call.query, &known)?;
-    Ok(listing.reply(&a.here(), &["uuid"], Vec::new()))
+    Ok(listing.reply(&a.here(), &["uuid"], &["uuid"], Vec::new()))
 }
 
 fn aggregate(a: &Asked<'_>, pool: &Aggregate) -> Value {
@@ -353,7 +354,7 @@ fn aggregate(a: &Asked<'_>, pool: &Aggregate) -> Value {
             "block_storage": {
                 "size": pool.size,
                 "used": pool.used,
-                "available": pool.size.saturating_sub(pool.used),
+                "available": a.cluster.physical().bound(pool.size.saturating_sub(pool.used)),
                 "used_percent": percent.unwrap_or(0) as u64,
                 "physical_used": pool.used,
             },
@@ -367,7 +368,7 @@ pub fn aggregates(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let all = a.cluster.aggregates();
     let Some(id) = id else {
         let records = all.iter().map(|pool| aggregate(a, pool));
-        return Ok(listing.reply(&a.here(), KEYS, records.collect()));
+        return Ok(listing.reply(&a.here(), KEYS, &["name", "uuid"], records.collect()));
     };
     let named = |p: &&Aggregate| aggregate_uuid(&p.svm, &p.location, &p.name) == id;
     let one = all.iter().find(named).ok_or_else(Refusal::no_entry)?;

@@ -114,7 +114,7 @@ pub fn list(a: &Asked<'_>, id: &str, transfer: Option<&str>) -> Answered<Reply> 
         false => records(&find(a, id)?),
     };
     let Some(wanted) = transfer else {
-        return Ok(listing.reply(&a.here(), &["uuid"], all));
+        return Ok(listing.reply(&a.here(), &["uuid"], &["uuid"], all));
     };
     let one = all
         .into_iter()

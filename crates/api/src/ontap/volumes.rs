@@ -207,7 +207,7 @@ fn record(v: &Volume, protected: bool, snapshots: Option<&[Snapshot]>) -> Value 
         "space": {
             "size": size,
             "used": v.used,
-            "available": size.saturating_sub(v.used),
+            "available": v.available(size),
             "percent_used": (u128::from(v.used) * 100).checked_div(u128::from(size)).unwrap_or(0) as u64,
             "physical_used": v.used,
             "footprint": v.used,
@@ -296,7 +296,12 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         return Ok(listing.one(KEYS, whole(&find(a, id)?)));
     }
     let all = a.cluster.volumes();
-    Ok(listing.reply(&a.here(), KEYS, all.iter().map(whole).collect()))
+    Ok(listing.reply(
+        &a.here(),
+        KEYS,
+        &["svm.name", "name", "uuid"],
+        all.iter().map(whole).collect(),
+    ))
 }
 
 /// Permission bits: `755`, `0755`, or `---rwxr-xr-x`.

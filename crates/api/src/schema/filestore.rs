@@ -1,6 +1,6 @@
 //! The messages of the Filestore API, version 1, as far as it is spoken here: names and types as its public definition has them.
 
-use super::own::THROUGHPUT_STATUS;
+use super::own::{SPACE_STATUS, THROUGHPUT_STATUS};
 use super::{Enum, Kind, Message, field};
 
 /// The public message `google.cloud.filestore.v1.Instance`.
@@ -43,6 +43,7 @@ pub static INSTANCE: Message = Message {
         // Not in the public definition: the paths that its share is mounted by, and what limits it now.
         field("exportPaths", Kind::String).repeated().output_only(),
         field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
+        field("spaceStatus", Kind::Message(&SPACE_STATUS)).output_only(),
     ],
 };
 

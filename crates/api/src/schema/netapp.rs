@@ -1,6 +1,6 @@
 //! The messages of the NetApp Volumes API, version 1, as far as it is spoken here: names and types as its public definition has them.
 
-use super::own::THROUGHPUT_STATUS;
+use super::own::{SPACE_STATUS, THROUGHPUT_STATUS};
 use super::{Enum, Kind, Message, field};
 
 /// The public message `google.cloud.netapp.v1.StoragePool`.
@@ -41,6 +41,8 @@ pub static STORAGE_POOL: Message = Message {
         field("type", Kind::Enum(&STORAGE_POOL_TYPE)),
         field("mode", Kind::Enum(&MODE)),
         field("scaleType", Kind::Enum(&SCALE_TYPE)),
+        // Not in the public definition: what it holds, and the physical space.
+        field("spaceStatus", Kind::Message(&SPACE_STATUS)).output_only(),
     ],
 };
 
@@ -220,6 +222,8 @@ pub static VOLUME: Message = Message {
         field("cloneDetails", Kind::Message(&VOLUME_CLONE_DETAILS)).output_only(),
         // Not in the public definition: what limits it now.
         field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
+        // Nor this: what it holds, and the physical space.
+        field("spaceStatus", Kind::Message(&SPACE_STATUS)).output_only(),
     ],
 };
 

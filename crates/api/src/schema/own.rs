@@ -15,6 +15,20 @@ pub static TOKEN: Message = Message {
     ],
 };
 
+/// What a pool, volume or instance holds, and the physical space below it. Fields that a kind does not have are absent.
+pub static SPACE_STATUS: Message = Message {
+    name: "weir.v1.SpaceStatus",
+    fields: &[
+        field("usedBytes", Kind::Int64).output_only(),
+        field("freeBytes", Kind::Int64).output_only(),
+        field("physicalSizeBytes", Kind::Int64).output_only(),
+        field("physicalUsedBytes", Kind::Int64).output_only(),
+        field("physicalFreeBytes", Kind::Int64).output_only(),
+        field("provisionedBytes", Kind::Int64).output_only(),
+        field("overcommitRatio", Kind::Double).output_only(),
+    ],
+};
+
 /// What limits a volume or an instance now.
 pub static THROUGHPUT_STATUS: Message = Message {
     name: "weir.v1.ThroughputStatus",

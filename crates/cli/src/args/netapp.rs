@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Async, At, Common, LabelChanges, Listed, Listing, Named, Replications};
-use crate::values::{self, Dict, Gib, List, Mibps};
+use crate::values::{self, Capacity, Dict, List, Mibps};
 
 /// `weir storage-pools`
 #[derive(Debug, Subcommand)]
@@ -54,8 +54,8 @@ pub struct PoolCreate {
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
-    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
-    pub capacity: Gib,
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Capacity,
     /// standard, premium, extreme, flex, or a level of the server's own
     #[arg(long, value_name = "SERVICE_LEVEL", value_parser = values::enumerator)]
     pub service_level: String,
@@ -99,8 +99,8 @@ pub struct PoolUpdate {
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
-    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
-    pub capacity: Option<Gib>,
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Option<Capacity>,
     /// manual: throughput is set for each volume from now on
     #[arg(long, value_name = "QOS_TYPE", value_parser = values::enumerator)]
     pub qos_type: Option<String>,
@@ -270,8 +270,8 @@ pub struct VolumeCreate {
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
-    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
-    pub capacity: Gib,
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Capacity,
     /// The pool to make it in
     #[arg(long, value_name = "STORAGE_POOL")]
     pub storage_pool: String,
@@ -341,8 +341,8 @@ pub struct VolumeUpdate {
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
-    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
-    pub capacity: Option<Gib>,
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Option<Capacity>,
     /// Another pool to move it to, online
     #[arg(long, value_name = "STORAGE_POOL")]
     pub storage_pool: Option<String>,
@@ -405,8 +405,8 @@ pub struct VolumeClone {
     #[arg(long, value_name = "STORAGE_POOL")]
     pub storage_pool: Option<String>,
     /// The capacity, in GiB or with a unit (2TiB); the other volume's unless given
-    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
-    pub capacity: Option<Gib>,
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Option<Capacity>,
     /// Limit of the throughput in MiB/s (pools with manual QoS)
     #[arg(long, value_name = "MIBPS")]
     pub throughput_mibps: Option<f64>,

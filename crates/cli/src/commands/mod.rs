@@ -25,14 +25,14 @@ use crate::session::{Change, Io, Session};
 /// The command's own: of the server, the arguments, or a stream.
 pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
-        Command::StoragePools { command }
-        | Command::Netapp {
+        Command::StoragePools { command } => netapp::pools(command, Tables::Own, environment, io),
+        Command::Netapp {
             command: Netapp::StoragePools { command },
-        } => netapp::pools(command, environment, io),
-        Command::Volumes { command }
-        | Command::Netapp {
+        } => netapp::pools(command, Tables::Gcloud, environment, io),
+        Command::Volumes { command } => netapp::volumes(command, Tables::Own, environment, io),
+        Command::Netapp {
             command: Netapp::Volumes { command },
-        } => netapp::volumes(command, environment, io),
+        } => netapp::volumes(command, Tables::Gcloud, environment, io),
         Command::ActiveDirectories { command }
         | Command::Netapp {
             command: Netapp::ActiveDirectories { command },
@@ -70,6 +70,25 @@ fn completion(shell: &str, io: &mut Io<'_>) -> Result<(), Error> {
     let mut script = Vec::new();
     shell.write_registration("COMPLETE", "weir", "weir", "weir", &mut script)?;
     Ok(io.out.write_all(&script)?)
+}
+
+/// The tables that lists print without `--format`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    /// Those of `weir volumes` and `weir storage-pools`: with used and free space.
+    Own,
+    /// Those of `weir netapp …`: gcloud's, for scripts that read them.
+    Gcloud,
+}
+
+impl Tables {
+    fn pick(self, own: &'static str, gcloud: &'static str) -> Result<Format, Error> {
+        let text = match self {
+            Tables::Own => own,
+            Tables::Gcloud => gcloud,
+        };
+        format::parse(text).map_err(Into::into)
+    }
 }
 
 /// A format of the program's own.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, delete, last, open, open_named, own, replications};
+use super::{Body, Tables, delete, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
     Async, Named, PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone,
@@ -18,6 +18,20 @@ use crate::values::Dict;
 const POOLS: &str = "table(name.basename():label=STORAGE_POOL_NAME:sort=1,
     name.segment(3):label=LOCATION, serviceLevel, capacityGib, network, state, volumeCapacityGib)";
 
+const OWN_POOLS: &str = "table(name.basename():label=STORAGE_POOL_NAME:sort=1,
+    name.segment(3):label=LOCATION, serviceLevel, capacityGib, volumeCapacityGib,
+    spaceStatus.usedBytes.size():label=USED, spaceStatus.physicalSizeBytes.size():label=PHYSICAL_SIZE,
+    spaceStatus.physicalFreeBytes.size():label=PHYSICAL_FREE,
+    spaceStatus.overcommitRatio:label=OVERCOMMIT, state)";
+
+const OWN_VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
+    name.segment(3):label=LOCATION, storagePool, capacityGib,
+    spaceStatus.usedBytes.size():label=USED, spaceStatus.freeBytes.size():label=FREE,
+    serviceLevel, shareName, state)";
+
+const OWN_SNAPSHOTS: &str = "table(name.basename():label=SNAPSHOT_NAME:sort=1,
+    createTime.date(), usedBytes.size():label=USED, state, description)";
+
 const VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
     name.segment(3):label=LOCATION, storagePool, capacityGib:label=CAPACITY_GB, serviceLevel,
     shareName, state)";
@@ -25,6 +39,7 @@ const VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
 /// Runs `weir storage-pools` and its verbs.
 pub fn pools(
     command: &StoragePools,
+    tables: Tables,
     environment: &Environment,
     io: &mut Io<'_>,
 ) -> Result<(), Error> {
@@ -32,7 +47,12 @@ pub fn pools(
         StoragePools::List(args) => {
             let mut s = open(&args.common, &args.at, environment, io)?;
             let parent = s.listed(&args.at);
-            s.list(&parent, "storagePools", &args.listing, &own(POOLS)?)
+            s.list(
+                &parent,
+                "storagePools",
+                &args.listing,
+                &tables.pick(OWN_POOLS, POOLS)?,
+            )
         }
         StoragePools::Describe(named) => {
             let mut s = open_named(named, environment, io)?;
@@ -75,6 +95,7 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     let name = s.name("storagePools", &args.named.name)?;
     let mut body = Body::default();
     body.set("serviceLevel", Some(args.service_level.as_str()));
+    s.warn(args.capacity.1.as_deref())?;
     body.int64("capacityGib", Some(args.capacity.0));
     body.set("qosType", args.qos_type.as_deref());
     body.set("network", args.network.text("name"));
@@ -166,7 +187,8 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     let name = s.name("storagePools", &args.named.name)?;
     let current = s.get(&name)?;
     let mut body = Body::default();
-    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
+    body.int64("capacityGib", args.capacity.as_ref().map(|c| c.0));
     body.set("qosType", args.qos_type.as_deref());
     body.set(
         "activeDirectory",
@@ -180,12 +202,22 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
 }
 
 /// Runs `weir volumes` and its verbs.
-pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+pub fn volumes(
+    command: &Volumes,
+    tables: Tables,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
     match command {
         Volumes::List(args) => {
             let mut s = open(&args.common, &args.at, environment, io)?;
             let parent = s.listed(&args.at);
-            s.list(&parent, "volumes", &args.listing, &own(VOLUMES)?)
+            s.list(
+                &parent,
+                "volumes",
+                &args.listing,
+                &tables.pick(OWN_VOLUMES, VOLUMES)?,
+            )
         }
         Volumes::Describe(named) => {
             let mut s = open_named(named, environment, io)?;
@@ -257,7 +289,7 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
             })?;
             s.put(&help)
         }
-        Volumes::Snapshots { command } => snapshots(command, environment, io),
+        Volumes::Snapshots { command } => snapshots(command, tables, environment, io),
         Volumes::Replications { command } => replications::run(command, environment, io),
     }
 }
@@ -266,6 +298,7 @@ fn create_volume(args: &VolumeCreate, s: &mut Session<'_, '_>) -> Result<(), Err
     let name = s.name("volumes", &args.named.name)?;
     let mut body = Body::default();
     body.set("storagePool", Some(args.storage_pool.as_str()));
+    s.warn(args.capacity.1.as_deref())?;
     body.int64("capacityGib", Some(args.capacity.0));
     body.set("protocols", Some(json!(args.protocols.0)));
     body.set("shareName", Some(args.share_name.as_str()));
@@ -296,7 +329,8 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
     let current = s.get(&name)?;
     let mut body = Body::default();
     body.set("storagePool", args.storage_pool.as_deref());
-    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
+    body.int64("capacityGib", args.capacity.as_ref().map(|c| c.0));
     body.set("protocols", args.protocols.as_ref().map(|p| json!(p.0)));
     body.set("shareName", args.share_name.as_deref());
     fields(&args.fields, &mut body)?;
@@ -358,7 +392,8 @@ fn clone_volume(args: &VolumeClone, s: &mut Session<'_, '_>) -> Result<(), Error
     let share = args.share_name.as_deref().unwrap_or(last(&name));
     body.set("shareName", Some(share));
     body.set("storagePool", args.storage_pool.as_deref());
-    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
+    body.int64("capacityGib", args.capacity.as_ref().map(|c| c.0));
     body.set("throughputMibps", args.throughput_mibps);
     body.set("description", args.description.as_deref());
     body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
@@ -494,16 +529,20 @@ pub(super) fn in_volume(
     Ok(format!("{volume}/{collection}/{}", named.name))
 }
 
-fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+fn snapshots(
+    command: &Snapshots,
+    tables: Tables,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
     if let Snapshots::List(args) = command {
         let mut s = open(&args.common, &args.at, environment, io)?;
         let volume = of_volume(&s, args.volume.as_ref(), "list snapshots of")?;
-        return s.list(
-            &volume,
-            "snapshots",
-            &args.listing,
-            &Format::plain(Kind::Yaml),
-        );
+        let format = match tables {
+            Tables::Own => own(OWN_SNAPSHOTS)?,
+            Tables::Gcloud => Format::plain(Kind::Yaml),
+        };
+        return s.list(&volume, "snapshots", &args.listing, &format);
     }
     let (snapshot, verb) = match command {
         Snapshots::Create(args) => (&args.snapshot, "create snapshot of"),

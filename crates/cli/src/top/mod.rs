@@ -203,6 +203,20 @@ fn summary(view: &View) -> Vec<String> {
         ),
         format!("{:.2} cores, {:.0} MiB", view.cores, view.resident / MIB),
     ];
+    let space = &view.space;
+    if space.size > 0.0 {
+        let over = match space.provisioned / space.size {
+            ratio if ratio > 1.0 => format!(", overcommitted {ratio:.2} times"),
+            _ => String::new(),
+        };
+        parts.push(format!(
+            "space: {} of {} used ({:.0}%), {} free{over}",
+            bytes(space.used, true),
+            bytes(space.size, true),
+            100.0 * space.used / space.size,
+            bytes(space.free, true),
+        ));
+    }
     if let Some(pair) = &view.pair {
         parts.push(match pair.in_sync {
             true => format!(

@@ -92,6 +92,21 @@ pub struct View {
     pub cores: f64,
     /// Its memory in bytes.
     pub resident: f64,
+    /// Physical space.
+    pub space: Space,
+}
+
+/// Physical space of the server, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Space {
+    /// In all; 0: the server does not say.
+    pub size: f64,
+    /// Held by data, metadata and reservations.
+    pub used: f64,
+    /// Left for writes.
+    pub free: f64,
+    /// Capacity of all storage pools and instances.
+    pub provisioned: f64,
 }
 
 /// A synchronous mirror.
@@ -215,6 +230,10 @@ pub fn between(before: &Look, now: &Look) -> View {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         let key = || (pool.to_owned(), name.to_owned());
         match s.name.as_str() {
+            "weir_aggregate_size_bytes" => view.space.size = s.value,
+            "weir_aggregate_used_bytes" => view.space.used = s.value,
+            "weir_aggregate_free_bytes" => view.space.free = s.value,
+            "weir_aggregate_provisioned_bytes" => view.space.provisioned = s.value,
             "weir_operation_seconds_count" => {
                 volumes.entry(key()).or_default().ops += rate(s);
                 operations.entry(operation(s)).or_default().0.ops += rate(s);

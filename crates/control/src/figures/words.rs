@@ -41,6 +41,16 @@ pub fn gb(gb: u64) -> String {
     }
 }
 
+/// Bytes in the largest unit that leaves a whole number: `22.3 GiB`, `512 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let fits = |n: &usize| bytes >> (10 * n) > 0;
+    let at = (1..UNITS.len()).rev().find(fits).unwrap_or(0);
+    let value = bytes as f64 / (1u64 << (10 * at)) as f64;
+    let unit = UNITS.get(at).copied().unwrap_or_default();
+    format!("{} {unit}", decimal((value * 10.0).round() / 10.0))
+}
+
 /// Bytes a second in MiB/s.
 pub fn mibps(bytes: u64) -> String {
     format!("{} MiB/s", decimal(bytes as f64 / crate::levels::MIB))
@@ -68,5 +78,10 @@ mod tests {
         assert_eq!(gib(100), "100 GiB");
         assert_eq!(gib(1536), "1.5 TiB");
         assert_eq!(mibps(4608 << 20), "4,608 MiB/s");
+        assert_eq!(size(0), "0 bytes");
+        assert_eq!(size(1023), "1,023 bytes");
+        assert_eq!(size(512 << 20), "512 MiB");
+        assert_eq!(size((22 << 30) + (300 << 20)), "22.3 GiB");
+        assert_eq!(size(u64::MAX), "16,384 PiB");
     }
 }

@@ -13,5 +13,7 @@ pub(crate) mod pool;
 pub mod replication;
 pub(crate) mod smb;
 pub(crate) mod snapshot;
+pub(crate) mod space;
 pub(crate) mod tier;
 pub(crate) mod volume;
+pub(crate) mod warnings;

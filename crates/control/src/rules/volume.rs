@@ -49,7 +49,9 @@ pub fn create(
         policy::parse(policy)?;
     }
     check_reserve(new.snap_reserve)?;
-    let usual = match new.smb.style {
+    let mut share = new.smb.clone();
+    share.style = share.style.or_else(|| usual_style(view, new));
+    let usual = match share.style {
         Some(SecurityStyle::Ntfs) => smb::NTFS_MODE,
         Some(SecurityStyle::Unix) | None => ROOT_MODE,
     };
@@ -84,7 +86,7 @@ pub fn create(
         capacity_gib: new.capacity_gib,
         protocols: new.protocols.clone(),
         export_rules: new.export_rules.clone(),
-        smb: new.smb.clone(),
+        smb: share,
         unix_permissions: mode,
         snapshot_directory: new.snapshot_directory.unwrap_or(true),
         snap_reserve: new.snap_reserve,
@@ -115,6 +117,18 @@ pub fn create(
     active_directory::check_volume(view, &volume)?;
     fit(view, &mut volume, None, None)?;
     Ok(volume)
+}
+
+/// Returns the security style of a new volume that names none. With SMB as the only protocol it is NTFS, so that authenticated
+/// users can write at once; a mode asks for UNIX. A clone has the root of its parent.
+fn usual_style(view: &View, new: &NewVolume) -> Option<SecurityStyle> {
+    if new.protocols != [Protocol::Smb] || new.unix_permissions.is_some() {
+        return None;
+    }
+    match &new.clone_of {
+        Some(of) => view.volume(&of.parent)?.smb.style,
+        None => Some(SecurityStyle::Ntfs),
+    }
 }
 
 /// The volume as changed. `used` is what its data holds, where that is known.

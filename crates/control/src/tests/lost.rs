@@ -396,7 +396,10 @@ async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
         .await;
     let alone = NewVolume {
         protocols: vec![Protocol::Smb],
-        smb: Share::default(),
+        smb: Share {
+            style: Some(SecurityStyle::Unix),
+            ..Share::default()
+        },
         ..new_volume("alone", "p", 100)
     };
     bench

@@ -14,6 +14,7 @@ mod random;
 mod refusals;
 mod replication;
 mod schedules;
+mod space;
 
 use crate::sim::SimBackend;
 use crate::{

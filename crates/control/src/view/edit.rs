@@ -24,11 +24,19 @@ fn by_id(name: &VolumeName) -> Option<[Arc<str>; 3]> {
 impl View {
     pub(crate) fn put_pool(&mut self, pool: Arc<Pool>) {
         self.generation += 1;
+        self.unprovision(&pool.name);
+        self.provisioned_gib = self.provisioned_gib.saturating_add(pool.capacity_gib);
         self.pools.insert_mut(pool.name.clone(), pool);
+    }
+
+    fn unprovision(&mut self, pool: &Name) {
+        let before = self.pools.get(pool).map_or(0, |pool| pool.capacity_gib);
+        self.provisioned_gib = self.provisioned_gib.saturating_sub(before);
     }
 
     pub(crate) fn remove_pool(&mut self, name: &Name) {
         self.generation += 1;
+        self.unprovision(name);
         self.pools.remove_mut(name);
         self.uses.remove_mut(name);
     }
@@ -52,6 +60,11 @@ impl View {
         let stays = same(|a, b| a.state == b.state);
         if !accounted {
             self.unaccount(&volume.name);
+            self.volumes_gib = self.volumes_gib.saturating_add(volume.capacity_gib);
+            if volume.pool().is_none() {
+                let all = self.provisioned_gib.saturating_add(volume.capacity_gib);
+                self.provisioned_gib = all;
+            }
             if let Some(pool) = volume.pool() {
                 let mut taken = self.pool_use(&pool);
                 taken.volumes += 1;
@@ -122,6 +135,11 @@ impl View {
     /// Takes a volume out of its pool's sums, if it is in one.
     fn unaccount(&mut self, name: &VolumeName) -> Option<Arc<Volume>> {
         let volume = self.volumes.get(name).cloned()?;
+        self.volumes_gib = self.volumes_gib.saturating_sub(volume.capacity_gib);
+        if volume.pool().is_none() {
+            let left = self.provisioned_gib.saturating_sub(volume.capacity_gib);
+            self.provisioned_gib = left;
+        }
         if let Some(pool) = volume.pool() {
             let taken = self.pool_use(&pool);
             let given = volume.throughput_mibps().map_or(0, bytes_of);

@@ -39,6 +39,10 @@ pub struct View {
     /// By export path, without the leading slash.
     pub(crate) exports: Map<Arc<str>, VolumeName>,
     pub(crate) uses: Map<Name, PoolUse>,
+    /// GiB of all storage pools and instances: what users were promised.
+    pub(crate) provisioned_gib: u64,
+    /// GiB of all volumes and instances.
+    pub(crate) volumes_gib: u64,
     pub(crate) members: Map<(Name, Arc<str>), ()>,
     /// Operations that have not ended.
     pub(crate) pending: Map<Name, ()>,
@@ -128,6 +132,8 @@ impl View {
             ids: Map::default(),
             exports: Map::default(),
             uses: Map::default(),
+            provisioned_gib: 0,
+            volumes_gib: 0,
             members: Map::default(),
             pending: Map::default(),
             failed: Map::default(),
@@ -325,6 +331,11 @@ impl View {
     /// How many volumes there are, everywhere.
     pub fn volume_count(&self) -> usize {
         self.volumes.size()
+    }
+
+    /// GiB of all storage pools and instances: what users were promised.
+    pub fn provisioned_gib(&self) -> u64 {
+        self.provisioned_gib
     }
 
     /// What a pool's volumes take of it.

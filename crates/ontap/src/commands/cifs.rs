@@ -38,7 +38,7 @@ fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             s.properties.join(",")
         }),
         Field::new("volume", "Volume Name", |s| s.volume.volume.clone()),
-        Field::new("acl", "Share ACL", |_| "Everyone / Full Control".to_owned()),
+        Field::new("acl", "Share ACL", |s| s.acl.to_owned()),
     ];
     const COLUMNS: &[Column] = &[
         column(&["Vserver"], 14),
@@ -62,7 +62,7 @@ fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
                 s.path.clone(),
                 own(first),
                 own("-"),
-                own("Everyone / Full Control"),
+                own(s.acl),
             ];
             let more = rest.iter().map(move |property| {
                 vec![own(""), own(""), own(""), own(property), own(""), own("")]

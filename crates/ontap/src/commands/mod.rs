@@ -16,7 +16,7 @@ pub mod volume;
 
 pub use catalogue::COMMANDS;
 pub use options::NAMES as OPTION_NAMES;
-pub use show::{Answer, Scalar};
+pub use show::{Answer, Record, Scalar};
 
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::{self, Parsed};
@@ -45,7 +45,7 @@ pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure
         false => format!("  ({})\n", parsed.command.name()),
     };
     match dispatch(&parsed, cluster) {
-        Ok(Answer::Text(text)) => Ok(echo + &text),
+        Ok(Answer::Text(text)) => Ok(echo + &warnings(cluster) + &text),
         Ok(Answer::Records(_)) => Ok(echo),
         Err(failure) => Err((echo, failure)),
     }
@@ -67,7 +67,16 @@ pub fn call(
         ));
     };
     let parsed = grammar::of(command, arguments).map_err(refused)?;
-    dispatch(&parsed, cluster)
+    Ok(match dispatch(&parsed, cluster)? {
+        Answer::Text(text) => Answer::Text(warnings(cluster) + &text),
+        records @ Answer::Records(_) => records,
+    })
+}
+
+/// Returns the warnings of a change, a line each.
+fn warnings(cluster: &dyn Cluster) -> String {
+    let all = cluster.take_warnings().into_iter();
+    all.map(|why| format!("Warning: {why}\n")).collect()
 }
 
 /// What is printed for a refusal.

@@ -17,6 +17,8 @@ pub struct Field<T> {
     pub value: fn(&T) -> String,
     /// Its value in full, where the text is rounded.
     pub exact: Option<fn(&T) -> Option<u64>>,
+    /// Of a key: the value that records are ordered by, where it is not the text.
+    pub order: Option<fn(&T) -> u64>,
 }
 
 impl<T> Field<T> {
@@ -28,6 +30,7 @@ impl<T> Field<T> {
             key: false,
             value,
             exact: None,
+            order: None,
         }
     }
 
@@ -39,6 +42,7 @@ impl<T> Field<T> {
             key: true,
             value,
             exact: None,
+            order: None,
         }
     }
 
@@ -50,6 +54,27 @@ impl<T> Field<T> {
             key: self.key,
             value: self.value,
             exact: Some(exact),
+            order: self.order,
+        }
+    }
+
+    /// The same key, with records ordered by a number.
+    pub const fn ordered(self, order: fn(&T) -> u64) -> Field<T> {
+        Field {
+            name: self.name,
+            label: self.label,
+            key: self.key,
+            value: self.value,
+            exact: self.exact,
+            order: Some(order),
+        }
+    }
+
+    /// Returns the value that records are ordered by.
+    fn place(&self, record: &T) -> String {
+        match self.order {
+            Some(order) => order(record).to_string(),
+            None => (self.value)(record),
         }
     }
 
@@ -89,8 +114,17 @@ pub enum Scalar {
 pub enum Answer {
     /// The text that ONTAP would print.
     Text(String),
-    /// Records with the values asked for, by the names of fields.
-    Records(Vec<Vec<(&'static str, Scalar)>>),
+    /// Records with the values asked for.
+    Records(Vec<Record>),
+}
+
+/// A record for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The values that records are ordered by, those of the key; they never change.
+    pub place: Vec<String>,
+    /// Values by the names of fields.
+    pub fields: Vec<(&'static str, Scalar)>,
 }
 
 impl From<String> for Answer {
@@ -222,7 +256,11 @@ fn for_programs<T>(fields: &[Field<T>], parsed: &Parsed, records: &[T]) -> Resul
         Some("*" | "**") => fields.iter().collect(),
         text => chosen(fields, text.unwrap_or_default())?,
     };
-    let values = |record| chosen.iter().map(|f| (f.name, f.scalar(record))).collect();
+    let keys = fields.iter().filter(|f| f.key);
+    let values = |record| Record {
+        place: keys.clone().map(|f| f.place(record)).collect(),
+        fields: chosen.iter().map(|f| (f.name, f.scalar(record))).collect(),
+    };
     Ok(Answer::Records(records.iter().map(values).collect()))
 }
 

@@ -6,7 +6,8 @@ use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::grammar::Parsed;
 use crate::storage::{
-    Aggregate, Copies, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy, Svm,
+    Aggregate, Copies, Physical, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy,
+    Svm,
 };
 use crate::table::{self, Column};
 use crate::value;
@@ -98,6 +99,15 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
 struct Pool {
     aggregate: Aggregate,
     node: String,
+    physical: Physical,
+}
+
+impl Pool {
+    /// Bytes that its volumes may still use: of its capacity, and of the node's space.
+    fn available(&self) -> u64 {
+        let left = self.aggregate.size.saturating_sub(self.aggregate.used);
+        self.physical.bound(left)
+    }
 }
 
 /// `storage aggregate show`: the storage pools.
@@ -113,9 +123,9 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
         })
         .exact(|p| Some(p.aggregate.used)),
         Field::new("availsize", "Available Size", |p: &Pool| {
-            value::size(p.aggregate.size.saturating_sub(p.aggregate.used))
+            value::size(p.available())
         })
-        .exact(|p| Some(p.aggregate.size.saturating_sub(p.aggregate.used))),
+        .exact(|p| Some(p.available())),
         Field::new("percent-used", "Used Percentage", |p| {
             percent(p.aggregate.used, p.aggregate.size)
         }),
@@ -126,6 +136,20 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
         Field::new("node", "Node", |p| p.node.clone()),
         Field::new("raidstatus", "RAID Status", |_| "normal".to_owned()),
         Field::new("vserver", "Vserver", |p| p.aggregate.svm.clone()),
+        Field::new("physical-size", "Physical Size of Node", |p: &Pool| {
+            value::size(p.physical.size)
+        })
+        .exact(|p| Some(p.physical.size)),
+        Field::new("physical-used", "Physical Used of Node", |p: &Pool| {
+            value::size(p.physical.used())
+        })
+        .exact(|p| Some(p.physical.used())),
+        Field::new(
+            "physical-avail",
+            "Physical Available of Node",
+            |p: &Pool| value::size(p.physical.free),
+        )
+        .exact(|p| Some(p.physical.free)),
     ];
     const COLUMNS: &[Column] = &[
         Column::new(&["Aggregate"], 9),
@@ -138,9 +162,11 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
         Column::new(&["RAID Status"], 12),
     ];
     let node = cluster.name();
+    let physical = cluster.physical();
     let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
         aggregate,
         node: node.clone(),
+        physical,
     });
     show::print(FIELDS, parsed, all.collect(), &["aggregate"], |all| {
         let row = |p: &Pool| {
@@ -148,7 +174,7 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
             vec![
                 a.name.clone(),
                 right(&value::tidy_size(a.size), 8),
-                right(&value::size(a.size.saturating_sub(a.used)), 9),
+                right(&value::size(p.available()), 9),
                 right(&percent(a.used, a.size), 5),
                 "online".to_owned(),
                 right(&a.volumes.to_string(), 6),
@@ -156,18 +182,36 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
                 "normal".to_owned(),
             ]
         };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+        let table = table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>());
+        match physical.overcommitted() {
+            false => table,
+            true => {
+                let [size, free, all] =
+                    [physical.size, physical.free, physical.provisioned].map(value::size);
+                format!(
+                    "{table}Physical space of {node}: {size}, {free} available. Overcommitted: {all} were provisioned.\n"
+                )
+            }
+        }
     })
 }
 
 /// A line of `df`.
 struct Space {
+    /// Bytes that the node has left.
+    free: u64,
     filesystem: String,
     total: u64,
     used: u64,
     mounted: String,
     vserver: String,
     volume: String,
+}
+
+impl Space {
+    fn available(&self) -> u64 {
+        self.total.saturating_sub(self.used).min(self.free)
+    }
 }
 
 /// `df`: a line for the data of a volume, and one for what is kept for its snapshots.
@@ -180,14 +224,15 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Field::new("total-space", "Total Size", |s: &Space| KIB(s.total)).exact(|s| Some(s.total)),
         Field::new("used-space", "Used Size", |s: &Space| KIB(s.used)).exact(|s| Some(s.used)),
         Field::new("available-space", "Available", |s: &Space| {
-            KIB(s.total.saturating_sub(s.used))
+            KIB(s.available())
         })
-        .exact(|s| Some(s.total.saturating_sub(s.used))),
+        .exact(|s| Some(s.available())),
         Field::new("percent-used-space", "Capacity", |s| {
             percent(s.used, s.total)
         }),
         Field::new("mounted-on", "Mounted On", |s| s.mounted.clone()),
     ];
+    let physical = cluster.physical();
     let readable = parsed.get("h").is_some_and(|h| h == "true");
     let lines = |v: &Volume| {
         let size = v.size.unwrap_or(v.details.provisioned);
@@ -209,6 +254,7 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             mounted: mounted(if tail.is_empty() { "" } else { "/.snapshot" }),
             vserver: v.path.vserver.clone(),
             volume: name.clone(),
+            free: physical.bound(u64::MAX),
         };
         [
             line(
@@ -248,7 +294,7 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
                     s.filesystem.clone(),
                     right(&shown(s.total), 10),
                     right(&shown(s.used), 10),
-                    right(&shown(s.total.saturating_sub(s.used)), 10),
+                    right(&shown(s.available()), 10),
                     right(&percent(s.used, s.total), 8),
                     s.mounted.clone(),
                     s.vserver.clone(),
@@ -630,7 +676,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
 /// `job show`: operations of the control plane.
 pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Job>] = &[
-        Field::key("id", "Job ID", |j| j.id.to_string()),
+        Field::key("id", "Job ID", |j: &Job| j.id.to_string()).ordered(|j| u64::MAX - j.id),
         Field::new("name", "Job Name", |j| j.name.clone()),
         Field::new("vserver", "Owning Vserver", |j| j.vserver.clone()),
         Field::new("state", "State", |j| j.state.to_owned()),
@@ -671,7 +717,8 @@ pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const MOST: u32 = 500;
     const FIELDS: &[Field<Event>] = &[
-        Field::key("time", "Time", |e| value::event_time(e.at)),
+        Field::key("time", "Time", |e: &Event| value::event_time(e.at))
+            .ordered(|e| u64::MAX - e.number),
         Field::key("node", "Node", |e| e.node.clone()),
         Field::key("severity", "Severity", |e| e.severity.to_owned()),
         Field::key("event", "Event", |e| e.text.clone()),

@@ -19,7 +19,7 @@ const VOLUMES: &[Field<Volume>] = &[
     .exact(|v| v.size),
     Field::new("used", "Used Size", |v: &Volume| value::size(v.used)).exact(|v| Some(v.used)),
     Field::new("available", "Available Size", |v| {
-        or_dash(v.size.map(|size| value::size(size.saturating_sub(v.used))))
+        or_dash(v.size.map(|size| value::size(v.available(size))))
     }),
     Field::new("percent-used", "Volume Percent Used", |v: &Volume| {
         percent(v)
@@ -344,7 +344,7 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
                     state(v).to_owned(),
                     kind(v).to_owned(),
                     format!("{:>10}", value::tidy_size(size)),
-                    format!("{:>10}", value::size(size.saturating_sub(v.used))),
+                    format!("{:>10}", value::size(v.available(size))),
                     format!("{:>5}", percent(v)),
                 ]
             };

@@ -397,6 +397,13 @@ impl Device for FileDevice {
     fn grow(&self, blocks: u64) -> io::Result<u64> {
         self.grow_leaving(blocks, HOST_MARGIN)
     }
+
+    fn max_length(&self) -> u64 {
+        match self.block_device {
+            true => self.length(),
+            false => self.max_len,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -137,6 +137,10 @@ impl Device for PacedDevice {
     fn grow(&self, blocks: u64) -> io::Result<u64> {
         self.inner.grow(blocks)
     }
+
+    fn max_length(&self) -> u64 {
+        self.inner.max_length()
+    }
 }
 
 #[cfg(test)]

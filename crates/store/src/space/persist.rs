@@ -70,6 +70,7 @@ impl Space {
             reserved: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             growth: AtomicU64::new(0),
+            refusing: AtomicBool::new(false),
         };
         space.extend(&mut state, length)?;
         if references.len() > state.groups.len() {

@@ -46,7 +46,13 @@ impl Volume {
                 return Err(self.no_space(cx));
             }
         }
-        Reservation::of(&self.core.agg, blocks).ok_or_else(|| self.no_space(cx))
+        Reservation::of(&self.core.agg, blocks).ok_or_else(|| {
+            let stop = self.no_space(cx);
+            if matches!(stop, Stop::Fail(_)) {
+                self.core.agg.space().note_refused();
+            }
+            stop
+        })
     }
 
     #[cold]
@@ -77,6 +83,7 @@ impl Volume {
                 cx.space_waits += 1;
                 return Err(Stop::Wait(Backpressure::Space));
             }
+            agg.space().note_refused();
             return Err(FsError::NoSpace.into());
         }
         Ok(Reservation::from_floor(agg, blocks))

@@ -17,7 +17,7 @@ use weir_ontap::cluster::{
     Change, Cluster, Event, Failover, Failure, Job, Offer, Peer, Performance, Reason, Share,
     SmbSession, Snapshot, Volume,
 };
-use weir_ontap::storage::{Aggregate, PolicyKind, Settings, StoragePolicy, Svm};
+use weir_ontap::storage::{Aggregate, Physical, PolicyKind, Settings, StoragePolicy, Svm};
 use weir_replica::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
 use weir_replica::model::{MirrorState, Path, Relationship, Status};
 
@@ -37,6 +37,18 @@ pub struct AsUser {
     pub service: Arc<Replication>,
     /// The user in whose name commands run.
     pub actor: Actor,
+    warnings: parking_lot::Mutex<Vec<String>>,
+}
+
+impl AsUser {
+    /// The cluster as `actor` sees it.
+    pub fn new(service: Arc<Replication>, actor: Actor) -> AsUser {
+        AsUser {
+            service,
+            actor,
+            warnings: parking_lot::Mutex::default(),
+        }
+    }
 }
 
 pub(super) type Answer<T> = Result<T, Failure>;
@@ -68,7 +80,7 @@ pub(super) async fn carried_out(
     control: Arc<Control>,
     mutation: Mutation,
     actor: Actor,
-) -> Answer<()> {
+) -> Answer<Vec<String>> {
     let done = async {
         let operation = control.submit(mutation, &actor).await?;
         match operation.done() {
@@ -79,7 +91,7 @@ pub(super) async fn carried_out(
     let operation = done.await.map_err(|why| refusal(&why))?;
     match &operation.outcome {
         Some(Outcome::Failed(why)) => Err(refusal(why)),
-        Some(_) => Ok(()),
+        Some(_) => Ok(operation.warnings.clone()),
         None => Err(Failure::new(
             Reason::Busy,
             format!(
@@ -108,7 +120,9 @@ impl AsUser {
     pub(super) fn submit(&self, mutation: Mutation) -> Answer<()> {
         let (control, actor) = (Arc::clone(&self.service.control), self.actor.clone());
         let done = carried_out(control, mutation, actor);
-        self.service.runtime.block_on(done)
+        let warnings = self.service.runtime.block_on(done)?;
+        self.warnings.lock().extend(warnings);
+        Ok(())
     }
 
     /// Where the source of a relationship is found.
@@ -494,6 +508,7 @@ impl AsUser {
                 (Path::local(&name.place.project, &name.id), s.id.to_string())
             }),
             size: Some(engine.limit()).filter(|limit| *limit > 0),
+            node_free: self.service.engine.aggregate().physical().free,
             used: engine.used(),
             protection: engine.mirror().is_some(),
             details: self.details(volume),
@@ -564,6 +579,20 @@ impl Cluster for AsUser {
 
     fn aggregates(&self) -> Vec<Aggregate> {
         self.pools()
+    }
+
+    fn physical(&self) -> Physical {
+        let control = &self.service.control;
+        let space = control.facts().space;
+        Physical {
+            size: space.size,
+            free: space.free,
+            provisioned: control.view().provisioned_gib().saturating_mul(GIB),
+        }
+    }
+
+    fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock())
     }
 
     fn jobs(&self) -> Vec<Job> {

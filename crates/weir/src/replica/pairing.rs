@@ -271,7 +271,8 @@ async fn change(service: &Arc<Replication>, mutation: Mutation, actor: &Actor) -
     // On the runtime that the control plane runs on.
     let done = service.runtime.spawn(carried_out(control, mutation, actor));
     let done = done.await;
-    done.unwrap_or_else(|error| Err(Failure::new(Reason::Failed, error.to_string())))
+    let done = done.unwrap_or_else(|error| Err(Failure::new(Reason::Failed, error.to_string())));
+    done.map(|_| ())
 }
 
 /// The offering node's side of a connection that wants to join; says how it went.

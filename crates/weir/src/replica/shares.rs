@@ -1,6 +1,6 @@
 //! Volumes as shares of SMB, in ONTAP's words.
 
-use weir_control::{Mutation, Protocol, SmbSetting, Surface, VolumeChange};
+use weir_control::{Mutation, Protocol, SecurityStyle, SmbSetting, Surface, VolumeChange};
 use weir_ontap::cluster::{Failure, Reason, Share, SmbSession};
 use weir_replica::model::Path;
 
@@ -37,6 +37,10 @@ impl AsUser {
                     name,
                     path: format!("/{}", v.path()),
                     properties: properties.map(|(name, _)| name).collect(),
+                    acl: match v.smb.style {
+                        Some(SecurityStyle::Ntfs) => "Everyone / Full Control",
+                        Some(SecurityStyle::Unix) | None => "UNIX permissions",
+                    },
                 })
             })
             .collect();

@@ -392,6 +392,7 @@ impl AsUser {
         let entries = entries.map_err(|why| refusal(&why))?;
         let node = self.service.name.clone();
         let event = |entry: weir_control::AuditEntry| Event {
+            number: u64::try_from(entry.seq).unwrap_or(0),
             at: entry.seq.div_euclid(1_000_000_000),
             node: node.clone(),
             severity: match entry.outcome.starts_with("refused")

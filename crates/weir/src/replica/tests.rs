@@ -648,14 +648,12 @@ fn changes_of_replication_stand_in_the_audit_log() {
     let option = "replication.throttle.outgoing.max_kbs=4096";
     logged(&log, "options", option, "done");
     // A user who may only read changes nothing.
-    let viewer = AsUser {
-        service: Arc::clone(&station.service),
-        actor: Actor {
-            name: "looker".into(),
-            role: weir_control::Role::Viewer,
-            address: None,
-        },
+    let looker = Actor {
+        name: "looker".into(),
+        role: weir_control::Role::Viewer,
+        address: None,
     };
+    let viewer = AsUser::new(Arc::clone(&station.service), looker);
     let refused = execute("snapmirror policy create -policy P", &viewer).unwrap_err();
     assert!(refused.contains("role viewer"), "{refused}");
 }

@@ -192,12 +192,12 @@ fn a_node_that_only_claims_to_have_offered_is_not_joined() {
 #[test]
 fn pairing_is_for_administrators_and_where_nothing_is_offered_there_is_no_door() {
     let (near, far) = (Station::new(101), Station::new(102));
-    let editor = |of: &Station| AsUser {
-        service: Arc::clone(&of.service),
-        actor: Actor {
+    let editor = |of: &Station| {
+        let actor = Actor {
             role: Role::Editor,
             ..Actor::local()
-        },
+        };
+        AsUser::new(Arc::clone(&of.service), actor)
     };
     let denied = editor(&near).invite("far", None, false).unwrap_err();
     assert_eq!(denied.reason, weir_ontap::Reason::Denied, "{denied:?}");

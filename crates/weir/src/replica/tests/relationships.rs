@@ -285,7 +285,7 @@ impl Story<'_> {
         let line = acts.to_vec();
         std::thread::spawn(move || {
             let actor = Actor::local();
-            let user = AsUser { service, actor };
+            let user = AsUser::new(service, actor);
             let mut last = Ok(());
             for act in line {
                 last = match act {

@@ -112,10 +112,7 @@ impl Station {
         });
         let service = Replication::start(outcome.recv().unwrap()).unwrap();
         Station {
-            user: AsUser {
-                service: Arc::clone(&service),
-                actor: Actor::local(),
-            },
+            user: AsUser::new(Arc::clone(&service), Actor::local()),
             service,
             vfs,
             end: Some(end),
