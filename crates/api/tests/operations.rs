@@ -235,7 +235,7 @@ async fn a_response_has_what_was_sent() {
     let body = json!({
         "tier": "BASIC_HDD",
         "description": "0.0.0.0 and 10.0.0.0",
-        "labels": {"range": "10-0.0.0.0-29"},
+        "labels": {"range": "10-0-0-0-29"},
         "fileShares": [{"name": "i2", "capacityGb": "1024",
                         "nfsExportOptions": [{"ipRanges": ["10.0.0.0/29", "0.0.0.0/0"]}]}],
         "networks": [{"network": "default", "modes": ["MODE_IPV4"], "reservedIpRange": "10.0.0.0/29"}],

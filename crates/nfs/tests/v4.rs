@@ -752,12 +752,14 @@ fn files_are_copied_within_the_server() {
         (OK, 500, 0)
     );
     assert_eq!(s.read(&from, 9000, 500).0, pattern[..500]);
-    // A long one is copied in part.
-    let set = X::new().o(&from).sattr(None, Some(20 << 20)).u(0);
-    assert_eq!(s.from(HOST).call(NFS, 2, &set).u(), OK);
+    // A long one is copied in part, where it is data.
+    s.write(&from, 9500, &vec![7; (1 << 16) - 9500]);
+    for at in 1..20 << 4 {
+        s.write(&from, at << 16, &vec![7; 1 << 16]);
+    }
     assert_eq!(run(1, 0, 10 << 20), (OK, 4 << 20, 0));
     assert_eq!(s.read(&to, 0, 8999).0, pattern[1..9000]);
-    assert_eq!(s.read(&to, 1 << 20, 8999).0, [0; 8999], "what follows");
+    assert_eq!(s.read(&to, 1 << 20, 8999).0, [7; 8999], "what follows");
     // The stateids must allow it.
     let read_only = c
         .run(&Ops::new().fh(&to).open_fh(b"reader", (1, 0)))

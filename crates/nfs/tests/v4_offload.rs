@@ -61,8 +61,8 @@ impl Files {
     fn new(s: &Server, c: &Client<'_>) -> Files {
         let (from, to) = (c.open(b"from", b"o", BOTH), c.open(b"to", b"o", BOTH));
         // Data throughout: what a copy does with holes counts for less than a piece.
-        for at in (0..SIZE).step_by(MIB as usize) {
-            s.write(&from.0, at, &vec![0; MIB as usize]);
+        for at in (0..SIZE).step_by(1 << 16) {
+            s.write(&from.0, at, &vec![7; 1 << 16]);
         }
         s.from(HOST).write(&from.0, 0, b"begin");
         s.write(&from.0, SIZE - 3, b"end");
@@ -90,8 +90,8 @@ impl Files {
 
     fn is_copied(&self, s: &Server) {
         assert_eq!(s.getattr(&self.to.0).size, SIZE - 1);
-        assert_eq!(s.read(&self.to.0, 0, 5).0, b"egin\0");
-        assert_eq!(s.read(&self.to.0, SIZE - 5, 5).0, b"\0end");
+        assert_eq!(s.read(&self.to.0, 0, 5).0, b"egin\x07");
+        assert_eq!(s.read(&self.to.0, SIZE - 5, 5).0, b"\x07end");
     }
 
     /// OFFLOAD_STATUS: bytes, and the status if it has ended.

@@ -311,19 +311,19 @@ fn what_is_refused_changes_nothing() {
         ),
         (
             "snapmirror show -fields colour",
-            "\nError: \"colour\" is an invalid value for field \"-fields <fieldname>, ...>\" (valid: source-path, source-cluster, source-vserver, source-volume, destination-path,  \
-             destination-cluster, destination-vserver, destination-volume, type,  \
-             relationship-group-type, managing-vserver, schedule, policy-type, policy, tries,  \
-             throttle, current-transfer-throttle, state, status, snapshot-progress,  \
-             total-progress, total-wire-progress, current-transfer-size,  \
-             network-compression-ratio, newest-snapshot, newest-snapshot-timestamp,  \
-             exported-snapshot, exported-snapshot-timestamp, healthy, unhealthy-reason,  \
-             relationship-id, current-transfer-type, current-transfer-rate,  \
-             current-transfer-limited-by, current-transfer-time-left, last-transfer-type,  \
-             last-transfer-error, last-transfer-size, last-transfer-wire-size,  \
-             last-transfer-network-compression-ratio, last-transfer-duration,  \
-             last-transfer-setup-time, last-transfer-data-time, last-transfer-finalize-time,  \
-             last-transfer-from, last-transfer-end-timestamp, progress-last-updated,  \
+            "\nError: \"colour\" is an invalid value for field \"-fields <fieldname>, ...>\" (valid: source-path, source-cluster, source-vserver, source-volume, destination-path, \
+             destination-cluster, destination-vserver, destination-volume, type, \
+             relationship-group-type, managing-vserver, schedule, policy-type, policy, tries, \
+             throttle, current-transfer-throttle, state, status, snapshot-progress, \
+             total-progress, total-wire-progress, current-transfer-size, \
+             network-compression-ratio, newest-snapshot, newest-snapshot-timestamp, \
+             exported-snapshot, exported-snapshot-timestamp, healthy, unhealthy-reason, \
+             relationship-id, current-transfer-type, current-transfer-rate, \
+             current-transfer-limited-by, current-transfer-time-left, last-transfer-type, \
+             last-transfer-error, last-transfer-size, last-transfer-wire-size, \
+             last-transfer-network-compression-ratio, last-transfer-duration, \
+             last-transfer-setup-time, last-transfer-data-time, last-transfer-finalize-time, \
+             last-transfer-from, last-transfer-end-timestamp, progress-last-updated, \
              relationship-capability, lag-time)\n",
         ),
         (

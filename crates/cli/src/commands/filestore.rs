@@ -17,7 +17,6 @@ use crate::values::{Dict, enumerator, gib};
 
 const INSTANCES: &str = "table(name.basename():label=INSTANCE_NAME:sort=1,
     name.segment(3):label=LOCATION, tier, fileShares[0].capacityGb:label=CAPACITY_GB,
-    spaceStatus.usedBytes.size():label=USED:optional,
     fileShares[0].name.yesno(no=\"N/A\"):label=FILE_SHARE_NAME,
     networks[0].ipAddresses[0]:label=IP_ADDRESS, state, createTime.date())";
 

@@ -44,7 +44,7 @@ enum Next {
     /// A hole of so many bytes.
     Hole(u64),
     /// What was read, and is written from its given byte on.
-    Read(ReadOut, usize),
+    Read(Box<ReadOut>, usize),
 }
 
 /// Bytes that were copied, and how durable they are.
@@ -277,7 +277,7 @@ impl Run<'_> {
                     match operand.read(&mut self.c.cx, charged, at) {
                         // It was cut meanwhile.
                         Ok(read) if read.len == 0 => return Ok(()),
-                        Ok(read) => c.next = Next::Read(read, 0),
+                        Ok(read) => c.next = Next::Read(Box::new(read), 0),
                         Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
                     }
                 }
@@ -294,7 +294,7 @@ impl Run<'_> {
                     };
                     let written = match hole {
                         true => self.copy_hole((target, (end - within) as u64), (to, writes)),
-                        false => self.copy_data((target, &read, within..end), (to, writes)),
+                        false => self.copy_data((target, &*read, within..end), (to, writes)),
                     };
                     let len = match written {
                         Ok(()) => (end - within) as u64,

@@ -15,8 +15,8 @@ pub const LEVELS: usize = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
     nanos: Nanos,
-    /// When the limit was last found to hold something back.
-    until: Nanos,
+    /// Latest time at which the limit was found to hold something back.
+    until: Option<Nanos>,
 }
 
 /// Time for which the limits of a path held requests of a node back, by level, limit and direction.
@@ -43,7 +43,10 @@ impl Bound {
     pub fn latest(&self, now: Nanos, within: Nanos) -> Option<(usize, Limit)> {
         // Saturates: times of several threads.
         let since = now.saturating_sub(within);
-        let recent = self.cells().filter(|(.., cell)| cell.until > since);
+        let recent = self.cells().filter(|(.., cell)| {
+            let until = cell.until;
+            until.is_some_and(|until| until > since || until == now)
+        });
         let (level, _, limit, _) = recent.max_by_key(|(.., cell)| (cell.until, cell.nanos))?;
         Some((level, limit))
     }
@@ -73,8 +76,8 @@ impl Bound {
             .and_then(|of| of.get_mut(by.place));
         if let Some(cell) = cell {
             // Saturates: times of several threads; what others of the node waited is counted once.
-            cell.nanos += now.saturating_sub(from.max(cell.until));
-            cell.until = cell.until.max(now);
+            cell.nanos += now.saturating_sub(from.max(cell.until.unwrap_or(0)));
+            cell.until = cell.until.max(Some(now));
         }
     }
 }
