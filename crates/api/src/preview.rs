@@ -5,7 +5,7 @@ use crate::lro;
 use crate::mount::Mounts;
 use serde_json::{Value, json};
 use weir_control::figures::PoolFigures;
-use weir_control::{Mutation, Resource, View};
+use weir_control::{Mutation, Resource, View, rules};
 
 /// Describes what `mutation` would leave; `view` is the view behind it, `at` where clients mount from.
 ///
@@ -41,7 +41,7 @@ fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
     let pool = match resource? {
         Resource::Pool(pool) => pool,
         Resource::Volume(volume) => {
-            if let Some(source) = view.limit_source(&volume) {
+            if let Some(source) = rules::limit_source(view, &volume) {
                 preview.insert("limitSource".to_owned(), json!(&*source));
             }
             if let Some(bytes) = view.volume_throughput(&volume) {

@@ -2,7 +2,6 @@
 //!
 //! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
-use crate::backend::Facts;
 use crate::job::Job;
 use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
@@ -30,17 +29,7 @@ pub(crate) fn response(
     render(&tx.view, &operation.target()).map(Into::into)
 }
 
-/// What [`apply`] needs to know that is not in the view.
-pub(crate) struct Inputs {
-    /// A number for a new resource.
-    pub id: u64,
-    /// Bytes that the target's data holds, where its capacity is to fall.
-    pub used: Option<u64>,
-    /// The operation is forgotten when it has succeeded.
-    pub quiet: bool,
-    /// The node's state and settings.
-    pub facts: Facts,
-}
+pub(crate) use crate::rules::Inputs;
 
 /// An operation that was accepted.
 pub(crate) struct Accepted {

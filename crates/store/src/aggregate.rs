@@ -279,6 +279,7 @@ impl Aggregate {
         let stats = self.space.stats();
         let growth = self.growable().unwrap_or(stats.growth);
         let growth = if growth < LEAST_GROWTH { 0 } else { growth };
+        // Saturates: figures for people, of a device that may say any size.
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
         Physical {
             size: bytes(stats.total.saturating_add(growth)),

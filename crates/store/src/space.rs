@@ -103,6 +103,7 @@ pub struct Physical {
 impl Physical {
     /// Bytes that data, metadata and reservations hold.
     pub fn used(&self) -> u64 {
+        // Saturates: both are read while blocks are taken and freed.
         self.size.saturating_sub(self.free)
     }
 }

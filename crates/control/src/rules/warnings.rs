@@ -1,12 +1,12 @@
 //! Warnings with which a change that was accepted is answered: nothing is wrong, but users may not expect it.
 
 use super::space;
-use crate::accept::Inputs;
 use crate::figures::words::{count, decimal, gib, size};
 use crate::figures::{volume_throughput, words};
 use crate::levels::{Follows, MIB};
 use crate::model::{Protocol, QosType, SecurityStyle, Volume};
 use crate::mutation::{Mutation, NewVolume};
+use crate::rules::Inputs;
 use crate::view::View;
 
 /// Names in one warning.

@@ -192,8 +192,8 @@ fn foretold(preview: &View, after: &View, mutation: &Mutation, context: &str) {
         "{context}"
     );
     assert_eq!(
-        preview.limit_source(&then),
-        after.limit_source(&now),
+        crate::rules::limit_source(preview, &then),
+        crate::rules::limit_source(after, &now),
         "{context}"
     );
     let left = |view: &View, volume| view.pool_of(volume).map(|pool| view.pool_figures(pool));

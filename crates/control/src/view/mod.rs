@@ -12,7 +12,6 @@ use crate::levels::Levels;
 use crate::model::{ActiveDirectory, Operation, Pool, Resource, Snapshot, Volume};
 use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{self, NamedPolicy, PolicyName};
-use crate::rules;
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -351,11 +350,6 @@ impl View {
     /// The pool that a volume is in; those of a tier are in none.
     pub fn pool_of(&self, volume: &Volume) -> Option<&Arc<Pool>> {
         self.pool(&volume.pool()?)
-    }
-
-    /// Returns the words that say where a volume's limits come from; `None` if its pool does not exist.
-    pub fn limit_source(&self, volume: &Volume) -> Option<Arc<str>> {
-        rules::plan::volume(self, volume, 0).map(|plan| plan.source)
     }
 
     /// What a volume may do, in bytes a second; `None` where only the pool binds, or nothing.

@@ -59,7 +59,7 @@ impl AccessModel for Access<'_> {
                 permits(attr, &who.unix, R) || permits(attr, &who.unix, X)
             }
             Access::Open { read, .. } => *read,
-            Access::Reclaim(_) => owns(attr, who) || permits(attr, &who.unix, R),
+            Access::Reclaim(_) => attr.uid == who.unix.uid || permits(attr, &who.unix, R),
         };
         may.then_some(()).ok_or(Error::Access)
     }
@@ -68,7 +68,7 @@ impl AccessModel for Access<'_> {
         let may = match self {
             Access::Mode(_) | Access::Client(_) => permits(attr, &who.unix, W),
             Access::Open { write, .. } => *write,
-            Access::Reclaim(_) => owns(attr, who) || permits(attr, &who.unix, W),
+            Access::Reclaim(_) => attr.uid == who.unix.uid || permits(attr, &who.unix, W),
         };
         may.then_some(()).ok_or(Error::Access)
     }
@@ -85,11 +85,6 @@ impl AccessModel for Access<'_> {
             }
         }
     }
-}
-
-/// Returns true if the caller, as the export's rules have mapped it, owns the file.
-fn owns(attr: &Attr, who: &Identity) -> bool {
-    attr.uid == who.unix.uid
 }
 
 pub(super) type Operand<'a, 'o> = weir_vfs::Operand<'a, Access<'o>>;
