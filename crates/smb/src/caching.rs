@@ -26,6 +26,10 @@ pub const PARENT_KEY_SET: u32 = 4;
 /// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED (§2.2.23.2).
 const ACK_REQUIRED: u32 = 1;
 
+/// Bytes of SMB2_CREATE_REQUEST_LEASE and SMB2_CREATE_REQUEST_LEASE_V2 (§2.2.13.2.8, §2.2.13.2.10).
+const FIRST_LEN: usize = 32;
+const SECOND_LEN: usize = 52;
+
 /// The bits of a lease on the wire: R 1, H 2, W 4 (§2.2.13.2.8).
 pub fn to_wire(caching: Caching) -> u32 {
     u32::from(caching.any(Caching::READ))
@@ -80,17 +84,21 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// From the data of the create context.
+    /// Decodes the data of the create context, whose length says its version.
+    ///
+    /// # Errors
+    /// Neither version has this length.
     pub fn decode(data: &[u8]) -> Result<Wanted, Malformed> {
         let mut r = Reader::new(data);
         let (key, bits, flags) = (r.array()?, r.u32()?, r.u32()?);
         r.u64()?;
         let second = match data.len() {
-            32 => None,
-            _ => {
+            FIRST_LEN => None,
+            SECOND_LEN => {
                 let parent = Some(r.array()?).filter(|_| flags & PARENT_KEY_SET != 0);
                 Some((parent, r.u16()?))
             }
+            _ => return Err(Malformed),
         };
         // Without R there is no lease, and no other bit exists.
         let caching = match bits & 1 != 0 && bits < 8 {

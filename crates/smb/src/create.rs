@@ -18,7 +18,7 @@ use crate::persistent::Deletes;
 use crate::pipe::Pipe;
 use crate::previous;
 use crate::reparse;
-use crate::request::{Disposition, Request, option};
+use crate::request::{Disposition, Request, Shared, option};
 use crate::session::{Access, Base, File, Kind, Named, Open, Session, Target, Tree, mask};
 use crate::shares;
 use crate::shown::{Said, Shown, put_response};
@@ -91,8 +91,12 @@ enum Walked {
 impl<'a> Run<'a> {
     /// CREATE.
     pub(crate) fn create(&mut self) -> Outcome {
-        let request = Request::decode(self.message)?;
         let (session, tree) = (self.session()?, self.tree()?);
+        let shared = match tree.target {
+            Target::Pipes => Shared::Pipes,
+            Target::Volume(_) => Shared::Files,
+        };
+        let request = Request::decode(self.message, shared)?;
         let request = request.for_client(session.negotiated.offer.posix);
         let root = match tree.target {
             Target::Pipes => return self.open_pipe(&session, &tree, &request),
@@ -181,6 +185,9 @@ impl<'a> Run<'a> {
             false => check(&found, &request)?,
         }
         let here = operand.at(found.file);
+        if !found.made && request.disposition.cuts() {
+            has_room(&here, request.allocation, found.attr.used)?;
+        }
         let granted = self.grant(&here, &found, &request)?;
         let open = self.claim(&session.session, &tree, &here, &found, granted, &request)?;
         let cut = !found.made && request.disposition.cuts();
@@ -364,6 +371,9 @@ impl<'a> Run<'a> {
         let directory = request.asks(option::DIRECTORY);
         if directory && request.attributes & attributes::TEMPORARY != 0 {
             return Err(Status::INVALID_PARAMETER.into());
+        }
+        if !directory {
+            has_room(root, request.allocation, 0)?;
         }
         let readonly = request.attributes & attributes::READONLY != 0;
         if readonly && request.asks(option::DELETE_ON_CLOSE) {
@@ -796,6 +806,15 @@ pub(crate) fn listed(
     }
 }
 
+/// Fails unless the volume has room to allocate `size` bytes to a file that has `used` of them. Nothing is allocated: space is
+/// taken as it is written.
+pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<(), Status> {
+    match size.saturating_sub(used) > operand.statfs().available {
+        true => Err(Status::DISK_FULL),
+        false => Ok(()),
+    }
+}
+
 /// Whether what is there may be opened so.
 fn check(found: &Found, request: &Request) -> Result<(), Status> {
     let attr = &found.attr;
@@ -811,7 +830,7 @@ fn check(found: &Found, request: &Request) -> Result<(), Status> {
     }
     if request.disposition.cuts() {
         if directory {
-            return Err(Status::INVALID_PARAMETER);
+            return Err(Status::OBJECT_NAME_COLLISION);
         }
         // What hides a file must be said again by who overwrites it (MS-FSA §2.1.5.1.2.1).
         let hides = attributes::HIDDEN | attributes::SYSTEM;

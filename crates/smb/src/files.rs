@@ -605,8 +605,7 @@ fn has_room(open: &Open, file: &File, locks: usize) -> bool {
     locks <= MAX_LOCKS && recorded.is_none_or(|p| p.has_room(&file.named.lock(), locks))
 }
 
-/// Takes out a range that an open has locked.
-/// Whether a LOCK locks: its first element says so.
+/// Returns true if a LOCK locks ranges rather than unlocks them, as its first element says.
 fn locks(elements: &Reader<'_>) -> bool {
     let flags = elements.rest().get(16..20);
     flags
@@ -614,6 +613,7 @@ fn locks(elements: &Reader<'_>) -> bool {
         .is_some_and(|flags| u32::from(*flags) & UNLOCK == 0)
 }
 
+/// Takes out a range that an open has locked.
 fn take_lock(file: &File, range: Range) -> Result<(), Fail> {
     let mut locks = file.locks.lock();
     let at = locks.iter().position(|held| held.range == range);

@@ -667,3 +667,5 @@ mod apple;
 mod links;
 #[path = "posix_tests.rs"]
 mod posix;
+#[path = "values_tests.rs"]
+mod values;

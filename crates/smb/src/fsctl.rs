@@ -6,6 +6,7 @@
 
 use crate::chain::{Fail, Run, Step};
 use crate::info::attributes;
+use crate::query::unchanged;
 use crate::session::{Access, File, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader};
@@ -180,7 +181,8 @@ impl Run<'_> {
             Access::Made(&open.owner, &open.key),
             Changes,
         )?;
-        let old = operand.getattr(&mut self.c.cx)?.dos;
+        let attr = operand.getattr(&mut self.c.cx)?;
+        let old = attr.dos;
         let bit = attributes::SPARSE as u16;
         let dos = if sparse { old | bit } else { old & !bit };
         if dos == old {
@@ -190,7 +192,8 @@ impl Run<'_> {
             dos: Some(dos),
             ..SetAttr::default()
         };
-        let done = operand.setattr(&mut self.c.cx, charged, &set, None)?;
+        let guard = Some(attr.ctime);
+        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, guard))?;
         self.c.wait_for(done.lsn);
         Ok(())
     }

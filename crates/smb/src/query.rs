@@ -1,7 +1,7 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
 use crate::chain::{Fail, Outcome, Run, Step};
-use crate::create::listed;
+use crate::create::{has_room, listed};
 use crate::deletions::{self, Marker, What};
 use crate::ea;
 use crate::files::is_regular;
@@ -36,6 +36,14 @@ const DISPOSITION_DELETE: u32 = 1;
 const POSIX_SEMANTICS: u32 = 2;
 const IGNORE_READONLY: u32 = 0x10;
 const REPLACE: u32 = 1;
+
+/// Bits of FileModeInformation (MS-FSCC §2.4.31).
+mod mode {
+    /// FILE_SYNCHRONOUS_IO_ALERT and FILE_SYNCHRONOUS_IO_NONALERT, which exclude each other.
+    pub const SYNCHRONOUS: u32 = 0x30;
+    /// All that there are.
+    pub const ALL: u32 = 0x103e;
+}
 
 /// Where a new name is to be.
 struct Place {
@@ -234,6 +242,10 @@ impl Run<'_> {
                 for time in &mut times {
                     *time = r.u64().map_err(short)?;
                 }
+                // 0, −1 and −2 have meanings of their own (MS-FSCC §2.4.7).
+                if times.iter().any(|time| time.cast_signed() < -2) {
+                    return Err(Status::INVALID_PARAMETER.into());
+                }
                 let dos = r.u32().map_err(short)?;
                 self.set_basic(&session, &open, file, times, dos)?;
             }
@@ -260,8 +272,7 @@ impl Run<'_> {
             class::RENAME | class::RENAME_EX => {
                 let flags = r.u32().map_err(short)?;
                 r.u32().map_err(short)?;
-                let (_root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
-                let to = from_utf16(r.bytes(len as usize).map_err(short)?)?;
+                let to = new_name(&mut r)?;
                 let flags = match (class, flags & 0xff) {
                     (class::RENAME, 0) => 0,
                     (class::RENAME, _) => REPLACE,
@@ -271,37 +282,32 @@ impl Run<'_> {
             }
             class::LINK => {
                 let replace = r.u64().map_err(short)? & 0xff != 0;
-                let (_root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
-                let to = from_utf16(r.bytes(len as usize).map_err(short)?)?;
+                let to = new_name(&mut r)?;
                 self.link(&session, &open, file, &to, replace)?;
             }
             class::POSITION => {
                 let position = r.u64().map_err(short)?;
+                if position > i64::MAX as u64 {
+                    return Err(Status::INVALID_PARAMETER.into());
+                }
                 file.position.store(position, Ordering::Relaxed);
             }
             class::FULL_EA => {
                 self.set_eas(&session, &open, file, data)?;
                 self.modified(&session, &open, filter::EA);
             }
-            // It is the client's own business.
-            class::MODE => {}
+            class::MODE => {
+                let mode = r.u32().map_err(short)?;
+                let synchronous = mode & mode::SYNCHRONOUS;
+                if mode & !mode::ALL != 0 || synchronous == mode::SYNCHRONOUS {
+                    return Err(Status::INVALID_PARAMETER.into());
+                }
+                // The mode is the client's own business.
+            }
             _ => return Err(Status::NOT_SUPPORTED.into()),
         }
         self.c.out.put_u16(2);
         Ok(Status::SUCCESS)
-    }
-
-    fn set(
-        &mut self,
-        session: &Session,
-        open: &Open,
-        file: FileId,
-        set: &SetAttr,
-    ) -> Result<(), Fail> {
-        let (operand, charged) = self.enter(session, file, Access::Open(open), Changes)?;
-        let done = operand.setattr(&mut self.c.cx, charged, set, None)?;
-        self.c.wait_for(done.lsn);
-        Ok(())
     }
 
     fn set_basic(
@@ -316,12 +322,13 @@ impl Run<'_> {
             return Err(Status::ACCESS_DENIED.into());
         }
         // Holes are not its business, nor is what a link was made of.
-        let mut kept = 0;
+        let (mut kept, mut guard) = (0, None);
+        let (main, access) = (file.main().id, Access::Open(open));
+        let (operand, charged) = self.enter(session, main, access, Changes)?;
         if dos != 0 {
-            let access = Access::Open(open);
-            let (operand, _) = self.enter(session, file.main().id, access, Changes)?;
             let attr = operand.getattr(&mut self.c.cx)?;
             kept = u32::from(attr.dos) & (attributes::SPARSE | u32::from(DIRECTORY_LINK));
+            guard = Some(attr.ctime);
             let is_directory = info::shows_directory(&attr) && file.base.is_none();
             let directory = dos & attributes::DIRECTORY != 0;
             let temporary = dos & attributes::TEMPORARY != 0;
@@ -341,7 +348,8 @@ impl Run<'_> {
         if set == SetAttr::default() {
             return Ok(());
         }
-        self.set(session, open, file.main().id, &set)?;
+        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, guard))?;
+        self.c.wait_for(done.lsn);
         let kept = |time| time == SetTime::Keep;
         let mut bits = 0;
         for (changed, bit) in [
@@ -431,7 +439,9 @@ impl Run<'_> {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.set(session, open, file.id, &set)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let done = operand.setattr(&mut self.c.cx, charged, &set, None)?;
+        self.c.wait_for(done.lsn);
         self.s.leases.changes(&open.hold);
         self.modified(session, open, filter::SIZE | filter::LAST_WRITE);
         Ok(())
@@ -445,12 +455,23 @@ impl Run<'_> {
         size: u64,
     ) -> Result<(), Fail> {
         may_resize(open, file, size)?;
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
         let attr = operand.getattr(&mut self.c.cx)?;
-        match is_regular(&attr) && size < attr.size {
-            true => self.set_size(session, open, file, size),
-            false => Ok(()),
+        if !is_regular(&attr) {
+            return Ok(());
         }
+        if size >= attr.size {
+            return Ok(has_room(&operand, size, attr.used)?);
+        }
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, Some(attr.ctime)))?;
+        self.c.wait_for(done.lsn);
+        self.s.leases.changes(&open.hold);
+        self.modified(session, open, filter::SIZE | filter::LAST_WRITE);
+        Ok(())
     }
 
     /// FileDispositionInformation: it goes with the last close, or stays after all.
@@ -756,6 +777,24 @@ impl Run<'_> {
         self.c.wait_for(done.lsn);
         Ok(())
     }
+}
+
+/// Has a change that was decided by attributes be decided anew, if these have changed meanwhile.
+pub(crate) fn unchanged<T>(done: weir_vfs::Outcome<T>) -> Result<T, Fail> {
+    match done {
+        Err(Unfinished::Failed(Error::NotSync)) => Err(Suspend::Turn.into()),
+        done => Ok(done?),
+    }
+}
+
+/// Reads the RootDirectory and the name of a rename or a link. Over SMB there is no root but the share's (MS-SMB2 §3.3.5.21.1).
+fn new_name(r: &mut Reader<'_>) -> Result<String, Fail> {
+    let short = |_| Status::INFO_LENGTH_MISMATCH;
+    let (root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
+    if root != 0 {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    Ok(from_utf16(r.bytes(len as usize).map_err(short)?)?)
 }
 
 /// Whether an open may change its file's size, or what is allocated to it, to `size` bytes.

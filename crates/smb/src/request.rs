@@ -82,14 +82,26 @@ pub(crate) struct Request {
     pub posix: Option<u32>,
     /// What macOS asks for of the server.
     pub apple: Option<apple::Query>,
+    /// Bytes to allocate for what is made or overwritten (AlSi).
+    pub allocation: u64,
 }
 
+/// Kind of object that a share leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shared {
+    Files,
+    Pipes,
+}
+
+/// ImpersonationLevel Delegate (§2.2.13), the highest one.
+const DELEGATE: u32 = 3;
+
 impl Request {
-    /// From the message of a request.
+    /// Decodes the message of a request to open one of `shared`.
     ///
     /// # Errors
-    /// It is malformed, or contradicts itself.
-    pub fn decode(message: &[u8]) -> Result<Request, Status> {
+    /// The request is malformed, or contradicts itself.
+    pub fn decode(message: &[u8], shared: Shared) -> Result<Request, Status> {
         let mut r = Reader::new(message.get(crate::header::HEADER..).ok_or(Malformed)?);
         if r.u16()? != 57 {
             return Err(Status::INVALID_PARAMETER);
@@ -124,6 +136,7 @@ impl Request {
             security: None,
             posix: None,
             apple: None,
+            allocation: 0,
         };
         request.contexts(part(message, contexts, contexts_len)?)?;
         if request.back.is_some() {
@@ -131,15 +144,22 @@ impl Request {
             return Ok(request);
         }
         request.lease = request.lease.filter(|_| oplock == level::LEASE);
-        if impersonation > 3 {
+        // No pipe lets its server act for the client on other hosts (MS-SMB §3.3.5.5).
+        let delegates = shared == Shared::Pipes && impersonation == DELEGATE;
+        if impersonation > DELEGATE || delegates {
             return Err(Status::BAD_IMPERSONATION_LEVEL);
         }
         let both = option::DIRECTORY | option::NON_DIRECTORY;
-        let contradicts = options & both == both || share & !7 != 0;
-        match contradicts || disposition.is_none() {
-            true => Err(Status::INVALID_PARAMETER),
-            false => Ok(request),
+        let contradicts = options & both == both;
+        // ShareAccess and CreateDisposition of a pipe are ignored (§2.2.13).
+        let of_files = || {
+            let cuts_directory = request.asks(option::DIRECTORY) && request.disposition.cuts();
+            share & !7 != 0 || disposition.is_none() || cuts_directory
+        };
+        if contradicts || (shared == Shared::Files && of_files()) {
+            return Err(Status::INVALID_PARAMETER);
         }
+        Ok(request)
     }
 
     /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
@@ -160,6 +180,7 @@ impl Request {
                 b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
                 b"ExtA" => self.eas = ea::decode(data)?,
                 b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
+                b"AlSi" => self.allocation = allocation(data)?,
                 b"MxAc" => self.maximal = true,
                 b"DHnQ" => durable.push(Ask::New(durable::Wanted::first(data)?)),
                 b"DH2Q" => durable.push(Ask::New(durable::Wanted::second(data)?)),
@@ -203,6 +224,15 @@ impl Request {
     /// Whether a bit of CreateOptions is set.
     pub fn asks(&self, option: u32) -> bool {
         self.options & option != 0
+    }
+}
+
+/// Decodes the data of SMB2_CREATE_ALLOCATION_SIZE, a count of bytes (§2.2.13.2.6).
+fn allocation(data: &[u8]) -> Result<u64, Malformed> {
+    let size = u64::from_le_bytes(data.try_into().map_err(|_| Malformed)?);
+    match i64::try_from(size) {
+        Ok(_) => Ok(size),
+        Err(_) => Err(Malformed),
     }
 }
 

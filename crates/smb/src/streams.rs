@@ -5,7 +5,7 @@
 //! new is made too. NFS does not see streams.
 
 use crate::chain::{Fail, Operand, Run, Step};
-use crate::create::Found;
+use crate::create::{Found, has_room};
 use crate::files::is_regular;
 use crate::info::{self, attributes};
 use crate::names;
@@ -97,6 +97,7 @@ impl Run<'_> {
                     false => Access::Permissions(&session.walker),
                 };
                 let (operand, charged) = self.enter(session, base.id, access, Changes)?;
+                has_room(&operand, request.allocation, 0)?;
                 match operand.make_stream(&mut self.c.cx, charged, name) {
                     Err(Unfinished::Failed(Error::Exists)) => return Err(Suspend::Turn.into()),
                     made => {
