@@ -15,10 +15,11 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
+	@echo 'make dist     deb, rpm and OCI image of a release build in target/packages'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
@@ -31,6 +32,16 @@ serve:
 
 build:
 	$(CARGO) build --release -p weir
+
+# What a release ships: the binary with link-time optimisation, and deb, rpm and OCI image of it in target/packages.
+dist:
+	$(CARGO) build --profile dist -p weir --locked
+	packaging/build target/dist/weir target/packages
+
+# The packages of a development build: installed in a clean Debian, upgraded under a writing client, read by lintian.
+packages:
+	$(CARGO) build -p weir --locked
+	conformance/packages/run
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
@@ -57,6 +68,7 @@ smoke:
 	$(CARGO) build --workspace --bins --locked
 	bash .ci/smoke
 	conformance/service/run
+	conformance/upgrade/run
 
 # What anybody on the network may try, in its short form.
 attack:

@@ -41,8 +41,12 @@ class Client:
     def __init__(self, port, source="127.0.0.1", timeout=10):
         self.socket = socket.socket()
         self.socket.settimeout(timeout)
-        self.socket.bind((source, 0))
-        self.socket.connect(("127.0.0.1", port))
+        try:
+            self.socket.bind((source, 0))
+            self.socket.connect(("127.0.0.1", port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def close(self):
         self.socket.close()
