@@ -551,7 +551,8 @@ impl<'a> Run<'a> {
                 enforced: true,
                 overwrite: request.disposition.cuts() && !found.made,
             };
-            match vfs.claims.open(file, &open) {
+            let (address, ask) = (owner.client.address, || vfs.claims.open(file, &open));
+            match self.s.with_room(address, ask, |o| *o == Opened::Full) {
                 Opened::Granted => {}
                 Opened::Denied => return Err(Status::SHARING_VIOLATION.into()),
                 Opened::DeletePending => return Err(Status::DELETE_PENDING.into()),

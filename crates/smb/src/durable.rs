@@ -6,6 +6,9 @@
 //! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer. A persistent one is
 //! kept whatever it caches, and ended by its time alone ([`crate::persistent`]).
 //!
+//! What is kept yields to what is used: where the table of claims has no room for a request, the durable opens that have been without
+//! a session longest end first ([`Service::make_room`]). So no client is locked out by what it had open before it lost its connection.
+//!
 //! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
 //! finds what the first one has opened.
 
@@ -19,7 +22,8 @@ use crate::session::{Open, Session, Target, Tree};
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,6 +40,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 const PERSISTENT: Duration = Duration::from_secs(120);
 /// Opens without a session that are kept, of all clients.
 const MOST_KEPT: usize = 65_536;
+/// Opens without a session that end at once where there is no room for a request.
+const YIELDING: usize = 16;
 
 /// By what a client's CREATE is found: its GUID, and the CreateGuid.
 pub type Name = ([u8; 16], [u8; 16]);
@@ -199,6 +205,62 @@ struct Kept {
     guid: [u8; 16],
     /// On the monotonic clock.
     until: Duration,
+    /// Its place in the order in which opens are put here.
+    since: u64,
+}
+
+/// Opens without a session, by number; those that are not persistent also in the order in which they lost it.
+#[derive(Default)]
+struct AllKept {
+    by_id: HashMap<u64, Kept>,
+    /// Numbers of opens by [`Kept::since`].
+    order: BTreeMap<u64, u64>,
+    /// The same, of the opens that are charged to an address.
+    of_address: HashMap<IpAddr, BTreeMap<u64, u64>>,
+    next: u64,
+}
+
+impl AllKept {
+    fn insert(&mut self, mut new: Kept) {
+        let (id, address) = (new.open.id, new.open.owner.client.address);
+        self.next += 1;
+        new.since = self.next;
+        if !new.open.is_persistent() {
+            self.order.insert(new.since, id);
+            let here = self.of_address.entry(address).or_default();
+            here.insert(new.since, id);
+        }
+        if let Some(old) = self.by_id.insert(id, new) {
+            self.unlist(&old);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Kept> {
+        let kept = self.by_id.remove(&id)?;
+        self.unlist(&kept);
+        Some(kept)
+    }
+
+    fn unlist(&mut self, kept: &Kept) {
+        self.order.remove(&kept.since);
+        let address = kept.open.owner.client.address;
+        if let Some(here) = self.of_address.get_mut(&address) {
+            here.remove(&kept.since);
+            if here.is_empty() {
+                self.of_address.remove(&address);
+            }
+        }
+    }
+
+    /// Takes out up to `most` of the opens that came first: of an address, or if it has none and `any` is set, of all.
+    fn take_oldest(&mut self, address: IpAddr, any: bool, most: usize) -> Vec<Arc<Open>> {
+        let all = any.then_some(&self.order);
+        let from = self.of_address.get(&address).or(all);
+        let oldest: Vec<u64> =
+            from.map_or_else(Vec::new, |from| from.values().take(most).copied().collect());
+        let out = oldest.into_iter().filter_map(|id| self.remove(id));
+        out.map(|kept| kept.open).collect()
+    }
 }
 
 /// What a CreateGuid stands for.
@@ -211,7 +273,7 @@ enum Made {
 /// All durable opens without a session, and all opens that have a CreateGuid.
 #[derive(Default)]
 pub struct Durables {
-    kept: Mutex<HashMap<u64, Kept>>,
+    kept: Mutex<AllKept>,
     made: Mutex<HashMap<Name, Made>>,
     /// Who waits for an open to lose its session.
     awaited: Mutex<Vec<Arc<Signal<()>>>>,
@@ -233,27 +295,40 @@ impl Drop for Creating {
 }
 
 impl Durables {
-    /// Keeps an open whose session has lost its connections, if it is durable still.
-    pub fn keep(&self, open: &Arc<Open>, session: &Session, vfs: &Vfs, now: Duration) -> bool {
-        let Some(file) = open.file() else {
-            return false;
-        };
+    /// Keeps an open whose session has lost its connections, if it is durable still. `None`: it is not kept; otherwise the opens that
+    /// have been kept longest and yield to it, which are the caller's to end.
+    pub fn keep(
+        &self,
+        open: &Arc<Open>,
+        session: &Session,
+        vfs: &Vfs,
+        now: Duration,
+    ) -> Option<Vec<Arc<Open>>> {
+        let file = open.file()?;
         let stays = match open.persistent.get() {
             // It is being closed.
             Some(persistent) => !persistent.is_erased(),
-            None => {
-                let marked = || vfs.claims.delete_pending(file.id);
-                let room = || self.kept.lock().len() < MOST_KEPT;
-                open.hold.outlives() && !marked() && room()
-            }
+            None => open.hold.outlives() && !vfs.claims.delete_pending(file.id),
         };
         if !stays || open.durable().is_none() {
-            return false;
+            return None;
         }
+        let gone = {
+            let mut kept = self.kept.lock();
+            match kept.by_id.len() < MOST_KEPT {
+                true => Vec::new(),
+                false => kept.take_oldest(open.owner.client.address, true, 1),
+            }
+        };
         let guid = session.negotiated.offer.guid;
         self.put(Arc::clone(open), &session.user, guid, now);
         self.arrived();
-        true
+        Some(gone)
+    }
+
+    /// Takes out the opens that have been kept longest, of an address, or if it has none and `any` is set, of all. Persistent ones stay.
+    fn take_oldest(&self, address: IpAddr, any: bool) -> Vec<Arc<Open>> {
+        self.kept.lock().take_oldest(address, any, YIELDING)
     }
 
     /// Keeps an open without a session, of a client's user, for its time.
@@ -264,15 +339,16 @@ impl Durables {
             user: user.to_owned(),
             guid,
             until: now + time,
+            since: 0,
             open,
         };
-        self.kept.lock().insert(new.open.id, new);
+        self.kept.lock().insert(new);
     }
 
     /// Whether a persistent open is kept of something below a directory of a volume.
     pub fn has_persistent_below(&self, volume: VolumeId, path: &str) -> bool {
         let kept = self.kept.lock();
-        let mut all = kept.values().map(|kept| &kept.open);
+        let mut all = kept.by_id.values().map(|kept| &kept.open);
         all.any(|open| open.is_persistent() && open.is_below(volume, path))
     }
 
@@ -285,21 +361,23 @@ impl Durables {
     /// Takes out what is kept and no more wanted.
     pub fn take_all(&self, goes: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
         let mut kept = self.kept.lock();
-        if kept.is_empty() {
-            return Vec::new();
-        }
-        let all = kept.values().filter(|k| goes(&k.open)).map(|k| k.open.id);
-        let all: Vec<u64> = all.collect();
-        let out = all.iter().filter_map(|id| kept.remove(id));
+        let all = kept.by_id.values().filter(|k| goes(&k.open));
+        let all: Vec<u64> = all.map(|k| k.open.id).collect();
+        let out = all.iter().filter_map(|id| kept.remove(*id));
         out.map(|k| k.open).collect()
+    }
+
+    /// Takes out the open of this number.
+    pub fn take_one(&self, id: u64) -> Option<Arc<Open>> {
+        self.kept.lock().remove(id).map(|kept| kept.open)
     }
 
     /// Takes out what was kept for its time.
     pub fn expired(&self, now: Duration) -> Vec<Arc<Open>> {
         let mut kept = self.kept.lock();
-        let due = kept.values().filter(|k| k.until <= now);
+        let due = kept.by_id.values().filter(|k| k.until <= now);
         let due: Vec<u64> = due.map(|k| k.open.id).collect();
-        let out = due.iter().filter_map(|id| kept.remove(id));
+        let out = due.iter().filter_map(|id| kept.remove(*id));
         out.map(|k| k.open).collect()
     }
 
@@ -317,11 +395,11 @@ impl Durables {
         };
         let other = by_guid();
         let mut all = self.kept.lock();
-        let id = match all.contains_key(&back.id) {
+        let id = match all.by_id.contains_key(&back.id) {
             true => back.id,
             false => other.ok_or(none)?,
         };
-        let kept = all.get(&id).ok_or(none)?;
+        let kept = all.by_id.get(&id).ok_or(none)?;
         let open = &kept.open;
         let same_client = kept.guid == client;
         if open.is_persistent() && !back.persistent {
@@ -347,7 +425,7 @@ impl Durables {
         if kept.user != session.user {
             return Err(Status::ACCESS_DENIED);
         }
-        let kept = all.remove(&id).ok_or(none)?;
+        let kept = all.remove(id).ok_or(none)?;
         Ok(kept.open)
     }
 
@@ -374,6 +452,33 @@ impl Durables {
 }
 
 impl Service {
+    /// Ends the durable opens that have been without a session longest, to make room in the table of claims for a request from an
+    /// address: its own, or if it has none and its share of the table is not used up, any. Returns false if there are none.
+    pub(crate) fn make_room(&self, address: IpAddr) -> bool {
+        let any = !self.vfs.claims.share_used_up(address);
+        let gone = self.leases.durables.take_oldest(address, any);
+        if !gone.is_empty() {
+            tracing::debug!(%address, opens = gone.len(), "durable opens without a session yield");
+        }
+        let end = |open: &Arc<Open>| open.end(&self.vfs, &self.leases);
+        gone.iter().for_each(end);
+        !gone.is_empty()
+    }
+
+    /// Asks the table of claims; a second time, if it has no room and opens without a session yield.
+    pub(crate) fn with_room<T>(
+        &self,
+        address: IpAddr,
+        ask: impl Fn() -> T,
+        is_full: impl Fn(&T) -> bool,
+    ) -> T {
+        let first = ask();
+        match is_full(&first) && self.make_room(address) {
+            true => ask(),
+            false => first,
+        }
+    }
+
     /// Whether another session of the user has this open, and it is durable.
     fn has(&self, session: &Session, open: u64) -> bool {
         let others = self.all_sessions().into_iter();

@@ -1,7 +1,7 @@
 //! Durable opens: kept, taken over, ended and replayed, with the client of [`crate::service_tests`].
 
 use crate::header::{HEADER, command};
-use crate::lease_tests::{BATCH, LEASE, with_mail};
+use crate::lease_tests::{BATCH, LEASE, mailed, with_mail};
 use crate::negotiate::Dialect;
 use crate::service_tests::*;
 use crate::status::Status;
@@ -46,11 +46,11 @@ pub(crate) fn put_contexts(body: &mut Vec<u8>, contexts: &[(impl AsRef<[u8]>, Ve
     body.set_u32(52, len);
 }
 
-fn first() -> (&'static [u8; 4], Vec<u8>) {
+pub(crate) fn first() -> (&'static [u8; 4], Vec<u8>) {
     (b"DHnQ", vec![0; 16])
 }
 
-fn first_back(file: &[u8]) -> (&'static [u8; 4], Vec<u8>) {
+pub(crate) fn first_back(file: &[u8]) -> (&'static [u8; 4], Vec<u8>) {
     (b"DHnC", file.to_vec())
 }
 
@@ -282,4 +282,51 @@ fn a_create_that_is_sent_again_opens_nothing_twice() {
     a.ask(false, &[close(&opened.file())]);
     let anew = a.one(command::CREATE, request.1);
     assert_ne!(anew.file(), opened.file());
+}
+
+/// A client that has used up its share of the table loses its connection: what it had open must not keep it from opening more.
+#[test]
+fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
+    const SHARE_BYTES: usize = 128 << 10;
+    let (world, _) = mailed(world_of_claims(4 * SHARE_BYTES));
+    let durable = |name: &str| {
+        let (command, mut body) = create(name, 0x3, SHARE, OPEN_IF, 0);
+        body[3] = BATCH;
+        put_contexts(&mut body, &[first()]);
+        (command, body)
+    };
+    let mut a = Client::ready(&world, 1);
+    let mut files = Vec::new();
+    loop {
+        let (command, body) = durable(&format!("file{}", files.len()));
+        let opened = a.one(command, body);
+        match opened.status {
+            Status::SUCCESS => files.push((opened.file(), has(&opened, b"DHnQ"))),
+            status => break assert_eq!(status, Status::INSUFFICIENT_RESOURCES),
+        }
+    }
+    // The last ones had no room for an oplock, and are not durable.
+    let kept: Vec<Vec<u8>> = files.into_iter().filter(|f| f.1).map(|f| f.0).collect();
+    assert!(kept.len() > 20, "{}", kept.len());
+    // What is used does not yield.
+    let refused = a.ask(false, &[create("new", 0x3, SHARE, OPEN_IF, 0)]);
+    assert_eq!(statuses(&refused), [Status::INSUFFICIENT_RESOURCES]);
+    world.service.connection_ended(1);
+    let mut c = again(&world, 2, "Alice");
+    for n in 0..2 * kept.len() {
+        let (command, body) = durable(&format!("new{n}"));
+        let opened = c.one(command, body);
+        assert_eq!(opened.status, Status::SUCCESS, "{n}");
+        if n == 0 {
+            let back = |c: &mut Client<'_>, file: &[u8]| {
+                let back = asks(BATCH, &[first_back(file)]);
+                c.ask(false, &[back]).remove(0).status
+            };
+            assert_eq!(back(&mut c, &kept[0]), Status::OBJECT_NAME_NOT_FOUND);
+            let last = kept.last().unwrap();
+            assert_eq!(back(&mut c, last), Status::SUCCESS, "the newest stay");
+            c.ask(false, &[close(last)]);
+        }
+        c.ask(false, &[close(&opened.file())]);
+    }
 }

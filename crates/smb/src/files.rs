@@ -505,7 +505,10 @@ impl Run<'_> {
             exclusive,
             mandatory: true,
         };
-        match self.s.vfs.claims.lock(file.id, &want, &open.key, false) {
+        let claims = &self.s.vfs.claims;
+        let ask = || claims.lock(file.id, &want, &open.key, false);
+        let full = |verdict: &Verdict| *verdict == Verdict::Full;
+        match self.s.with_room(want.owner.client.address, ask, full) {
             Verdict::Granted => {
                 self.s.leases.changes(&open.hold);
                 locks.push(Held { range, exclusive });
@@ -539,7 +542,9 @@ impl Run<'_> {
                     exclusive,
                     mandatory: true,
                 };
-                match Waiting::ask(self.s, file.id, want, &open.key) {
+                let ask = || Waiting::ask(self.s, file.id, want.clone(), &open.key);
+                let full = |asked: &(Verdict, _)| asked.0 == Verdict::Full;
+                match self.s.with_room(want.owner.client.address, ask, full) {
                     (Verdict::Queued, Some(waiting)) => Box::new(waiting),
                     (Verdict::Granted, _) => {
                         self.s.leases.changes(&open.hold);

@@ -516,7 +516,8 @@ impl Run<'_> {
             Watching::Over => return Err(Status::FILE_CLOSED),
             Watching::Nothing => {}
         }
-        let new = self.s.watches.begin(file.id, what, len);
+        let begin = || self.s.watches.begin(file.id, what, len);
+        let new = self.s.with_room(self.conn.peer, begin, Option::is_none);
         let new = new.ok_or(Status::INSUFFICIENT_RESOURCES)?;
         *watching = Watching::By(Arc::clone(&new));
         Ok(new)

@@ -524,12 +524,9 @@ impl Run<'_> {
             Marker::of(session, open.parent.clone(), peer),
             what,
         );
-        match self
-            .s
-            .vfs
-            .claims
-            .mark(file.id, &open.owner, When::Now, &removal)
-        {
+        let mark = || claims.mark(file.id, &open.owner, When::Now, &removal);
+        let address = open.owner.client.address;
+        match self.s.with_room(address, mark, |m| *m == Marked::Full) {
             Marked::Yes => {
                 if file.directory() {
                     self.s.watches.goes(file.id);
@@ -637,7 +634,9 @@ impl Run<'_> {
             overwrite: false,
         };
         let claims = &self.s.vfs.claims;
-        match claims.open(file, &request) {
+        let address = session.walker.client.address;
+        let ask = || claims.open(file, &request);
+        match self.s.with_room(address, ask, |o| *o == Opened::Full) {
             Opened::Granted => {
                 claims.close(file, &session.walker);
                 Ok(true)

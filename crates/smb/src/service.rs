@@ -362,13 +362,18 @@ impl Service {
         let (connections, opens) = session.end();
         let (vfs, leases, now) = (&self.vfs, &self.leases, self.clock.monotonic());
         for open in opens {
-            let kept = how == How::Lost && leases.durables.keep(&open, session, vfs, now);
-            if !kept {
+            let keep = || leases.durables.keep(&open, session, vfs, now);
+            let Some(gone) = (how == How::Lost).then(keep).flatten() else {
                 open.end(vfs, leases);
-            } else if !open.hold.outlives() && !open.is_persistent() {
-                // It was broken as it was put there.
-                let gone = leases.durables.take_all(|other| other.id == open.id);
-                gone.iter().for_each(|open| open.end(vfs, leases));
+                continue;
+            };
+            gone.iter().for_each(|open| open.end(vfs, leases));
+            // It may have been broken as it was put there.
+            if !open.hold.outlives()
+                && !open.is_persistent()
+                && let Some(open) = leases.durables.take_one(open.id)
+            {
+                open.end(vfs, leases);
             }
         }
         for connection in connections {

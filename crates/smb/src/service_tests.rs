@@ -13,10 +13,12 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use weir_base::{Clock, ManualClock, SeededRng};
+use weir_base::limits::protocol::CLAIM_BYTES;
+use weir_base::{Budget, Clock, ManualClock, SeededRng};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::grace::Records;
+use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
@@ -75,8 +77,16 @@ pub(crate) fn world() -> World {
 }
 
 pub(crate) fn world_with(protection: Protection) -> World {
-    let disks = [64 << 8, 4 << 8].map(|blocks| Arc::new(MemDevice::new(blocks)));
-    booted(disks, Arc::default(), protection, true)
+    booted(disks(), Arc::default(), protection, true, CLAIM_BYTES)
+}
+
+/// A world in which all clients' claims take so many bytes at most.
+pub(crate) fn world_of_claims(bytes: usize) -> World {
+    booted(disks(), Arc::default(), Protection::Signed, true, bytes)
+}
+
+fn disks() -> [Arc<MemDevice>; 2] {
+    [64 << 8, 4 << 8].map(|blocks| Arc::new(MemDevice::new(blocks)))
 }
 
 /// A service over disks; `new` ones get a volume.
@@ -85,6 +95,7 @@ fn booted(
     clock: Arc<ManualClock>,
     protection: Protection,
     new: bool,
+    claims: usize,
 ) -> World {
     let env = Env {
         pool: FramePool::new(4096).unwrap(),
@@ -105,7 +116,9 @@ fn booted(
             .create_volume("vol1", (0, 0), 0o755, now, &rng)
             .unwrap();
     }
-    let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
+    let unlimited = Throttle::new(clock.clone(), 1, CreditLimits::of_budget(0));
+    let key = HandleKey::new([9; 16], [0; 16]);
+    let vfs = Vfs::with_throttle(key, unlimited, Budget::new(claims));
     let service = Service::new(Config {
         vfs: Arc::clone(&vfs),
         clock: clock.clone(),
@@ -155,7 +168,7 @@ impl World {
     pub fn crashed(self) -> World {
         let (disks, clock) = (self.disks, self.clock);
         drop((self.service, self.vfs, self.engine));
-        booted(disks, clock, self.protection, false)
+        booted(disks, clock, self.protection, false, CLAIM_BYTES)
     }
 
     /// The reply to a message that does not wait, and what it waits for in the log.

@@ -282,7 +282,7 @@ impl Session {
         (self.trees.lock().len(), self.opens.lock().len())
     }
 
-    /// Ends it; the connections that it was on, and its opens, which are the caller's to end.
+    /// Ends it; the connections that it was on, and its opens, the oldest first, which are the caller's to end.
     pub fn end(&self) -> (Vec<Arc<Connection>>, Vec<Arc<Open>>) {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
@@ -290,7 +290,9 @@ impl Session {
         let gone = |open: &Arc<Open>| open.session.store(0, Ordering::Release);
         opens.values().for_each(gone);
         self.trees.lock().clear();
-        (connections, opens.into_values().collect())
+        let mut opens: Vec<Arc<Open>> = opens.into_values().collect();
+        opens.sort_unstable_by_key(|open| open.id);
+        (connections, opens)
     }
 }
 

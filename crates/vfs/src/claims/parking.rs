@@ -202,6 +202,11 @@ impl Claims {
         }
     }
 
+    /// Returns true if an address has so much that its share of the budget may be why it gets no more.
+    pub fn share_used_up(&self, address: IpAddr) -> bool {
+        self.ledger.share_used_up(address)
+    }
+
     /// Asks for what is not needed, and drops what the client has that was parked longest: one at the address, whose part
     /// may be used up, or, if that is not the cause, any. False if there is none.
     fn make_room(&self, address: IpAddr) -> bool {
