@@ -181,6 +181,8 @@ pub(crate) struct Chain {
     done: Counted,
     /// What has been done of the command that is run.
     pub step: Step,
+    /// Renames of directories before the CREATE that is run walked its path ([`crate::moves`]).
+    pub walked: u64,
     /// What it waited for failed: its status.
     pub failed: Option<Status>,
     /// What the response to a CREATE says of its lease.
@@ -241,6 +243,7 @@ impl Chain {
             moved: 0,
             done: Counted::default(),
             step: Step::Nothing,
+            walked: 0,
             failed: None,
             lease: None,
             creating: None,

@@ -153,6 +153,7 @@ impl<'a> Run<'a> {
                 return self.cut(&session.session, &open, &request);
             }
             _ => {
+                self.c.walked = self.s.moves.read().count();
                 let found = match self.walk(&operand, root, &path, request.posix.is_some())? {
                     Walked::Link(link, others) => {
                         let at = (root, link);
@@ -638,7 +639,14 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        if !session.add(Arc::clone(&open)) {
+        let moves = self.s.moves.read();
+        if let Some(file) = open.file().filter(|file| file.claimed) {
+            let mut named = file.named.lock();
+            moves.follow(self.c.walked, file.id.volume, &mut named.path);
+        }
+        let added = session.add(Arc::clone(&open));
+        drop(moves);
+        if !added {
             open.end(vfs, &self.s.leases);
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
@@ -730,6 +738,9 @@ impl<'a> Run<'a> {
         });
         if let Some(form) = request.apple.and_then(apple::Query::form) {
             session.listings.store(form as u8, Ordering::Relaxed);
+        }
+        if request.apple.is_some() {
+            session.is_apple.store(true, Ordering::Relaxed);
         }
         let apple = request.apple.map(apple::Query::answer);
         put_response(

@@ -345,6 +345,13 @@ impl Durables {
         self.kept.lock().insert(new);
     }
 
+    /// The opens that `which` selects.
+    pub(crate) fn all(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
+        let kept = self.kept.lock();
+        let all = kept.by_id.values().map(|kept| &kept.open);
+        all.filter(|open| which(open)).cloned().collect()
+    }
+
     /// Whether a persistent open is kept of something below a directory of a volume.
     pub fn has_persistent_below(&self, volume: VolumeId, path: &str) -> bool {
         let kept = self.kept.lock();
@@ -584,6 +591,8 @@ impl Run<'_> {
                 if first {
                     durables.awaited.lock().push(Arc::clone(&came));
                 }
+                // Until the session has it.
+                let _moves = self.s.moves.read();
                 let open = match durables.take(back, session, request) {
                     // The client has noticed before the server that its connection is lost: for a second that may be.
                     Err(Status::OBJECT_NAME_NOT_FOUND) if first && self.s.has(session, back.id) => {

@@ -665,6 +665,8 @@ fn what_is_marked_goes_with_its_last_close() {
 mod apple;
 #[path = "reparse_tests.rs"]
 mod links;
+#[path = "moves_tests.rs"]
+mod moves;
 #[path = "posix_tests.rs"]
 mod posix;
 #[path = "values_tests.rs"]

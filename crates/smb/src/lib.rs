@@ -56,6 +56,7 @@ mod leases;
 pub mod legacy;
 mod lsa;
 pub mod lz77;
+mod moves;
 pub mod names;
 pub mod negotiate;
 mod notify;

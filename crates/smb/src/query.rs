@@ -672,6 +672,7 @@ impl Run<'_> {
         if let Some(base) = file.base {
             return self.rename_stream(session, open, (file, base), (to, replace));
         }
+        let seen = self.s.moves.read().count();
         let Place {
             at,
             dir,
@@ -711,8 +712,13 @@ impl Run<'_> {
         if !self.passes(session, dir, Modes::DELETE)? {
             return Err(Status::SHARING_VIOLATION.into());
         }
-        if file.directory() && !posix && self.s.has_open_below(file.id.volume, &named.path) {
+        let volume = file.id.volume;
+        let over_opens = posix || session.is_apple.load(Ordering::Relaxed);
+        if file.directory() && !over_opens && self.s.has_open_below(volume, &named.path) {
             return Err(Status::ACCESS_DENIED.into());
+        }
+        if file.directory() && !self.s.may_move(volume, &named.path, &shown) {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         let source = FileId {
             volume: file.id.volume,
@@ -745,9 +751,26 @@ impl Run<'_> {
             name: to_name.into(),
             path: shown,
         };
-        *file.named.lock() = renamed;
-        self.note(open, file);
+        self.remember(open, file, renamed, seen);
         Ok(())
+    }
+
+    /// Gives an open its new name, which was looked up after `seen` renames of directories; and if it is a directory, those below it
+    /// their new paths.
+    fn remember(&mut self, open: &Arc<Open>, file: &File, mut new: Named, seen: u64) {
+        if file.directory() {
+            for open in self.s.moved(file.id.volume, open, new, seen) {
+                if let Some(file) = open.file() {
+                    self.note(&open, file);
+                }
+            }
+            return;
+        }
+        let moves = self.s.moves.read();
+        moves.follow(seen, file.id.volume, &mut new.path);
+        *file.named.lock() = new;
+        drop(moves);
+        self.note(open, file);
     }
 
     /// FileLinkInformation.

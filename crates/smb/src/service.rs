@@ -13,6 +13,7 @@ use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::kerberos::{MAX_TOKEN, Tickets};
 use crate::leases::{Leases, Mail};
 use crate::legacy::Key;
+use crate::moves::Moves;
 use crate::negotiate::{Dialect, Protection, Server};
 use crate::notify::Watches;
 use crate::penalties::Penalties;
@@ -210,6 +211,8 @@ pub struct Service {
     pub(crate) next_open: AtomicU64,
     /// What CREATEs made before the start.
     pub(crate) made: Made,
+    /// See [`crate::moves`].
+    pub(crate) moves: RwLock<Moves>,
     /// Persistent opens whose time is over, and when that is durable.
     ending: Mutex<Vec<(Lsn, Arc<Open>)>>,
     /// Who accepts tickets of Kerberos; `None`: it is not offered.
@@ -251,6 +254,7 @@ impl Service {
             sessions: Mutex::default(),
             next_open: AtomicU64::new(1),
             made,
+            moves: RwLock::default(),
             ending: Mutex::default(),
             tickets: RwLock::default(),
             domains: RwLock::default(),
@@ -359,6 +363,8 @@ impl Service {
     /// Ends a session on all its connections.
     pub(crate) fn end(&self, session: &Session, how: How) {
         self.sessions.lock().remove(&session.id);
+        // Until they are kept.
+        let moves = self.moves.read();
         let (connections, opens) = session.end();
         let (vfs, leases, now) = (&self.vfs, &self.leases, self.clock.monotonic());
         for open in opens {
@@ -376,6 +382,7 @@ impl Service {
                 open.end(vfs, leases);
             }
         }
+        drop(moves);
         for connection in connections {
             connection.state.lock().sessions.remove(&session.id);
             connection.cancel_all_of(session.id);

@@ -7,6 +7,7 @@ use crate::connection::{Connection, Negotiated};
 use crate::durable::{self, Durable};
 use crate::keys::Signer;
 use crate::leases::{Hold, Leases};
+use crate::moves::below;
 use crate::names;
 use crate::negotiate::Protection;
 use crate::notify::Watching;
@@ -91,6 +92,8 @@ pub struct Session {
     pub expires: Expiry,
     /// How its client wants directories listed ([`crate::apple::Form`]).
     pub listings: AtomicU8,
+    /// Its client is one of macOS: it has asked what the server can do ([`crate::apple`]).
+    pub is_apple: AtomicBool,
 }
 
 /// When a session's authentication is over, which another one puts off.
@@ -188,6 +191,7 @@ impl Session {
             channels: Mutex::default(),
             expires: Expiry::default(),
             listings: AtomicU8::new(0),
+            is_apple: AtomicBool::new(false),
         }
     }
 
@@ -260,6 +264,12 @@ impl Session {
     pub fn take(&self, id: u64) -> Option<Arc<Open>> {
         let open = self.opens.lock().remove(&id);
         open.inspect(|open| open.session.store(0, Ordering::Release))
+    }
+
+    /// The opens that `which` selects.
+    pub fn opens(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
+        let opens = self.opens.lock();
+        opens.values().filter(|open| which(open)).cloned().collect()
     }
 
     /// Whether something below a directory of a volume is open, by the paths at which it was opened.
@@ -483,12 +493,19 @@ impl Open {
 
     /// Whether it is of something below a directory of a volume, by the path at which it was opened.
     pub fn is_below(&self, volume: VolumeId, path: &str) -> bool {
-        let file = self.file().filter(|file| file.id.volume == volume);
-        file.is_some_and(|file| {
-            let named = file.named.lock();
-            let rest = named.path.strip_prefix(path);
-            rest.is_some_and(|rest| rest.starts_with('\\'))
-        })
+        self.has_path(volume, |own| below(own, path).is_some())
+    }
+
+    /// Whether it was opened at this path of a volume.
+    pub fn is_at(&self, volume: VolumeId, path: &str) -> bool {
+        self.has_path(volume, |own| own == path)
+    }
+
+    /// Whether its path is such a one. What snapshots have keeps its path.
+    fn has_path(&self, volume: VolumeId, such: impl Fn(&str) -> bool) -> bool {
+        let file = self.file();
+        let file = file.filter(|file| file.claimed && file.id.volume == volume);
+        file.is_some_and(|file| such(&file.named.lock().path))
     }
 
     /// Takes note of a request's channel sequence (§3.3.5.2.10). False if the client has lost the channel that the request came
