@@ -138,16 +138,24 @@ pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refus
 /// Waits for `work` on a thread of its own, since the caller's may belong to a runtime already.
 ///
 /// # Errors
-/// There is no such thread.
+/// The thread or its runtime cannot be created.
 pub(super) fn apart<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, String> {
+    apart_on(std::thread::Builder::new(), work)
+}
+
+fn apart_on<T: Send>(
+    thread: std::thread::Builder,
+    work: impl Future<Output = T> + Send,
+) -> Result<T, String> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let thread = thread.name("weir-ask".into()).spawn_scoped(scope, || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .map_err(|e| e.to_string())?;
             Ok(runtime.block_on(work))
         });
+        let thread = thread.map_err(|error| format!("cannot create a thread: {error}"))?;
         thread
             .join()
             .unwrap_or_else(|_| Err("it could not be asked".to_owned()))
@@ -756,4 +764,17 @@ fn bound_by(flow: &Flow, receiver: &Receiver) -> Option<String> {
         (_, Pace::Free) => return None,
     };
     Some(limit.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_thread_nothing_is_asked() {
+        assert_eq!(apart(async { 7 }), Ok(7));
+        let thread = std::thread::Builder::new().stack_size(1 << 60);
+        let refused = apart_on(thread, async { 7 }).unwrap_err();
+        assert!(refused.starts_with("cannot create a thread: "), "{refused}");
+    }
 }
