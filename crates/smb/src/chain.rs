@@ -5,7 +5,7 @@
 //! these failed. What a command waits for stops the chain where it is; it goes on there, and repeats nothing that was done
 //! ([`Step`]).
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Security};
 use crate::compression::Algorithms;
 use crate::connection::Connection;
 use crate::header::{Header, command, flag, link};
@@ -27,7 +27,7 @@ use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 use weir_vfs::{
     Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Suspend,
-    Unfinished,
+    Transport, Unfinished,
 };
 
 /// The FileId by which a related request means the file of the ones before it.
@@ -363,6 +363,15 @@ impl<'a> Run<'a> {
         Ok(open)
     }
 
+    /// Returns what export rules judge the request by.
+    pub fn security(&self) -> Security {
+        let Some(session) = &self.c.session else {
+            return (Flavour::None, Transport::Clear);
+        };
+        let signed = self.header.has(flag::SIGNED) || session.protection != Protection::Offered;
+        session.security(signed, self.c.sealed.is_some())
+    }
+
     /// Admits the session to a file and charges it.
     pub fn enter<'r, C: Cost>(
         &mut self,
@@ -375,11 +384,12 @@ impl<'a> Run<'a> {
         'a: 'r,
     {
         let (s, table) = (self.s, self.table);
+        let (flavour, transport) = self.security();
         let session = weir_vfs::Session {
             origin: self.conn.peer,
             protocol: Protocol::Smb,
-            flavour: Flavour::Ntlm,
-            transport: weir_vfs::Transport::Clear,
+            flavour,
+            transport,
             identity: Some(&session.identity),
             access,
             client: session.client_key,

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use weir_vfs::{Flavour, Transport};
 
 /// Channels that a session may have: as many as Windows allows (§3.3.5.5.2).
 pub const MAX_CHANNELS: usize = 32;
@@ -27,7 +28,12 @@ pub struct Channel {
     pub nonces: Nonces,
     /// Opens that requests on this connection have named.
     pub recent: Recent,
+    /// Kerberos has established the user on this connection, rather than NTLM.
+    pub kerberos: bool,
 }
+
+/// What export rules judge a message by: how its user was established, and how it is protected.
+pub type Security = (Flavour, Transport);
 
 /// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock of the session's table,
 /// which channels on other cores take too. Only the event loop of the connection takes this one, so nobody waits. It
@@ -42,6 +48,23 @@ type Named = (u64, Weak<Open>);
 const RECENT: usize = 16;
 
 impl Channel {
+    /// Returns what export rules judge a message on this connection by.
+    pub fn security(&self, signed: bool, sealed: bool) -> Security {
+        // The session's keys are of the connection that set it up.
+        let kerberos = self.kerberos && self.session.kerberos.load(Ordering::Relaxed);
+        let flavour = match (kerberos, sealed, signed) {
+            (false, ..) => Flavour::Ntlm,
+            (true, true, _) => Flavour::Krb5Privacy,
+            (true, false, true) => Flavour::Krb5Integrity,
+            (true, false, false) => Flavour::Krb5,
+        };
+        let transport = match sealed {
+            true => Transport::Tls,
+            false => Transport::Clear,
+        };
+        (flavour, transport)
+    }
+
     /// The open of this number.
     pub fn open(&self, id: u64) -> Option<Arc<Open>> {
         let mut recent = self.recent.0.lock();

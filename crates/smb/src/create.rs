@@ -628,7 +628,8 @@ impl<'a> Run<'a> {
             };
             let deletions = &self.s.news.deletions;
             let what = What::of(found.base.as_ref());
-            let marker = Marker::of(session, open.parent.clone(), self.conn.peer);
+            let by = (self.conn.peer, self.security());
+            let marker = Marker::of(session, open.parent.clone(), by);
             deletions.mark(file, marker, what);
             match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
                 Marked::Yes => {}

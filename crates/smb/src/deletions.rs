@@ -7,6 +7,7 @@
 //! It is done on behalf of the user who marked the file.
 
 use crate::chain::Fail;
+use crate::channel::Security;
 use crate::service::Service;
 use crate::session::{Access, Base, Session};
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use std::task::{Poll, Waker};
 use weir_vfs::claims::{Event, Owner, Passage, Removal, Style};
 use weir_vfs::{
     AccessModel, Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext,
-    Outcome, Protocol, Suspend, Unfinished, Vfs,
+    Outcome, Protocol, Suspend, Transport, Unfinished, Vfs,
 };
 
 /// What is to be removed.
@@ -49,6 +50,8 @@ pub struct Marker {
     pub client: ClientKey,
     /// The client's address.
     pub origin: IpAddr,
+    /// What export rules judge the request by that marked it; `None`: it was before the start, and admitted then.
+    pub security: Option<Security>,
     /// The owner that others' claims are compared with.
     pub owner: Owner,
     /// The holder of the client's lease on the directory.
@@ -56,12 +59,17 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// A session, by a request that came from `origin`, with its client's lease on the directory.
-    pub fn of(session: &Session, parent: Option<Owner>, origin: IpAddr) -> Marker {
+    /// A session, by a request that came from `origin` with so much security, with its client's lease on the directory.
+    pub fn of(
+        session: &Session,
+        parent: Option<Owner>,
+        (origin, security): (IpAddr, Security),
+    ) -> Marker {
         Marker {
             identity: Arc::clone(&session.identity),
             client: session.client_key,
             origin,
+            security: Some(security),
             owner: session.walker.clone(),
             parent,
         }
@@ -235,11 +243,13 @@ impl Service {
         cx: &mut OpContext,
     ) -> Outcome<Option<weir_base::Lsn>> {
         let table = self.vfs.exports();
+        let before = (Flavour::Ntlm, Transport::MutualTls);
+        let (flavour, transport) = mark.by.security.unwrap_or(before);
         let session = weir_vfs::Session {
             origin: mark.by.origin,
             protocol: Protocol::Smb,
-            flavour: Flavour::Ntlm,
-            transport: weir_vfs::Transport::Clear,
+            flavour,
+            transport,
             identity: Some(&mark.by.identity),
             access: Access::Within(&mark.by.owner, mark.by.parent.as_ref()),
             client: mark.by.client,
@@ -250,7 +260,10 @@ impl Service {
             ino: removal.dir,
             namespace: Namespace::Live,
         };
-        let admitted = self.vfs.admit_file(&table, dir, &session)?;
+        let admitted = match mark.by.security {
+            Some(_) => self.vfs.admit_file(&table, dir, &session)?,
+            None => self.vfs.admit_any_flavour(&table, dir, &session)?,
+        };
         let (dir, charged) = admitted.charge(&self.vfs, cx, Changes)?;
         // Another file may have the name by now.
         let found = match mark.what {
@@ -309,6 +322,7 @@ mod tests {
             identity: Arc::new(Identity::unix(1, 1, weir_vfs::Groups::default())),
             client: ClientKey::OTHERS,
             origin,
+            security: None,
             owner: Owner {
                 client: Client {
                     service: ServiceId(1),

@@ -183,6 +183,7 @@ impl From<Logon> for Authenticated {
             identity: logon.identity,
             key: logon.key,
             lifetime: Some(logon.lifetime),
+            kerberos: true,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use weir_vfs::Identity;
+use weir_vfs::{Flavours, Identity, Rule, Squash, Transport};
 
 /// Longer than a session's key.
 const KEY: [u8; 32] = *b"a key of Kerberos, of 256 bits..";
@@ -271,4 +271,111 @@ fn only_a_logon_may_be_long_before_there_is_a_user() {
     assert!(!long(&world, command::WRITE, MAX_TOKEN));
     let without = crate::service_tests::world();
     assert!(!long(&without, command::SESSION_SETUP, MAX_TOKEN));
+}
+
+/// Export rules that want Kerberos, or encryption, are judged by what a session and its messages really have.
+#[test]
+fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
+    let ntlm = |world: &'_ World, n: u64, cipher: Option<Cipher>| -> (Status, bool, Status) {
+        let mut c = Client::new(world, n);
+        c.cipher = cipher;
+        assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+        tried(c, cipher.is_some())
+    };
+    let kerberos = |world: &'_ World, n: u64, cipher: Option<Cipher>| {
+        let mut begun = Begun::new(world, n, cipher);
+        begun.send(&spnego::init(KERBEROS, b"alice", None));
+        tried(begun.c, cipher.is_some())
+    };
+    let gcm = Some(Cipher::Aes128Gcm);
+    let (yes, no) = (Status::SUCCESS, Status::ACCESS_DENIED);
+    // The status of a tree connect, whether it asks for encryption, and the status of a CREATE that is not encrypted.
+    let refused = (no, false, no);
+    for (flavours, transport, expected) in [
+        (
+            Flavours::NTLM.or(Flavours::KRB5),
+            Transport::Clear,
+            [(yes, false, yes); 4],
+        ),
+        (
+            Flavours::KRB5,
+            Transport::Clear,
+            [refused, refused, (yes, false, yes), (yes, false, yes)],
+        ),
+        (
+            Flavours::KRB5_INTEGRITY,
+            Transport::Clear,
+            [refused, refused, (yes, false, yes), (yes, false, yes)],
+        ),
+        (
+            Flavours::KRB5_PRIVACY,
+            Transport::Clear,
+            [refused, refused, refused, (yes, true, no)],
+        ),
+        (
+            Flavours::NTLM.or(Flavours::KRB5),
+            Transport::Tls,
+            [refused, (yes, true, no), refused, (yes, true, no)],
+        ),
+        (
+            Flavours::NTLM.or(Flavours::KRB5),
+            Transport::MutualTls,
+            [refused; 4],
+        ),
+    ] {
+        let world = served();
+        published(&world, |export| {
+            let rule = Rule {
+                flavours,
+                writers: flavours,
+                transport,
+                ..Rule::open(Squash::None)
+            };
+            export.rules = vec![rule];
+        });
+        let came = [
+            ntlm(&world, 1, None),
+            ntlm(&world, 2, gcm),
+            kerberos(&world, 3, None),
+            kerberos(&world, 4, gcm),
+        ];
+        assert_eq!(came, expected, "{flavours:?} {transport:?}");
+    }
+}
+
+/// Connects to the share, and makes a file in the clear, and encrypted if that is possible, which has to be as good as it gets.
+fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
+    const ENCRYPT_DATA: u32 = 0x8000;
+    let answer = c.one(command::TREE_CONNECT, tree_connect("vol1"));
+    if answer.status != Status::SUCCESS {
+        return (answer.status, false, answer.status);
+    }
+    c.tree = answer.header.tree;
+    let seals = answer.u32(4) & ENCRYPT_DATA != 0;
+    let made = create("f", ALL, SHARE, OPEN_IF, 0);
+    let clear = c.ask(false, std::slice::from_ref(&made)).remove(0).status;
+    if can_seal {
+        c.seals = true;
+        let sealed = c.ask(false, &[made]);
+        assert_eq!(statuses(&sealed), [Status::SUCCESS]);
+    }
+    (answer.status, seals, clear)
+}
+
+/// Who has renewed a session of Kerberos by a password has shown no more than that.
+#[test]
+fn a_password_makes_less_of_a_session_of_kerberos() {
+    let world = served();
+    let mut begun = Begun::new(&world, 1, None);
+    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    let session = world.service.all_sessions().remove(0);
+    let is_kerberos = || session.kerberos.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(is_kerberos());
+    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    assert!(is_kerberos());
+    session
+        .kerberos
+        .fetch_and(false, std::sync::atomic::Ordering::Relaxed);
+    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    assert!(!is_kerberos(), "its keys are of NTLM");
 }

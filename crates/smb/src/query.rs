@@ -516,14 +516,10 @@ impl Run<'_> {
             name: Arc::from(&*named.name),
             alone: file.posix || flags & POSIX_SEMANTICS != 0,
         };
-        let peer = self.conn.peer;
+        let by = (self.conn.peer, self.security());
         let what = What::of(file.base.as_ref());
         let deletions = &self.s.news.deletions;
-        deletions.mark(
-            file.id,
-            Marker::of(session, open.parent.clone(), peer),
-            what,
-        );
+        deletions.mark(file.id, Marker::of(session, open.parent.clone(), by), what);
         let mark = || claims.mark(file.id, &open.owner, When::Now, &removal);
         let address = open.owner.client.address;
         match self.s.with_room(address, mark, |m| *m == Marked::Full) {

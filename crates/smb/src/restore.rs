@@ -211,6 +211,7 @@ impl Service {
         let marker = Marker {
             identity: Arc::new(user.identity.clone()),
             client: ClientKey::Id(head.guid),
+            security: None,
             origin: head.address,
             owner: open.owner.clone(),
             parent: open.parent.clone(),

@@ -146,8 +146,8 @@ fn booted(
 pub(crate) fn published(world: &World, change: impl FnOnce(&mut Export)) {
     let volume = world.engine.volumes().remove(0);
     let rule = Rule {
-        flavours: Flavours::NTLM,
-        writers: Flavours::NTLM,
+        flavours: Flavours::NTLM.or(Flavours::KRB5),
+        writers: Flavours::NTLM.or(Flavours::KRB5),
         ..Rule::open(Squash::None)
     };
     let mut export = Export::new("/vol1", volume, vec![rule]);

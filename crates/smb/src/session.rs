@@ -90,6 +90,8 @@ pub struct Session {
     pub channels: Mutex<Channels>,
     /// When its user's ticket is over.
     pub expires: Expiry,
+    /// Kerberos has established its user, each time that they were authenticated.
+    pub kerberos: AtomicBool,
     /// How its client wants directories listed ([`crate::apple::Form`]).
     pub listings: AtomicU8,
     /// Its client is one of macOS: it has asked what the server can do ([`crate::apple`]).
@@ -190,6 +192,7 @@ impl Session {
             ended: AtomicBool::new(false),
             channels: Mutex::default(),
             expires: Expiry::default(),
+            kerberos: AtomicBool::new(false),
             listings: AtomicU8::new(0),
             is_apple: AtomicBool::new(false),
         }

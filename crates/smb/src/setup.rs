@@ -19,6 +19,7 @@ use crate::spnego::{self, Mechanism, State};
 use crate::status::Status;
 use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_base::Lsn;
 use weir_vfs::{Identity, Unfinished};
@@ -119,6 +120,8 @@ pub(crate) struct Authenticated {
     pub key: Vec<u8>,
     /// How long it is good for; `None`: for ever.
     pub lifetime: Option<Duration>,
+    /// By Kerberos, rather than NTLM.
+    pub kerberos: bool,
 }
 
 fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Fail> {
@@ -306,7 +309,12 @@ impl Run<'_> {
     }
 
     /// Makes the connection a channel of a session that another one set up (§3.3.5.5.3).
-    fn bind(&mut self, session: Arc<Session>, signer: Signer, user: &str) -> Outcome {
+    fn bind(
+        &mut self,
+        session: Arc<Session>,
+        signer: Signer,
+        (user, kerberos): (&str, bool),
+    ) -> Outcome {
         if session.user != user {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -326,6 +334,7 @@ impl Run<'_> {
             signer,
             nonces: Nonces::new(number),
             recent: Recent::default(),
+            kerberos,
         };
         state.sessions.insert(session.id, Arc::new(channel));
         tracing::debug!(peer = %self.conn.peer, user, number, "a channel was added over SMB");
@@ -374,6 +383,7 @@ impl Run<'_> {
             identity: user.identity.clone(),
             key: established.key.to_vec(),
             lifetime: None,
+            kerberos: false,
         };
         self.complete(asked, setup, who, &message)
     }
@@ -391,6 +401,7 @@ impl Run<'_> {
             identity,
             key,
             lifetime,
+            kerberos,
         } = who;
         let negotiated = self.conn.state.lock().negotiated.clone();
         let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?;
@@ -409,13 +420,17 @@ impl Run<'_> {
                 return Err(Status::ACCESS_DENIED.into());
             }
             session.expires.set(until);
+            session
+                .session
+                .kerberos
+                .fetch_and(kerberos, Ordering::Relaxed);
             return Ok(Status::SUCCESS);
         }
         let dialect = negotiated.dialect;
         let how = (dialect, negotiated.offer.signing);
         let signer = Signer::new(how, &keys::short(&key), &setup.preauth);
         if let Some(session) = setup.binds {
-            return self.bind(session, signer, &user);
+            return self.bind(session, signer, (&user, kerberos));
         }
         let sealing = cipher.map(|cipher| Sealing::new(cipher, dialect, &key, &setup.preauth));
         let mode = asked.mode | negotiated.offer.mode;
@@ -428,6 +443,7 @@ impl Run<'_> {
         let session = (user.clone(), Arc::new(identity));
         let session = Session::new(id, session, negotiated, keys, self.conn.peer);
         session.expires.set(until);
+        session.kerberos.store(kerberos, Ordering::Relaxed);
         let session = Arc::new(session);
         let number = session.channels.lock().add(self.conn);
         let number = number.ok_or(Status::INSUFFICIENT_RESOURCES)?;
@@ -436,6 +452,7 @@ impl Run<'_> {
             signer: Arc::clone(&session.signer),
             nonces: Nonces::new(number),
             recent: Recent::default(),
+            kerberos,
         };
         self.c.signs = Some(Arc::clone(&session.signer));
         let channel = Arc::new(channel);
@@ -484,13 +501,9 @@ impl Run<'_> {
         let (Some(_), Some(name), None) = (parts.next(), parts.next(), parts.next()) else {
             return Err(Status::BAD_NETWORK_NAME.into());
         };
-        let found = shares::find(&self.s.vfs, self.table, self.conn.peer, name);
-        let (target, share) = found.map_err(Fail::Status)?;
-        let encrypted = shares::must_seal(self.table, target);
-        if encrypted && session.sealing.is_none() {
-            tracing::warn!(peer = %self.conn.peer, user = session.user, share, "a client that cannot encrypt was refused a share with ENCRYPT_DATA");
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        let client = (self.conn.peer, &*session);
+        let found = shares::find(&self.s.vfs, self.table, client, name)?;
+        let (target, share, encrypted) = (found.target, found.name, found.encrypted);
         let tree = session.connect(target, share);
         let tree = tree.ok_or(Status::INSUFFICIENT_RESOURCES)?;
         self.c.connected = Some(tree.id);

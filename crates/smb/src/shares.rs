@@ -1,10 +1,12 @@
 //! Shares: an export that is one, for the clients that its rules admit over SMB; and IPC$.
 
+use crate::channel::Channel;
+use crate::negotiate::Protection;
 use crate::session::Target;
 use crate::status::Status;
 use std::net::IpAddr;
 use weir_base::VolumeId;
-use weir_vfs::{ExportTable, Protocol, Share, Transport, Verdict, Vfs};
+use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
 
 /// The share for named pipes.
 pub const PIPES: &str = "IPC$";
@@ -41,18 +43,33 @@ pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
     }
 }
 
-/// What a share of this name, in any case, leads to, and how it is written.
+/// A share that a client may connect to.
+pub struct Found {
+    /// What it leads to.
+    pub target: Target,
+    /// Its name, as it is written.
+    pub name: String,
+    /// The client is to encrypt what it sends there.
+    pub encrypted: bool,
+}
+
+/// Returns the share of a name, in any case, for a client's session. If the share, or the rule of the export, wants more protection
+/// than the session has by itself, the client is to encrypt.
 ///
 /// # Errors
 /// There is none, or it is not for the client.
 pub fn find(
     vfs: &Vfs,
     table: &ExportTable,
-    client: IpAddr,
+    (client, session): (IpAddr, &Channel),
     name: &str,
-) -> Result<(Target, String), Status> {
+) -> Result<Found, Status> {
     if name.eq_ignore_ascii_case(PIPES) {
-        return Ok((Target::Pipes, PIPES.to_owned()));
+        return Ok(Found {
+            target: Target::Pipes,
+            name: PIPES.to_owned(),
+            encrypted: false,
+        });
     }
     let lower = name.to_lowercase();
     let found = table.iter().find_map(|export| {
@@ -60,18 +77,30 @@ pub fn find(
         (share.name.to_lowercase() == lower).then_some((export, share))
     });
     let (export, share) = found.ok_or(Status::BAD_NETWORK_NAME)?;
-    match vfs.verdict(export, client, Protocol::Smb) {
-        Verdict::Rule(rule) if rule.transport > Transport::Clear => {
-            tracing::warn!(
-                %client,
-                share = share.name,
-                "refused over SMB: --export-options has xprtsec=, and SMB is not served over TLS"
-            );
-            Err(Status::ACCESS_DENIED)
-        }
-        Verdict::Rule(_) => Ok((Target::Volume(export.root()), share.name.clone())),
-        Verdict::Denied => Err(Status::ACCESS_DENIED),
+    let rule = match vfs.verdict(export, client, Protocol::Smb) {
+        Verdict::Rule(rule) => rule,
+        Verdict::Denied => return Err(Status::ACCESS_DENIED),
         // Its name is being looked up: it may try again.
-        Verdict::Unknown(_) => Err(Status::RETRY),
+        Verdict::Unknown(_) => return Err(Status::RETRY),
+    };
+    let signed = session.protection != Protection::Offered;
+    let meets = |sealed| {
+        let (flavour, transport) = session.security(signed, sealed);
+        rule.flavours.contains(flavour) && transport >= rule.transport
+    };
+    let encrypted = share.encrypted || !meets(false);
+    let (user, share_name) = (&session.user, &share.name);
+    if !meets(encrypted) {
+        tracing::warn!(%client, user, share = share_name, "a session was refused a share: its export rule wants Kerberos, or a client's certificate (see sec= and xprtsec= of --export-options)");
+        return Err(Status::ACCESS_DENIED);
     }
+    if encrypted && session.sealing.is_none() {
+        tracing::warn!(%client, user, share = share_name, "a client that cannot encrypt was refused a share that wants encryption (see ENCRYPT_DATA, and sec= and xprtsec= of --export-options)");
+        return Err(Status::ACCESS_DENIED);
+    }
+    Ok(Found {
+        target: Target::Volume(export.root()),
+        name: share.name.clone(),
+        encrypted,
+    })
 }

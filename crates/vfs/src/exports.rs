@@ -77,13 +77,13 @@ impl Protocols {
     }
 }
 
-/// How the connection that a call came over is protected (RFC 9289), the weakest first.
+/// How a call was protected on its way, the weakest first: by its connection (RFC 9289), or by itself as SMB has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// Not at all.
     #[default]
     Clear,
-    /// By TLS: the server has shown a certificate.
+    /// By TLS: the server has shown a certificate. Or by SMB's encryption, under keys that only server and user have.
     Tls,
     /// By TLS, and the client has shown a certificate too.
     MutualTls,

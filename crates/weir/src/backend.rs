@@ -18,7 +18,8 @@ use weir_control::backend::{
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{
-    Clients, EngineContext, Export, Flavours, Protocols, Rule, Share, Transport, Vfs, Volume,
+    Clients, EngineContext, Export, Flavour, Flavours, Protocols, Rule, Share, Transport, Vfs,
+    Volume,
 };
 use weir_volume::{Engine, Snapshot};
 
@@ -212,8 +213,7 @@ fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
     }
 }
 
-/// A rule of the node's default for users of SMB, whom their passwords establish. A volume's own policy does not speak of
-/// them: it is NFS's, as NetApp has it.
+/// A rule of the node's default for users of SMB. A volume's own policy does not speak of them: it is NFS's, as NetApp has it.
 fn for_smb(rule: &Rule) -> Rule {
     Rule {
         protocols: Protocols {
@@ -221,13 +221,23 @@ fn for_smb(rule: &Rule) -> Rule {
             nfsv4: false,
             smb: rule.protocols.smb,
         },
-        flavours: Flavours::NTLM,
-        writers: match rule.writers {
-            Flavours::NONE => Flavours::NONE,
-            _ => Flavours::NTLM,
-        },
+        flavours: flavours_for_smb(rule.flavours),
+        writers: flavours_for_smb(rule.writers),
         ..rule.clone()
     }
+}
+
+/// Returns the flavours of SMB that establish a user and protect a message at least as well as one of NFS's does: where a client's
+/// word is enough, NTLM is; where Kerberos is wanted, nothing else is. What is encrypted is protected against change as well.
+fn flavours_for_smb(flavours: Flavours) -> Flavours {
+    let all = [
+        (Flavour::Sys, Flavours::NTLM.or(Flavours::KRB5)),
+        (Flavour::Krb5, Flavours::KRB5),
+        (Flavour::Krb5Integrity, Flavours::KRB5_INTEGRITY),
+        (Flavour::Krb5Privacy, Flavours::KRB5_PRIVACY),
+    ];
+    let named = all.into_iter().filter(|(of, _)| flavours.contains(*of));
+    named.fold(Flavours::NONE, |all, (_, by)| all.or(by))
 }
 
 /// A rule of a policy as the data path has it: one for each entry of its clients.

@@ -435,7 +435,7 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
             Verdict::Rule(rule) => Some(rule.flavours),
             _ => None,
         };
-        let ntlm = share.is_some().then_some(Flavours::NTLM);
+        let ntlm = share.is_some().then_some(Flavours::NTLM.or(Flavours::KRB5));
         assert_eq!(admits(Protocol::Smb), ntlm, "{n}");
         // Its permissions do not depend on whether it is a share.
         assert_eq!(export.style, styles[usize::from(n % 2 == 1)], "{n}");
