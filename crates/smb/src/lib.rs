@@ -40,6 +40,7 @@ mod durable;
 #[cfg(test)]
 mod durable_tests;
 mod ea;
+mod feed;
 mod files;
 mod fsctl;
 mod gmac;

@@ -2,28 +2,27 @@
 //!
 //! A watch is of an open, begins with its first CHANGE_NOTIFY, which says what is watched for ever, and ends with the open.
 //! What the waist reports ([`weir_vfs::watch`]), over whatever protocol it was done, is compared with the watches of the
-//! directory, and with those of whole trees on the way up to the volume's root. A watch hands what it gets to the request
-//! that has waited longest, at once; if none waits, it keeps it for the next.
+//! directory, and with those of whole trees on the way up to the volume's root: with one [`Feed`] each, whatever the number of its
+//! watches. The request of a watch that has waited longest is answered at once; if none waits, the change is kept for the next.
 //!
-//! **Bounds.** A watch keeps as many bytes as the response to its first request could take, and [`MOST`] at most; all watches together
-//! what leaves half of the budget of the claims free. What does not fit is dropped with all that was kept, and the client is asked
-//! to list the directory (STATUS_NOTIFY_ENUM_DIR), as it is if the path of a change in a tree cannot be found at once.
+//! **Bounds.** Those of [`crate::feed`]. What a client has not fetched in time is dropped, and the client is asked to list the directory
+//! (STATUS_NOTIFY_ENUM_DIR), as it is if the path of a change in a tree cannot be found at once.
 //!
 //! **What is reported when.** Names at once. Sizes, times and attributes that are set at once; what is written, with CLOSE, as
 //! Windows does. Of NFS only names are reported: by what name a file handle was found nobody knows.
 
 use crate::chain::{Fail, Outcome, Run, Step};
+use crate::feed::{Feed, Got, Waiter};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
 use crate::session::{Access, File, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use weir_base::{Budget, Ino, Reservation, VolumeId};
+use weir_base::{Budget, Ino, VolumeId};
 use weir_vfs::claims::{Event as Claimed, Style};
-use weir_vfs::signal::Signal;
 use weir_vfs::watch::{Event, Report, Watcher, Way};
 use weir_vfs::{AccessModel, Exempt, FileId, Looks, Namespace, Vfs};
 
@@ -44,28 +43,22 @@ pub(crate) mod filter {
 mod action {
     pub const ADDED: u32 = 1;
     pub const REMOVED: u32 = 2;
-    pub const MODIFIED: u32 = 3;
+    pub const MODIFIED: u32 = crate::feed::MODIFIED;
     pub const RENAMED_OLD_NAME: u32 = 4;
     pub const RENAMED_NEW_NAME: u32 = 5;
 }
 
 /// SMB2_WATCH_TREE (§2.2.35).
 const TREE: u16 = 1;
-/// Bytes that a watch keeps at most.
-const MOST: usize = 64 << 10;
-/// What a watch takes up besides what it keeps, in bytes.
-const FIXED: usize = 512;
 /// Directories whose names are remembered.
 const NAMES: usize = 4096;
 /// Directories above a change that are gone through at most.
 const DEPTH: usize = 1024;
 
-/// What a request comes to: records, or a status without any.
-type Got = Result<Vec<u8>, Status>;
-
 #[derive(Default)]
 struct Table {
-    by_dir: HashMap<FileId, Vec<Arc<Watch>>>,
+    /// What is kept for the watches of a directory, and for those of the tree under it.
+    feeds: HashMap<(FileId, bool), Arc<Feed>>,
     /// Watches of trees, by volume.
     trees: HashMap<VolumeId, usize>,
     /// The names that directories had when they were last looked for.
@@ -95,31 +88,10 @@ pub enum Watching {
 pub struct Watch {
     all: Weak<Watches>,
     dir: FileId,
-    filter: u32,
     tree: bool,
-    /// Bytes that it keeps at most.
-    room: usize,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// Kept, encoded: a chain of FILE_NOTIFY_INFORMATION.
-    kept: Vec<u8>,
-    /// Where its last record begins.
-    last: Option<usize>,
-    charged: Reservation,
-    /// Something was dropped.
-    dropped: bool,
-    over: bool,
-    waiting: VecDeque<Arc<Waiter>>,
-}
-
-/// A request that waits.
-struct Waiter {
-    /// Bytes that its response takes.
-    most: usize,
-    came: Arc<Signal<()>>,
-    got: Mutex<Option<Got>>,
+    feed: Arc<Feed>,
+    /// Its number in the feed.
+    number: u64,
 }
 
 /// A request that waits, of its chain. What it got and did not take goes back when it is dropped.
@@ -141,60 +113,48 @@ impl Watches {
         watches
     }
 
-    /// A watch that keeps what a response of `len` bytes takes; `None` if there is no memory for it.
+    /// A watch that reads at once what a response of `len` bytes takes; `None` if there is no memory for it.
     fn begin(
         self: &Arc<Self>,
         dir: FileId,
         (filter, tree): (u32, bool),
         len: usize,
     ) -> Option<Arc<Watch>> {
-        let charged = self.budget.try_reserve(FIXED)?;
-        let watch = Arc::new(Watch {
-            all: Arc::downgrade(self),
-            dir,
-            filter,
-            tree,
-            room: len.min(MOST),
-            state: Mutex::new(State {
-                kept: Vec::new(),
-                last: None,
-                charged,
-                dropped: false,
-                over: false,
-                waiting: VecDeque::new(),
-            }),
-        });
         let mut table = self.table.lock();
-        let here = table.by_dir.entry(dir).or_default();
-        here.push(Arc::clone(&watch));
+        let feed = match table.feeds.get(&(dir, tree)) {
+            Some(feed) => Arc::clone(feed),
+            None => Arc::new(Feed::new(&self.budget)?),
+        };
+        let number = feed.add(&self.budget, filter, len)?;
+        table.feeds.insert((dir, tree), Arc::clone(&feed));
         if tree {
             *table.trees.entry(dir.volume).or_default() += 1;
         }
         self.tell(&table);
-        Some(watch)
+        Some(Arc::new(Watch {
+            all: Arc::downgrade(self),
+            dir,
+            tree,
+            feed,
+            number,
+        }))
     }
 
-    fn forget(&self, watch: &Watch) {
+    /// Ends a watch, once.
+    fn end(&self, watch: &Watch) {
         let mut table = self.table.lock();
-        let Some(here) = table.by_dir.get_mut(&watch.dir) else {
-            return;
-        };
-        let before = here.len();
-        here.retain(|other| !std::ptr::eq(&**other, watch));
-        let (was, empty) = (here.len() < before, here.is_empty());
-        if empty {
-            table.by_dir.remove(&watch.dir);
+        if watch.feed.remove(watch.number, Status::NOTIFY_CLEANUP) {
+            table.feeds.remove(&(watch.dir, watch.tree));
         }
-        if was && watch.tree {
-            let trees = table.trees.get_mut(&watch.dir.volume);
-            if let Some(trees) = trees {
-                *trees -= 1;
-                if *trees == 0 {
-                    table.trees.remove(&watch.dir.volume);
-                }
+        if watch.tree
+            && let Some(trees) = table.trees.get_mut(&watch.dir.volume)
+        {
+            *trees -= 1;
+            if *trees == 0 {
+                table.trees.remove(&watch.dir.volume);
             }
         }
-        if table.by_dir.is_empty() {
+        if table.feeds.is_empty() {
             table.names = HashMap::new();
         }
         self.tell(&table);
@@ -202,23 +162,22 @@ impl Watches {
 
     fn tell(&self, table: &Table) {
         if let Some(vfs) = self.vfs.upgrade() {
-            vfs.watchers.set_active(!table.by_dir.is_empty());
+            vfs.watchers.set_active(!table.feeds.is_empty());
         }
     }
 
     /// A directory goes, or is to go with its last close: who waits for changes of it waits no more.
     pub fn goes(&self, dir: FileId) {
-        let here = self.table.lock().by_dir.get(&dir).cloned();
-        for watch in here.into_iter().flatten() {
-            watch.state.lock().all_get(Status::DELETE_PENDING);
+        for feed in self.at(dir, true).0 {
+            feed.answer_all(Status::DELETE_PENDING);
         }
     }
 
-    /// Watches of a directory, those of trees alone unless it is the change's own; and whether the volume has any of trees.
-    fn at(&self, dir: FileId, own: bool) -> (Vec<Arc<Watch>>, bool) {
+    /// Feeds of a directory, that of its tree alone unless it is the change's own; and whether the volume has any of trees.
+    fn at(&self, dir: FileId, own: bool) -> (Vec<Arc<Feed>>, bool) {
         let table = self.table.lock();
-        let here = table.by_dir.get(&dir).into_iter().flatten();
-        let here = here.filter(|watch| own || watch.tree);
+        let kinds = [false, true].into_iter().filter(|tree| own || *tree);
+        let here = kinds.filter_map(|tree| table.feeds.get(&(dir, tree)));
         (
             here.cloned().collect(),
             table.trees.contains_key(&dir.volume),
@@ -241,12 +200,13 @@ impl Watches {
 
     /// Gives changes of entries of `dir` to the watches.
     fn deliver(&self, way: &mut Way<'_>, dir: FileId, bits: u32, changes: &[(u32, &[u8])]) {
-        let mut reached: Vec<Arc<Watch>> = Vec::new();
+        let mut reached: Vec<Arc<Feed>> = Vec::new();
         let (mut at, mut prefix) = (dir, String::new());
         for _ in 0..DEPTH {
             let (here, trees) = self.at(at, at == dir);
-            for watch in here.iter().filter(|watch| watch.filter & bits != 0) {
-                watch.push(&prefix, changes);
+            let free = self.budget.used() < self.budget.total() / 2;
+            for feed in &here {
+                feed.push(free, bits, &prefix, changes);
             }
             reached.extend(here);
             if !trees {
@@ -267,15 +227,13 @@ impl Watches {
         }
         // Where it is, is not known: it may be in any tree.
         let table = self.table.lock();
-        let all: Vec<_> = table.by_dir.values().flatten().cloned().collect();
+        let trees = table.feeds.iter();
+        let trees = trees.filter(|((at, tree), _)| *tree && at.volume == dir.volume);
+        let all: Vec<_> = trees.map(|(_, feed)| Arc::clone(feed)).collect();
         drop(table);
-        for watch in all {
-            let concerned = watch.tree && watch.dir.volume == dir.volume;
-            let known = reached.iter().any(|r| Arc::ptr_eq(r, &watch));
-            if concerned && !known && watch.filter & bits != 0 {
-                let mut state = watch.state.lock();
-                state.drop_all();
-                state.hand_over();
+        for feed in all {
+            if !reached.iter().any(|r| Arc::ptr_eq(r, &feed)) {
+                feed.lose(bits);
             }
         }
     }
@@ -317,115 +275,10 @@ impl Watcher for Watches {
     }
 }
 
-impl State {
-    fn drop_all(&mut self) {
-        (self.kept, self.last, self.dropped) = (Vec::new(), None, true);
-        self.charged.shrink_to(FIXED);
-    }
-
-    /// Adds a record, if there is room for it and memory is `free`.
-    fn add(&mut self, (room, free): (usize, bool), action: u32, path: &str) {
-        if self.dropped {
-            return;
-        }
-        let mut record = Vec::with_capacity(12 + 2 * path.len());
-        record.put_u32(0);
-        record.put_u32(action);
-        record.put_u32(0);
-        record.put_utf16(path);
-        let len = (record.len() - 12) as u32;
-        record.set_u32(8, len);
-        if let Some(last) = self.last {
-            // What is said is not said again.
-            if action == action::MODIFIED && self.kept[last + 4..] == record[4..] {
-                return;
-            }
-        }
-        let aligned = self.kept.len().next_multiple_of(4);
-        let fits = aligned + record.len() <= room && free;
-        if !fits || !self.charged.grow(record.len() + 3) {
-            return self.drop_all();
-        }
-        self.kept.align(0, 4);
-        let at = self.kept.len();
-        if let Some(last) = self.last.replace(at) {
-            self.kept.set_u32(last, (at - last) as u32);
-        }
-        self.kept.put(&record);
-    }
-
-    /// What a response of `most` bytes gets of what is kept; nothing if nothing is.
-    fn take(&mut self, most: usize) -> Option<Got> {
-        if !self.dropped && self.kept.is_empty() {
-            return None;
-        }
-        let kept = std::mem::take(&mut self.kept);
-        let dropped = std::mem::take(&mut self.dropped) || kept.len() > most;
-        self.last = None;
-        self.charged.shrink_to(FIXED);
-        Some(match dropped {
-            true => Err(Status::NOTIFY_ENUM_DIR),
-            false => Ok(kept),
-        })
-    }
-
-    /// Gives what is kept to the request that has waited longest.
-    fn hand_over(&mut self) {
-        let Some(most) = self.waiting.front().map(|waiter| waiter.most) else {
-            return;
-        };
-        if let Some(got) = self.take(most)
-            && let Some(waiter) = self.waiting.pop_front()
-        {
-            waiter.get(got);
-        }
-    }
-
-    fn all_get(&mut self, status: Status) {
-        for waiter in std::mem::take(&mut self.waiting) {
-            waiter.get(Err(status));
-        }
-    }
-}
-
-impl Waiter {
-    fn get(&self, got: Got) {
-        *self.got.lock() = Some(got);
-        self.came.set(());
-    }
-}
-
 impl Watch {
-    fn push(&self, prefix: &str, changes: &[(u32, &[u8])]) {
-        let mut state = self.state.lock();
-        if state.over {
-            return;
-        }
-        let budget = self.all.upgrade().map(|all| Arc::clone(&all.budget));
-        let free = budget.is_some_and(|budget| budget.used() < budget.total() / 2);
-        for (action, name) in changes {
-            let path = format!("{prefix}{}", names::shown(name));
-            state.add((self.room, free), *action, &path);
-        }
-        state.hand_over();
-    }
-
     /// What is kept, or a place among those that wait.
     fn ask(self: &Arc<Self>, most: usize) -> Result<Got, Asked> {
-        let mut state = self.state.lock();
-        if state.over {
-            return Ok(Err(Status::NOTIFY_CLEANUP));
-        }
-        if let Some(got) = state.take(most) {
-            return Ok(got);
-        }
-        let waiter = Arc::new(Waiter {
-            most,
-            came: Arc::default(),
-            got: Mutex::default(),
-        });
-        state.waiting.push_back(Arc::clone(&waiter));
-        Err(Asked {
+        self.feed.ask(self.number, most).map_err(|waiter| Asked {
             watch: Arc::clone(self),
             waiter,
         })
@@ -433,29 +286,15 @@ impl Watch {
 
     /// Its open is closed.
     pub fn end(&self) {
-        let mut state = self.state.lock();
-        state.over = true;
-        state.drop_all();
-        state.all_get(Status::NOTIFY_CLEANUP);
-        drop(state);
         if let Some(all) = self.all.upgrade() {
-            all.forget(self);
+            all.end(self);
         }
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        let mut state = self.watch.state.lock();
-        let waiting = &mut state.waiting;
-        waiting.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
-        // It was cancelled as it got something: that is the next one's, who may get more than there was.
-        if let Some(Ok(_) | Err(Status::NOTIFY_ENUM_DIR)) = self.waiter.got.lock().take()
-            && !state.over
-        {
-            state.drop_all();
-            state.hand_over();
-        }
+        self.watch.feed.cancel(self.watch.number, &self.waiter);
     }
 }
 
