@@ -5,7 +5,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.error
 import urllib.request
 
 import grpc
@@ -70,6 +72,43 @@ class Trust(unittest.TestCase):
         done = subprocess.run(["gcloud", "netapp", "storage-pools", "list", "--location=local", "--format=value(name)"],
                               capture_output=True, text=True, timeout=120, env=environment)
         self.assertEqual((done.returncode, done.stdout.strip().rsplit("/", 1)[-1]), (0, "default"), done.stderr)
+
+    def test_a_first_start_with_a_token_from_a_file(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir-api-")
+        self.addCleanup(folder.cleanup)
+        file = os.path.join(folder.name, "token")
+        first, second = (f"weir_{digit * 64}" for digit in "12")
+        with open(file, "w") as f:
+            f.write(first + "\n")
+        server = Server("--api-tls", "generate", "--api-token-file", file, api="0.0.0.0:0", data=os.path.join(folder.name, "data"))
+        self.addCleanup(server.close)
+        certificate = os.path.join(server.data, "api-cert.pem")
+
+        def status(token):
+            context = ssl.create_default_context(cafile=certificate)
+            request = urllib.request.Request(f"https://localhost:{server.port}/v1/{PLACE}/storagePools",
+                                             headers={"Authorization": f"Bearer {token}"})
+            try:
+                with urllib.request.urlopen(request, context=context, timeout=30) as reply:
+                    return reply.status
+            except urllib.error.HTTPError as error:
+                return error.code
+        self.assertEqual([status(first), status(second)], [200, 401])
+        server.stop()
+        with open(file, "w") as f:
+            f.write(second)
+        server.start()
+        self.assertEqual([status(first), status(second)], [401, 200])
+        # A token that was revoked stays so, and a file without a token is named.
+        server.stop()
+        for text, fault in ((first, "was revoked"), ("secret", "64 hexadecimal digits")):
+            with open(file, "w") as f:
+                f.write(text)
+            with self.assertRaisesRegex(RuntimeError, f"{file}: .*{fault}"):
+                server.start()
+        with open(file, "w") as f:
+            f.write(second)
+        server.start()
 
     def test_names_by_option(self):
         def shown():

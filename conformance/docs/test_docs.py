@@ -20,6 +20,7 @@ from blocks import ROOT, blocks, documents, inline, words
 from weirtest import WEIR, Server
 
 PICTURE = "a picture of how it works, no command"
+KUBERNETES = "needs a cluster; conformance/packages/test_kubernetes.py checks the objects"
 TERRAFORM = "Terraform's configuration; its provider's requests are sent by conformance/api/test_terraform.py"
 
 # What is not run, by the document and the first line of the block, or a command's whole line: the reason.
@@ -50,6 +51,7 @@ NOT_RUN = {
         "needs a folder whose catalog is lost; crates/weir/tests/catalog.rs runs it on one",
     ("docs/doctor.md", "weir doctor --fix"):
         "changes this machine's /etc; crates/doctor/tests/repaired.rs does it to copies of three distributions",
+    ("docs/kubernetes.md", "apiVersion: v1"): KUBERNETES,
     ("docs/bench.md", "weir bench compare RUN-A RUN-B --published netapp-extreme --html compare.html"):
         "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
 }

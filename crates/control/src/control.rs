@@ -372,6 +372,20 @@ impl Control {
         made
     }
 
+    /// Makes `secret` the token of an administrator, in place of earlier ones that came from outside.
+    ///
+    /// # Errors
+    /// As [`Catalog::adopt_token`].
+    pub async fn adopt_token(&self, secret: &str) -> Result<TokenRecord, Refusal> {
+        let actor = Actor::local();
+        let made = self
+            .catalog()
+            .adopt_token(secret, &actor, &*self.clock)
+            .await;
+        self.context.store.follow_audit().await;
+        made
+    }
+
     /// All tokens, revoked ones too, by name.
     ///
     /// # Errors

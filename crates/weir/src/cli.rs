@@ -165,6 +165,10 @@ pub struct Serve {
     /// name, localhost and the address of --api are in it anyway
     #[arg(long, value_name = "NAME", requires = "api_tls")]
     pub api_tls_san: Vec<String>,
+    /// Make the first line of this file (weir_ and 64 hexadecimal digits) an administrator's token, in place of the one that the
+    /// file had before
+    #[arg(long, value_name = "FILE")]
+    pub api_token_file: Option<PathBuf>,
     /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,

@@ -68,6 +68,7 @@ impl fmt::Display for ApiAddress {
 pub struct ApiListener {
     listener: Reserved,
     tls: Option<TlsSource>,
+    token: Option<PathBuf>,
 }
 
 enum TlsSource {
@@ -89,7 +90,11 @@ impl ApiListener {
         let listener = net::reserve(wanted, false).with_context(|| {
             format!("cannot listen on {wanted} for the API; is another server running? --api ADDR:PORT takes another address, --api off none")
         })?;
-        Ok(Some(ApiListener { listener, tls }))
+        Ok(Some(ApiListener {
+            listener,
+            tls,
+            token: args.api_token_file.clone(),
+        }))
     }
 
     /// Where the certificate comes from.
@@ -116,6 +121,13 @@ impl ApiListener {
 
     /// Which clients may call the API, and over what: loopback or TLS.
     async fn access(&self, data: &Path, control: &Control) -> Result<Access> {
+        if let Some(path) = &self.token {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the token file {}", path.display()))?;
+            let secret = text.lines().next().unwrap_or_default().trim();
+            let made = control.adopt_token(secret).await;
+            made.map_err(|refusal| anyhow!("{}: {}", path.display(), refusal.message))?;
+        }
         let tls = match &self.tls {
             None => return Ok(Access::Loopback),
             Some(TlsSource::Given(cert, key)) => Tls::given(cert, key),
@@ -125,7 +137,7 @@ impl ApiListener {
         ensure!(
             self.address().ip().is_loopback() || tokens.map_err(|e| anyhow!("{}", e.message))?,
             "--api {} is not a loopback address, and there is no token yet: start with --api 127.0.0.1:{port}, \
-             make one with `weir tokens create NAME --role admin`, and start again",
+             make one with `weir tokens create NAME --role admin`, and start again (or pass --api-token-file FILE)",
             self.address(),
             port = self.address().port(),
         );

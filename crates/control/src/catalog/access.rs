@@ -15,6 +15,9 @@ use weir_base::{Clock, Rng};
 /// What every token begins with, so that one in the wrong place is recognised.
 const PREFIX: &str = "weir_";
 
+/// The beginning of the names of tokens whose secret came from outside ([`Catalog::adopt_token`]).
+const ADOPTED: &str = "file-";
+
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
@@ -162,14 +165,25 @@ impl Catalog {
             created_by: actor.name.to_string(),
             revoked: None,
         };
+        self.insert_token(&record, &secret, actor).await?;
+        Ok((record, secret))
+    }
+
+    async fn insert_token(
+        &self,
+        record: &TokenRecord,
+        secret: &str,
+        actor: &Actor,
+    ) -> Result<(), Refusal> {
+        let name = &record.name;
         let mut tx = self.pool.begin().await.map_err(unavailable)?;
         let made = sqlx::query(
             "INSERT INTO tokens (name, hash, role, created, created_by) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (name) DO NOTHING",
         )
-        .bind(record.name.clone())
-        .bind(hash(&secret))
-        .bind(role.as_str())
+        .bind(name.clone())
+        .bind(hash(secret))
+        .bind(record.role.as_str())
         .bind(record.created.0)
         .bind(record.created_by.clone())
         .execute(&mut *tx)
@@ -188,8 +202,58 @@ impl Catalog {
             .append(&mut *tx)
             .await
             .map_err(|error| refused(&error))?;
-        tx.commit().await.map_err(unavailable)?;
-        Ok((record, secret))
+        tx.commit().await.map_err(unavailable)
+    }
+
+    /// Makes `secret` an administrator's token, named `file-` and eight digits of its hash, and revokes tokens that
+    /// earlier secrets were given by this function. A secret that has such a token keeps it.
+    ///
+    /// # Errors
+    /// `TOKEN_INVALID` (not `weir_` and 64 hexadecimal digits), `TOKEN_REVOKED`, or that the catalog cannot be written.
+    pub async fn adopt_token(
+        &self,
+        secret: &str,
+        actor: &Actor,
+        clock: &dyn Clock,
+    ) -> Result<TokenRecord, Refusal> {
+        let digits = secret.strip_prefix(PREFIX).unwrap_or_default();
+        if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(Refusal::new(
+                Status::InvalidArgument,
+                "TOKEN_INVALID",
+                format!("a token is {PREFIX} and 64 hexadecimal digits"),
+            ));
+        }
+        let name = format!("{ADOPTED}{:.8}", hash(secret));
+        let all = self.tokens().await?;
+        let record = match all.iter().find(|token| token.name == name) {
+            Some(token) if token.revoked.is_some() => {
+                return Err(Refusal::new(
+                    Status::FailedPrecondition,
+                    "TOKEN_REVOKED",
+                    format!("token {name} was revoked; a new one is needed"),
+                ));
+            }
+            Some(token) => token.clone(),
+            None => {
+                let record = TokenRecord {
+                    name,
+                    role: Role::Admin,
+                    created: clock.now().into(),
+                    created_by: actor.name.to_string(),
+                    revoked: None,
+                };
+                self.insert_token(&record, secret, actor).await?;
+                record
+            }
+        };
+        let adopted = all
+            .iter()
+            .filter(|token| token.name.starts_with(ADOPTED) && token.name != record.name);
+        for token in adopted.filter(|token| token.revoked.is_none()) {
+            self.revoke_token(&token.name, actor, clock).await?;
+        }
+        Ok(record)
     }
 
     /// All tokens, revoked ones too, by name.

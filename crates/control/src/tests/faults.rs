@@ -416,6 +416,26 @@ pub async fn tokens(url: &str) -> String {
     let verbs: Vec<&str> = log.iter().map(|e| e.verb.as_str()).collect();
     assert_eq!(verbs, ["revoke", "create"]);
     assert!(log.iter().all(|entry| entry.target == "tokens/ci"));
+    let [first, second] = ["1", "2"].map(|digit| format!("weir_{}", digit.repeat(64)));
+    let record = bench.control.adopt_token(&first).await.unwrap();
+    assert_eq!(record.role, Role::Admin);
+    assert_eq!(bench.control.adopt_token(&first).await.unwrap(), record);
+    bench.control.authenticate(&first, None).await.unwrap();
+    bench.control.adopt_token(&second).await.unwrap();
+    bench.control.authenticate(&second, None).await.unwrap();
+    bench.control.authenticate(&first, None).await.unwrap_err();
+    let refusal = bench.control.adopt_token(&first).await.unwrap_err();
+    assert_eq!(refusal.reason, "TOKEN_REVOKED");
+    bench.control.authenticate(&second, None).await.unwrap();
+    for bad in [
+        "",
+        "weir_12",
+        &"1".repeat(64),
+        &format!("weir_{}", "x".repeat(64)),
+    ] {
+        let refusal = bench.control.adopt_token(bad).await.unwrap_err();
+        assert_eq!(refusal.reason, "TOKEN_INVALID", "{bad}");
+    }
     secret
 }
 
