@@ -486,3 +486,29 @@ fn volumes_beyond_their_part_of_the_memory_are_refused() {
     node.delete_volume("v2").unwrap();
     node.create_volume(&spec("more")).unwrap();
 }
+
+/// Where a client's word is enough a password is; where Kerberos is wanted, as much of it is wanted over SMB.
+#[test]
+fn the_default_s_flavours_hold_over_smb() {
+    let ntlm = Flavours::NTLM.or(Flavours::KRB5);
+    for (options, flavours, writers) in [
+        ("rw", ntlm, ntlm),
+        ("ro", ntlm, Flavours::NONE),
+        ("rw,sec=sys:krb5p", ntlm, ntlm),
+        ("rw,sec=krb5", Flavours::KRB5, Flavours::KRB5),
+        (
+            "rw,sec=krb5p:krb5i",
+            Flavours::KRB5_INTEGRITY,
+            Flavours::KRB5_INTEGRITY,
+        ),
+        ("ro,sec=krb5p", Flavours::KRB5_PRIVACY, Flavours::NONE),
+    ] {
+        let words: Vec<String> = options.split(',').map(str::to_owned).collect();
+        let rule = for_smb(&crate::exports::rules(&words).unwrap()[0]);
+        assert_eq!(
+            (rule.flavours, rule.writers),
+            (flavours, writers),
+            "{options}"
+        );
+    }
+}
