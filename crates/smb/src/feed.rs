@@ -340,7 +340,7 @@ impl Feed {
         out
     }
 
-    /// Takes back a request that waits. What it got and did not take is lost, and the next one is told so.
+    /// Takes back a request that waits. Changes that it received and did not take are lost, and the next request is notified of that.
     pub fn cancel(&self, watch: u64, waiter: &Arc<Waiter>) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -415,7 +415,7 @@ mod tests {
             assert_eq!(records, &*record(1, "dir\\name"));
         }
         assert!(budget.used() > before);
-        let waits = feed.ask(other, 1000).err().expect("that is nothing for it");
+        let waits = feed.ask(other, 1000).err().unwrap();
         assert_eq!(budget.used(), before);
         feed.push(true, A, "", &[(1, b"a")]);
         assert!(waits.got.lock().is_none());
