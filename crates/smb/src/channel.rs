@@ -32,7 +32,7 @@ pub struct Channel {
     pub kerberos: bool,
 }
 
-/// What export rules judge a message by: how its user was established, and how it is protected.
+/// Properties of a message that export rules judge: how its user was established, and how it is protected.
 pub type Security = (Flavour, Transport);
 
 /// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock of the session's table,

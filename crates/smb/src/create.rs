@@ -822,7 +822,8 @@ pub(crate) fn listed(
 /// Fails unless the volume has room to allocate `size` bytes to a file that has `used` of them. Nothing is allocated: space is
 /// taken as it is written.
 pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<(), Status> {
-    match size.saturating_sub(used) > operand.statfs().available {
+    let more = size.saturating_sub(used);
+    match more > 0 && more > operand.statfs().available {
         true => Err(Status::DISK_FULL),
         false => Ok(()),
     }

@@ -50,7 +50,7 @@ pub struct Marker {
     pub client: ClientKey,
     /// The client's address.
     pub origin: IpAddr,
-    /// What export rules judge the request by that marked it; `None`: it was before the start, and admitted then.
+    /// Security of the request that marked it; `None`: it was before the start, and admitted then.
     pub security: Option<Security>,
     /// The owner that others' claims are compared with.
     pub owner: Owner,

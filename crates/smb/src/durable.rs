@@ -6,8 +6,8 @@
 //! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer. A persistent one is
 //! kept whatever it caches, and ended by its time alone ([`crate::persistent`]).
 //!
-//! What is kept yields to what is used: where the table of claims has no room for a request, the durable opens that have been without
-//! a session longest end first ([`Service::make_room`]). So no client is locked out by what it had open before it lost its connection.
+//! Kept opens yield to requests: where the table of claims has no room for one, the durable opens that have been without a session
+//! longest end first ([`Service::make_room`]). So no client is locked out by what it had open before it lost its connection.
 //!
 //! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
 //! finds what the first one has opened.
@@ -215,7 +215,7 @@ struct AllKept {
     by_id: HashMap<u64, Kept>,
     /// Numbers of opens by [`Kept::since`].
     order: BTreeMap<u64, u64>,
-    /// The same, of the opens that are charged to an address.
+    /// Numbers of the opens that are charged to an address, in this order.
     of_address: HashMap<IpAddr, BTreeMap<u64, u64>>,
     next: u64,
 }

@@ -1,4 +1,4 @@
-//! What is kept of changes for those who watch a directory, or the tree under it.
+//! Changes that are kept for those who watch a directory, or the tree under it.
 //!
 //! All watches of one directory read one feed, each from where it is: a change is encoded and kept once, however many watch, and
 //! costs more only for requests that wait, each of which it answers. What all have read is dropped.
@@ -60,7 +60,7 @@ struct State {
     next_watch: u64,
 }
 
-/// How far a watch has read.
+/// State of a watch.
 struct Reading {
     filter: u32,
     /// Bytes that it reads at once at most.

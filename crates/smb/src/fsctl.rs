@@ -6,7 +6,6 @@
 
 use crate::chain::{Fail, Run, Step};
 use crate::info::attributes;
-use crate::query::unchanged;
 use crate::session::{Access, File, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Put, Reader};
@@ -192,10 +191,7 @@ impl Run<'_> {
             dos: Some(dos),
             ..SetAttr::default()
         };
-        let guard = Some(attr.ctime);
-        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, guard))?;
-        self.c.wait_for(done.lsn);
-        Ok(())
+        self.set_attributes(&operand, charged, &set, Some(attr.ctime))
     }
 
     /// FSCTL_SET_ZERO_DATA: the range becomes a hole, and the file no longer.

@@ -57,7 +57,7 @@ const DEPTH: usize = 1024;
 
 #[derive(Default)]
 struct Table {
-    /// What is kept for the watches of a directory, and for those of the tree under it.
+    /// Feeds of a directory (false), and of the tree under it (true).
     feeds: HashMap<(FileId, bool), Arc<Feed>>,
     /// Watches of trees, by volume.
     trees: HashMap<VolumeId, usize>,

@@ -1,6 +1,6 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
-use crate::chain::{Fail, Outcome, Run, Step};
+use crate::chain::{Fail, Operand, Outcome, Run, Step};
 use crate::create::{has_room, listed};
 use crate::deletions::{self, Marker, What};
 use crate::ea;
@@ -17,9 +17,10 @@ use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_base::Time;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
 use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
-use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
 
 /// InfoType (§2.2.37).
 mod kind {
@@ -348,8 +349,7 @@ impl Run<'_> {
         if set == SetAttr::default() {
             return Ok(());
         }
-        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, guard))?;
-        self.c.wait_for(done.lsn);
+        self.set_attributes(&operand, charged, &set, guard)?;
         let kept = |time| time == SetTime::Keep;
         let mut bits = 0;
         for (changed, bit) in [
@@ -435,16 +435,8 @@ impl Run<'_> {
         size: u64,
     ) -> Result<(), Fail> {
         may_resize(open, file, size)?;
-        let set = SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
-        let done = operand.setattr(&mut self.c.cx, charged, &set, None)?;
-        self.c.wait_for(done.lsn);
-        self.s.leases.changes(&open.hold);
-        self.modified(session, open, filter::SIZE | filter::LAST_WRITE);
-        Ok(())
+        let entered = self.enter(session, file.id, Access::Open(open), Changes)?;
+        self.resize(session, open, entered, size, None)
     }
 
     fn set_allocation(
@@ -463,15 +455,42 @@ impl Run<'_> {
         if size >= attr.size {
             return Ok(has_room(&operand, size, attr.used)?);
         }
+        self.resize(session, open, (operand, charged), size, Some(attr.ctime))
+    }
+
+    fn resize(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        (operand, charged): (Operand<'_>, Charged<Changes>),
+        size: u64,
+        guard: Option<Time>,
+    ) -> Result<(), Fail> {
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
         };
-        let done = unchanged(operand.setattr(&mut self.c.cx, charged, &set, Some(attr.ctime)))?;
-        self.c.wait_for(done.lsn);
+        self.set_attributes(&operand, charged, &set, guard)?;
         self.s.leases.changes(&open.hold);
         self.modified(session, open, filter::SIZE | filter::LAST_WRITE);
         Ok(())
+    }
+
+    /// Sets attributes of an admitted file. If `guard` is not its change time any more, the request is decided anew.
+    pub(crate) fn set_attributes(
+        &mut self,
+        operand: &Operand<'_>,
+        charged: Charged<Changes>,
+        set: &SetAttr,
+        guard: Option<Time>,
+    ) -> Result<(), Fail> {
+        match operand.setattr(&mut self.c.cx, charged, set, guard) {
+            Err(Unfinished::Failed(Error::NotSync)) => Err(Suspend::Turn.into()),
+            done => {
+                self.c.wait_for(done?.lsn);
+                Ok(())
+            }
+        }
     }
 
     /// FileDispositionInformation: it goes with the last close, or stays after all.
@@ -794,14 +813,6 @@ impl Run<'_> {
         let done = operand.link(&mut self.c.cx, charged, &dir, &name)?;
         self.c.wait_for(done.lsn);
         Ok(())
-    }
-}
-
-/// Has a change that was decided by attributes be decided anew, if these have changed meanwhile.
-pub(crate) fn unchanged<T>(done: weir_vfs::Outcome<T>) -> Result<T, Fail> {
-    match done {
-        Err(Unfinished::Failed(Error::NotSync)) => Err(Suspend::Turn.into()),
-        done => Ok(done?),
     }
 }
 

@@ -499,12 +499,12 @@ impl Open {
         self.has_path(volume, |own| below(own, path).is_some())
     }
 
-    /// Whether it was opened at this path of a volume.
+    /// Returns true if its path is this one of a volume.
     pub fn is_at(&self, volume: VolumeId, path: &str) -> bool {
         self.has_path(volume, |own| own == path)
     }
 
-    /// Whether its path is such a one. What snapshots have keeps its path.
+    /// Returns true if its path in a volume is such a one. Opens in snapshots keep their path, and do not count.
     fn has_path(&self, volume: VolumeId, such: impl Fn(&str) -> bool) -> bool {
         let file = self.file();
         let file = file.filter(|file| file.claimed && file.id.volume == volume);

@@ -45,7 +45,7 @@ pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
 
 /// A share that a client may connect to.
 pub struct Found {
-    /// What it leads to.
+    /// Its target.
     pub target: Target,
     /// Its name, as it is written.
     pub name: String,

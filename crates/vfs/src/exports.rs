@@ -77,7 +77,7 @@ impl Protocols {
     }
 }
 
-/// How a call was protected on its way, the weakest first: by its connection (RFC 9289), or by itself as SMB has it.
+/// Protection of a call on its way, the weakest first: by its connection (RFC 9289), or by itself as SMB has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// Not at all.
