@@ -14,7 +14,7 @@ use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
     Style, Verdict, Who,
 };
-use weir_vfs::grace::{Bound, Claimant};
+use weir_vfs::grace::{Bound, Claimant, Kinds};
 use weir_vfs::{Export, FileId, Rule, Squash};
 
 const OK: u32 = 0;
@@ -351,8 +351,8 @@ fn nothing_is_done_that_could_conflict_with_what_may_be_claimed_again() {
         ]
     };
     let now = s.clock.monotonic();
-    let here = Bound::within([s.volume.id()]);
-    let elsewhere = Bound::within([weir_base::VolumeId(s.volume.id().0 + 1)]);
+    let here = Bound::of(Kinds::ALL, s.volume.id());
+    let elsewhere = Bound::of(Kinds::ALL, weir_base::VolumeId(s.volume.id().0 + 1));
     let expected = [
         (claimant(b"one"), here),
         (claimant(b"two"), elsewhere),

@@ -395,12 +395,13 @@ fn claims_of_before_a_restart_are_made_again_in_the_grace_period() {
     let b = Client::reclaiming(&s, OTHER, b"b", 1);
     let root = b.volume();
     let open = Ops::new().fh(&root).open(b"f", b"o", (1, 0), None);
-    assert_eq!(b.status(&open), GRACE);
+    let write = Ops::new().fh(&root).open(b"f", b"o", (2, 0), None);
+    assert_eq!(b.status(&open), GRACE, "it has not finished");
     let again = |shares| Ops::new().fh(&file).open_again(b"o", shares);
     assert_eq!(b.status(&again((1, 0))), RECLAIM_BAD);
     let complete = Ops::new().op(58, X::new().u(0));
     assert_eq!(b.status(&complete), OK);
-    assert_eq!(b.status(&open), GRACE);
+    assert_eq!(b.status(&write), GRACE);
     let a = Client::reclaiming(&s, HOST, b"a", 1);
     assert_eq!(a.status(&again((3, 2))), OK);
     assert_eq!(a.status(&open), GRACE, "it has not finished");
@@ -409,7 +410,6 @@ fn claims_of_before_a_restart_are_made_again_in_the_grace_period() {
     assert_eq!(a.status(&again((3, 2))), NO_GRACE);
     // The only client that was expected has finished: the period is over.
     assert_eq!(b.status(&open), OK);
-    let write = Ops::new().fh(&root).open(b"f", b"o", (2, 0), None);
     assert_eq!(b.status(&write), SHARE_DENIED);
 }
 

@@ -181,10 +181,10 @@ fn the_grace_period_does_not_wait_for_a_client_that_has_gone() {
     s.restart();
     let a = Client::reclaiming(&s, HOST, b"a", 1);
     let b = Client::new(&s, OTHER, b"b");
-    assert_eq!(b.status(&open(&b, b"f", (1, 0))), GRACE);
+    assert_eq!(b.status(&open(&b, b"f", (1, 2))), GRACE);
     assert_eq!(a.alone(44, X::new().raw(&a.session)).status, OK);
     assert_eq!(a.alone(57, X::new().h(a.id)).status, OK);
-    assert_eq!(b.status(&open(&b, b"f", (1, 0))), OK);
+    assert_eq!(b.status(&open(&b, b"f", (1, 2))), OK);
 }
 
 #[test]

@@ -6,12 +6,13 @@
 //! anything binding again.
 //!
 //! **While clients may claim again** what they had before a start (`grace`), operations of clients that have claimed nothing
-//! could conflict with it, and wait, if one of these clients may have had something binding. A client
+//! could conflict with it, and wait, if one of these clients may have had something that binds reads, or writes and names. A client
 //! that has claimed holds only what does not conflict with the others' claims.
 
 use crate::EngineContext;
 use crate::claims::{Event, Heard, Passage, Range};
 use crate::error::{Error, Halt};
+use crate::grace::Kinds;
 use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
 use crate::session::AccessModel;
@@ -67,17 +68,18 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Reads and writes need not wait for the clients that may reclaim.
+    /// Whether no client that may reclaim binds reads or writes here.
     fn need_not_wait(&self) -> bool {
-        !self.grace.binds(self.export.volume.id()) || !self.access.actor().is_stateless()
+        let binding = Kinds::READS.or(Kinds::WRITES);
+        !self.grace.binds(binding, self.export.volume.id()) || !self.access.actor().is_stateless()
     }
 
-    /// Waits for them if need be.
-    fn await_reclaims(&self) -> Result<(), Halt> {
-        if self.need_not_wait() {
+    /// Waits for the clients that may reclaim something of a kind.
+    fn await_reclaims(&self, kind: Kinds) -> Result<(), Halt> {
+        if !self.access.actor().is_stateless() {
             return Ok(());
         }
-        let waits = self.grace.ticket(self.export.volume.id());
+        let waits = self.grace.ticket(kind, self.export.volume.id());
         waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
     }
 
@@ -99,7 +101,10 @@ impl<A: AccessModel> Operand<'_, A> {
     pub(crate) fn ask_io(&self, io: Io) -> Result<Heard, Halt> {
         let file = self.claimed(io.ino);
         let heard = self.claims.heard(file);
-        self.await_reclaims()?;
+        self.await_reclaims(match io.write {
+            true => Kinds::WRITES,
+            false => Kinds::READS,
+        })?;
         let behind = Range {
             start: io.offset,
             last: u64::MAX,
@@ -118,7 +123,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     fn ask(&self, ino: Ino, event: Event) -> Result<(), Halt> {
-        self.await_reclaims()?;
+        self.await_reclaims(Kinds::WRITES)?;
         let (file, actor) = (self.claimed(ino), self.access.actor());
         result(self.claims.names(file, actor, event, self.export.style))
     }

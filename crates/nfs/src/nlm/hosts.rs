@@ -18,7 +18,7 @@ use weir_base::limits::protocol::{
 };
 use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
-use weir_vfs::grace::{Claimant, RecordId, Records};
+use weir_vfs::grace::{Bound, Claimant, Kinds, RecordId, Records};
 use weir_vfs::volume::{FsError, Stop};
 use weir_vfs::{Outcome, Unfinished};
 
@@ -39,6 +39,8 @@ struct Host {
     asked: Duration,
     /// Its NSM state as its requests show it.
     state: u32,
+    /// It may hold share reservations, too.
+    shares: bool,
     record: RecordId,
     /// When that is durable, the host is recorded as it is here.
     lsn: Lsn,
@@ -47,6 +49,7 @@ struct Host {
 /// A host that held locks when the server stopped.
 struct Recovering {
     locals: Locals,
+    shares: bool,
     record: RecordId,
     /// The log record that makes `record` durable.
     lsn: Lsn,
@@ -139,9 +142,15 @@ impl Hosts {
     fn take(&mut self, record: RecordId, entry: Entry) {
         match entry {
             Entry::State(state) => (self.state, self.state_record) = (state, Some(record)),
-            Entry::Host(address, name, locals) => {
+            Entry::Host {
+                address,
+                name,
+                locals,
+                shares,
+            } => {
                 let recovering = Recovering {
                     locals: locals.into(),
+                    shares,
                     record,
                     lsn: Lsn(0),
                 };
@@ -161,6 +170,7 @@ impl Hosts {
         self.recovering.extend(old.map(|(addr, h)| {
             let recovering = Recovering {
                 locals: h.locals,
+                shares: h.shares,
                 record: h.record,
                 lsn: h.lsn,
             };
@@ -188,6 +198,15 @@ impl Hosts {
         all.map(|((addr, _), r)| (*addr, &*r.locals))
     }
 
+    /// Returns the claimants of what hosts held when the server stopped, each with what that may be.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = (Claimant, Bound)> {
+        let all = self.recovering.iter();
+        all.map(|((addr, _), r)| {
+            let shares = Kinds::OPENS.or(Kinds::SHARES).when(r.shares);
+            (claimant(*addr), Bound::anywhere(Kinds::RANGES.or(shares)))
+        })
+    }
+
     fn get(&self, addr: IpAddr, name: &[u8]) -> Option<&Host> {
         self.hosts.get(&addr)?.iter().find(|h| *h.name == *name)
     }
@@ -200,7 +219,8 @@ impl Hosts {
             .copied()
     }
 
-    /// Records a host, if it is not recorded with this address of ours. It may be given locks when the LSN is durable.
+    /// Records a host, if it is not recorded with this address of ours, or not with share reservations, which
+    /// it wants if `shares`. It may be given locks when the LSN is durable.
     ///
     /// # Errors
     /// There are too many, or the aggregate takes no changes; it waits for room in the log.
@@ -210,8 +230,9 @@ impl Hosts {
         local: IpAddr,
         state: u32,
         now: Duration,
+        shares: bool,
     ) -> Outcome<Lsn> {
-        let added = self.try_add(client, local, state, now);
+        let added = self.try_add(client, local, state, now, shares);
         added.map_err(|stop| Unfinished::of_record(&self.records, stop))
     }
 
@@ -221,16 +242,19 @@ impl Hosts {
         local: IpAddr,
         state: u32,
         now: Duration,
+        shares: bool,
     ) -> Result<Lsn, Stop> {
         let (addr, name) = (client.address, &client.name);
         let at = self.hosts.get_mut(&addr);
         if let Some(host) = at.and_then(|at| at.iter_mut().find(|h| h.name == *name)) {
             let mut locals = host.locals.clone();
-            if remember(&mut locals, local) {
-                let record = recorded::host(addr, name, &locals);
+            let shares = shares || host.shares;
+            if remember(&mut locals, local) || shares != host.shares {
+                let record = recorded::host(addr, name, &locals, shares);
                 host.lsn = self.records.replace(host.record, &record)?;
             }
             (host.locals, host.asked, host.state) = (locals, now, state);
+            host.shares = shares;
             return Ok(host.lsn);
         }
         let bytes = ENTRY + 3 * name.len();
@@ -241,8 +265,7 @@ impl Hosts {
         if !fits {
             return Err(FsError::NoSpace.into());
         }
-        let recorded = self.record_new(addr, name, local);
-        let (record, locals, lsn) = match recorded {
+        let recorded = match self.record_new(addr, name, local, shares) {
             Ok(recorded) => recorded,
             Err(stop) => {
                 self.release_memory(bytes);
@@ -251,18 +274,19 @@ impl Hosts {
         };
         self.hosts.entry(addr).or_default().push(Host {
             name: Arc::clone(name),
-            locals,
+            locals: recorded.locals,
             asked: now,
             state,
-            record,
-            lsn,
+            shares: recorded.shares,
+            record: recorded.record,
+            lsn: recorded.lsn,
         });
         self.addresses
             .entry(Arc::clone(name))
             .or_default()
             .push(addr);
         self.count += 1;
-        Ok(lsn)
+        Ok(recorded.lsn)
     }
 
     /// Records a host that is not known since the start; the record of before is continued if there is one.
@@ -271,20 +295,30 @@ impl Hosts {
         addr: IpAddr,
         name: &Arc<[u8]>,
         local: IpAddr,
-    ) -> Result<(RecordId, Locals, Lsn), Stop> {
+        shares: bool,
+    ) -> Result<Recovering, Stop> {
         let key = (addr, Arc::clone(name));
         let Some(old) = self.recovering.get(&key) else {
-            let record = recorded::host(addr, name, &[local]);
+            let record = recorded::host(addr, name, &[local], shares);
             let (record, lsn) = self.records.add(SERVICE, &record)?;
-            return Ok((record, SmallVec::from_slice(&[local]), lsn));
+            return Ok(Recovering {
+                locals: SmallVec::from_slice(&[local]),
+                shares,
+                record,
+                lsn,
+            });
         };
-        let (record, mut locals, mut lsn) = (old.record, old.locals.clone(), old.lsn);
-        if remember(&mut locals, local) {
-            let changed = recorded::host(addr, name, &locals);
-            lsn = self.records.replace(record, &changed)?;
+        let mut new = Recovering {
+            locals: old.locals.clone(),
+            shares: shares || old.shares,
+            ..*old
+        };
+        if remember(&mut new.locals, local) || new.shares != old.shares {
+            let changed = recorded::host(addr, name, &new.locals, new.shares);
+            new.lsn = self.records.replace(new.record, &changed)?;
         }
         self.recovering.remove(&key);
-        Ok((record, locals, lsn))
+        Ok(new)
     }
 
     fn release_memory(&mut self, bytes: usize) {

@@ -41,7 +41,7 @@ use weir_base::limits::protocol::{
 };
 use weir_base::{Clock, Reservation, Rng};
 use weir_vfs::claims::{Client, Full, Grant, Notice, Owner, Range, ServiceId, Sink};
-use weir_vfs::grace::{Bound, Records};
+use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::{Clients, FileId, Vfs};
 
@@ -126,9 +126,8 @@ impl LockService {
     /// Only hosts at addresses that had some may claim locks for a while, if there are any.
     fn begin_grace(&self, now: Duration) {
         let state = self.state.lock();
-        let recovering = state.hosts.recovering();
-        let expected = recovering.map(|(addr, _)| (claimant(addr), Bound::NOWHERE));
-        self.vfs.grace.begin_bound(expected, now, self.grace);
+        let grace = &self.vfs.grace;
+        grace.begin_bound(state.hosts.expected(), now, self.grace);
     }
 
     /// Notifies every host that held locks, and the lock managers of this machine that asked for

@@ -4,8 +4,9 @@
 //! | Kind (1 byte) | Then |
 //! |--:|---|
 //! | 1 | NSM's state of the last start (4) |
-//! | 2 | a host that may hold locks: its address, length of its name (1), name; the addresses of ours that it uses, the latest last |
+//! | 2 | a host that may hold locks and share reservations: its address, length of its name (1), name; the addresses of ours that it uses, the latest last |
 //! | 3 | SM_MON: program, procedure, version to call (4 each), private bytes (16); the rest is the host's name |
+//! | 4 | a host that may hold locks alone; otherwise as 2 |
 
 use std::net::IpAddr;
 
@@ -13,8 +14,9 @@ use std::net::IpAddr;
 pub(crate) const MAX_NAME: usize = 255;
 
 const STATE: u8 = 1;
-const HOST: u8 = 2;
+const SHARING_HOST: u8 = 2;
 const MONITOR: u8 = 3;
+const LOCKING_HOST: u8 = 4;
 
 /// A lock manager on this machine that wants to be notified of a host's restart (SM_MON).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +34,13 @@ pub(super) enum Entry {
     /// NSM's state of the last start.
     State(u32),
     /// A host that may hold locks: its address and name, and the addresses of ours that it uses.
-    Host(IpAddr, Vec<u8>, Vec<IpAddr>),
+    Host {
+        address: IpAddr,
+        name: Vec<u8>,
+        locals: Vec<IpAddr>,
+        /// It may hold share reservations, too.
+        shares: bool,
+    },
     Monitor(Monitor),
 }
 
@@ -56,9 +64,9 @@ pub(super) fn state(state: u32) -> Vec<u8> {
 }
 
 /// The record of a host whose name has [`MAX_NAME`] bytes at most.
-pub(super) fn host(address: IpAddr, name: &[u8], locals: &[IpAddr]) -> Vec<u8> {
+pub(super) fn host(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + name.len() + 17 * locals.len());
-    out.push(HOST);
+    out.push(if shares { SHARING_HOST } else { LOCKING_HOST });
     put_address(&mut out, address);
     assert!(name.len() <= MAX_NAME, "a name that was to be refused");
     out.push(name.len() as u8);
@@ -114,12 +122,13 @@ impl<'a> In<'a> {
 /// `None` for what is not understood.
 pub(super) fn decode(record: &[u8]) -> Option<Entry> {
     let mut r = In(record);
-    match r.byte()? {
+    let kind = r.byte()?;
+    match kind {
         STATE => {
             let state = r.number()?;
             r.0.is_empty().then_some(Entry::State(state))
         }
-        HOST => {
+        SHARING_HOST | LOCKING_HOST => {
             let address = r.address()?;
             let len = r.byte()?;
             let name = r.bytes(usize::from(len))?.to_vec();
@@ -127,7 +136,12 @@ pub(super) fn decode(record: &[u8]) -> Option<Entry> {
             while !r.0.is_empty() {
                 locals.push(r.address()?);
             }
-            Some(Entry::Host(address, name, locals))
+            Some(Entry::Host {
+                address,
+                name,
+                locals,
+                shares: kind == SHARING_HOST,
+            })
         }
         MONITOR => Some(Entry::Monitor(Monitor {
             program: r.number()?,
@@ -154,10 +168,18 @@ mod tests {
             (six, &b""[..], vec![]),
             (six, &longest[..], vec![six; 4]),
         ] {
-            let record = host(address, name, &locals);
-            assert!(record.len() <= MAX_CLIENT);
-            let expected = Entry::Host(address, name.to_vec(), locals);
-            assert_eq!(decode(&record), Some(expected));
+            for shares in [false, true] {
+                let record = host(address, name, &locals, shares);
+                assert!(record.len() <= MAX_CLIENT);
+                let (name, locals) = (name.to_vec(), locals.clone());
+                let expected = Entry::Host {
+                    address,
+                    name,
+                    locals,
+                    shares,
+                };
+                assert_eq!(decode(&record), Some(expected));
+            }
         }
         assert_eq!(decode(&state(7)), Some(Entry::State(7)));
         let m = Monitor {
@@ -174,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_is_not_understood() {
         let address = "10.0.0.1".parse().unwrap();
-        let whole = host(address, b"alpha", &[address]);
+        let whole = host(address, b"alpha", &[address], false);
         // Between two addresses it is a shorter record.
         let shorter = whole.len() - 5;
         for len in 0..whole.len() {
@@ -185,7 +207,7 @@ mod tests {
             &[9],
             &[STATE, 1],
             &[STATE, 0, 0, 0, 1, 1],
-            &[HOST, 5],
+            &[SHARING_HOST, 5],
         ] {
             assert_eq!(decode(bytes), None, "{bytes:?}");
         }

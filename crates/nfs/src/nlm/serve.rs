@@ -9,7 +9,7 @@ use weir_base::{Lsn, VolumeId};
 use weir_vfs::claims::{
     Client, Grant, Lock, Modes, OpenRequest, Opened, Owner, Range, Verdict, Who,
 };
-use weir_vfs::grace::Refused;
+use weir_vfs::grace::{Kinds, Refused};
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
 
@@ -31,6 +31,18 @@ pub(crate) struct Op<'a> {
     pub(crate) volume: Option<VolumeId>,
     /// The client may not use the file's volume, or has no handle of this server.
     stranger: bool,
+}
+
+/// A claim that a host wants, as far as the grace period is concerned.
+struct Asked {
+    nsm_state: u32,
+    reclaim: bool,
+    /// The host is to be notified of a restart.
+    monitored: bool,
+    volume: VolumeId,
+    kinds: Kinds,
+    /// Kinds of others' claims that it conflicts with.
+    against: Kinds,
 }
 
 /// Whether the procedure is one that takes locks: the caller's identity counts.
@@ -231,8 +243,9 @@ impl<'a> Op<'a> {
     }
 
     fn test(&self, file: FileId, lock: &Lock) -> (Stat, Option<Lock>) {
-        let now = self.service.clock.monotonic();
-        if self.service.vfs.grace.runs(now) {
+        let (grace, now) = (&self.service.vfs.grace, self.service.clock.monotonic());
+        let against = Kinds::against_lock(lock.exclusive);
+        if grace.admit_new(against, file.volume, now).is_err() {
             return (Stat::DeniedGracePeriod, None);
         }
         match self.service.vfs.claims.test(file, lock) {
@@ -241,29 +254,32 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether a request fits the time: only claims of old locks during the
-    /// grace period, by hosts that held some, and none afterwards. Records the host.
-    fn admit_host(
-        &mut self,
-        client: &Client,
-        nsm_state: u32,
-        reclaim: bool,
-        monitored: bool,
-    ) -> Result<Result<(), Stat>, Suspend> {
+    /// Checks that a request fits the time, and records the host.
+    fn admit_host(&mut self, client: &Client, asked: &Asked) -> Result<Result<(), Stat>, Suspend> {
         if client.name.len() > super::recorded::MAX_NAME {
             return Ok(Err(Stat::DeniedNoLocks));
         }
         let now = self.service.clock.monotonic();
         let grace = &self.service.vfs.grace;
-        match grace.admit(&claimant(client.address), reclaim, now) {
+        let admitted = if asked.reclaim {
+            let claimant = claimant(client.address);
+            grace.admit_again(&claimant, asked.kinds, asked.volume, now)
+        } else {
+            grace.admit_new(asked.against, asked.volume, now)
+        };
+        match admitted {
             Ok(()) => {}
             Err(Refused::Grace) => return Ok(Err(Stat::DeniedGracePeriod)),
             Err(Refused::NoGrace | Refused::NotExpected) => return Ok(Err(Stat::Denied)),
         }
-        if monitored {
+        if asked.monitored {
+            let shares = asked.kinds != Kinds::RANGES;
             let mut state = self.service.state.lock();
             // A lock whose holder could not be notified of a restart is none.
-            match state.hosts.add(client, self.local, nsm_state, now) {
+            let added = state
+                .hosts
+                .add(client, self.local, asked.nsm_state, now, shares);
+            match added {
                 Ok(lsn) if self.service.records.is_durable(lsn) => {}
                 Ok(lsn) => {
                     self.unrecorded = Some(lsn);
@@ -283,7 +299,15 @@ impl<'a> Op<'a> {
         a: &LockArgs<'_>,
         monitored: bool,
     ) -> Result<Stat, Suspend> {
-        if let Err(stat) = self.admit_host(&lock.owner.client, a.state, a.reclaim, monitored)? {
+        let asked = Asked {
+            nsm_state: a.state,
+            reclaim: a.reclaim,
+            monitored,
+            volume: file.volume,
+            kinds: Kinds::RANGES,
+            against: Kinds::against_lock(a.exclusive),
+        };
+        if let Err(stat) = self.admit_host(&lock.owner.client, &asked)? {
             return Ok(stat);
         }
         let claims = &self.service.vfs.claims;
@@ -344,7 +368,15 @@ impl<'a> Op<'a> {
             Err(stat) => return Ok(stat),
         };
         let owner = self.sharer(a);
-        if let Err(stat) = self.admit_host(&owner.client, 0, a.reclaim, true)? {
+        let asked = Asked {
+            nsm_state: 0,
+            reclaim: a.reclaim,
+            monitored: true,
+            volume: file.volume,
+            kinds: Kinds::OPENS.or(Kinds::SHARES),
+            against: Kinds::against_open(a.access & 1 != 0, a.access & 2 != 0, a.deny != 0),
+        };
+        if let Err(stat) = self.admit_host(&owner.client, &asked)? {
             return Ok(stat);
         }
         let request = OpenRequest {

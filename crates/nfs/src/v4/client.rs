@@ -41,7 +41,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Budget, Lsn, Reservation, Rng};
 use weir_vfs::claims::{self, Owner, ServiceId};
-use weir_vfs::grace::{Claimant, LEASE, RecordId};
+use weir_vfs::grace::{Bound, Claimant, LEASE, RecordId};
 
 /// Our clients' number among the services in the table of claims.
 pub const SERVICE: ServiceId = ServiceId(1);
@@ -66,6 +66,16 @@ mod flag {
     /// What a client may say in minor version 1, and what version 2 adds.
     pub const ASKED: u32 = 0x4007_0103;
     pub const FENCE_OPS: u32 = 0x0000_0004;
+}
+
+/// The record of a client.
+pub struct Record {
+    /// Its number.
+    pub id: RecordId,
+    /// The log record with which it is durable.
+    pub lsn: Lsn,
+    /// Claims that it covers.
+    pub bound: Bound,
 }
 
 /// How far CREATE_SESSION has come with a client (§18.36.4).
@@ -113,8 +123,8 @@ pub struct Client {
     pub reclaimed: AtomicBool,
     /// The name that it keeps over restarts.
     pub recorded: Arc<[u8]>,
-    /// That as a record, once it is one, which is durable with the LSN.
-    pub record: Mutex<Option<(RecordId, Lsn)>>,
+    /// Its record, once there is one.
+    pub record: Mutex<Option<Record>>,
     creation: Mutex<Creation>,
     /// What it has open and locked.
     pub states: RwLock<States>,

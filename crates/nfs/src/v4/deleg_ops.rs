@@ -15,15 +15,16 @@ use super::backchannel::flag;
 use super::callback::Callback;
 use super::client::Client;
 use super::compound::{Access, Fh, Made, Operand, Outcome, Run};
-use super::open_ops::WISHES;
+use super::open_ops::{Claiming, WISHES};
 use super::serve::Nfs4;
-use super::state::{DELEGATION_BYTES, Delegation, State, WRITE};
+use super::state::{DELEGATION_BYTES, Delegation, State, WRITE, delegation_kinds};
 use super::status::Status;
 use super::types::StateId;
 use crate::xdr::Put;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_vfs::claims::{Caching, Kind, Owner};
+use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Changes, FileId, Namespace, Unfinished};
 
@@ -256,10 +257,20 @@ impl Run<'_> {
             true => Caching::ALL,
             false => Caching::READ_HANDLE,
         };
+        let (kinds, volume) = (delegation_kinds(wish.write), file.volume);
+        let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
+        let admitted = if wish.reclaims {
+            grace.admit_again(&client.claimant(), kinds, volume, now)
+        } else {
+            grace.admit_new(Kinds::ALL, volume, now)
+        };
         // A break is dealt with after the states are free, so it finds the delegation.
-        let Ok(mut states) = client.claiming() else {
+        let (Ok(()), Ok(mut states)) = (admitted, client.claiming()) else {
             return Given::Not(RESOURCE);
         };
+        if self.record(client, kinds, volume).is_err() {
+            return Given::Not(RESOURCE);
+        }
         if let Some(had) = states.delegation_of(file) {
             return Given::Not(match wish.write && !had.write {
                 true => NOT_SUPP_UPGRADE,
@@ -304,7 +315,13 @@ impl Run<'_> {
         };
         let client = self.client();
         let reclaims = wish.is_some_and(|wish| wish.reclaims);
-        self.may_claim(&client, reclaims)?;
+        let claim = Claiming {
+            reclaim: reclaims,
+            volume: file.volume,
+            kinds: delegation_kinds(wish.is_some_and(|wish| wish.write)),
+            against: Kinds::ALL,
+        };
+        self.may_claim(&client, &claim)?;
         let access = match reclaims {
             true => Access::Reclaim(&client.own),
             false => Access::Client(&client.own),

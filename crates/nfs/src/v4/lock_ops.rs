@@ -3,13 +3,14 @@
 use super::args::{self, Locker};
 use super::client::SERVICE;
 use super::compound::{Access, Fail, Outcome, Run};
-use super::open_ops::OwnerKind;
+use super::open_ops::{Claiming, OwnerKind};
 use super::state::{DELEGATIONS, LOCK_BYTES, READ, State, WRITE};
 use super::status::Status;
 use super::types::StateId;
 use crate::xdr::Put;
 use std::sync::Arc;
 use weir_vfs::claims::{Actor, Full, Lock, Owner, Passage, Range, Verdict};
+use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Exempt, FileId, Suspend};
 
@@ -97,7 +98,13 @@ impl Run<'_> {
         if open.shares().0 & needs == 0 {
             return Err(Status::OpenMode.into());
         }
-        self.may_claim(&client, reclaim)?;
+        let claim = Claiming {
+            reclaim,
+            volume: file.volume,
+            kinds: Kinds::RANGES,
+            against: Kinds::against_lock(exclusive(r.kind)),
+        };
+        self.may_claim(&client, &claim)?;
         let want = Lock {
             owner,
             range: bytes,
@@ -105,6 +112,7 @@ impl Run<'_> {
             mandatory: false,
         };
         let mut states = client.claiming()?;
+        self.record(&client, Kinds::RANGES, file.volume)?;
         let known = known.or_else(|| states.locks_of(file, &want.owner));
         if known.is_none() && !client.memory.lock().grow(LOCK_BYTES) {
             return Err(Status::Delay.into());
@@ -167,10 +175,10 @@ impl Run<'_> {
             exclusive: exclusive(r.kind),
             mandatory: false,
         };
-        let now = self.s.monotonic();
-        if self.s.vfs.grace.runs(now) {
-            return Err(Status::Grace.into());
-        }
+        let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
+        let against = Kinds::against_lock(want.exclusive);
+        let admitted = grace.admit_new(against, file.volume, now);
+        admitted.map_err(|_| Status::Grace)?;
         let claims = &self.s.vfs.claims;
         if !claims.heard(file).none() {
             // The holder of a write delegation may have locked it by itself.

@@ -12,14 +12,17 @@ use super::client::Client;
 use super::compound::{Access, Fail, Fh, Made, Operand, Outcome, Run};
 use super::deleg_ops::Given;
 use super::name_ops::check_name;
-use super::state::{self, DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, State, WRITE, modes};
+use super::state::{
+    DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, READ, State, WRITE, modes, open_kinds,
+};
 use super::status::Status;
 use super::types::{Bitmap, StateId, put_change};
 use crate::xdr::Put;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_base::VolumeId;
 use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
-use weir_vfs::grace::Refused;
+use weir_vfs::grace::{Bound, Kinds, Refused};
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
 
@@ -35,6 +38,15 @@ const MAY_NOTIFY: u32 = 0x20;
 pub(super) enum OwnerKind {
     Open,
     Lock,
+}
+
+/// A claim that a client wants, as far as the grace period is concerned.
+pub(super) struct Claiming {
+    pub(super) reclaim: bool,
+    pub(super) volume: VolumeId,
+    pub(super) kinds: Kinds,
+    /// Kinds of others' claims that it conflicts with.
+    pub(super) against: Kinds,
 }
 
 /// The error of a claim at the wrong time.
@@ -62,20 +74,33 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the time is for such a claim, and the client recorded.
-    pub(super) fn may_claim(&mut self, client: &Client, reclaim: bool) -> Result<(), Fail> {
+    /// Checks that the time is for such a claim, and records it.
+    pub(super) fn may_claim(&mut self, client: &Client, claim: &Claiming) -> Result<(), Fail> {
         // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
-        match (reclaim, client.reclaimed.load(Ordering::Acquire)) {
+        match (claim.reclaim, client.reclaimed.load(Ordering::Acquire)) {
             (true, true) => return Err(Status::NoGrace.into()),
             (false, false) => return Err(Status::Grace.into()),
             _ => {}
         }
-        let grace = &self.s.vfs.grace;
-        if reclaim || grace.is_begun() {
-            let admitted = grace.admit(&client.claimant(), reclaim, self.s.monotonic());
-            admitted.map_err(refused)?;
-        }
-        let lsn = match self.s.record(client) {
+        let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
+        let admitted = if claim.reclaim {
+            grace.admit_again(&client.claimant(), claim.kinds, claim.volume, now)
+        } else {
+            grace.admit_new(claim.against, claim.volume, now)
+        };
+        admitted.map_err(refused)?;
+        self.record(client, claim.kinds, claim.volume)
+    }
+
+    /// Records that a client may have claims of these kinds; the reply waits until that is durable. Called again with
+    /// the client's states locked when the claim is entered, since the record may have been trimmed meanwhile.
+    pub(super) fn record(
+        &mut self,
+        client: &Client,
+        kinds: Kinds,
+        volume: VolumeId,
+    ) -> Result<(), Fail> {
+        let lsn = match self.s.record(client, Bound::of(kinds, volume)) {
             // There are too many clients, not too many bytes.
             Err(Unfinished::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
             recorded => recorded?,
@@ -117,7 +142,17 @@ impl<'a> Run<'a> {
         };
         let client = self.client();
         if self.c.made.is_none() {
-            self.may_claim(&client, reclaim)?;
+            let writes = shares.0 & WRITE != 0 || !matches!(a.how, How::NoCreate);
+            let against = Kinds::against_open(shares.0 & READ != 0, writes, shares.1 != 0);
+            // A delegation keeps away what an open under it would conflict with.
+            let delegated = matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_));
+            let claim = Claiming {
+                reclaim,
+                volume: base.volume,
+                kinds: open_kinds(shares.1),
+                against: against.when(!delegated),
+            };
+            self.may_claim(&client, &claim)?;
         }
         let owner = self.owner(OwnerKind::Open, a.owner);
         let access = match reclaim {
@@ -277,7 +312,7 @@ impl<'a> Run<'a> {
         owner: &Owner,
         (access, deny): (u32, u32),
     ) -> Result<StateId, Fail> {
-        let (read, write) = (access & state::READ != 0, access & WRITE != 0);
+        let (read, write) = (access & READ != 0, access & WRITE != 0);
         // What this OPEN has made is a file, and open to its maker.
         let may = match found.made {
             true => Ok(()),
@@ -300,6 +335,7 @@ impl<'a> Run<'a> {
         let pin = operand.pin(&mut self.c.cx)?;
         let file = found.file;
         let mut states = client.claiming()?;
+        self.record(client, open_kinds(deny), file.volume)?;
         let known = states.open_of(file, owner);
         let (had, denied) = known.as_ref().map_or((0, 0), |open| open.shares());
         let all = (had | access, denied | deny);

@@ -3,12 +3,13 @@
 use super::args::{self, Head};
 use super::blocked::Blocked;
 use super::callback::Callbacks;
-use super::client::{Client, Registry, SERVICE};
+use super::client::{Client, Record, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
 use super::offload::{Background, Offloads};
 use super::persistent::Before;
 use super::pseudo::Pseudo;
+use super::recorded;
 use super::referral::Referral;
 use super::status::Status;
 use super::types::SessionId;
@@ -27,9 +28,9 @@ use std::time::Duration;
 use weir_base::limits::protocol::NAME_WAIT;
 use weir_base::{Clock, Lsn, Rng, SipKey, Time};
 use weir_vfs::claims::{Notice, Sink};
-use weir_vfs::grace::{Claimant, RecordId, Records};
+use weir_vfs::grace::{Bound, Claimant, RecordId, Records};
 use weir_vfs::throttle::HeldBytes;
-use weir_vfs::volume::{DoneCall, MAX_CLIENT};
+use weir_vfs::volume::DoneCall;
 use weir_vfs::{Error, ExportTable, Outcome, Suspend, Unfinished, Vfs};
 
 /// What the service is made of.
@@ -44,6 +45,12 @@ pub(crate) struct Parts {
     pub(crate) done: Vec<DoneCall>,
 }
 
+/// Seconds between two times at which records are trimmed.
+const TRIM: u64 = 60;
+
+/// A record of before the start, of a client that has not come back.
+type Expected = (RecordId, Bound);
+
 /// The service. See the parent module.
 pub(crate) struct Nfs4 {
     pub(super) vfs: Arc<Vfs>,
@@ -51,7 +58,9 @@ pub(crate) struct Nfs4 {
     pub(crate) registry: Registry,
     records: Arc<Records>,
     /// Records of before the start, of clients that have not come back.
-    before: Mutex<HashMap<Box<[u8]>, RecordId>>,
+    before: Mutex<HashMap<Box<[u8]>, Expected>>,
+    /// When records are trimmed next, in seconds on the monotonic clock.
+    next_trim: AtomicU64,
     /// What was carried out before the start.
     pub(super) before_start: Before,
     /// Distinguishes owners of opens and locks in the table of claims.
@@ -79,21 +88,6 @@ pub(crate) struct Nfs4 {
     pub(crate) kerberos: AtomicBool,
 }
 
-/// The name that a client keeps over restarts, which is also its record: its owner, or a hash of one that is too
-/// long for that.
-fn recorded(owners: SipKey, owner: &[u8]) -> Box<[u8]> {
-    const WHOLE: u8 = 0;
-    const HASHED: u8 = 1;
-    match owner.len() < MAX_CLIENT {
-        true => [&[WHOLE], owner].concat(),
-        false => {
-            let hash = owners.hash128(&[b"client", owner]);
-            [&[HASHED][..], &hash.to_be_bytes()].concat()
-        }
-    }
-    .into()
-}
-
 impl Nfs4 {
     /// Starts the service: clients that had state before the start are expected.
     pub(crate) fn start(p: Parts) -> Arc<Nfs4> {
@@ -102,25 +96,29 @@ impl Nfs4 {
         let server = p.vfs.derive_secret(b"nfs4 server").hash128(&[]);
         let identity = format!("{}/{server:032x}", p.name);
         let budget = Arc::clone(p.vfs.claims.budget());
-        let before: HashMap<Box<[u8]>, RecordId> = {
-            let all = p.records.all(SERVICE).into_iter();
-            all.map(|(id, record)| (record, id)).collect()
-        };
-        let expected = before.keys().map(|record| Claimant {
-            service: SERVICE,
-            name: record.as_ref().into(),
+        let mut before = HashMap::new();
+        for (id, record) in p.records.all(SERVICE) {
+            match recorded::decode(&record, owners) {
+                Some(known) => drop(before.insert(known.name, (id, known.bound))),
+                None => tracing::warn!(?record, "cannot decode the record of an NFSv4 client"),
+            }
+        }
+        let expected = before.iter().map(|(name, (_, bound))| {
+            let (service, name) = (SERVICE, name.as_ref().into());
+            (Claimant { service, name }, *bound)
         });
         let now = p.clock.monotonic();
-        p.vfs.grace.begin(expected, now, p.grace);
+        p.vfs.grace.begin_bound(expected, now, p.grace);
         Arc::new_cyclic(|this: &Weak<Nfs4>| {
             let sink: Weak<dyn Sink> = this.clone();
             p.vfs.claims.attach(SERVICE, sink);
             Nfs4 {
-                registry: Registry::new(budget, p.rng, move |owner| recorded(owners, owner)),
+                registry: Registry::new(budget, p.rng, move |owner| recorded::name(owners, owner)),
                 vfs: p.vfs,
                 clock: p.clock,
                 records: p.records,
                 before: Mutex::new(before),
+                next_trim: AtomicU64::new(0),
                 before_start: Before::new(sessions, &p.done, now),
                 owners,
                 identity: identity.into_bytes().into(),
@@ -367,8 +365,33 @@ impl Nfs4 {
         }
         if !self.vfs.grace.runs(self.monotonic()) {
             // A client that has not come back has lost what it had.
-            for (_, id) in self.before.lock().drain() {
+            for (_, (id, _)) in self.before.lock().drain() {
                 self.records.change_some_time(id, None);
+            }
+            self.trim_records();
+        }
+    }
+
+    /// Removes from the records, once in a while, what clients have given up: after a restart nobody waits for it.
+    fn trim_records(&self) {
+        let now = self.monotonic().as_secs();
+        if now < self.next_trim.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_trim.store(now + TRIM, Ordering::Relaxed);
+        for client in self.registry.clients() {
+            let states = client.states.read();
+            let bound = states.bound();
+            let mut record = client.record.lock();
+            let Some(trimmed) = record.as_mut().filter(|record| record.bound != bound) else {
+                continue;
+            };
+            trimmed.bound = bound;
+            let kept =
+                (bound != Bound::NOWHERE).then(|| recorded::encode(&client.recorded, &bound));
+            self.records.change_some_time(trimmed.id, kept.as_deref());
+            if kept.is_none() {
+                *record = None;
             }
         }
     }
@@ -390,33 +413,41 @@ impl Nfs4 {
         self.vfs
             .claims
             .release(std::slice::from_ref(&client.claims));
-        if let Some((id, _)) = client.record.lock().take() {
-            self.records.change_some_time(id, None);
+        if let Some(record) = client.record.lock().take() {
+            self.records.change_some_time(record.id, None);
         }
         self.vfs.grace.finished(&client.claimant());
     }
 
-    /// The record of a client that is about to get state. What it gets must not be acknowledged before the LSN is durable.
-    pub(super) fn record(&self, client: &Client) -> Outcome<Lsn> {
+    /// Records that a client may have such claims. A claim must not be acknowledged before the LSN is durable.
+    pub(super) fn record(&self, client: &Client, bound: Bound) -> Outcome<Lsn> {
         let mut record = client.record.lock();
-        if let Some((_, lsn)) = *record {
-            return Ok(lsn);
+        if let Some(record) = record.as_ref().filter(|record| record.bound.covers(bound)) {
+            return Ok(record.lsn);
         }
         if client.is_expired() {
             return Err(Error::Delay.into());
         }
+        let name = client.recorded.as_ref();
         let mut before = self.before.lock();
-        let made = match before.get(client.recorded.as_ref()) {
+        let known = record.as_ref().map(|record| (record.id, record.bound));
+        let known = known.or_else(|| before.get(name).copied());
+        let all = known.map_or(bound, |(_, had)| had.or(bound));
+        let encoded = || recorded::encode(name, &all);
+        let made = match known {
             // It is durable since before the start.
-            Some(id) => (*id, Lsn(0)),
-            None => {
-                let made = self.records.add(SERVICE, &client.recorded);
-                made.map_err(|stop| Unfinished::of_record(&self.records, stop))?
-            }
+            Some((id, had)) if had == all => Ok((id, Lsn(0))),
+            Some((id, _)) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
+            None => self.records.add(SERVICE, &encoded()),
         };
-        before.remove(client.recorded.as_ref());
-        *record = Some(made);
-        Ok(made.1)
+        let (id, lsn) = made.map_err(|stop| Unfinished::of_record(&self.records, stop))?;
+        before.remove(name);
+        *record = Some(Record {
+            id,
+            lsn,
+            bound: all,
+        });
+        Ok(lsn)
     }
 
     /// Deals with what the table of claims has reported. It reports from within calls that may hold a client's states.

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::Time;
 use weir_vfs::FileId;
 use weir_vfs::claims::{Modes, Owner, Who};
+use weir_vfs::grace::{Bound, Kinds};
 use weir_vfs::volume::{Attr, Pin};
 
 /// Under which a client holds its delegations: opens and I/O of its own do not break them.
@@ -53,6 +54,23 @@ pub fn modes(share: u32) -> Modes {
         modes = modes | Modes::WRITE;
     }
     modes
+}
+
+/// Returns the kinds of claims that an open with these denials is.
+pub fn open_kinds(deny: u32) -> Kinds {
+    let reads = Kinds::READS.when(deny & READ != 0);
+    Kinds::OPENS
+        .or(reads)
+        .or(Kinds::WRITES.when(deny & WRITE != 0))
+}
+
+/// Returns the kinds of claims that a delegation is.
+pub fn delegation_kinds(write: bool) -> Kinds {
+    if write {
+        Kinds::WRITE_DELEGATION
+    } else {
+        Kinds::READ_DELEGATION
+    }
 }
 
 /// What reading and writing under an open or a delegation go by. It keeps nothing of the file, so that it may outlive the state: a
@@ -285,6 +303,16 @@ impl State {
         }
     }
 
+    /// Returns its part of the record of its client.
+    fn bound(&self) -> Bound {
+        let kinds = match self {
+            State::Open(open) => open_kinds(open.shares().1),
+            State::Locks(_) => Kinds::RANGES,
+            State::Delegation(delegation) => delegation_kinds(delegation.write),
+        };
+        Bound::of(kinds, self.file().volume)
+    }
+
     /// The file that it is of.
     pub fn file(&self) -> FileId {
         match self {
@@ -399,6 +427,12 @@ impl States {
         for basis in self.all.values().filter_map(State::basis) {
             basis.end();
         }
+    }
+
+    /// Returns what the record of the client has to cover.
+    pub fn bound(&self) -> Bound {
+        let all = self.all.values().map(State::bound);
+        all.fold(Bound::NOWHERE, Bound::or)
     }
 
     /// Whether there is nothing.

@@ -228,7 +228,7 @@ impl Server {
     /// in which they came.
     pub fn recorded_hosts(&self) -> Vec<Vec<u8>> {
         let all = self.records.all(ServiceId(0)).into_iter();
-        let hosts = all.filter(|(_, record)| record[0] == 2);
+        let hosts = all.filter(|(_, record)| matches!(record[0], 2 | 4));
         hosts.map(|(_, record)| record.to_vec()).collect()
     }
 
@@ -506,13 +506,13 @@ pub struct Disks {
     pub log: Arc<SlowDevice>,
 }
 
-/// The record of a host at an IPv4 address that has used these of ours, as `nlm/recorded.rs` describes it.
+/// The record of a host at an IPv4 address that has used these of ours and locks alone, as `nlm/recorded.rs` describes it.
 pub fn host_record(address: &str, name: &[u8], locals: &[&str]) -> Vec<u8> {
     let octets = |address: &str| {
         let address: std::net::Ipv4Addr = address.parse().unwrap();
         [&[4][..], &address.octets()].concat()
     };
-    let mut out = vec![2];
+    let mut out = vec![4];
     out.extend(octets(address));
     out.push(name.len() as u8);
     out.extend(name);

@@ -44,7 +44,7 @@
 //! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per client: `Who::key(n)`;
 //! the delegation of a client is held by `Who::key(0)`, which is the `key` of all its requests. A stateid's *other* names
 //! (file, owner) in nfs, its *seqid* counts there.
-//! - OPEN: `grace.admit`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of [`Caching::READ_HANDLE`] or
+//! - OPEN: `grace.admit_new`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of [`Caching::READ_HANDLE`] or
 //!   [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one; none is no error. Denied: SHARE_DENIED. Breaking: wait for
 //!   the ticket a second at most, then DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
 //! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Client`] for special stateids. Denied is LOCKED.

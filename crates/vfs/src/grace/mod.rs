@@ -6,7 +6,9 @@
 //!
 //! - Before a client gets its first claim it is *recorded* durably; its reply waits for that ([`Records`]).
 //! - At a start, the recorded clients are *expected*. Without any there is no grace period.
-//! - During the period new claims are refused ([`Refused::Grace`]) and those of before granted, to expected clients only.
+//! - A record says what kinds of claims the client may have, and in which volumes ([`Bound`]). During the period, what could
+//!   conflict with one of a client that has not finished is refused ([`Refused::Grace`]) or waits; everything else goes on
+//!   (RFC 8881 §8.4.2.1). Claims of before are granted to expected clients, of the kinds that are recorded.
 //!   Afterwards nothing can be claimed again ([`Refused::NoGrace`]): others may have had it meanwhile.
 //! - The period ends after [`GRACE`], or as soon as every expected client has reported that it has finished
 //!   ([`Grace::finished`]; NFSv4's RECLAIM_COMPLETE, RFC 8881 §18.51). A host of NLM cannot report that, so with one of them
@@ -59,21 +61,107 @@ pub enum Refused {
     NotExpected,
 }
 
-/// In which volumes a client may have had something that binds others' reads, writes and changes of names: denials,
-/// mandatory ranges, caches. A set by hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound(u64);
+/// Kinds of claims, by what they conflict with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// No claim.
+    pub const NONE: Kinds = Kinds(0);
+    /// Binds others' reads: denials of reading, exclusive mandatory ranges, caches of unsent writes.
+    pub const READS: Kinds = Kinds(1);
+    /// Binds others' writes and changes of names: denials of writing, mandatory ranges, any cache.
+    pub const WRITES: Kinds = Kinds(2);
+    /// Byte-range locks, which conflict with each other.
+    pub const RANGES: Kinds = Kinds(4);
+    /// Opens, which conflict with others' denials.
+    pub const OPENS: Kinds = Kinds(8);
+    /// Denials that bind others' opens alone (NLM's SHARE).
+    pub const SHARES: Kinds = Kinds(16);
+    /// All kinds.
+    pub const ALL: Kinds = Kinds(31);
+    /// A read delegation: its holder opens the file for reading without asking.
+    pub const READ_DELEGATION: Kinds = Kinds::WRITES.or(Kinds::OPENS);
+    /// A write delegation: its holder opens and locks the file without asking.
+    pub const WRITE_DELEGATION: Kinds = Kinds::READ_DELEGATION.or(Kinds::READS).or(Kinds::RANGES);
+    /// Number of kinds.
+    const COUNT: usize = 5;
+
+    /// Both.
+    pub const fn or(self, other: Kinds) -> Kinds {
+        Kinds(self.0 | other.0)
+    }
+
+    /// These kinds if `is`, or none.
+    pub const fn when(self, is: bool) -> Kinds {
+        if is { self } else { Kinds::NONE }
+    }
+
+    /// Returns the kinds that an open conflicts with.
+    pub const fn against_open(reads: bool, writes: bool, denies: bool) -> Kinds {
+        let used = Kinds::READS.when(reads).or(Kinds::WRITES.when(writes));
+        used.or(Kinds::SHARES).or(Kinds::OPENS.when(denies))
+    }
+
+    /// Returns the kinds that an advisory byte-range lock conflicts with.
+    pub const fn against_lock(exclusive: bool) -> Kinds {
+        let caches = Kinds::READS.or(Kinds::WRITES.when(exclusive));
+        Kinds::RANGES.or(caches)
+    }
+
+    fn has(self, kind: usize) -> bool {
+        self.0 >> kind & 1 != 0
+    }
+}
+
+/// Kinds of claims that a client may have had, each with the volumes in which it may have had
+/// them: a set by hash (the volume's id modulo 64).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bound([u64; Kinds::COUNT]);
 
 impl Bound {
-    /// In none: advisory locks bind nobody.
-    pub const NOWHERE: Bound = Bound(0);
-    /// In any volume: conflicts are possible everywhere.
-    pub const ANYWHERE: Bound = Bound(u64::MAX);
+    /// Nothing in any volume.
+    pub const NOWHERE: Bound = Bound([0; Kinds::COUNT]);
+    /// Anything in any volume.
+    pub const ANYWHERE: Bound = Bound([u64::MAX; Kinds::COUNT]);
 
-    /// In these volumes, or in others with the same hash (the id modulo 64).
-    pub fn within(volumes: impl IntoIterator<Item = VolumeId>) -> Bound {
-        let bits = volumes.into_iter().map(|volume| 1 << (volume.0 % 64));
-        Bound(bits.fold(0, |all, bit: u64| all | bit))
+    /// These kinds in a volume.
+    pub fn of(kinds: Kinds, volume: VolumeId) -> Bound {
+        Bound::in_bits(kinds, 1 << (volume.0 % 64))
+    }
+
+    /// These kinds in any volume.
+    pub fn anywhere(kinds: Kinds) -> Bound {
+        Bound::in_bits(kinds, u64::MAX)
+    }
+
+    fn in_bits(kinds: Kinds, bits: u64) -> Bound {
+        Bound(std::array::from_fn(|kind| match kinds.has(kind) {
+            true => bits,
+            false => 0,
+        }))
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn or(self, other: Bound) -> Bound {
+        Bound(std::array::from_fn(|kind| self.0[kind] | other.0[kind]))
+    }
+
+    /// Whether all of another is part of it.
+    pub fn covers(self, other: Bound) -> bool {
+        self.or(other) == self
+    }
+
+    /// Returns the sets as numbers, to be recorded; kinds that are added later come behind them.
+    pub fn words(self) -> [u64; Kinds::COUNT] {
+        self.0
+    }
+
+    /// Returns the sets that a record has. A kind that it does not have may be anywhere.
+    pub fn from_words(words: impl IntoIterator<Item = u64>) -> Bound {
+        let mut words = words.into_iter();
+        Bound(std::array::from_fn(|_| words.next().unwrap_or(u64::MAX)))
     }
 }
 
@@ -87,9 +175,9 @@ struct State {
     expected: HashMap<Claimant, Expected>,
     /// Those that have not finished.
     unfinished: usize,
-    /// Of them, those that may have had something binding, by the bit of the volume.
-    binding: [usize; 64],
-    /// Set when fewer volumes are bound than were when it was made.
+    /// Of them, those that may have had something of a kind in a volume, by the bit of the volume.
+    binding: [[usize; 64]; Kinds::COUNT],
+    /// Set when less is bound than was when it was made.
     fewer: Arc<Signal<()>>,
 }
 
@@ -98,7 +186,7 @@ impl Default for State {
         State {
             expected: HashMap::new(),
             unfinished: 0,
-            binding: [0; 64],
+            binding: [[0; 64]; Kinds::COUNT],
             fewer: Arc::default(),
         }
     }
@@ -111,16 +199,20 @@ impl State {
             false => *count += 1,
         };
         by(&mut self.unfinished);
-        for (bit, count) in self.binding.iter_mut().enumerate() {
-            if bound.0 >> bit & 1 != 0 {
-                by(count);
+        for (counts, bits) in self.binding.iter_mut().zip(bound.0) {
+            for (bit, count) in counts.iter_mut().enumerate() {
+                if bits >> bit & 1 != 0 {
+                    by(count);
+                }
             }
         }
     }
 
-    fn bound(&self) -> u64 {
-        let bits = self.binding.iter().enumerate();
-        bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
+    fn bound(&self) -> Bound {
+        Bound(self.binding.map(|counts| {
+            let bits = counts.iter().enumerate();
+            bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
+        }))
     }
 }
 
@@ -129,8 +221,8 @@ impl State {
 pub struct Grace {
     /// The period's end on the monotonic clock in nanoseconds; 0: none.
     until: AtomicU64,
-    /// While the period runs, the volumes in which clients that have not finished may have had something binding ([`Bound`]).
-    bound: AtomicU64,
+    /// While the period runs, what clients that have not finished may have had ([`Bound`]).
+    bound: [AtomicU64; Kinds::COUNT],
     state: Mutex<State>,
 }
 
@@ -147,7 +239,7 @@ impl Grace {
         self.begin_bound(expected, now, period);
     }
 
-    /// As [`Grace::begin`], of clients of which it is known where they may have had something binding.
+    /// As [`Grace::begin`], of clients of which it is known what they may have had.
     pub fn begin_bound(
         &self,
         expected: impl IntoIterator<Item = (Claimant, Bound)>,
@@ -156,13 +248,18 @@ impl Grace {
     ) {
         let mut state = self.state.lock();
         for (claimant, bound) in expected {
-            let finished = false;
-            let new = Expected { bound, finished };
-            let old = state.expected.insert(claimant, new);
-            if let Some(old) = old.filter(|old| !old.finished) {
-                state.count(old.bound, true);
+            let mut bound = bound;
+            let old = state.expected.get(&claimant).filter(|old| !old.finished);
+            if let Some(old) = old.map(|old| old.bound) {
+                // Hosts of NLM at one address are one claimant.
+                bound = bound.or(old);
+                state.count(old, true);
             }
             state.count(bound, false);
+            let finished = false;
+            state
+                .expected
+                .insert(claimant, Expected { bound, finished });
         }
         self.bind(&mut state);
         if state.unfinished > 0 {
@@ -178,46 +275,69 @@ impl Grace {
         now.as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
-    /// Whether the time counts: a period was begun, and nobody has found it over. One relaxed load.
-    pub fn is_begun(&self) -> bool {
-        self.until.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether reads, writes and changes of names in a volume could conflict with something that a client may claim again: one
-    /// relaxed load. Ends with the first [`Grace::settle`] after the period, within a second.
-    pub fn binds(&self, volume: VolumeId) -> bool {
-        self.bound.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0
+    /// Returns true if a claim of these kinds may be made again in a volume: a relaxed load for
+    /// each. Ends with the first [`Grace::settle`] after the period, within a second.
+    pub fn binds(&self, kinds: Kinds, volume: VolumeId) -> bool {
+        let all = self.bound.iter().enumerate();
+        let mut words = all.filter(|(kind, _)| kinds.has(*kind));
+        words.any(|(_, word)| word.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0)
     }
 
     /// Resolves when that may be another, if it is so now.
-    pub fn ticket(&self, volume: VolumeId) -> Option<Ticket> {
+    pub fn ticket(&self, kinds: Kinds, volume: VolumeId) -> Option<Ticket> {
         let state = self.state.lock();
-        self.binds(volume).then(|| Ticket(Arc::clone(&state.fewer)))
+        self.binds(kinds, volume)
+            .then(|| Ticket(Arc::clone(&state.fewer)))
     }
 
     /// Has what `state` says be so.
     fn bind(&self, state: &mut State) {
-        let (bound, before) = (state.bound(), self.bound.load(Ordering::Relaxed));
-        self.bound.store(bound, Ordering::Relaxed);
-        if before & !bound != 0 {
+        let bound = state.bound();
+        let words = self.bound.iter().zip(bound.0);
+        let before = Bound(std::array::from_fn(|kind| {
+            self.bound[kind].load(Ordering::Relaxed)
+        }));
+        words.for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
+        if !bound.covers(before) {
             std::mem::take(&mut state.fewer).set(());
         }
     }
 
-    /// Whether a claim fits the time.
+    /// Checks that a new claim in a volume may be granted, which conflicts with these kinds.
     ///
     /// # Errors
-    /// Why it does not.
-    pub fn admit(&self, claimant: &Claimant, reclaim: bool, now: Duration) -> Result<(), Refused> {
-        match (self.runs(now), reclaim) {
-            (true, false) => Err(Refused::Grace),
-            (false, true) => Err(Refused::NoGrace),
-            (false, false) => Ok(()),
-            (true, true) => match self.state.lock().expected.get(claimant) {
-                Some(expected) if !expected.finished => Ok(()),
-                Some(_) | None => Err(Refused::NotExpected),
-            },
+    /// `Grace` while a client may claim something of them again (RFC 8881 §8.4.2.1).
+    pub fn admit_new(
+        &self,
+        conflicts: Kinds,
+        volume: VolumeId,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        match self.binds(conflicts, volume) && self.runs(now) {
+            true => Err(Refused::Grace),
+            false => Ok(()),
         }
+    }
+
+    /// Checks that a client may claim again something of these kinds in a volume.
+    ///
+    /// # Errors
+    /// `NoGrace` after the period; `NotExpected` for a claim that the client is not recorded to
+    /// have had, since another may have been granted a conflicting one.
+    pub fn admit_again(
+        &self,
+        claimant: &Claimant,
+        kinds: Kinds,
+        volume: VolumeId,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        if !self.runs(now) {
+            return Err(Refused::NoGrace);
+        }
+        let state = self.state.lock();
+        let expected = state.expected.get(claimant).filter(|e| !e.finished);
+        let known = expected.is_some_and(|e| e.bound.covers(Bound::of(kinds, volume)));
+        known.then_some(()).ok_or(Refused::NotExpected)
     }
 
     /// A client has claimed all that it had. If it was the last one, the period is over.
@@ -267,14 +387,23 @@ mod tests {
     }
 
     const START: Duration = Duration::from_secs(1000);
+    const VOLUME: VolumeId = VolumeId(1);
+
+    fn again(g: &Grace, claimant: Claimant, now: Duration) -> Result<(), Refused> {
+        g.admit_again(&claimant, Kinds::OPENS, VOLUME, now)
+    }
+
+    fn new(g: &Grace, now: Duration) -> Result<(), Refused> {
+        g.admit_new(Kinds::ALL, VOLUME, now)
+    }
 
     #[test]
     fn without_records_there_is_no_period() {
         let g = Grace::default();
         g.begin([], START, GRACE);
         assert!(!g.runs(START));
-        assert_eq!(g.admit(&claimant(1), false, START), Ok(()));
-        assert_eq!(g.admit(&claimant(1), true, START), Err(Refused::NoGrace));
+        assert_eq!(new(&g, START), Ok(()));
+        assert_eq!(again(&g, claimant(1), START), Err(Refused::NoGrace));
     }
 
     #[test]
@@ -283,14 +412,14 @@ mod tests {
         g.begin([claimant(1)], START, GRACE);
         let last = START + GRACE - Duration::from_nanos(1);
         for now in [START, last] {
-            assert_eq!(g.admit(&claimant(1), true, now), Ok(()));
-            assert_eq!(g.admit(&claimant(1), false, now), Err(Refused::Grace));
-            assert_eq!(g.admit(&claimant(2), true, now), Err(Refused::NotExpected));
+            assert_eq!(again(&g, claimant(1), now), Ok(()));
+            assert_eq!(new(&g, now), Err(Refused::Grace));
+            assert_eq!(again(&g, claimant(2), now), Err(Refused::NotExpected));
             assert!(!g.settle(now));
         }
         let over = START + GRACE;
-        assert_eq!(g.admit(&claimant(1), true, over), Err(Refused::NoGrace));
-        assert_eq!(g.admit(&claimant(2), false, over), Ok(()));
+        assert_eq!(again(&g, claimant(1), over), Err(Refused::NoGrace));
+        assert_eq!(new(&g, over), Ok(()));
         assert!(g.settle(over));
     }
 
@@ -304,31 +433,31 @@ mod tests {
         g.finished(&claimant(1));
         g.finished(&claimant(2));
         assert!(g.runs(START));
-        assert_eq!(
-            g.admit(&claimant(1), true, START),
-            Err(Refused::NotExpected)
-        );
-        assert_eq!(g.admit(&claimant(3), true, START), Ok(()));
+        assert_eq!(again(&g, claimant(1), START), Err(Refused::NotExpected));
+        assert_eq!(again(&g, claimant(3), START), Ok(()));
         g.finished(&claimant(3));
         assert!(!g.runs(START));
-        assert_eq!(g.admit(&claimant(1), false, START), Ok(()));
+        assert_eq!(new(&g, START), Ok(()));
         // A service that begins anew afterwards (a simulated crash) has a period of its own.
         assert!(g.settle(START));
         g.begin([claimant(1)], START, GRACE);
-        assert!(g.runs(START) && g.admit(&claimant(1), true, START).is_ok());
+        assert!(g.runs(START) && again(&g, claimant(1), START).is_ok());
     }
 
     #[test]
     fn a_volume_is_bound_until_those_have_finished_who_may_have_had_something_there() {
         let g = Grace::default();
         let (one, two) = (VolumeId(1), VolumeId(2));
-        let bound = |g: &Grace| [one, two].map(|volume| g.binds(volume));
+        let bound = |g: &Grace| [one, two].map(|volume| g.binds(Kinds::ALL, volume));
         g.begin_bound([(claimant(1), Bound::NOWHERE)], START, GRACE);
         assert_eq!(bound(&g), [false; 2]);
         let three = [
-            (claimant(2), Bound::within([one])),
-            (claimant(3), Bound::within([one, two])),
-            (claimant(4), Bound::within([])),
+            (claimant(2), Bound::of(Kinds::ALL, one)),
+            (
+                claimant(3),
+                Bound::of(Kinds::ALL, one).or(Bound::of(Kinds::ALL, two)),
+            ),
+            (claimant(4), Bound::NOWHERE),
         ];
         g.begin_bound(three, START, GRACE);
         assert_eq!(bound(&g), [true; 2]);
@@ -345,5 +474,47 @@ mod tests {
         assert_eq!(bound(&g), [false; 2]);
         g.begin([claimant(5)], START, GRACE);
         assert!(g.settle(START + GRACE) && bound(&g) == [false; 2]);
+    }
+
+    #[test]
+    fn claims_that_conflict_with_no_recorded_kind_go_on() {
+        let g = Grace::default();
+        let (here, there) = (VolumeId(1), VolumeId(2));
+        let each = [
+            Kinds::READS,
+            Kinds::WRITES,
+            Kinds::RANGES,
+            Kinds::OPENS,
+            Kinds::SHARES,
+        ];
+        for had in each {
+            g.begin_bound([(claimant(1), Bound::of(had, here))], START, GRACE);
+            for kind in each {
+                let same = kind == had;
+                let refused = if same { Err(Refused::Grace) } else { Ok(()) };
+                assert_eq!(g.admit_new(kind, here, START), refused, "{had:?} {kind:?}");
+                assert_eq!(g.admit_new(kind, there, START), Ok(()));
+                assert_eq!(g.ticket(kind, here).is_some(), same);
+                let again = |volume| g.admit_again(&claimant(1), kind, volume, START);
+                assert_eq!(again(here).is_ok(), same, "{had:?} {kind:?}");
+                assert_eq!(again(there), Err(Refused::NotExpected));
+                let both = g.admit_again(&claimant(1), kind.or(had), here, START);
+                assert_eq!(both.is_ok(), same, "{had:?} {kind:?}");
+            }
+            g.finished(&claimant(1));
+            assert!(g.settle(START) && !g.binds(Kinds::ALL, here));
+        }
+    }
+
+    #[test]
+    fn a_record_may_be_of_any_claim_of_a_kind_that_it_does_not_have() {
+        let bound = Bound::of(Kinds::RANGES, VOLUME);
+        assert_eq!(Bound::from_words(bound.words()), bound);
+        assert_eq!(Bound::from_words([]), Bound::ANYWHERE);
+        let shorter = Bound::from_words([0, 0]);
+        let kept = Kinds::RANGES.or(Kinds::OPENS).or(Kinds::SHARES);
+        assert_eq!(shorter, Bound::anywhere(kept));
+        let longer = bound.words().into_iter().chain([7]);
+        assert_eq!(Bound::from_words(longer), bound);
     }
 }
