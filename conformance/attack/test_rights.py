@@ -10,33 +10,22 @@ import struct
 import unittest
 
 import attacker
-import test_nfs4
-from attacker import auth_sys, opaque
-from test_nfs4 import GETFH, LOOKUP, OK, OPEN, PUTFH, READ, RECLAIM_COMPLETE, WRITE, op
+import wires
+from attacker import opaque
+from test_nfs4 import LOOKUP, OK, PUTFH, READ, RECLAIM_COMPLETE, WRITE, op
+from wires import ALLOCATE, ANONYMOUS, CLONE, COPY, DEALLOCATE, MODE, READ_PLUS, SEEK, SETATTR, clone_args, copy_args, mode
 
 ACCESS, OPENMODE = 13, 10038
 REFUSED = {ACCESS, OPENMODE}
-SETATTR, GETATTR, SAVEFH = 34, 9, 32
-ALLOCATE, COPY, DEALLOCATE, READ_PLUS, SEEK, CLONE = 59, 60, 62, 68, 69, 71
-ANONYMOUS = bytes(16)
-MODE = 33
+GETATTR = 9
 USER = 1000
 # share_access: read, write; the special stateid has none.
 OPENS = {"an open for reading": 1, "an open for writing": 2, "an open for both": 3, "the anonymous stateid": 0}
 R, W = 4, 2
 
 
-def mode(bits):
-    """An fattr4 of the mode alone."""
-    return struct.pack(">III", 2, 0, 1 << (MODE - 32)) + opaque(struct.pack(">I", bits))
-
-
 def span(state, offset=0, count=4096):
     return state + struct.pack(">QQ", offset, count)
-
-
-def copied(source, target):
-    return source + target + struct.pack(">QQQIII", 0, 0, 4096, 1, 1, 0)
 
 
 # Name, the operation under a stateid, the permission that it takes, and the rule.
@@ -50,37 +39,6 @@ OPERATIONS = [
 ]
 
 
-class Client(test_nfs4.Client):
-    """A client whose calls are those of one user, over NFSv4.2."""
-
-    uid = 0
-
-    def compounds(self, requests):
-        credential = auth_sys(self.uid, self.uid)
-        uses = range(len(requests))
-        self.send(b"".join(attacker.record(attacker.call(attacker.NFS, 4, 1, requests[n], n, credential)) for n in uses))
-        replies = [self.receive() for _ in uses]
-        return [(struct.unpack(">I", reply[24:28])[0], reply[28:]) for reply in replies]
-
-    def next(self, slot, *ops, cache=False):
-        text = super().next(slot, *ops, cache=cache)
-        return text[:4] + struct.pack(">I", 2) + text[8:]
-
-    def handle(self, *ops):
-        """The file handle that GETFH behind these operations returns."""
-        status, body = self.run(*ops, op(GETFH))
-        assert status == OK, status
-        at = body.rindex(struct.pack(">II", GETFH, OK)) + 8
-        (length,) = struct.unpack(">I", body[at:at + 4])
-        return body[at + 4:at + 4 + length]
-
-    def open(self, file, access, owner, claim=b"\0\0\0\4", how=0x400):
-        """The status, and the stateid. The claim is CLAIM_FH unless another is given; no delegation is wanted."""
-        head = struct.pack(">IIIQ", 0, access | how, 0, self.id) + opaque(owner)
-        status, body = self.run(op(PUTFH, opaque(file)), op(OPEN, head + struct.pack(">I", 0) + claim))
-        return status, body[16:32]
-
-
 class Rights(unittest.TestCase):
     def setUp(self):
         self.server = attacker.Server()
@@ -88,7 +46,7 @@ class Rights(unittest.TestCase):
 
     def client(self, uid, name):
         port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1])
-        client = Client(port, timeout=60)
+        client = wires.Nfs4(port, timeout=60)
         client.uid = uid
         self.addCleanup(client.close)
         status, client.id = client.introduce(name)
@@ -106,9 +64,7 @@ class Rights(unittest.TestCase):
 
     def make(self, client, root, name, bits):
         """A file of 8 KiB with this mode, and an open of it."""
-        head = struct.pack(">IIIQ", 0, 3 | 0x400, 0, client.id) + opaque(name)
-        how = struct.pack(">II", 1, 0) + mode(0o666) + struct.pack(">I", 0) + opaque(name)
-        file = client.handle(op(PUTFH, opaque(root)), op(OPEN, head + how))
+        file, _ = client.make(root, name, 0o666)
         status, _ = client.run(op(PUTFH, opaque(file)), op(WRITE, ANONYMOUS + struct.pack(">QI", 0, 2) + opaque(bytes(8192))),
                                op(SETATTR, ANONYMOUS + mode(bits)))
         self.assertEqual(status, OK)
@@ -149,8 +105,8 @@ class Rights(unittest.TestCase):
                     self.assertTrue(status == OK if may & takes else status in REFUSED, status)
             for name, number, rule in [("COPY", COPY, "RFC 7862 §15.2.3"), ("CLONE", CLONE, "RFC 7862 §15.13.3")]:
                 rows += 1
-                arguments = copied(state, target) if number == COPY else state + target + struct.pack(">QQQ", 0, 0, 4096)
-                status, _ = user.run(op(PUTFH, opaque(file)), op(SAVEFH), op(PUTFH, opaque(own)), op(number, arguments))
+                arguments = (copy_args if number == COPY else clone_args)((state, target), 0, 0, 4096)
+                status, _ = user.between(file, own, number, arguments)
                 with self.subTest(name + " from it", others=others, kind=words, rule=rule):
                     self.assertTrue(status == OK if may & R else status in REFUSED, status)
         self.assertEqual(rows, 84)

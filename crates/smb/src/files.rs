@@ -377,6 +377,11 @@ impl Run<'_> {
         if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
+        // Who may not use the data must not keep others from it.
+        let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+        if open.access & data == 0 {
+            return Err(Status::ACCESS_DENIED.into());
+        }
         // It costs nothing, but it is of a file that the session may use.
         let access = Access::Open(&open);
         let _ = self.enter(&session, file.id, access, Exempt)?;

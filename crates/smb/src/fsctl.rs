@@ -167,7 +167,7 @@ impl Run<'_> {
         file: &File,
         sparse: bool,
     ) -> Result<(), Fail> {
-        let writes = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_ATTRIBUTES;
+        let writes = mask::WRITE_DATA | mask::WRITE_ATTRIBUTES;
         if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
@@ -343,8 +343,9 @@ impl Run<'_> {
         let (giver, _) = self.enter(session, of.id, Access::Open(&source), Changes)?;
         let cx = &mut self.c.cx;
         let end = giver.getattr(cx)?.size;
-        if from + len > end.next_multiple_of(BLOCK) {
-            return Err(Status::INVALID_PARAMETER.into());
+        // Whole clusters, which the source has (MS-FSCC §2.3.8).
+        if from >= end || from + len > end.next_multiple_of(BLOCK) {
+            return Err(Status::NOT_SUPPORTED.into());
         }
         match operand.clone_range(cx, charged, to, (&giver, from), len.min(end - from)) {
             Err(Unfinished::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),

@@ -17,7 +17,7 @@ use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_base::Time;
+use weir_base::BLOCK_SIZE;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
 use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
@@ -452,6 +452,8 @@ impl Run<'_> {
         if !is_regular(&attr) {
             return Ok(());
         }
+        // Whole clusters are allocated, so that the last one is cut or kept as a whole.
+        let size = size.next_multiple_of(BLOCK_SIZE as u64);
         if size >= attr.size {
             return Ok(has_room(&operand, size, attr.used)?);
         }

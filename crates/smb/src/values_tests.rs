@@ -195,8 +195,12 @@ fn more_than_the_volume_has_room_for_is_not_allocated() {
         assert_eq!(status, expected, "{bytes}");
         assert_eq!(size(&mut c, &file), 100, "after {bytes}");
     }
-    let cut = set_status(&mut c, &file, ALLOCATION, &60u64.to_le_bytes());
-    assert_eq!((cut, size(&mut c, &file)), (Status::SUCCESS, 60));
+    // Whole clusters are cut (MS-FSA §2.1.5.15.1).
+    c.send(write(&file, 4096, &[7; 100]));
+    for (bytes, left) in [(4097, 4196), (60, 4096), (1, 4096)] {
+        let cut = set_status(&mut c, &file, ALLOCATION, &u64::to_le_bytes(bytes));
+        assert_eq!((cut, size(&mut c, &file)), (Status::SUCCESS, left));
+    }
     let sized =
         |name, disposition, bytes: &[u8]| with_context(name, disposition, b"AlSi", bytes.to_vec());
     let huge = (1u64 << 62).to_le_bytes();
@@ -221,7 +225,7 @@ fn more_than_the_volume_has_room_for_is_not_allocated() {
         c.open("f:new", ALL, OPEN),
         Err(Status::OBJECT_NAME_NOT_FOUND)
     );
-    assert_eq!(size(&mut c, &file), 60, "nothing was cut");
+    assert_eq!(size(&mut c, &file), 4096, "nothing was cut");
     let opened = c.send(sized("f", OPEN, &huge));
     assert_eq!(opened.status, Status::SUCCESS, "it is opened as it is");
     let made = c.send(sized("new", CREATE, &4096u64.to_le_bytes()));
@@ -261,9 +265,9 @@ fn an_allocation_beside_a_cut_never_grows_the_file() {
         });
         let mut grown = 0;
         for _ in 0..ROUNDS {
-            cut(100);
+            cut(10_000);
             both.wait();
-            set_status(&mut c, &file, ALLOCATION, &50u64.to_le_bytes());
+            set_status(&mut c, &file, ALLOCATION, &4096u64.to_le_bytes());
             both.wait();
             grown += usize::from(size(&mut c, &file) != 10);
         }
