@@ -15,10 +15,12 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz dist packages
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
+	@echo 'make build    a release, with the web console where Node is'
+	@echo 'make console  the web console, which the next build embeds (Node 20.19 or later)'
 	@echo 'make dist     deb, rpm and OCI image of a release build in target/packages'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
@@ -31,10 +33,12 @@ serve:
 	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)'
 
 build:
+	console/build --if-possible
 	$(CARGO) build --release -p weir
 
 # What a release ships: the binary with link-time optimisation, and deb, rpm and OCI image of it in target/packages.
 dist:
+	console/build
 	$(CARGO) build --profile dist -p weir --locked
 	packaging/build target/dist/weir target/packages
 
@@ -42,6 +46,10 @@ dist:
 packages:
 	$(CARGO) build -p weir --locked
 	conformance/packages/run
+
+# The web console's files, which the next build of the server embeds.
+console:
+	console/build
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
@@ -111,6 +119,12 @@ docs:
 ontap:
 	$(CARGO) build -p weir --locked
 	conformance/ontap/run
+
+# The web console in Chromium, over the real server under load.
+browser:
+	console/build --if-possible
+	$(CARGO) build -p weir --locked
+	conformance/console/run
 
 # The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
 lab:

@@ -10,6 +10,7 @@ import sys
 import time
 import tomllib
 
+CONSOLE = "console/dist/licences.txt"
 TEXTS = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)", re.IGNORECASE)
 
 
@@ -38,6 +39,9 @@ def copyright_file(linked):
                 text = open(path, errors="replace").read().strip()
                 # Two licences that differ in their line breaks are one.
                 texts.setdefault(" ".join(text.split()), (text, []))[1].append(p["name"])
+    # What the web console is made of besides, with its texts.
+    if os.path.exists(CONSOLE):
+        texts[CONSOLE] = (open(CONSOLE).read().strip(), ["the web console"])
     for text, names in sorted(texts.values(), key=lambda entry: sorted(entry[1])):
         # Apache's text is on every Debian.
         if "TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION" in text:
@@ -61,6 +65,11 @@ def sbom(linked):
         if sums.get((p["name"], p["version"])):
             part["hashes"] = [{"alg": "SHA-256", "content": sums[p["name"], p["version"]]}]
         parts.append(part)
+    if os.path.exists(CONSOLE):
+        for name, release, terms in re.findall(r"^(\S+) (\d\S*): (\S+)$", open(CONSOLE).read(), re.MULTILINE):
+            purl = f"pkg:npm/{name}@{release}"
+            parts.append({"type": "library", "bom-ref": purl, "name": name, "version": release, "purl": purl,
+                          "licenses": [{"expression": terms}]})
     digest = hashlib.sha256(json.dumps([version, parts]).encode()).hexdigest()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"])))
     json.dump({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,

@@ -6,9 +6,11 @@
 
 use crate::body::{self, MAX_BODIES, Unread};
 use crate::connections::Slot;
+use crate::console;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::handlers;
+use crate::logins::{self, Credential, Logins};
 use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
@@ -18,7 +20,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -54,6 +56,7 @@ struct Inner {
     metrics: Option<Metrics>,
     problems: Option<Problems>,
     ontap: Option<Arc<Surface>>,
+    logins: Arc<Logins>,
     bodies: Semaphore,
 }
 
@@ -68,6 +71,7 @@ impl AppState {
             metrics: None,
             problems: None,
             ontap: None,
+            logins: Arc::default(),
             bodies: Semaphore::new(MAX_BODIES),
         }))
     }
@@ -99,6 +103,7 @@ impl AppState {
             metrics: old.metrics.clone(),
             problems: old.problems.clone(),
             ontap: old.ontap.clone(),
+            logins: Arc::clone(&old.logins),
             bodies: Semaphore::new(MAX_BODIES),
         };
         change(&mut inner);
@@ -108,6 +113,16 @@ impl AppState {
     /// The control plane that all handlers share.
     pub(crate) fn control(&self) -> &Control {
         &self.0.control
+    }
+
+    /// The sign-ins of browsers.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.0.logins
+    }
+
+    /// The room that bodies of requests share.
+    pub(crate) fn bodies(&self) -> &Semaphore {
+        &self.0.bodies
     }
 }
 
@@ -143,12 +158,24 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 }
 
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+    let mut reply = dispatch(app, gate, request).await;
+    console::protect(&mut reply);
+    reply
+}
+
+async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
     let path = request.uri().path();
     let ontap = path == "/api" || path.starts_with("/api/");
     if let Some(probed) = probe(&app, request.method(), path) {
         return probed;
     }
+    if let Some(file) = console::answer(request.method(), path, request.headers()) {
+        return file;
+    }
     let (head, body) = request.into_parts();
+    if head.uri.path() == logins::PATH && matches!(head.method, Method::POST | Method::DELETE) {
+        return sign(&app, gate, &head, body).await;
+    }
     let actor = match admit(&app, gate, &head).await {
         Ok(actor) => actor,
         Err(e) => {
@@ -165,6 +192,21 @@ async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) ->
     match answer(&app, actor, &head, body).await {
         Ok(response) => response,
         Err(e) => error_response(e, ontap),
+    }
+}
+
+/// Answers a browser that signs in or out.
+async fn sign(app: &AppState, gate: Gate, head: &Parts, body: axum::body::Body) -> Response {
+    let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
+    let body = Unread::new(&head.headers, body);
+    match logins::answer(app, gate == Gate::Loopback, head, from, body).await {
+        Ok(reply) => {
+            if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
+                slot.passed();
+            }
+            reply
+        }
+        Err(e) => error_response(e, false),
     }
 }
 
@@ -217,9 +259,8 @@ async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
             })
         }
         Gate::Tokens => {
-            let token = gate::token(head)?;
-            let actor = app.control().authenticate(&token, from).await;
-            actor.map_err(ApiError::refused)
+            let credential = Credential::of(head)?;
+            logins::authenticate(app, &credential, from).await
         }
     }
 }

@@ -195,7 +195,7 @@ impl Drop for Working {
 }
 
 /// What counts as one address: an IPv4 address, or the /64 of an IPv6 one.
-fn source(peer: IpAddr) -> IpAddr {
+pub(crate) fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
         v4 => v4,

@@ -5,8 +5,8 @@
 //! to himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers
 //! always send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
 //!
-//! With tokens, a page of another site has none of its own, but a browser adds what it keeps for this server (Basic's
-//! password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
+//! With tokens, a page of another site has none of its own, but a browser adds what it keeps for this server (the cookie of a
+//! sign-in; Basic's password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
 //! certificate binds the name that the browser believes in, which a rebound name is not, and credentials are kept by name.
 
 use crate::error::{ApiError, ApiResult};
@@ -106,6 +106,26 @@ pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
         false => Ok(()),
         true => Err(foreign_origin(
             "This server replies to no request that a browser sends for another site's page",
+        )),
+    }
+}
+
+/// Refuses a change that does not show that a page of this server's own sends it. A cookie is added by the browser, whoever
+/// made it send the request.
+///
+/// # Errors
+/// PERMISSION_DENIED: there is neither `Sec-Fetch-Site: same-origin` nor, of a browser without it, Origin; INVALID_ARGUMENT.
+pub fn own_page(headers: &HeaderMap) -> ApiResult<()> {
+    same_origin(headers)?;
+    let site = single(headers, HeaderName::from_static("sec-fetch-site"))?;
+    let own = match site {
+        Some(site) => site == "same-origin",
+        None => headers.contains_key(header::ORIGIN),
+    };
+    match own {
+        true => Ok(()),
+        false => Err(foreign_origin(
+            "A change by a sign-in's cookie has to come from a page of this server (Sec-Fetch-Site or Origin)",
         )),
     }
 }
@@ -236,6 +256,30 @@ mod tests {
             let head = head(headers);
             let passes = same_origin(&head.headers).and_then(|()| same_machine(&head));
             assert_eq!(passes.is_ok(), ok, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn changes_by_cookie_show_where_they_come_from() {
+        let host = ("host", "weir.example");
+        for (headers, ok) in [
+            (&[host][..], false),
+            (&[host, ("sec-fetch-site", "same-origin")], true),
+            (&[host, ("sec-fetch-site", "none")], false),
+            (&[host, ("sec-fetch-site", "same-site")], false),
+            (&[host, ("origin", "https://weir.example")], true),
+            (&[host, ("origin", "https://evil.example")], false),
+            (&[host, ("origin", "null")], false),
+            (
+                &[
+                    host,
+                    ("origin", "https://weir.example"),
+                    ("sec-fetch-site", "cross-site"),
+                ],
+                false,
+            ),
+        ] {
+            assert_eq!(own_page(&head(headers).headers).is_ok(), ok, "{headers:?}");
         }
     }
 

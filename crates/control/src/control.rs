@@ -3,7 +3,7 @@
 use crate::accept::{self, Inputs};
 use crate::adopt;
 use crate::backend::{self, Backend, Facts, Throttled};
-use crate::catalog::{AuditEntry, Catalog, TokenRecord};
+use crate::catalog::{AuditEntry, Catalog, TokenHash, TokenRecord};
 use crate::jobs::JobContext;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Role, Snapshot, Volume};
@@ -341,6 +341,35 @@ impl Control {
             role: record.role,
             address: from,
         })
+    }
+
+    /// Returns the actor that holds the token of this hash.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked.
+    pub async fn authenticate_by(
+        &self,
+        token: &TokenHash,
+        from: Option<IpAddr>,
+    ) -> Result<Actor, Refusal> {
+        let record = self.catalog().token_by(token).await?;
+        Ok(Actor {
+            name: record.name.into(),
+            role: record.role,
+            address: from,
+        })
+    }
+
+    /// Returns the time in whole seconds since an arbitrary point, never going back.
+    pub fn now_seconds(&self) -> i64 {
+        i64::try_from(self.clock.monotonic().as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns 256 random bits as text.
+    pub fn random_text(&self) -> String {
+        let mut bytes = [0u8; 32];
+        self.rng.fill(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether any token counts at all (a listener that is not loopback needs one).

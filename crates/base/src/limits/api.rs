@@ -40,6 +40,24 @@ pub const MAX_API_CONNECTIONS: usize = 512;
 /// Most connections of one address that have not shown a token.
 pub const MAX_UNKNOWN_PER_ADDRESS: usize = 128;
 
+/// Seconds that a sign-in of a browser lasts.
+pub const LOGIN_SECONDS: i64 = 12 * 3600;
+
+/// Most sign-ins at once; beyond it the oldest ends.
+pub const MAX_LOGINS: usize = 1000;
+
+/// Most bytes of a request to sign in: a token and little more.
+pub const MAX_LOGIN_BODY: u64 = 4096;
+
+/// Wrong tokens after which an address has to wait before it tries to sign in again.
+pub const MAX_WRONG_TOKENS: u32 = 10;
+
+/// Seconds for which wrong tokens count.
+pub const WRONG_TOKEN_SECONDS: i64 = 60;
+
+/// Most addresses whose wrong tokens are counted.
+pub const MAX_WRONG_ADDRESSES: usize = 4096;
+
 /// Most bytes of a request's head.
 pub const MAX_HEAD: usize = 64 << 10;
 

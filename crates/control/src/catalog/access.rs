@@ -114,6 +114,23 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// The hash of a token, by which it can be looked up and not presented.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct TokenHash(String);
+
+impl TokenHash {
+    /// Of a token, or of another secret that is as long and as random.
+    pub fn of(secret: &str) -> TokenHash {
+        TokenHash(hash(secret))
+    }
+}
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenHash(…)")
+    }
+}
+
 fn hash(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
 }
@@ -319,18 +336,19 @@ impl Catalog {
     /// # Errors
     /// `TOKEN_UNKNOWN`, or that the catalog cannot be read.
     pub async fn token(&self, secret: &str) -> Result<TokenRecord, Refusal> {
-        let unknown = || {
-            Refusal::new(
-                Status::Unauthenticated,
-                "TOKEN_UNKNOWN",
-                "this token is not known, or was revoked",
-            )
-        };
         if !secret.starts_with(PREFIX) || secret.len() > 200 {
-            return Err(unknown());
+            return Err(unknown_token());
         }
+        self.token_by(&TokenHash::of(secret)).await
+    }
+
+    /// Returns the token with this hash, if it counts.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN`, or that the catalog cannot be read.
+    pub async fn token_by(&self, hash: &TokenHash) -> Result<TokenRecord, Refusal> {
         let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE hash = $1"))
-            .bind(hash(secret))
+            .bind(hash.0.clone())
             .fetch_optional(&self.pool)
             .await
             .map_err(unavailable)?;
@@ -341,7 +359,7 @@ impl Catalog {
             .map_err(|error| refused(&error))?;
         record
             .filter(|record| record.revoked.is_none())
-            .ok_or_else(unknown)
+            .ok_or_else(unknown_token)
     }
 
     /// The greatest number in the audit log; 0 if there is none.
@@ -378,6 +396,14 @@ impl Catalog {
         each.collect::<Result<_, sqlx::Error>>()
             .map_err(unavailable)
     }
+}
+
+fn unknown_token() -> Refusal {
+    Refusal::new(
+        Status::Unauthenticated,
+        "TOKEN_UNKNOWN",
+        "this token is not known, or was revoked",
+    )
 }
 
 fn unavailable(error: sqlx::Error) -> Refusal {

@@ -1,0 +1,187 @@
+// Requests to the public API: the same paths, roles and refusals that every other client gets.
+
+import type { components } from './netapp';
+import { session } from './session.svelte';
+
+type Schemas = components['schemas'];
+export type Pool = Schemas['StoragePool'];
+export type Volume = Schemas['Volume'];
+export type Snapshot = Schemas['Snapshot'];
+
+/** Columns of figures, as the server's live and historical rows have them. */
+export type Column =
+  | 'readBytesPerSecond'
+  | 'writeBytesPerSecond'
+  | 'readOperationsPerSecond'
+  | 'writeOperationsPerSecond'
+  | 'otherOperationsPerSecond'
+  | 'p50Seconds'
+  | 'p99Seconds'
+  | 'waitingRequests'
+  | 'waitingBytes'
+  | 'boundSeconds'
+  | 'boundBy'
+  | 'limitBytesPerSecond';
+
+export interface History {
+  stepSeconds: number;
+  startEpochSeconds: number;
+  endEpochSeconds: number;
+  limits: string[];
+  figures: Partial<Record<Column, (number | null)[]>>;
+}
+
+export interface Condition {
+  kind: string;
+  severity: 'ERROR' | 'WARNING' | 'INFO';
+  resource: string;
+  since: string;
+  message: string;
+  action?: string;
+  command?: string;
+  details?: Record<string, string | number>;
+}
+
+export interface Conditions {
+  time: string;
+  headline: string;
+  severity: 'ERROR' | 'WARNING' | 'INFO' | 'OK';
+  volumes: number;
+  volumesWaiting: number;
+  conditions: Condition[];
+  omitted?: number;
+}
+
+export interface Pair {
+  configured: boolean;
+  side?: string;
+  partner?: string;
+  role?: string;
+  state?: string;
+  inSync?: boolean;
+  partnerConnected?: boolean;
+  synchronising?: boolean;
+  lagBytes?: number;
+  behindSeconds?: number;
+  roundTripSeconds?: number;
+  cost?: { changes: number; meanSeconds: number; p99Seconds: number };
+  sentPerWritten?: number;
+  trouble?: string;
+  headline?: string;
+  details?: { name: string; value: string }[];
+}
+
+export interface Server {
+  version: string;
+  startTime: string;
+  uptimeSeconds: number;
+  node: string;
+  addresses: { protocol: string; address: string }[];
+  certificates: { use: string; subject?: string; notBefore: string; notAfter: string; daysLeft: number }[];
+  memory: { budgetBytes: number; residentBytes: number };
+  aggregate: {
+    sizeBytes: number;
+    usedBytes: number;
+    freeBytes: number;
+    provisionedBytes: number;
+    readOnly: boolean;
+  };
+  caller: { name: string; role: 'VIEWER' | 'EDITOR' | 'ADMIN'; mayChange: boolean };
+}
+
+/** The result of a change that was only checked. */
+export interface Checked<T> {
+  response?: T;
+  preview?: {
+    throughputMibps?: number;
+    limitSource?: string;
+    pool?: {
+      capacityGib: number;
+      availableCapacityGib: number;
+      totalThroughputMibps?: number;
+      availableThroughputMibps?: number;
+    };
+  };
+}
+
+/** A refusal of the server, with the rule's name and numbers. */
+export class Refusal extends Error {
+  code: number;
+  reason: string;
+  metadata: Record<string, string>;
+
+  constructor(code: number, message: string, reason: string, metadata: Record<string, string>) {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+    this.metadata = metadata;
+  }
+}
+
+interface ErrorBody {
+  error?: {
+    code?: number | string;
+    message?: string;
+    details?: { reason?: string; metadata?: Record<string, string> }[];
+  };
+}
+
+/** Makes a refusal of a reply that is not 2xx. */
+export async function refusal(reply: Response): Promise<Refusal> {
+  const body: ErrorBody = await reply.json().catch(() => ({}));
+  const info = body.error?.details?.find((d) => d.reason !== undefined);
+  const message = body.error?.message ?? `${reply.status} ${reply.statusText}`;
+  if (reply.status === 401) session.end();
+  return new Refusal(reply.status, message, info?.reason ?? '', info?.metadata ?? {});
+}
+
+/** Sends a request and returns the reply's JSON. */
+export async function call<T>(
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE',
+  path: string,
+  body?: unknown,
+  signal?: AbortSignal,
+): Promise<T> {
+  const init: RequestInit = { method, credentials: 'same-origin', cache: 'no-store' };
+  if (signal) init.signal = signal;
+  if (body !== undefined) {
+    init.headers = { 'content-type': 'application/json' };
+    init.body = JSON.stringify(body);
+  }
+  const reply = await fetch(path, init);
+  if (!reply.ok) throw await refusal(reply);
+  return reply.json();
+}
+
+export const get = <T>(path: string, signal?: AbortSignal): Promise<T> =>
+  call('GET', path, undefined, signal);
+
+/** Returns all pages of a collection. */
+export async function list<T>(path: string, collection: string): Promise<T[]> {
+  const all: T[] = [];
+  let token = '';
+  do {
+    const query = `pageSize=1000${token && `&pageToken=${encodeURIComponent(token)}`}`;
+    type Page = Record<string, T[] | undefined> & { nextPageToken?: string };
+    const page: Page = await get(`${path}?${query}`);
+    all.push(...(page[collection] ?? []));
+    token = page.nextPageToken ?? '';
+  } while (token);
+  return all;
+}
+
+/** Checks a change without making it. */
+export function check<T>(
+  method: 'POST' | 'PATCH' | 'DELETE',
+  path: string,
+  body?: unknown,
+  signal?: AbortSignal,
+): Promise<Checked<T>> {
+  return call(method, `${path}${path.includes('?') ? '&' : '?'}validateOnly=true`, body, signal);
+}
+
+/** Reads minutes or hours of figures. */
+export function history(what: { volume?: string; pool?: string; client?: string }, window: string) {
+  const query = new URLSearchParams({ ...what, window });
+  return get<History>(`/v1/history?${query}`);
+}
