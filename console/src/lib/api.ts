@@ -78,7 +78,7 @@ export interface Server {
   node: string;
   addresses: { protocol: string; address: string }[];
   certificates: { use: string; subject?: string; notBefore: string; notAfter: string; daysLeft: number }[];
-  memory: { budgetBytes: number; residentBytes: number };
+  memory: { budgetBytes: number; residentBytes?: number };
   aggregate: {
     sizeBytes: number;
     usedBytes: number;

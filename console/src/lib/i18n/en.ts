@@ -24,7 +24,7 @@ export const en = {
   bound: (limit: string): string => {
     const [level = '', what = ''] = limit.split('/');
     const levels: Record<string, string> = { POOL: 'pool', VOLUME: 'volume', CLIENT: 'client' };
-    return `${levels[level] ?? level} ${what.replace('total_', '').replace('_', ' ')}`;
+    return `${levels[level] ?? level} ${what.toLowerCase().replace('_', ' ').replace('ops', 'operations')}`;
   },
   nothing: 'nothing', others: (n: number) => `${n} others`,
   forTime: (t: string) => `for ${t}`,
@@ -48,6 +48,7 @@ export const en = {
     busiest: 'Busiest volumes', busiestHint: 'Ten minutes; dashed: the limit', all: (n: number) => `All ${n}`,
     volume: 'Volume', throughput: 'Throughput', rate: 'MiB/s of limit', held: 'Held by', waiting: 'Waiting',
     latency: 'p50 / p99', change: 'Change…', raise: 'Raise…',
+    since: (t: string) => `Since ${t}.`, waitSince: (n: string, size: string, t: string) => `${n} requests with ${size} wait, since ${t}.`,
     more: (n: number) => `and ${n} more`, top: 'Top client', conditions: 'Conditions',
     trace: (name: string, use: string, limit: string) => `${name}, ten minutes, now ${use} of ${limit} MiB/s`,
   },

@@ -24,8 +24,8 @@ export const ja = {
     const [level = '', what = ''] = limit.split('/');
     const levels: Record<string, string> = { POOL: 'プール', VOLUME: 'ボリューム', CLIENT: 'クライアント' };
     const words: Record<string, string> = {
-      total_bytes: 'スループット', total_operations: '操作数', read_bytes: '読み取り', read_operations: '読み取り操作数',
-      write_bytes: '書き込み', write_operations: '書き込み操作数',
+      BYTES: 'スループット', OPS: '操作数', READ_BYTES: '読み取り', READ_OPS: '読み取り操作数',
+      WRITE_BYTES: '書き込み', WRITE_OPS: '書き込み操作数',
     };
     return `${levels[level] ?? level}の${words[what] ?? what}`;
   },
@@ -50,6 +50,7 @@ export const ja = {
     busiest: '負荷の高いボリューム', busiestHint: '10 分間、破線は上限', all: (n: number) => `全 ${n} 個`,
     volume: 'ボリューム', throughput: 'スループット', rate: 'MiB/s と上限', held: '制限', waiting: '待ち',
     latency: 'p50 / p99', change: '変更…', raise: '上げる…',
+    since: (t: string) => `${t} から。`, waitSince: (n: string, size: string, t: string) => `${t} から ${n} 件（${size}）が待機中。`,
     more: (n: number) => `ほか ${n} 件`, top: '最大のクライアント', conditions: '状態',
     trace: (name: string, use: string, limit: string) => `${name}、10 分間、現在 ${use} / ${limit} MiB/s`,
   },
