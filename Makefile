@@ -4,6 +4,7 @@ CARGO ?= cargo
 DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 SMB ?= 127.0.0.1:4450
+API ?= 127.0.0.1:8049
 
 # rust-toolchain.toml has rustup look for the pinned release by its number and download it if that is missing. Where the
 # default toolchain is the same release under another name, such as `stable`, it is used as it is.
@@ -18,7 +19,7 @@ endif
 .PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
 
 help:
-	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT)'
+	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
 	@echo 'make build    a release, with the web console where Node is'
 	@echo 'make console  the web console, which the next build embeds (Node 20.19 or later)'
 	@echo 'make dist     deb, rpm and OCI image of a release build in target/packages'
@@ -30,7 +31,7 @@ help:
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
 
 serve:
-	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)'
+	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)' --api '$(API)'
 
 build:
 	console/build --if-possible

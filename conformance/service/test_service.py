@@ -29,7 +29,7 @@ def settings_are_checked(folder):
     assert not os.path.exists("never-made")
     # The environment counts more than the file, the command line more than either.
     status, out = serve("--config", good, "--check-config", WEIR_MEMORY="1M")
-    assert status == 1 and "1 MiB of memory is too little" in out, out
+    assert status == 2 and "cannot use --memory 1 MiB: it must be 64 MiB to " in out, out
     status, out = serve("--config", good, "--check-config", "--memory=256M", WEIR_MEMORY="1M")
     assert status == 0, out
     status, out = serve("--check-config", WEIR_SERVE_CONFIG=good, WEIR_LOOKUP_GROUPS="maybe")

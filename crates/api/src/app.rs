@@ -410,11 +410,7 @@ fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiErr
         NoRoute::NoMethod => (Status::Unimplemented, Some(405), "NO_SUCH_METHOD"),
         NoRoute::Broken => (Status::InvalidArgument, None, "INVALID_PATH"),
     };
-    let mut e = ApiError::new(
-        status,
-        reason,
-        format!("{method} {path} is nothing that this server answers"),
-    );
+    let mut e = ApiError::new(status, reason, format!("No such endpoint: {method} {path}"));
     e.http = http;
     e
 }

@@ -40,5 +40,5 @@ mod tls;
 pub use app::{AppState, Ends, Gate, Metrics, Problem, Problems, router};
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
-pub use mount::Mounts;
+pub use mount::{Mounts, nfs_command};
 pub use tls::Tls;

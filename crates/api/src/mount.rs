@@ -15,6 +15,8 @@ pub struct Mounts {
     pub nfs: SocketAddr,
     /// SMB's port; `None`: it is not served.
     pub smb: Option<u16>,
+    /// True when rpcbind knows the lock manager: clients of NFSv3 need no port options, and can lock.
+    pub registered: bool,
 }
 
 impl Mounts {
@@ -73,7 +75,7 @@ fn reach_export(option: &Value, share_name: &str, at: Mounts) -> Option<Value> {
     let (full, instructions) = match protocol {
         Protocol::Nfsv3 | Protocol::Nfsv4 => {
             let (ip, path) = (host(address), export.trim_start_matches('/'));
-            let line = command(protocol, &ip, at.nfs.port(), path, share_name);
+            let line = command(protocol, &ip, at, path, share_name);
             (format!("{ip}:{export}"), line)
         }
         Protocol::Smb => {
@@ -102,15 +104,27 @@ fn smb_commands(ip: &str, port: u16, share: &str) -> String {
     )
 }
 
-fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> String {
-    let (version, ports) = match (protocol, port) {
+fn command(protocol: Protocol, ip: &str, at: Mounts, path: &str, share: &str) -> String {
+    let folder = format!("/mnt/{share}");
+    let line = nfs_command(protocol, ip, at, path, &folder);
+    format!("sudo mkdir -p {folder}\n{line}")
+}
+
+/// Returns the command that mounts an export of this server on Linux over one version of NFS.
+pub fn nfs_command(protocol: Protocol, host: &str, at: Mounts, path: &str, folder: &str) -> String {
+    let port = at.nfs.port();
+    let (version, own) = match (protocol, port) {
         (Protocol::Nfsv4, NFS_PORT) => ("4.2", String::new()),
         (Protocol::Nfsv4, port) => ("4.2", format!(",port={port}")),
-        (_, NFS_PORT) => ("3", String::new()),
-        (_, port) => ("3", format!(",port={port},mountport={port}")),
+        (_, NFS_PORT) if at.registered => ("3", String::new()),
+        (_, port) => {
+            let lock = if at.registered { "" } else { ",nolock" };
+            let own = format!(",port={port},mountport={port},mountproto=tcp{lock}");
+            ("3", own)
+        }
     };
     format!(
-        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o vers={version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{path} /mnt/{share}"
+        "sudo mount -t nfs -o vers={version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{own} {host}:/{path} {folder}"
     )
 }
 
@@ -163,11 +177,44 @@ mod tests {
         assert!(other.ends_with("/tcpport:4450"), "{other}");
     }
 
+    fn at(port: u16, registered: bool) -> Mounts {
+        Mounts {
+            nfs: SocketAddr::from(([10, 0, 0, 1], port)),
+            smb: None,
+            registered,
+        }
+    }
+
+    /// Without a registration a client finds neither ports nor the lock manager.
+    #[test]
+    fn the_line_fits_the_servers_registration() {
+        let options = |protocol, at| {
+            let line = nfs_command(protocol, "h", at, "v", "/mnt/v");
+            let (_, rest) = line.split_once("nconnect=16").unwrap();
+            rest.split(' ').next().unwrap().to_owned()
+        };
+        let (v3, v4) = (Protocol::Nfsv3, Protocol::Nfsv4);
+        let ports = ",port=2049,mountport=2049,mountproto=tcp,nolock";
+        assert_eq!(options(v3, at(NFS_PORT, false)), ports);
+        assert_eq!(options(v3, at(NFS_PORT, true)), "");
+        let ports = ",port=9,mountport=9,mountproto=tcp";
+        assert_eq!(options(v3, at(9, true)), ports);
+        assert_eq!(options(v3, at(9, false)), format!("{ports},nolock"));
+        assert_eq!(options(v4, at(NFS_PORT, false)), "");
+        assert_eq!(options(v4, at(9, false)), ",port=9");
+    }
+
     /// The rows of the tuning documents that are about mounting (document, key, value), as the line for clients has
     /// them.
     #[test]
     fn the_documents_values_are_in_the_line() {
-        let line = command(Protocol::Nfsv3, "10.0.0.1", NFS_PORT, "share", "share");
+        let line = command(
+            Protocol::Nfsv3,
+            "10.0.0.1",
+            at(NFS_PORT, true),
+            "share",
+            "share",
+        );
         let options = line
             .split_once(" -o ")
             .unwrap()

@@ -73,10 +73,45 @@ pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
-    /// Folders that are being made, and their descriptions: the log's last.
-    begun: Vec<(PathBuf, &'static str)>,
+    /// Folders that are being made: the log's last.
+    begun: Vec<Begun>,
     /// The lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
+}
+
+/// A folder that is being made.
+struct Begun {
+    dir: PathBuf,
+    /// The description's name.
+    name: &'static str,
+    /// Folders that were missing, the innermost first.
+    missing: Vec<PathBuf>,
+}
+
+impl Begun {
+    /// Removes all that was made.
+    fn undo(&self) {
+        // Nothing is called device in the log's folder that was made here.
+        let device = (self.name == IDENTITY).then_some(DEVICE);
+        let begun = new_name(self.name);
+        for file in device.into_iter().chain([LOG, self.name, &begun, LOCK]) {
+            // It may not have come so far.
+            let _ = fs::remove_file(self.dir.join(file));
+        }
+        for dir in &self.missing {
+            // Another process may have put something there.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// Returns the folders that are missing on the way to `dir`, the innermost first.
+fn missing(dir: &Path) -> Vec<PathBuf> {
+    let missing = dir.ancestors().take_while(|dir| {
+        // The empty path is the current folder.
+        !dir.as_os_str().is_empty() && matches!(dir.try_exists(), Ok(false))
+    });
+    missing.map(Path::to_owned).collect()
 }
 
 fn refuse(path: &Path, why: impl std::fmt::Display) -> StoreError {
@@ -154,12 +189,12 @@ impl Folder {
     pub fn renew(data: &Path, log: &Path) -> Result<Folder, StoreError> {
         let (_, id) = identify(data)?;
         let data_lock = lock(data)?;
-        let log_lock = begin(log, LOG_IDENTITY, LOG_MAGIC, id, &[LOG], false)?;
+        let (begun, log_lock) = begin(log, LOG_IDENTITY, LOG_MAGIC, id, &[LOG], false)?;
         Ok(Folder {
             data: data.to_owned(),
             log: log.to_owned(),
             id,
-            begun: vec![(log.to_owned(), LOG_IDENTITY)],
+            begun: vec![begun],
             _locks: vec![data_lock, log_lock],
         })
     }
@@ -168,8 +203,8 @@ impl Folder {
     /// was interrupted, for a new aggregate. [`Folder::complete`] makes it one.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if it is in use or holds anything else. Nothing is
-    /// changed then.
+    /// [`StoreError::Format`] if it is in use or holds anything else, or the host refuses. Nothing is
+    /// left of it then.
     pub fn create(data: &Path, log: Option<&Path>, id: AggregateId) -> Result<Folder, StoreError> {
         vacant(data, IDENTITY, &[DEVICE, LOG])?;
         if let Some(log) = log {
@@ -178,25 +213,36 @@ impl Folder {
                 return Err(refuse(log, "this is the data folder: leave out --log-dir"));
             }
         }
-        let (mut locks, mut begun) = (Vec::new(), Vec::new());
-        for (dir, name, magic) in [
-            (Some(data), IDENTITY, MAGIC),
-            (log, LOG_IDENTITY, LOG_MAGIC),
-        ] {
-            let Some(dir) = dir else { continue };
-            let external = log.is_some() && magic == MAGIC;
-            locks.push(begin(dir, name, magic, id, &[DEVICE, LOG], external)?);
-            begun.push((dir.to_owned(), name));
-        }
-        let folder = Folder {
+        let files = [DEVICE, LOG];
+        let (begun, lock) = begin(data, IDENTITY, MAGIC, id, &files, log.is_some())?;
+        let mut folder = Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
-            begun,
-            _locks: locks,
+            begun: vec![begun],
+            _locks: vec![lock],
         };
-        make_apart(&folder.device_path(), &folder.log).map_err(|e| refuse(data, e))?;
-        Ok(folder)
+        if let Some(log) = log {
+            match begin(log, LOG_IDENTITY, LOG_MAGIC, id, &files, false) {
+                Ok((begun, lock)) => {
+                    folder.begun.push(begun);
+                    folder._locks.push(lock);
+                }
+                Err(error) => return Err(folder.undo(error)),
+            }
+        }
+        match make_apart(&folder.device_path(), &folder.log) {
+            Ok(()) => Ok(folder),
+            Err(error) => Err(folder.undo(refuse(data, error))),
+        }
+    }
+
+    /// Removes what was made of a folder that cannot be [completed](Folder::complete) because of `error`, and returns that.
+    pub fn undo(self, error: StoreError) -> StoreError {
+        for begun in self.begun.iter().rev() {
+            begun.undo();
+        }
+        error
     }
 
     /// The aggregate, or its log, has been made: gives the descriptions their names.
@@ -205,7 +251,7 @@ impl Folder {
     /// [`StoreError::Format`] if the file system refuses.
     pub fn complete(&self) -> Result<(), StoreError> {
         // The log's first: an aggregate without one cannot be opened.
-        for (dir, name) in self.begun.iter().rev() {
+        for Begun { dir, name, .. } in self.begun.iter().rev() {
             fs::rename(dir.join(new_name(name)), dir.join(name))
                 .and_then(|()| File::open(dir)?.sync_all())
                 .map_err(|e| refuse(dir, e))?;
@@ -251,18 +297,27 @@ impl Folder {
     }
 }
 
-/// Begins to make a folder Weir's, which must be empty or begun before. Returns the lock on it.
+/// Begins to make a folder Weir's, which must be empty or begun before. Returns what was made, and the lock on it.
 fn begin(
     dir: &Path,
-    name: &str,
+    name: &'static str,
     magic: &str,
     id: AggregateId,
     files: &[&str],
     external_log: bool,
-) -> Result<File, StoreError> {
+) -> Result<(Begun, File), StoreError> {
+    let made = Begun {
+        dir: dir.to_owned(),
+        name,
+        missing: missing(dir),
+    };
     let mut own = DirBuilder::new();
-    let made = own.recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| refuse(dir, e))?;
+    if let Err(error) = own.recursive(true).mode(0o700).create(dir) {
+        made.missing
+            .iter()
+            .for_each(|dir| drop(fs::remove_dir(dir)));
+        return Err(refuse(dir, error));
+    }
     // The description in the making comes first: with it the folder is
     // recognised as Weir's, and without it nothing else may be there. If
     // there is one, it may be another server's that is making it now.
@@ -280,8 +335,13 @@ fn begin(
         id: id.to_string(),
         external_log,
     };
-    write_synced(&begun, &identity).map_err(|e| refuse(dir, e))?;
-    Ok(lock)
+    match write_synced(&begun, &identity) {
+        Ok(()) => Ok((made, lock)),
+        Err(error) => {
+            made.undo();
+            Err(refuse(dir, error))
+        }
+    }
 }
 
 /// Makes the device and the log, both empty, with inodes in different blocks.
@@ -441,6 +501,14 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
             format!("the folder is in use by another server{who}"),
         ));
     }
+    // A creation that failed removes its lock.
+    let there = fs::metadata(&path).is_ok_and(|there| {
+        file.metadata()
+            .is_ok_and(|locked| (locked.dev(), locked.ino()) == (there.dev(), there.ino()))
+    });
+    if !there {
+        return Err(refuse(dir, "another server has just left the folder"));
+    }
     // For people only; a failure to write it is none of the aggregate.
     let _ = file.set_len(0);
     let _ = writeln!(&file, "{}", std::process::id());
@@ -579,6 +647,32 @@ mod tests {
         assert!(!Folder::exists(dir.path()).unwrap());
         drop(made(dir.path(), None));
         Folder::open(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn a_creation_that_fails_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), b"x").unwrap();
+        let data = dir.path().join("a/b");
+        // The log's folder cannot be made; then the device cannot.
+        let log = dir.path().join("file/log");
+        assert!(text(Folder::create(&data, Some(&log), ID)).contains("file/log"));
+        assert_eq!(listing(dir.path()), ["file"]);
+        let log = dir.path().join("log");
+        let folder = Folder::create(&data, Some(&log), ID).unwrap();
+        fs::write(folder.device_path(), b"d").unwrap();
+        fs::write(folder.log_path(), b"l").unwrap();
+        assert!(matches!(
+            folder.undo(StoreError::NoSpace),
+            StoreError::NoSpace
+        ));
+        assert_eq!(listing(dir.path()), ["file"]);
+        // An empty folder that was there stays.
+        fs::create_dir_all(&data).unwrap();
+        Folder::create(&data, None, ID)
+            .unwrap()
+            .undo(StoreError::NoSpace);
+        assert!(listing(&data).is_empty());
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub use cost::{LogWrites, PartnerCost};
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 use prepare::Prepared;
-pub use recover::{Replay, Replayed};
+pub use recover::{Replay, Replayed, Replaying};
 use stream::{ChangeStream, NO_STREAM, Summed};
 use wait::Progress;
 pub use wait::Wait;

@@ -66,6 +66,34 @@ fn most_volumes(memory: Size) -> usize {
     usize::try_from(memory.0 / VOLUME_SHARE / VOLUME_BYTES).unwrap_or(usize::MAX)
 }
 
+/// An export, as clients mount it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exported {
+    /// Absolute path.
+    pub path: String,
+    /// True if a rule lets clients of NFSv3 mount it.
+    pub nfsv3: bool,
+    /// True if a rule lets clients of NFSv4 mount it.
+    pub nfsv4: bool,
+    /// Name of its share, if it is one.
+    pub share: Option<String>,
+}
+
+impl Exported {
+    fn of(export: &Export) -> Exported {
+        let granted = |protocol: fn(&Protocols) -> bool| {
+            let mut rules = export.rules.iter();
+            rules.any(|rule| protocol(&rule.protocols))
+        };
+        Exported {
+            path: export.path.clone(),
+            nfsv3: granted(|p| p.nfsv3),
+            nfsv4: granted(|p| p.nfsv4),
+            share: export.share.as_ref().map(|share| share.name.clone()),
+        }
+    }
+}
+
 impl Node {
     /// Through which clients reach volumes.
     pub fn vfs(&self) -> Arc<Vfs> {
@@ -141,12 +169,12 @@ impl Node {
         found.ok_or_else(|| BackendError::Failed("the server is being started".to_owned()))
     }
 
-    /// Paths of what is exported, in order.
-    pub fn exports(&self) -> Vec<String> {
+    /// Returns the exports, by path.
+    pub fn exports(&self) -> Vec<Exported> {
         let table = self.vfs.exports();
-        let mut paths: Vec<String> = table.iter().map(|e| e.path.clone()).collect();
-        paths.sort_unstable();
-        paths
+        let mut all: Vec<Exported> = table.iter().map(Exported::of).collect();
+        all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        all
     }
 
     fn find(&self, key: &str) -> Outcome<Arc<Volume>> {
@@ -518,7 +546,7 @@ impl Backend for Node {
         match self.find(key)?.snapshot_delete(name) {
             Ok(()) | Err(FsError::NotFound) => Ok(()),
             Err(FsError::Busy) => Err(BackendError::Precondition(format!(
-                "snapshot {name} has volumes that depend on it"
+                "cannot delete snapshot {name}: it has clones"
             ))),
             Err(error) => Err(failed("snapshot", name)(error)),
         }

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::plane::ApiAddress;
 use crate::size::Size;
 
-/// Self-hosted file storage: a durable, crash-proof volume over NFSv3.
+/// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, max_term_width = 100)]
 pub struct Cli {
@@ -50,7 +50,7 @@ pub enum Command {
         #[command(subcommand)]
         command: PairCommand,
     },
-    /// Keep for pairs of nodes who of them is primary, on a third machine
+    /// Run the quorum witness (mediator) for HA pairs on a third host
     Witness(WitnessArgs),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
@@ -61,19 +61,19 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
+    /// Check this client's NFS and SMB settings, and print fixes
     Doctor(weir_doctor::args::Args),
     #[command(flatten)]
     #[allow(missing_docs)]
     Client(Box<weir_cli::Command>),
 }
 
-/// Whose messages over SMB are signed.
+/// SMB signing.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum SmbSigning {
-    /// Everyone's
+    /// Every message is signed
     Required,
-    /// Those of clients that require it
+    /// Messages are signed if the client requires it
     Offered,
 }
 
@@ -92,7 +92,7 @@ pub struct Serve {
     /// Serve only clients of SMB that encrypt all they send (SMB 3.0 and later)
     #[arg(long)]
     pub smb_require_encryption: bool,
-    /// Whose messages over SMB are signed: everyone's, or those of clients that require it
+    /// SMB signing: required, or offered (the client decides)
     #[arg(
         long,
         value_enum,
@@ -121,7 +121,7 @@ pub struct Serve {
         default_value = "rw,no_root_squash"
     )]
     pub export_options: Vec<String>,
-    /// Let Kerberos establish users of NFS (sec=krb5, krb5i, krb5p) and SMB, with the keys of this keytab: those of nfs/HOST and
+    /// Enable Kerberos for NFS (sec=krb5, krb5i, krb5p) and SMB with this keytab, which has the keys of nfs/HOST and
     /// cifs/HOST. Needs the system's libgssapi-krb5-2 [default: those of the domain that `weir ad join` joined, if any]
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,

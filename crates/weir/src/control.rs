@@ -97,7 +97,7 @@ fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
     let mut request = String::new();
     BufReader::new(io::Read::take(&stream, MAX_REQUEST)).read_line(&mut request)?;
     let request = request.trim();
-    tracing::info!("asked for: {request}");
+    tracing::info!("admin: {request}");
     let mut say = |line: &str| writeln!(&stream, "{line}");
     match commands.run(request, &mut say) {
         Ok(summary) => say(&format!("done {summary}")),

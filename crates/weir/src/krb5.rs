@@ -449,6 +449,25 @@ enum Job {
     Smb(Vec<u8>, oneshot::Sender<Logon>),
 }
 
+/// Reads a keytab and loads the system's library.
+///
+/// # Errors
+/// The file is no keytab, or there is no library.
+fn read(keytab: &Path) -> Result<(Vec<keytab::Principal>, Library)> {
+    let named = || format!("the keytab {}", keytab.display());
+    let bytes = std::fs::read(keytab).with_context(named)?;
+    let principals = keytab::principals(&bytes).with_context(named)?;
+    Ok((principals, Library::load()?))
+}
+
+/// Checks that a keytab can be used.
+///
+/// # Errors
+/// The file is no keytab, or there is no library.
+pub fn check(keytab: &Path) -> Result<()> {
+    read(keytab).map(drop)
+}
+
 /// The mechanism.
 pub struct Kerberos {
     jobs: SyncSender<Job>,
@@ -459,10 +478,8 @@ impl Kerberos {
     /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once. Users of domains have
     /// the numbers that `domains` gives them.
     pub fn start(keytab: &Path, copies: usize, domains: &Arc<Domains>) -> Result<Kerberos> {
-        let named = || format!("the keytab {}", keytab.display());
-        let bytes = std::fs::read(keytab).with_context(named)?;
-        let principals = keytab::principals(&bytes).with_context(named)?;
-        let library = Arc::new(Library::load()?);
+        let (principals, library) = read(keytab)?;
+        let library = Arc::new(library);
         let server = Arc::new(Server {
             keys: keys(&library, keytab)?,
             library,

@@ -31,7 +31,9 @@ mod notify;
 mod os;
 mod pair;
 mod plane;
+mod port;
 mod predecessor;
+mod preflight;
 mod referrals;
 mod reload;
 mod replica;
@@ -47,6 +49,7 @@ mod space_metrics;
 mod state;
 mod storage;
 mod tls;
+mod usage;
 mod users;
 mod watch;
 
@@ -119,7 +122,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("weir: {error:#}");
-            ExitCode::FAILURE
+            match error.is::<usage::Usage>() {
+                true => ExitCode::from(usage::EXIT),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

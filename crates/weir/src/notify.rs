@@ -3,15 +3,21 @@
 //! Without `NOTIFY_SOCKET` in the environment there is no manager, and every message goes nowhere.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use weir_store::log::Replaying;
 
 /// Interval at which a start asks for more time.
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
+
+/// Interval at which a terminal shows how far a start has come.
+const SHOW_EVERY: Duration = Duration::from_millis(250);
 
 /// Time that each such message asks for.
 const EXTEND_BY: Duration = Duration::from_secs(60);
@@ -62,30 +68,81 @@ pub fn watchdog() -> Option<Duration> {
         .map(Duration::from_micros)
 }
 
-/// A start under way, for which the manager's limit is extended until this is dropped.
+/// A start under way, for which the manager's limit is extended until this is dropped. A terminal has a line that says how far it
+/// has come.
 pub struct Starting {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    replay: Arc<OnceLock<Arc<Replaying>>>,
 }
 
 impl Starting {
-    /// Says what the start is doing, and asks for time until it has ended.
-    pub fn begin(status: &'static str) -> io::Result<Starting> {
+    /// Says what the start is doing first, and asks for time until it has ended.
+    pub fn begin(first: &'static str) -> io::Result<Starting> {
         let (stop, stopped) = mpsc::channel();
+        let replay = Arc::<OnceLock<Arc<Replaying>>>::default();
+        let progress = Arc::clone(&replay);
+        let terminal = io::stderr().is_terminal();
         let thread = std::thread::Builder::new()
             .name("weir-starting".to_owned())
             .spawn(move || {
-                while let Err(RecvTimeoutError::Timeout) = {
-                    let micros = EXTEND_BY.as_micros();
-                    notify(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={micros}"));
-                    stopped.recv_timeout(EXTEND_EVERY)
-                } {}
+                let micros = EXTEND_BY.as_micros();
+                let mut shown = String::new();
+                let mut due = Duration::ZERO;
+                loop {
+                    let status = status(first, progress.get().map(|p| (p.done(), p.found)));
+                    if due.is_zero() {
+                        notify(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={micros}"));
+                        due = EXTEND_EVERY;
+                    }
+                    let step = match terminal {
+                        true => SHOW_EVERY,
+                        false => EXTEND_EVERY,
+                    };
+                    let ended = stopped.recv_timeout(step) != Err(RecvTimeoutError::Timeout);
+                    if terminal && (ended || status != shown) {
+                        show(if ended { "" } else { &status }, &shown);
+                        shown = status;
+                    }
+                    if ended {
+                        break;
+                    }
+                    // Ends at zero: a step is a part of the interval.
+                    due = due.saturating_sub(step);
+                }
             })?;
         Ok(Starting {
             stop: Some(stop),
             thread: Some(thread),
+            replay,
         })
     }
+
+    /// Says that the log is replayed.
+    pub fn replays(&self, progress: Arc<Replaying>) {
+        // Once a start.
+        let _ = self.replay.set(progress);
+    }
+}
+
+/// Returns what a start is doing: `first`, then by the records that have been replayed and those that were found.
+fn status(first: &str, replay: Option<(u64, u64)>) -> String {
+    match replay {
+        Some((done, found)) if done < found => {
+            let percent = u128::from(done) * 100 / u128::from(found);
+            format!("replaying the log: {percent} % of {found} records")
+        }
+        Some(_) => "opening the volumes".to_owned(),
+        None => first.to_owned(),
+    }
+}
+
+/// Shows a line on the terminal in place of `before`. What is logged next overwrites it.
+fn show(line: &str, before: &str) {
+    let mut terminal = io::stderr().lock();
+    let width = before.chars().count();
+    // A terminal that is gone needs no line.
+    let _ = write!(terminal, "{line:<width$}\r").and_then(|()| terminal.flush());
 }
 
 impl Drop for Starting {
@@ -106,6 +163,17 @@ mod tests {
         let mut bytes = [0; 256];
         let n = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..n].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_start_says_how_far_it_is() {
+        assert_eq!(status("opening", None), "opening");
+        assert_eq!(
+            status("", Some((1, 3))),
+            "replaying the log: 33 % of 3 records"
+        );
+        assert_eq!(status("", Some((3, 3))), "opening the volumes");
+        assert_eq!(status("", Some((0, 0))), "opening the volumes");
     }
 
     #[test]

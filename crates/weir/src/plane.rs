@@ -23,10 +23,9 @@ use weir_volume::Engine;
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::net::{self, Reserved};
-use crate::os;
 use crate::pair::Pair;
 use crate::replica::{self, AsUser, Replication};
-use crate::space_metrics;
+use crate::{os, port, space_metrics, usage};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
@@ -87,8 +86,9 @@ impl ApiListener {
         let ApiAddress::At(wanted) = args.api else {
             return Ok(None);
         };
-        let listener = net::reserve(wanted, false).with_context(|| {
-            format!("cannot listen on {wanted} for the API; is another server running? --api ADDR:PORT takes another address, --api off none")
+        let listener = net::reserve(wanted, false).map_err(|error| {
+            let next = "stop it, or pass --api ADDR:PORT or --api off";
+            port::refused(wanted, "the API", next, &error)
         })?;
         Ok(Some(ApiListener {
             listener,
@@ -110,11 +110,12 @@ impl ApiListener {
             _ => bail!("--api-tls-cert and --api-tls-key belong together"),
         };
         if let ApiAddress::At(wanted) = args.api {
-            ensure!(
-                wanted.ip().is_loopback() || tls.is_some(),
-                "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
-                 (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
-            );
+            if !wanted.ip().is_loopback() && tls.is_none() {
+                return Err(usage::error(format!(
+                    "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
+                     (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
+                )));
+            }
         }
         Ok(tls)
     }
@@ -406,8 +407,9 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
     let ApiAddress::At(wanted) = wanted else {
         return Ok(None);
     };
-    let listener = net::reserve(wanted, false).with_context(|| {
-        format!("cannot listen on {wanted} for replication; --replication ADDR:PORT takes another address")
+    let listener = net::reserve(wanted, false).map_err(|error| {
+        let next = "stop it, or pass --replication ADDR:PORT";
+        port::refused(wanted, "replication", next, &error)
     })?;
     Ok(Some(listener))
 }

@@ -20,7 +20,9 @@ const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the server of a data folder to scrub.
 pub fn run(args: &Scrub) -> Result<()> {
-    ensure!(args.rate.0 > 0, "--rate 0 would never end");
+    if args.rate.0 == 0 {
+        return Err(crate::usage::error("--rate must be greater than 0"));
+    }
     let summary = control::ask(Path::new(&args.data), &format!("scrub {}", args.rate.0))?;
     println!("{summary}");
     Ok(())
@@ -42,9 +44,9 @@ impl Commands for Scrubber {
             .strip_prefix("scrub ")
             .with_context(|| format!("'{request}' is not known"))?;
         let rate = Size(rate.parse().context("the rate is not a number")?);
-        ensure!(rate.0 > 0, "the rate is zero");
+        ensure!(rate.0 > 0, "the rate must be greater than 0");
         let Some(_alone) = self.alone.try_lock() else {
-            bail!("a scrub is under way");
+            bail!("a scrub is already running");
         };
         let start = self.clock.monotonic();
         let mut watch = Pace {

@@ -1,7 +1,7 @@
 //! `weir serve`: from a data folder to answered requests, and back to rest.
 //!
-//! The order of starting is: the addresses (one in use must not touch the data; nobody can connect before the end),
-//! the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
+//! The order of starting is: the options and the files that they name, the addresses (one in use must not touch the data;
+//! nobody can connect before the end), the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
 //! exported), the event loops, the listeners, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
 //! from there, and ends with a checkpoint, so that the next start has no log to replay.
 
@@ -9,6 +9,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use weir_api::Mounts;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, SystemClock};
 
-use crate::announce::Ready;
+use crate::announce::{Created, Paint, Ready};
 use crate::cli::Serve;
 use crate::health::Health;
 use crate::metrics::Sampler;
@@ -27,13 +28,16 @@ use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
-use crate::{callbacks, exports, notify, os, pair, predecessor, referrals, reload, storage, tls};
+use crate::{callbacks, notify, os, pair, port, predecessor, preflight, reload, storage, usage};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
 
 /// The least memory that a server can work with.
 const MEMORY_LEAST: Size = Size(64 << 20);
+
+/// The most: page frames are numbered with 32 bits.
+const MEMORY_MOST: Size = Size(15 << 40);
 
 /// What the process takes before it does anything: its code, threads, the allocator's reserves.
 const MEMORY_FIXED: u64 = 24 << 20;
@@ -44,13 +48,10 @@ const NETWORK_SHARE: u64 = 8;
 /// Why a server stops whose partner is to serve.
 const SWITCH: &str = "the partner takes over";
 
-/// Says whether the settings are valid: values, files that they name, and what excludes each other.
+/// Checks the settings: values, files that they name, and options that exclude each other.
 pub fn check(args: &Serve) -> Result<()> {
     memory(args)?;
-    let rules = exports::rules(&args.export_options)?;
-    tls::config(args, &rules)?;
-    referrals::read(&args.nfs4_referral)?;
-    plane::check(args)?;
+    preflight::options(args)?;
     println!("the settings are valid");
     Ok(())
 }
@@ -71,20 +72,22 @@ pub fn run(args: &Serve) -> Result<()> {
         );
     }
     let memory = memory(args)?;
+    let first = preflight::check(args)?;
     let moving = pair::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
     // It is not there yet, and may not be for long.
     let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
     predecessor::wait(&args.data);
-    let listener = net::reserve(args.nfs, early(args.nfs)).with_context(|| match args.nfs.port() {
-        port @ 1..1024 => format!("cannot listen on {} (ports below 1024, such as {port}, are for root)", args.nfs),
-        _ => format!("cannot listen on {}; is another NFS server running? --nfs ADDR:PORT takes another address", args.nfs),
+    let listener = net::reserve(args.nfs, early(args.nfs)).map_err(|error| {
+        let next = "stop it, or pass --nfs ADDR:PORT";
+        port::refused(args.nfs, "NFS", next, &error)
     })?;
     let address = listener.address();
 
     let smb = match args.smb {
         ApiAddress::Off => None,
-        ApiAddress::At(wanted) => Some(net::reserve(wanted, early(wanted)).with_context(|| {
-            format!("cannot listen on {wanted} for SMB; --smb ADDR:PORT takes another address, --smb off none")
+        ApiAddress::At(wanted) => Some(net::reserve(wanted, early(wanted)).map_err(|error| {
+            let next = "stop it, or pass --smb ADDR:PORT or --smb off";
+            port::refused(wanted, "SMB", next, &error)
         })?),
     };
     let smb_address = smb.as_ref().map(Reserved::address);
@@ -98,19 +101,29 @@ pub fn run(args: &Serve) -> Result<()> {
     let whole = memory;
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
-    let starting = notify::Starting::begin("opening the data folder and replaying its log")
-        .context("starting a thread")?;
-    let opened = storage::Opened::open(args, Size(memory.0 - network), &clock)?;
+    let mut starting = begin("opening the data folder")?;
+    let opened = storage::Opened::open(args, Size(memory.0 - network), &clock, &starting)?;
     if let Some(pair) = &opened.pair {
         // No port is listened at meanwhile.
+        drop(starting);
         notify::ready("waiting to serve: the partner of the pair does, or it is not decided yet");
         pair.settle();
+        starting = begin("taking over")?;
     }
     let mut storage = storage::Storage::over(opened, args, Size(network), &clock, &wakeups)?;
     storage.node().bound_by(whole);
     let pair = storage.pair();
 
     storage.node().configure(args.overcommit, smb.is_none());
+    let registration = match args.no_rpcbind {
+        true => Registration::default(),
+        false => Registration::register(address),
+    };
+    let mounts = Mounts {
+        nfs: address,
+        smb: smb_address.map(|address| address.port()),
+        registered: registration.has_locks(),
+    };
     let metrics = storage.metrics();
     let sampler = Sampler::start(Arc::clone(&metrics))?;
     let health = Arc::new(Health::new(storage.engine()));
@@ -121,10 +134,7 @@ pub fn run(args: &Serve) -> Result<()> {
             args,
             node: storage.node(),
             clock: Arc::clone(&clock),
-            mounts: Mounts {
-                nfs: address,
-                smb: smb_address.map(|address| address.port()),
-            },
+            mounts,
             smb: storage.smb(),
             pair: pair.clone(),
             device_bytes: storage.device_bytes(),
@@ -222,31 +232,36 @@ pub fn run(args: &Serve) -> Result<()> {
                 tokio::task::spawn_local(serving);
             }
             Err(error) => tracing::warn!(
-                %error,
-                "UDP port {} is not to be had; Linux clients that restart will not have their locks freed",
-                address.port()
+                "cannot bind UDP port {}: {} (clients of NFSv3 that restart keep their locks until it is free and Weir restarts)",
+                address.port(),
+                port::reason(address, port::UDP, &error)
             ),
         }
         tokio::task::spawn_local(callbacks::run(storage.service()));
         let here = tokio::runtime::Handle::current();
         let run = move |work| drop(here.spawn(work));
         storage.service().run_in_background(Arc::new(run));
-        let registration = match args.no_rpcbind {
-            true => Registration::default(),
-            false => Registration::register(address),
-        };
+        let log_folder = args.log_dir.as_deref();
         let ready = Ready {
-            address,
+            mounts,
             api: plane.api(),
             smb: smb_address,
+            created: first.then(|| Created {
+                data: &args.data,
+                device: (
+                    Size(file_bytes(&args.data.join("device"))),
+                    Size(storage.device_bytes()),
+                ),
+                log: Size(file_bytes(&log_folder.unwrap_or(&args.data).join("log"))),
+                log_folder,
+            }),
             exports: &storage.node().exports(),
-            locks: registration.has_locks(),
         };
         if let Some(pair) = &pair {
             pair.serves(plane.control(), Arc::clone(&connected), storage.counters());
         }
-        announce(&ready, args, mask)?;
         drop(starting);
+        announce(&ready, args, mask)?;
         notify::ready(&status);
         let switch = async {
             match &pair {
@@ -264,6 +279,7 @@ pub fn run(args: &Serve) -> Result<()> {
             pair.ends();
         }
         accepting.abort();
+        drop(registration);
         Ok(signal)
     });
     notify::notify("STOPPING=1\nSTATUS=writing a checkpoint");
@@ -284,11 +300,15 @@ pub fn run(args: &Serve) -> Result<()> {
         pair.leave();
     }
     storage.close()?;
-    tracing::info!("stopped; nothing is left in the log");
+    tracing::info!("clean shutdown, log empty");
     if matches!(stop, Ok(SWITCH)) {
         pair::begin_anew("the partner serves from now on");
     }
     stop.map(|_| ())
+}
+
+fn begin(status: &'static str) -> Result<notify::Starting> {
+    notify::Starting::begin(status).context("starting a thread")
 }
 
 /// Tells the service manager that every event loop turns, twice in `interval`; while one does not, it hears nothing.
@@ -312,6 +332,10 @@ async fn watchdog(interval: Duration, wakeups: Wakeups) {
     }
 }
 
+fn file_bytes(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |file| file.len())
+}
+
 fn memory(args: &Serve) -> Result<Size> {
     let usable = os::usable_memory();
     let memory = match (args.memory, usable) {
@@ -319,10 +343,11 @@ fn memory(args: &Serve) -> Result<Size> {
         (None, Some(usable)) => Size(usable.0 / MEMORY_SHARE),
         (None, None) => Size(1 << 30),
     };
-    anyhow::ensure!(
-        memory >= MEMORY_LEAST,
-        "{memory} of memory is too little; {MEMORY_LEAST} is the least"
-    );
+    if !(MEMORY_LEAST..=MEMORY_MOST).contains(&memory) {
+        return Err(usage::error(format!(
+            "cannot use --memory {memory}: it must be {MEMORY_LEAST} to {MEMORY_MOST}, and at most the machine's"
+        )));
+    }
     if let Some(usable) = usable.filter(|usable| memory > *usable) {
         tracing::warn!("--memory {memory} is more than the {usable} that this machine has");
     }
@@ -333,11 +358,12 @@ fn memory(args: &Serve) -> Result<Size> {
 fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
     // Standard output may have no reader; that is no reason to stop serving.
-    let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
+    let text = ready.text(Paint::of(&out));
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
         let mode = Permissions::from_mode(0o666 & !mask);
         let smb = ready.smb.map_or(String::new(), |at| format!("smb {at}\n"));
-        let written = std::fs::write(path, format!("{}\n{smb}", ready.address))
+        let written = std::fs::write(path, format!("{}\n{smb}", ready.mounts.nfs))
             .and_then(|()| std::fs::set_permissions(path, mode));
         match written {
             // The file is for scripts; serving is what frees space.

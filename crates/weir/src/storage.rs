@@ -33,6 +33,7 @@ use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
+use crate::notify::Starting;
 use crate::pair::{self, LEASE, Pair, PairCommands};
 use crate::plane::ApiAddress;
 use crate::room::Room;
@@ -93,8 +94,14 @@ pub struct Storage {
 
 impl Opened {
     /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
-    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]).
-    pub fn open(args: &Serve, memory: Size, clock: &Arc<dyn Clock>) -> Result<Opened> {
+    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]). `starting` tells people how
+    /// far the log has been replayed.
+    pub fn open(
+        args: &Serve,
+        memory: Size,
+        clock: &Arc<dyn Clock>,
+        starting: &Starting,
+    ) -> Result<Opened> {
         let config = pair::Config::read(&args.data)?;
         let rules = exports::rules(&args.export_options)?;
         if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
@@ -108,7 +115,8 @@ impl Opened {
         let frames = (memory.0 - drc - locks - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE)
             / BLOCK_SIZE as u64;
         let env = Env {
-            pool: FramePool::new(usize::try_from(frames)?).context("reserving memory")?,
+            pool: FramePool::new(usize::try_from(frames)?)
+                .context("cannot reserve memory (pass a smaller --memory)")?,
             clock: Arc::clone(clock),
             rng: Arc::clone(&rng),
         };
@@ -122,6 +130,7 @@ impl Opened {
         location.pace = args.pace_disk;
         location.log_lost = log_device::is_lost(args, config.is_some())?;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
+        starting.replays(replay.records.progress());
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;
         state::refuse_client_file(&args.data)?;

@@ -41,6 +41,7 @@ impl Api {
         let at = weir_api::Mounts {
             nfs: "10.1.2.3:2049".parse().unwrap(),
             smb: Some(445),
+            registered: true,
         };
         Api {
             state: AppState::new(Arc::clone(&control), at),

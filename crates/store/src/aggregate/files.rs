@@ -79,10 +79,16 @@ impl Aggregate {
         let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
         let data = FileOptions::data(location.max_blocks).create(location.device_blocks);
         let log = FileOptions::log().create(log_blocks(location, &folder));
-        let (device, log_device) = devices(&folder, data, log, &env.pool)?;
-        let (device, log_device) = paced(location, &env, device, log_device)?;
-        Self::format(&device, &log_device, &env, id)?;
-        folder.complete()?;
+        let made = devices(&folder, data, log, &env.pool).and_then(|(device, log_device)| {
+            let (device, log_device) = paced(location, &env, device, log_device)?;
+            Self::format(&device, &log_device, &env, id)?;
+            folder.complete()?;
+            Ok((device, log_device))
+        });
+        let (device, log_device) = match made {
+            Ok(devices) => devices,
+            Err(error) => return Err(folder.undo(error)),
+        };
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
@@ -99,10 +100,13 @@ pub(super) fn survey(
         window: survey.window,
         ring,
         pool: Arc::clone(pool),
-        records: from.next.0..next.0,
         behind: from,
         batches,
         current: None,
+        progress: Arc::new(Replaying {
+            found: next.0 - from.next.0,
+            handed: AtomicU64::new(0),
+        }),
         failed: false,
     };
     Ok(Found {
@@ -332,13 +336,27 @@ pub struct Replay {
     window: Window,
     ring: Ring,
     pool: Arc<FramePool>,
-    /// LSNs found in the first pass.
-    records: std::ops::Range<u64>,
     /// Behind the last batch whose records have all been handed out.
     behind: LogCut,
     batches: VecDeque<Head>,
     current: Option<Current>,
+    progress: Arc<Replaying>,
     failed: bool,
+}
+
+/// Counts of a replay under way, for other threads to read.
+#[derive(Debug)]
+pub struct Replaying {
+    /// Records that were found.
+    pub found: u64,
+    handed: AtomicU64,
+}
+
+impl Replaying {
+    /// Returns the records that were handed out.
+    pub fn done(&self) -> u64 {
+        self.handed.load(Ordering::Relaxed)
+    }
 }
 
 /// The batch that records are being taken from.
@@ -355,7 +373,12 @@ struct Current {
 impl Replay {
     /// Records that were found, those handed out already included.
     pub fn found(&self) -> u64 {
-        self.records.end - self.records.start
+        self.progress.found
+    }
+
+    /// Returns counts that follow this replay.
+    pub fn progress(&self) -> Arc<Replaying> {
+        Arc::clone(&self.progress)
     }
 
     /// Where the log would have to be read from if all that was handed out so far is
@@ -428,6 +451,7 @@ impl Replay {
                     }
                     let lsn = Lsn(current.lsn);
                     current.lsn += 1;
+                    self.progress.handed.fetch_add(1, Ordering::Relaxed);
                     return Ok(Some(Replayed {
                         lsn,
                         meta: record.meta,
@@ -468,7 +492,7 @@ fn changed(at: LogPos) -> LogError {
 
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Replay(LSNs {:?})", self.records)
+        write!(f, "Replay({:?})", self.progress)
     }
 }
 

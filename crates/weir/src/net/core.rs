@@ -256,7 +256,7 @@ impl Watch {
             return self.drop_because("is gone while its requests waited");
         }
         if self.closed.load(Ordering::Relaxed) {
-            return self.drop_because("is a stranger, and there are too many connections");
+            return self.drop_because("has not authenticated, and the connection limit is reached");
         }
         let waits = self.waits.get();
         let now = Seen {

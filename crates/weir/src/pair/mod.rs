@@ -215,8 +215,9 @@ impl Pair {
         let listener = match (side, config.listen) {
             (Side::A, Some(at)) => {
                 let listener = std::net::TcpListener::bind(at);
-                let listener = listener
-                    .with_context(|| format!("cannot listen on {at} for the pair's partner"))?;
+                let listener = listener.map_err(|error| {
+                    crate::port::refused(at, "the pair's partner", "stop it", &error)
+                })?;
                 listener.set_nonblocking(true)?;
                 Some(listener)
             }

@@ -20,7 +20,7 @@ use super::{Name, address, postgres};
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::door::Door;
 use crate::identity::{Identity, Known, in_words};
-use crate::{check, control, state, storage};
+use crate::{check, control, port, state, storage, usage};
 
 /// How long a node may take for a question, once it has shown its certificate.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -264,23 +264,40 @@ fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
 
 /// `weir witness`: keeps registers for pairs until it is ended.
 pub fn witness(args: &WitnessArgs) -> Result<()> {
-    fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
-    state::close_to_others(&args.data)?;
-    let identity = Identity::open(&args.data)?;
+    let identity = || {
+        fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
+        state::close_to_others(&args.data)?;
+        Identity::open(&args.data)
+    };
     if args.show {
-        println!("{}", identity.fingerprint);
+        println!("{}", identity()?.fingerprint);
         return Ok(());
     }
-    let listen = args.listen.context("--listen ADDR:PORT is needed")?;
-    ensure!(
-        !args.node.is_empty(),
-        "whom to serve? --node SHA256 of each node's certificate (`weir pair create` and `join` print them)"
-    );
+    let listen = args
+        .listen
+        .ok_or_else(|| usage::error("missing --listen ADDR:PORT"))?;
+    if args.node.is_empty() {
+        return Err(usage::error(
+            "missing --node SHA256, the certificate of each node (`weir pair create` and `join` print them)",
+        ));
+    }
     let nodes = args
         .node
         .iter()
-        .map(|n| fingerprint(n))
+        .map(|n| fingerprint(n).map_err(usage::error))
         .collect::<Result<Vec<_>>>()?;
+    // Before anything is created.
+    let bound = std::net::TcpListener::bind(listen);
+    let bound = bound.map_err(|error| {
+        port::refused(
+            listen,
+            "the witness",
+            "stop it, or pass --listen ADDR:PORT",
+            &error,
+        )
+    })?;
+    bound.set_nonblocking(true)?;
+    let identity = identity()?;
     let registers = args.data.join("registers");
     fs::create_dir_all(&registers)?;
     let keeper = Arc::new(Mutex::new(FileWitness::open(&registers)?));
@@ -289,8 +306,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async move {
-        let listener = tokio::net::TcpListener::bind(listen).await;
-        let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+        let listener = tokio::net::TcpListener::from_std(bound)?;
         let at = listener.local_addr()?;
         println!("witness on {at}\ncertificate {}", identity.fingerprint);
         if let Some(path) = &args.ready_file {

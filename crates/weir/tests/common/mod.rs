@@ -26,6 +26,7 @@ pub struct Server {
     /// Where the API is.
     pub api: Option<SocketAddr>,
     log: PathBuf,
+    said: PathBuf,
 }
 
 /// Runs `weir` with arguments until it ends.
@@ -74,14 +75,16 @@ impl Server {
             .unwrap();
         loop {
             let text = std::fs::read_to_string(&ready).unwrap_or_default();
-            if let Ok(address) = text.trim().parse() {
-                let said = std::fs::read_to_string(&said).unwrap();
-                let api = said.lines().find_map(|l| l.strip_prefix("API on http://"));
+            if let Some(Ok(address)) = text.lines().next().map(str::parse) {
+                let screen = std::fs::read_to_string(&said).unwrap();
+                let api = screen.lines().find_map(|l| l.strip_prefix("API on "));
+                let api = api.and_then(|api| Some(api.split_once("://")?.1));
                 return Ok(Server {
                     child,
                     address,
                     api: api.map(|api| api.parse().unwrap()),
                     log,
+                    said,
                 });
             }
             if child.try_wait().unwrap().is_some() {
@@ -106,6 +109,11 @@ impl Server {
     pub fn client(&self) -> Control {
         let xid = u32::from_ne_bytes(unique().to_ne_bytes()[..4].try_into().unwrap());
         Control::connect(self.address, Some(&root()), xid, PATIENCE).unwrap()
+    }
+
+    /// Returns what the server printed when it was ready.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap()
     }
 
     /// What the server has logged so far.
