@@ -10,6 +10,7 @@ use crate::console;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::handlers;
+use crate::live::{self, Live};
 use crate::logins::{self, Credential, Logins};
 use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
@@ -57,6 +58,7 @@ struct Inner {
     problems: Option<Problems>,
     ontap: Option<Arc<Surface>>,
     logins: Arc<Logins>,
+    live: Option<Arc<Live>>,
     bodies: Semaphore,
 }
 
@@ -72,6 +74,7 @@ impl AppState {
             problems: None,
             ontap: None,
             logins: Arc::default(),
+            live: None,
             bodies: Semaphore::new(MAX_BODIES),
         }))
     }
@@ -95,6 +98,12 @@ impl AppState {
         self.changed(|i| i.ontap = Some(Surface::new(clusters)))
     }
 
+    /// With live data: `/v1/live` and what belongs to it.
+    #[must_use]
+    pub fn with_live(self, live: Arc<Live>) -> AppState {
+        self.changed(|i| i.live = Some(live))
+    }
+
     fn changed(self, change: impl FnOnce(&mut Inner)) -> AppState {
         let old = &self.0;
         let mut inner = Inner {
@@ -104,6 +113,7 @@ impl AppState {
             problems: old.problems.clone(),
             ontap: old.ontap.clone(),
             logins: Arc::clone(&old.logins),
+            live: old.live.clone(),
             bodies: Semaphore::new(MAX_BODIES),
         };
         change(&mut inner);
@@ -123,6 +133,18 @@ impl AppState {
     /// The room that bodies of requests share.
     pub(crate) fn bodies(&self) -> &Semaphore {
         &self.0.bodies
+    }
+
+    /// Live data, if there is any.
+    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
+        self.0.live.as_ref()
+    }
+
+    /// Ends streams of live data: the server stops.
+    pub(crate) fn end_streams(&self) {
+        if let Some(live) = &self.0.live {
+            live.book.close();
+        }
     }
 }
 
@@ -189,7 +211,7 @@ async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
         slot.passed();
     }
     let body = Unread::new(&head.headers, body);
-    match answer(&app, actor, &head, body).await {
+    match answer(&app, gate, actor, &head, body).await {
         Ok(response) => response,
         Err(e) => error_response(e, ontap),
     }
@@ -265,7 +287,13 @@ async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
     }
 }
 
-async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> ApiResult<Response> {
+async fn answer(
+    app: &AppState,
+    gate: Gate,
+    actor: Actor,
+    head: &Parts,
+    body: Unread,
+) -> ApiResult<Response> {
     let at = mount_address(app.0.at, head.extensions.get::<Ends>().copied());
     let verb = Verb::of(&head.method);
     let agent = head.headers.get(header::USER_AGENT);
@@ -321,6 +349,9 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
             query.only(matched.route.parameters())?;
         }
         let enums = query.enums()?;
+        if let (Action::Live, Some(live)) = (matched.route.action, app.live()) {
+            return stream(app, live, gate, head, &query);
+        }
         let (bytes, _held) = if matched.route.has_body() {
             body::read(&app.0.bodies, &head.headers, body).await?
         } else {
@@ -337,13 +368,34 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
             body: bytes,
             at,
         };
-        handlers::handle(request).await
+        let value = handlers::handle(request).await?;
+        Ok(json(StatusCode::OK, &value))
     };
-    let value = outcome.await.map_err(|mut e| {
+    outcome.await.map_err(|mut e| {
         e.domain = domain;
         e
-    })?;
-    Ok(json(StatusCode::OK, &value))
+    })
+}
+
+/// Returns a stream of live data, which goes on for as long as its token holds.
+fn stream(
+    app: &AppState,
+    live: &Arc<Live>,
+    gate: Gate,
+    head: &Parts,
+    query: &Query,
+) -> ApiResult<Response> {
+    let token = match gate {
+        Gate::Loopback => None,
+        Gate::Tokens => {
+            let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
+            Some((gate::token(head)?.into_owned(), from))
+        }
+    };
+    let last = head.headers.get("last-event-id");
+    let last = last.and_then(|id| id.to_str().ok());
+    let slot = head.extensions.get::<Arc<Slot>>().cloned();
+    live::response(app, live, live::wanted(query)?, token, last, slot)
 }
 
 /// A response in JSON.

@@ -5,6 +5,7 @@ use crate::app::{AppState, ontap, ontap_call};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{check_id, required};
 use crate::json::{EnumsAs, Object, decode_body, encode};
+use crate::live;
 use crate::lro;
 use crate::mask::Mask;
 use crate::mount::Mounts;
@@ -18,8 +19,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Place, Pool, Resource, Snapshot, Status, Surface, Target,
-    View, Volume, VolumeName, Within,
+    Actor, Mutation, Name, Operation, Place, Pool, Resource, Role, Snapshot, Status, Surface,
+    Target, View, Volume, VolumeName, Within,
 };
 
 /// As a location: all of them.
@@ -125,6 +126,12 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::CreateToken => admin::create_token(a.app, &a.actor, &a.query, &a.body).await,
         Action::DeleteToken => admin::delete_token(a.app, &a.actor, a.part(0)).await,
         Action::ListAudit => admin::list_audit(a.app, &a.actor, &a.query).await,
+        Action::History => live::history(a.live()?, a.app.control(), &a.query),
+        Action::Conditions => Ok(a.live()?.conditions()),
+        Action::Pair => Ok(a.live()?.pair()),
+        Action::Server => Ok(a.server(a.live()?)),
+        // It is not one value; the dispatcher answers it.
+        Action::Live => Err(ApiError::unimplemented("Live data", "")),
     }
 }
 
@@ -134,6 +141,24 @@ fn current(view: &View, target: &Target, at: Mounts) -> ApiResult<Object> {
 }
 
 impl Asked<'_> {
+    fn live(&self) -> ApiResult<&Arc<live::Live>> {
+        let none = || ApiError::unimplemented("Live data", "");
+        self.app.live().ok_or_else(none)
+    }
+
+    /// Describes the server to its caller.
+    fn server(&self, live: &live::Live) -> Value {
+        let mut described = live.server();
+        let role = self.actor.role;
+        let caller = json!({
+            "name": self.actor.name,
+            "role": role.as_str().to_ascii_uppercase(),
+            "mayChange": role >= Role::Editor,
+        });
+        described.insert("caller".to_owned(), caller);
+        Value::Object(described)
+    }
+
     fn part(&self, i: usize) -> &str {
         self.parts.get(i).map_or("", String::as_str)
     }

@@ -19,6 +19,7 @@ mod grpc;
 mod handlers;
 pub mod json;
 mod listen;
+pub mod live;
 mod logins;
 pub mod lro;
 pub mod mask;

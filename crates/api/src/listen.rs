@@ -89,7 +89,7 @@ pub async fn serve(
     };
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let router = router(state, gate);
+    let router = router(state.clone(), gate);
     let connections = Arc::new(Connections::default());
     let (ending, ended) = watch::channel(false);
     tokio::pin!(shutdown);
@@ -128,6 +128,7 @@ pub async fn serve(
         });
     }
     drop(listener);
+    state.end_streams();
     drop(ended);
     ending.send_replace(true);
     // `closed` is ready when every connection has dropped its receiver.

@@ -260,6 +260,9 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
             ("Administration".to_owned(), None, none)
         }
+        Action::Live | Action::History | Action::Conditions | Action::Pair | Action::Server => {
+            ("Live data".to_owned(), None, none)
+        }
     }
 }
 

@@ -176,6 +176,16 @@ pub enum Action {
     DeleteToken,
     /// A page of the audit log.
     ListAudit,
+    /// A stream of rows by the second.
+    Live,
+    /// Rows of the last minutes or of the last day.
+    History,
+    /// A list of what holds or is wrong, with a sentence that sums it up.
+    Conditions,
+    /// A description of the pair.
+    Pair,
+    /// A description of the server.
+    Server,
 }
 
 /// Parameter of changes that are to be checked and described, but not made (AIP-163).
@@ -216,6 +226,8 @@ impl Route {
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
             },
             Action::CreateToken => &["tokenId"],
+            Action::Live => &["rows"],
+            Action::History => &["volume", "pool", "client", "window"],
             Action::CreateReplication => &["replicationId"],
             Action::Update(_) => &["updateMask", VALIDATE_ONLY],
             Action::UpdateReplication => &["updateMask"],
@@ -336,6 +348,11 @@ pub static ROUTES: &[Route] = routes! {
     Post Own "tokens" => Action::CreateToken;
     Delete Own "tokens/*" => Action::DeleteToken;
     Get Own "auditEntries" => Action::ListAudit;
+    Get Own "live" => Action::Live;
+    Get Own "history" => Action::History;
+    Get Own "conditions" => Action::Conditions;
+    Get Own "pair" => Action::Pair;
+    Get Own "server" => Action::Server;
 };
 
 /// A request's path, found in the table.

@@ -12,7 +12,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
-use weir_base::limits::net::MAX_COUNTED_CLIENTS;
+use weir_base::limits::net::{MAX_COUNTED_CLIENTS, MAX_COUNTED_VOLUME_CLIENTS};
 use weir_base::{VolumeId, invariant};
 
 /// Operations that are counted separately, of all protocols.
@@ -92,6 +92,138 @@ impl Tally {
     }
 }
 
+/// Kinds of operations by what limits and people distinguish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Reads data.
+    Read,
+    /// Writes data.
+    Write,
+    /// Anything else.
+    Other,
+}
+
+/// The class of each operation, by its number.
+pub type Classes = [Class; OPERATIONS];
+
+/// Sums over operations, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations, by class.
+    pub count: [u64; 3],
+    /// Bytes of data moved, by class.
+    pub bytes: [u64; 3],
+    /// How many of all operations, by latency.
+    pub buckets: [u64; BUCKETS],
+}
+
+impl Totals {
+    fn add(&mut self, class: Class, tally: &Tally) {
+        let at = class as usize;
+        if let (Some(count), Some(bytes)) = (self.count.get_mut(at), self.bytes.get_mut(at)) {
+            *count += tally.count;
+            *bytes += tally.bytes;
+        }
+        for (mine, theirs) in self.buckets.iter_mut().zip(tally.buckets) {
+            *mine += theirs;
+        }
+    }
+
+    /// Adds other sums to these.
+    pub fn add_all(&mut self, other: &Totals) {
+        let pairs = self.count.iter_mut().zip(other.count);
+        let pairs = pairs.chain(self.bytes.iter_mut().zip(other.bytes));
+        for (mine, theirs) in pairs.chain(self.buckets.iter_mut().zip(other.buckets)) {
+            *mine += theirs;
+        }
+    }
+
+    /// Returns what was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Totals) -> Totals {
+        // Saturates: a client that had been counted among the others may come back.
+        let less = |now: u64, then: u64| now.saturating_sub(then);
+        let of_class = |now: [u64; 3], then: [u64; 3]| [0, 1, 2].map(|at| less(now[at], then[at]));
+        let mut buckets = self.buckets;
+        for (now, then) in buckets.iter_mut().zip(before.buckets) {
+            *now = less(*now, then);
+        }
+        Totals {
+            count: of_class(self.count, before.count),
+            bytes: of_class(self.bytes, before.bytes),
+            buckets,
+        }
+    }
+
+    /// Returns the latency in nanoseconds that `share` of the operations did not exceed, interpolated within its bucket;
+    /// 0 without operations.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let all: u64 = self.buckets.iter().sum();
+        let wanted = share * all as f64;
+        let mut below = 0.0;
+        for (at, count) in self.buckets.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let count = *count as f64;
+            if below + count >= wanted {
+                let upper = (FIRST_BUCKET << at) as f64;
+                let lower = if at == 0 { 0.0 } else { upper / 2.0 };
+                return lower + (upper - lower) * ((wanted - below) / count).clamp(0.0, 1.0);
+            }
+            below += count;
+        }
+        0.0
+    }
+}
+
+/// Operations and bytes, by class.
+pub type Moved = [(u64, u64); 3];
+
+/// Counters of a client: all its operations together, and what it read and wrote.
+#[derive(Clone, Debug, Default)]
+struct Client {
+    all: Tally,
+    moved: Moved,
+}
+
+/// A client on a volume, by its address.
+pub type OnVolume = (VolumeId, IpAddr);
+
+/// Counters of clients on volumes.
+#[derive(Default)]
+struct VolumeClients {
+    places: HashMap<OnVolume, usize>,
+    cells: Vec<(OnVolume, Moved)>,
+    /// Where the last one counted stands.
+    last: usize,
+}
+
+impl VolumeClients {
+    fn cell(&mut self, volume: VolumeId, client: IpAddr) -> Option<&mut Moved> {
+        let wanted = (volume, client);
+        if self
+            .cells
+            .get(self.last)
+            .is_none_or(|(last, _)| *last != wanted)
+        {
+            let known = self.places.contains_key(&wanted);
+            let fits = known || self.cells.len() < MAX_COUNTED_VOLUME_CLIENTS;
+            let counted = if fits { wanted } else { (volume, OTHERS) };
+            let fresh = self.cells.len();
+            self.last = *self.places.entry(counted).or_insert(fresh);
+            if self.last == fresh {
+                self.cells.push((counted, Moved::default()));
+            }
+        }
+        self.cells.get_mut(self.last).map(|(_, moved)| moved)
+    }
+}
+
+fn count(moved: &mut Moved, class: Class, bytes: u64) {
+    if let Some((count, sum)) = moved.get_mut(class as usize) {
+        *count += 1;
+        *sum += bytes;
+    }
+}
+
 /// Counters of a volume, by operation.
 pub type ByOperation = BTreeMap<u8, Tally>;
 
@@ -128,10 +260,10 @@ impl Volumes {
 
 /// Counters of clients, by address: all operations of one together.
 #[derive(Default)]
-struct Clients(HashMap<IpAddr, Tally>);
+struct Clients(HashMap<IpAddr, Client>);
 
 impl Clients {
-    fn cell(&mut self, client: IpAddr) -> &mut Tally {
+    fn cell(&mut self, client: IpAddr) -> &mut Client {
         let known = self.0.len() < MAX_COUNTED_CLIENTS || self.0.contains_key(&client);
         let place = if known { client } else { OTHERS };
         self.0.entry(place).or_default()
@@ -142,19 +274,32 @@ impl Clients {
 struct Lane {
     volumes: Volumes,
     clients: Clients,
+    pairs: VolumeClients,
 }
 
 /// The counters of all event loops.
 pub struct Stats {
     lanes: Box<[Mutex<Lane>]>,
+    classes: Classes,
 }
 
 impl Stats {
-    /// Counters for so many event loops.
+    /// Returns counters for so many event loops, which know no operation's class.
     pub fn new(lanes: usize) -> Stats {
+        Stats::classed(lanes, [Class::Other; OPERATIONS])
+    }
+
+    /// Returns counters for so many event loops, over operations of these classes.
+    pub fn classed(lanes: usize, classes: Classes) -> Stats {
         Stats {
             lanes: (0..lanes.max(1)).map(|_| Mutex::default()).collect(),
+            classes,
         }
+    }
+
+    fn class(&self, operation: u8) -> Class {
+        let class = self.classes.get(usize::from(operation));
+        class.copied().unwrap_or(Class::Other)
     }
 
     /// Counts what is answered at `now` to one client. `lane` is any number that differs between event loops.
@@ -168,13 +313,23 @@ impl Stats {
             );
             return;
         };
-        let Lane { volumes, clients } = &mut *lane;
-        let client = clients.cell(client.to_canonical());
+        let Lane {
+            volumes,
+            clients,
+            pairs,
+        } = &mut *lane;
+        let address = client.to_canonical();
+        let client = clients.cell(address);
         for one in done {
             // Saturates: times of several threads.
             let nanos = now.saturating_sub(one.arrived);
             let (bytes, bucket) = (u64::from(one.bytes), bucket_of(nanos));
-            client.record(bytes, nanos, bucket);
+            client.all.record(bytes, nanos, bucket);
+            let class = self.class(one.operation);
+            count(&mut client.moved, class, bytes);
+            if let Some(pair) = pairs.cell(one.volume, address) {
+                count(pair, class, bytes);
+            }
             if let Some(cell) = volumes.cell(one.volume, one.operation) {
                 cell.record(bytes, nanos, bucket);
             }
@@ -197,12 +352,63 @@ impl Stats {
         sums
     }
 
+    /// Returns sums over all event loops and operations, by volume.
+    pub fn totals(&self) -> HashMap<VolumeId, Totals> {
+        let mut sums: HashMap<VolumeId, Totals> = HashMap::new();
+        for lane in &self.lanes {
+            for volume in &lane.lock().volumes.cells {
+                let of = sums.entry(volume.id).or_default();
+                for (number, tally) in (0u8..).zip(&volume.operations) {
+                    if let Some(tally) = tally {
+                        of.add(self.class(number), tally);
+                    }
+                }
+            }
+        }
+        sums
+    }
+
+    /// Returns sums over all event loops and operations, by client.
+    pub fn client_totals(&self) -> HashMap<IpAddr, Totals> {
+        let mut sums: HashMap<IpAddr, Totals> = HashMap::new();
+        for lane in &self.lanes {
+            for (ip, client) in &lane.lock().clients.0 {
+                let [count, bytes] = [
+                    client.moved.map(|(count, _)| count),
+                    client.moved.map(|(_, bytes)| bytes),
+                ];
+                let buckets = client.all.buckets;
+                sums.entry(*ip).or_default().add_all(&Totals {
+                    count,
+                    bytes,
+                    buckets,
+                });
+            }
+        }
+        sums
+    }
+
+    /// Returns sums over all event loops, by volume and client.
+    pub fn volume_clients(&self) -> HashMap<OnVolume, Moved> {
+        let mut sums: HashMap<OnVolume, Moved> = HashMap::new();
+        for lane in &self.lanes {
+            for (key, moved) in &lane.lock().pairs.cells {
+                let of = sums.entry(*key).or_default();
+                for ((count, bytes), (more, moved)) in of.iter_mut().zip(moved) {
+                    *count += more;
+                    *bytes += moved;
+                }
+            }
+        }
+        sums
+    }
+
     /// Sums by client, at most `most` of them: those that moved and asked for most; what is left is under [`OTHERS`].
     pub fn clients(&self, most: usize) -> Vec<(IpAddr, Tally)> {
         let mut sums: HashMap<IpAddr, Tally> = HashMap::new();
         for lane in &self.lanes {
-            for (ip, tally) in &lane.lock().clients.0 {
-                sums.entry(*ip).or_default().add(tally);
+            for (ip, client) in &lane.lock().clients.0 {
+                sums.entry(*ip).or_default().add(&client.all);
             }
         }
         let mut others = sums.remove(&OTHERS).unwrap_or_default();
@@ -232,6 +438,13 @@ impl Stats {
                 .map(|(at, volume)| (volume.id, at))
                 .collect();
             volumes.last = 0;
+            let pairs = &mut lane.pairs;
+            pairs.cells.retain(|((volume, _), _)| keep(*volume));
+            pairs.places = (0..)
+                .zip(&pairs.cells)
+                .map(|(at, (key, _))| (*key, at))
+                .collect();
+            pairs.last = 0;
         }
     }
 }
@@ -239,6 +452,13 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Operation 6 reads.
+    fn classes() -> Classes {
+        let mut classes = [Class::Other; OPERATIONS];
+        classes[6] = Class::Read;
+        classes
+    }
 
     fn done(volume: u64, operation: u8, bytes: u32, arrived: u64) -> Done {
         Done {
@@ -251,7 +471,7 @@ mod tests {
 
     #[test]
     fn sums_are_made_over_event_loops() {
-        let stats = Stats::new(2);
+        let stats = Stats::classed(2, classes());
         for (lane, client) in [(0, 1), (1, 1), (2, 2), (5, 2)] {
             let ops = [
                 done(7, 6, 4096, 1_000_000),
@@ -270,6 +490,18 @@ mod tests {
         assert_eq!(reads.buckets[..3], [0, 4, 0]);
         assert_eq!(volumes[&VolumeId(9)][&6].nanos, 4 * 1_020_000);
         assert_eq!(volumes[&VolumeId(7)].len(), 2);
+        let totals = stats.totals()[&VolumeId(7)];
+        assert_eq!((totals.count, totals.bytes), ([4, 0, 4], [4 * 4096, 0, 0]));
+        let of_client = stats.client_totals()[&IpAddr::from([10, 0, 0, 1])];
+        assert_eq!(
+            (of_client.count, of_client.bytes),
+            ([4, 0, 2], [2 * 4106, 0, 0])
+        );
+        assert_eq!(of_client.buckets[..8], [0, 4, 0, 0, 0, 0, 2, 0]);
+        let pairs = stats.volume_clients();
+        assert_eq!(pairs.len(), 4);
+        let of_pair = pairs[&(VolumeId(7), IpAddr::from([10, 0, 0, 1]))];
+        assert_eq!(of_pair, [(2, 8192), (0, 0), (2, 0)]);
         let clients = stats.clients(10);
         assert_eq!(clients.len(), 2);
         assert!(clients.iter().all(|(_, tally)| tally.count == 6));
@@ -280,6 +512,7 @@ mod tests {
                 .all(|(_, tally)| tally.buckets[..8] == [0, 4, 0, 0, 0, 0, 2, 0])
         );
         stats.retain(|id| id == VolumeId(9));
+        assert_eq!(stats.volume_clients().len(), 2);
         assert_eq!(
             stats.volumes().keys().copied().collect::<Vec<_>>(),
             [VolumeId(9)]
@@ -290,7 +523,7 @@ mod tests {
 
     #[test]
     fn any_number_of_clients_takes_bounded_memory() {
-        let stats = Stats::new(1);
+        let stats = Stats::classed(1, classes());
         for n in 0..5000u32 {
             stats.record(
                 0,
@@ -306,6 +539,26 @@ mod tests {
         let in_buckets = top.iter().flat_map(|(_, tally)| tally.buckets).sum::<u64>();
         assert_eq!(in_buckets, 5000);
         assert_eq!(top.last().map(|(ip, _)| *ip), Some(OTHERS));
+        let pairs = stats.volume_clients();
+        assert_eq!(pairs.len(), MAX_COUNTED_VOLUME_CLIENTS + 1);
+        assert_eq!(pairs.values().map(|moved| moved[2].0).sum::<u64>(), 5000);
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_counted_since() {
+        let mut before = Totals::default();
+        assert_eq!(before.quantile(0.5), 0.0);
+        before.buckets[0] = 5;
+        let mut now = before;
+        now.buckets[1] += 98;
+        now.buckets[4] += 2;
+        let second = now.since(&before);
+        assert_eq!(second.buckets[..5], [0, 98, 0, 0, 2]);
+        let of = |share: f64| second.quantile(share) / FIRST_BUCKET as f64;
+        assert!((of(0.49) - 1.5).abs() < 1e-9, "{}", of(0.49));
+        assert!((of(0.99) - 12.0).abs() < 1e-9, "{}", of(0.99));
+        // Counters that were taken over by others are behind.
+        assert_eq!(before.since(&now), Totals::default());
     }
 
     #[test]

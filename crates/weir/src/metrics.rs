@@ -27,6 +27,7 @@
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
 //! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are distinguished.
 
+mod look;
 mod page;
 mod sampler;
 #[cfg(test)]
@@ -35,9 +36,11 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
+pub use look::classes;
 use page::Page;
 use parking_lot::Mutex;
 pub use sampler::Sampler;
+use weir_api::live::Live;
 use weir_base::{Clock, VolumeId};
 use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
@@ -61,6 +64,7 @@ pub struct Metrics {
     clock: Arc<dyn Clock>,
     cache: Arc<Cache>,
     rates: Mutex<Rates>,
+    live: Arc<Live>,
     nfs: OnceLock<Arc<Service>>,
     smb: OnceLock<Arc<weir_smb::Service>>,
 }
@@ -77,6 +81,7 @@ struct Rates {
     /// What each node had used at a reading, and which one that was.
     last: HashMap<Node, (Usage, u64)>,
     rates: HashMap<Node, Used>,
+    before: look::Before,
 }
 
 /// What a node used of late, a second.
@@ -143,6 +148,7 @@ impl Metrics {
         stats: Arc<Stats>,
         clock: Arc<dyn Clock>,
         cache: Arc<Cache>,
+        live: Arc<Live>,
     ) -> Metrics {
         Metrics {
             vfs,
@@ -150,6 +156,7 @@ impl Metrics {
             clock,
             cache,
             rates: Mutex::default(),
+            live,
             nfs: OnceLock::new(),
             smb: OnceLock::new(),
         }
@@ -165,8 +172,9 @@ impl Metrics {
         let _ = self.nfs.set(service);
     }
 
-    /// Reads what is used of limits: called once a second, so that no rate depends on who asks for the page, or when.
-    pub fn sample(&self) {
+    /// Reads all counters: called once a second, so that no rate depends on who asks for it, or when. `at` is the present
+    /// second, since 1970.
+    pub fn sample(&self, at: u64) {
         let mut rates = self.rates.lock();
         let rates = &mut *rates;
         let now = self.clock.monotonic().as_secs_f64();
@@ -174,10 +182,12 @@ impl Metrics {
         rates.at = now;
         rates.reading += 1;
         rates.rates.clear();
-        for pool in self.vfs.throttle.pools() {
+        let pools = self.vfs.throttle.pools();
+        let volumes = self.vfs.throttle.volumes();
+        for pool in &pools {
             rates.note(span, (Level::Pool, pool.id, None), pool.usage);
         }
-        self.vfs.throttle.each_volume(true, &mut |volume| {
+        for volume in &volumes {
             let id = volume.volume.0;
             rates.note(span, (Level::Volume, id, None), volume.usage);
             let limited = volume.client_limits.is_limited();
@@ -185,7 +195,20 @@ impl Metrics {
                 let node = (Level::Client, id, Some(client.client));
                 rates.note(span, node, client.usage);
             }
-        });
+        }
+        let now = look::Now {
+            pools: &pools,
+            volumes: &volumes,
+            totals: self.stats.totals(),
+            clients: self.stats.client_totals(),
+            pairs: self.stats.volume_clients(),
+        };
+        let first = rates.reading == 1;
+        let rows = look::rows(&mut rates.before, now, span);
+        // What was counted before the first reading is not of its second.
+        if !first {
+            self.live.book.record(at, rows);
+        }
         let reading = rates.reading;
         rates.last.retain(|_, (_, seen)| *seen == reading);
     }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::sync::oneshot;
+use weir_api::live::Live;
 use weir_api::{Access, AppState, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
@@ -213,12 +214,15 @@ pub struct Parts<'a> {
     pub metrics: Metrics,
     /// What is wrong with the server as a whole.
     pub problems: Problems,
+    /// Live data.
+    pub live: Arc<Live>,
 }
 
 /// The running control plane. What it has answered is in the catalog, so dropping it loses nothing.
 pub struct Plane {
     api: Option<String>,
     control: Arc<Control>,
+    replication: Option<Arc<Replication>>,
     catalog: String,
     tls: Option<Tls>,
     stop: Option<oneshot::Sender<()>>,
@@ -263,6 +267,7 @@ impl Plane {
         let metrics = Arc::clone(&parts.metrics);
         let problems = Arc::clone(&parts.problems);
         let engine = Arc::clone(&parts.engine);
+        let live = Arc::clone(&parts.live);
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let (opened, outcome) = mpsc::channel::<Result<(Arc<Control>, Option<Tls>)>>();
@@ -300,6 +305,7 @@ impl Plane {
                             metrics,
                             problems,
                             engine,
+                            live,
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
@@ -322,9 +328,10 @@ impl Plane {
                 return Err(error);
             }
         };
-        let plane = Plane {
+        let mut plane = Plane {
             api,
             control: Arc::clone(&control),
+            replication: None,
             catalog,
             tls,
             stop: Some(stop),
@@ -345,7 +352,10 @@ impl Plane {
         });
         match replication.context("replication") {
             // It waits for nothing else.
-            Ok(replication) => drop(replicating.send(replication)),
+            Ok(replication) => {
+                plane.replication = Some(Arc::clone(&replication));
+                drop(replicating.send(replication));
+            }
             Err(error) => {
                 // First, for it ends without, and `plane` waits for its end.
                 drop(replicating);
@@ -358,6 +368,11 @@ impl Plane {
     /// The control plane itself.
     pub fn control(&self) -> Arc<Control> {
         Arc::clone(&self.control)
+    }
+
+    /// Returns the relationships of this node.
+    pub fn replication(&self) -> Option<Arc<Replication>> {
+        self.replication.clone()
     }
 
     /// The catalog's file, if it is in one.
@@ -422,6 +437,7 @@ struct Served {
     metrics: Metrics,
     problems: Problems,
     engine: Arc<Engine>,
+    live: Arc<Live>,
 }
 
 /// Serves the API, if there is one, until it is time to stop.
@@ -445,6 +461,7 @@ async fn serve(
         metrics,
         problems,
         engine,
+        live,
     } = served;
     let mirrors = Arc::clone(&replication);
     let measured = Arc::clone(&control);
@@ -457,6 +474,7 @@ async fn serve(
     let state = AppState::new(control, mounts)
         .with_metrics(metrics)
         .with_problems(problems)
+        .with_live(live)
         .with_ontap(clusters);
     let listener = match door.listener.listen() {
         Ok(listener) => listener,

@@ -21,6 +21,8 @@ use weir_base::{Clock, SystemClock};
 
 use crate::announce::{Created, Paint, Ready};
 use crate::cli::Serve;
+use crate::conditions::{self, Finder};
+use crate::described::{self, Server};
 use crate::health::Health;
 use crate::metrics::Sampler;
 use crate::net::{self, Connected, Cores, Ledger, Reserved, Settings, Wakeups};
@@ -125,7 +127,6 @@ pub fn run(args: &Serve) -> Result<()> {
         registered: registration.has_locks(),
     };
     let metrics = storage.metrics();
-    let sampler = Sampler::start(Arc::clone(&metrics))?;
     let health = Arc::new(Health::new(storage.engine()));
     let mirrored = pair.clone();
     let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
@@ -155,10 +156,47 @@ pub fn run(args: &Serve) -> Result<()> {
                 problems.map(problem).collect()
             }),
             engine: storage.engine(),
+            live: storage.live(),
         },
         door,
         peers,
     )?;
+
+    let live = storage.live();
+    let certificate = plane.tls().map(|tls| tls.certificate);
+    let described = Server {
+        clock: Arc::clone(&clock),
+        began: clock.now().secs,
+        addresses: served(args, address, smb_address, &plane),
+        protocols: match smb_address {
+            Some(_) => vec!["NFSV3", "NFSV4", "SMB"],
+            None => vec!["NFSV3", "NFSV4"],
+        },
+        certificate: certificate.clone(),
+        memory: whole,
+        folder: std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone()),
+        engine: storage.engine(),
+        control: plane.control(),
+    };
+    let of_pair = pair.clone();
+    live.describe(
+        Box::new(move || described::pair(of_pair.as_deref())),
+        Box::new(move || described.describe()),
+    );
+    let replication = plane.replication().context("replication")?;
+    let mut finder = Finder::new(conditions::Sources {
+        live,
+        engine: storage.engine(),
+        health: Arc::clone(&health),
+        vfs: storage.node().vfs(),
+        control: plane.control(),
+        replication,
+        pair: pair.clone(),
+        certificate,
+    });
+    let sampler = Sampler::start(storage.metrics(), Arc::clone(&clock), move |at| {
+        finder.find(at);
+    })?;
 
     let watch = match storage.watched() {
         Some((files, room)) => {
@@ -309,6 +347,28 @@ pub fn run(args: &Serve) -> Result<()> {
 
 fn begin(status: &'static str) -> Result<notify::Starting> {
     notify::Starting::begin(status).context("starting a thread")
+}
+
+/// Returns what is served, and at which addresses.
+fn served(
+    args: &Serve,
+    nfs: SocketAddr,
+    smb: Option<SocketAddr>,
+    plane: &Plane,
+) -> Vec<(&'static str, String)> {
+    let replication = match args.replication {
+        ApiAddress::At(address) => Some(address.to_string()),
+        ApiAddress::Off => None,
+    };
+    let all = [
+        ("NFS", Some(nfs.to_string())),
+        ("SMB", smb.map(|smb| smb.to_string())),
+        ("API", plane.api().map(str::to_owned)),
+        ("REPLICATION", replication),
+    ];
+    all.into_iter()
+        .filter_map(|(protocol, address)| Some((protocol, address?)))
+        .collect()
 }
 
 /// Tells the service manager that every event loop turns, twice in `interval`; while one does not, it hears nothing.

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use weir_base::limits::api::{LIVE_BYTES, LIVE_SHARE};
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
 use anyhow::{Context as _, Result, anyhow};
 use parking_lot::RwLock;
 use tokio_rustls::rustls::ServerConfig;
+use weir_api::live::Live;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
@@ -74,6 +76,7 @@ pub struct Opened {
     rng: Arc<dyn Rng>,
     drc: u64,
     locks: u64,
+    live: u64,
     pages: Populator,
 }
 
@@ -85,6 +88,7 @@ pub struct Storage {
     protocols: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
+    live: Arc<Live>,
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
     pair: Option<Arc<Pair>>,
@@ -112,8 +116,10 @@ impl Opened {
         let drc = (memory.0 / DRC_SHARE).min(MAX_DRC);
         let locks = (memory.0 / LOCK_SHARE).min(MAX_LOCK_MEMORY);
         let inodes = memory.0 / INODE_SHARE / INODE_BYTES;
-        let frames = (memory.0 - drc - locks - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE)
-            / BLOCK_SIZE as u64;
+        let live = (memory.0 / LIVE_SHARE).min(LIVE_BYTES);
+        let frames =
+            (memory.0 - drc - locks - live - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE)
+                / BLOCK_SIZE as u64;
         let env = Env {
             pool: FramePool::new(usize::try_from(frames)?)
                 .context("cannot reserve memory (pass a smaller --memory)")?,
@@ -182,6 +188,7 @@ impl Opened {
             rng,
             drc,
             locks,
+            live,
             pages,
         })
     }
@@ -232,7 +239,7 @@ impl Storage {
             name: os::host_name(),
         });
         let accounts = Accounts::open(&args.data)?;
-        let stats = Arc::new(Stats::new(os::cores()));
+        let stats = Arc::new(Stats::classed(os::cores(), crate::metrics::classes()));
         let smb = Smb::new(
             weir_smb::Service::new(weir_smb::Config {
                 vfs: Arc::clone(&vfs),
@@ -322,11 +329,14 @@ impl Storage {
             clock: Arc::clone(clock),
             alone: parking_lot::Mutex::default(),
         };
+        let now = u64::try_from(clock.now().secs).unwrap_or(0);
+        let live = Arc::new(Live::new(usize::try_from(opened.live)?, now));
         let metrics = Arc::new(Metrics::new(
             Arc::clone(&vfs),
             Arc::clone(&rpc.stats),
             Arc::clone(clock),
             Arc::clone(engine.aggregate().cache()),
+            Arc::clone(&live),
         ));
         metrics.follow(followed);
         metrics.follow_smb(smb.service());
@@ -348,6 +358,7 @@ impl Storage {
             engine,
             node,
             metrics,
+            live,
             watched: Some((files, opened.room)),
             _pages: opened.pages,
         })
@@ -381,6 +392,11 @@ impl Storage {
     /// The metrics that `/metrics` serves.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
+    }
+
+    /// Returns what live data is shown from.
+    pub fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live)
     }
 
     /// The NFS service itself.

@@ -69,3 +69,42 @@ pub const MAX_RESOURCE_LABELS: usize = 64;
 
 /// Most bytes of a label's key or value (the public APIs' rule).
 pub const MAX_RESOURCE_LABEL: usize = 63;
+
+/// Seconds that rings of rows by the second hold.
+pub const LIVE_SECONDS: u64 = 600;
+
+/// Minutes that rings of rows by the minute hold.
+pub const LIVE_MINUTES: u64 = 1440;
+
+/// Most pools with rows.
+pub const LIVE_POOLS: usize = 100;
+
+/// Most volumes with rows: the busiest.
+pub const LIVE_VOLUMES: usize = 500;
+
+/// Most clients with rows: the busiest.
+pub const LIVE_CLIENTS: usize = 200;
+
+/// Most pairs of a volume and a client with rows: the busiest.
+pub const LIVE_VOLUME_CLIENTS: usize = 400;
+
+/// The part of the memory that rows may take.
+pub const LIVE_SHARE: u64 = 256;
+
+/// Most bytes of all rows.
+pub const LIVE_BYTES: u64 = 12 << 20;
+
+/// Most terms of a selection of rows.
+pub const LIVE_TERMS: usize = 64;
+
+/// Most streams of live data at once.
+pub const LIVE_READERS: usize = 32;
+
+/// Most missed seconds that a stream which goes on begins with.
+pub const LIVE_PAST: u64 = 120;
+
+/// Seconds that a reader of live data may be behind before it is dropped.
+pub const LIVE_BEHIND: u64 = 10;
+
+/// Most conditions in a list.
+pub const MAX_CONDITIONS: usize = 1000;

@@ -196,6 +196,9 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 /// Clients that one event loop counts apart; those beyond share one entry.
 pub const MAX_COUNTED_CLIENTS: usize = 1000;
 
+/// Pairs of a volume and a client that one event loop counts apart; beyond, the clients of a volume share one entry.
+pub const MAX_COUNTED_VOLUME_CLIENTS: usize = 2000;
+
 /// Clients of a volume that are limited apart. The tree must not grow with each address that requests come from; those beyond
 /// share one place, like one client.
 pub const MAX_LIMITED_CLIENTS: usize = 4096;

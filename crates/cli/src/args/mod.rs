@@ -25,7 +25,7 @@ pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,
 };
 pub use replications::{ReplicationCreate, ReplicationNamed, Replications};
-pub use server::{Audit, Config, Tokens};
+pub use server::{Audit, Conditions, Config, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;
 
@@ -97,6 +97,8 @@ pub enum Command {
     },
     /// Who changed what, newest first
     Audit(Audit),
+    /// What limits hold and what is wrong, the worst first: since when, and what to do
+    Conditions(Conditions),
     /// Find the cheapest service level and pools for a list of volumes
     Plan(Box<PlanArgs>),
     /// Pools, volumes and clients as they are now: throughput, latency, and what limits them
@@ -283,6 +285,7 @@ impl Command {
             Self::Peers { command } => format!("peers.{}", command.verb()),
             Self::Tokens { command } => format!("tokens.{}", command.verb()),
             Self::Audit(_) => "audit".to_owned(),
+            Self::Conditions(_) => "conditions".to_owned(),
             Self::Plan(_) => "plan".to_owned(),
             Self::Top(_) => "top".to_owned(),
             Self::Config { command } => format!("config.{}", command.verb()),

@@ -68,6 +68,16 @@ pub struct Audit {
     pub common: Common,
 }
 
+/// `weir conditions`
+#[derive(Debug, Args)]
+pub struct Conditions {
+    /// Print what the server replies as JSON, like --format=json
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// `weir config`
 #[derive(Debug, Subcommand)]
 pub enum Config {

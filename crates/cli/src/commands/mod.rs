@@ -51,6 +51,7 @@ pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Res
         Command::Peers { command } => peers::run(command, environment, io),
         Command::Tokens { command } => server::tokens(command, environment, io),
         Command::Audit(args) => server::audit(args, environment, io),
+        Command::Conditions(args) => server::conditions(args, environment, io),
         Command::Config { command } => server::config(command, environment, io),
         Command::Top(args) => crate::top::run(args, environment, io),
         Command::Plan(args) => {

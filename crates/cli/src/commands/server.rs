@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{open, own};
 use crate::Environment;
-use crate::args::{At, Audit, Config, Tokens};
+use crate::args::{At, Audit, Conditions, Config, Tokens};
 use crate::context::{File, SETTINGS, setting};
 use crate::error::Error;
 use crate::format::yaml_document;
@@ -12,6 +12,8 @@ use crate::http::Method;
 use crate::session::Io;
 
 const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.date())";
+
+const CONDITIONS: &str = "table(severity, kind, resource.basename():label=RESOURCE, since.date():label=SINCE, message, action)";
 
 const AUDIT: &str = "table(time.date():label=TIME, actor, method, resource, outcome)";
 
@@ -49,6 +51,24 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
 pub fn audit(args: &Audit, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut s = open(&args.common, &At::default(), environment, io)?;
     s.list("", "auditEntries", &args.listing, &own(AUDIT)?)
+}
+
+/// Runs `weir conditions`: the sentence that sums them up, and the list.
+pub fn conditions(
+    args: &Conditions,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let mut s = open(&args.common, &At::default(), environment, io)?;
+    let report = s.call(Method::Get, "conditions", &[], None)?;
+    if args.json {
+        return s.put(&format!("{report:#}\n"));
+    }
+    if let Some(headline) = report.get("headline").and_then(Value::as_str) {
+        s.say(headline)?;
+    }
+    let conditions = report.get("conditions").and_then(Value::as_array);
+    s.print_all(conditions.map_or(&[], Vec::as_slice), &own(CONDITIONS)?)
 }
 
 /// Runs `weir config` and its verbs.

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::time::Duration;
+use weir_api::live::{Kind, limit_of};
 use weir_base::{Budget, ManualClock};
 use weir_qos::{Metadata, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::HandleKey;
@@ -30,7 +31,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         Arc::clone(&throttle),
         Budget::new(1 << 20),
     );
-    let stats = Arc::new(Stats::new(1));
+    let stats = Arc::new(Stats::classed(1, classes()));
     let limits = Limits {
         total: Rate::bytes(1000),
         ..Limits::default()
@@ -60,7 +61,8 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     let pool = weir_store::FramePool::new(1024).unwrap();
     let cache = Arc::new(Cache::new(pool, device));
     cache.read_ahead(&[weir_store::BlockPtr::default()], &Arc::new(()));
-    let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache);
+    let live = Arc::new(Live::new(1 << 20, 100));
+    let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache, Arc::clone(&live));
     let page = metrics.render();
     assert!((value(&page, "weir_read_ahead_blocks_total") - 1.0).abs() < 1e-9);
     assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
@@ -71,7 +73,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         direction: Direction::Read,
         bytes: 500,
     };
-    metrics.sample();
+    metrics.sample(101);
     let first = throttle.gate(&request, None, &mut None);
     let second = throttle.gate(&request, None, &mut None);
     let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
@@ -90,7 +92,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         [done].into_iter(),
     );
     clock.advance(Duration::from_secs(1));
-    metrics.sample();
+    metrics.sample(102);
     // Another one asks in between.
     clock.advance(Duration::from_millis(100));
     metrics.render();
@@ -192,6 +194,19 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (_, number) = line.rsplit_once(' ').unwrap();
         assert!(number.parse::<f64>().is_ok(), "{line}");
+    }
+    let volume = live.book.newest(Kind::Volume, "v").unwrap();
+    assert_eq!((volume.reads, volume.read_bytes), (1.0, 500.0));
+    assert_eq!((volume.waiting, volume.waiting_bytes), (1.0, 500.0));
+    assert_eq!((volume.bound, volume.limit), (1.0, 1000.0));
+    assert_eq!(limit_of(volume.bound_by), Some(("VOLUME", "BYTES")));
+    assert!((0.00001..0.00004).contains(&volume.p50), "{}", volume.p50);
+    for (kind, name) in [
+        (Kind::Client, "10.0.0.1"),
+        (Kind::VolumeClient, "v 10.0.0.1"),
+    ] {
+        let row = live.book.newest(kind, name).unwrap();
+        assert_eq!((row.read_bytes, row.waiting), (500.0, 1.0), "{name}");
     }
     drop((first, second));
     assert_eq!(

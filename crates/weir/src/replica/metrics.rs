@@ -8,10 +8,15 @@ use weir_replica::model::{MirrorState, Status};
 use super::Replication;
 
 impl Replication {
+    /// Returns the relationships whose destination is here.
+    pub fn relationships(&self) -> Vec<weir_replica::model::Relationship> {
+        self.manager.lock().relationships(&self.rows())
+    }
+
     /// All relationships whose destination is here.
     pub fn render(&self) -> String {
         let now = self.now();
-        let all = self.manager.lock().relationships(&self.rows());
+        let all = self.relationships();
         let counted = |uuid: &str| {
             let moved = self.moved.lock().get(uuid).cloned().unwrap_or_default();
             let read = |n: &AtomicU64| n.load(Ordering::Relaxed);

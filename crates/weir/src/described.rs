@@ -1,0 +1,165 @@
+//! The server and its pair as `/v1/server` and `/v1/pair` describe them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use weir_base::Clock;
+use weir_control::{Control, Stamp};
+use weir_volume::Engine;
+
+use crate::certificate;
+use crate::os;
+use crate::pair::Pair;
+use crate::size::Size;
+
+const GIB: u64 = 1 << 30;
+
+/// What the server is described from.
+pub struct Server {
+    /// The source of time.
+    pub clock: Arc<dyn Clock>,
+    /// When the server began, in seconds since 1970.
+    pub began: i64,
+    /// Protocols with the addresses at which they are served.
+    pub addresses: Vec<(&'static str, String)>,
+    /// Versions of protocols that clients may speak.
+    pub protocols: Vec<&'static str>,
+    /// The API's certificate.
+    pub certificate: Option<PathBuf>,
+    /// Memory that the server may use.
+    pub memory: Size,
+    /// The data folder.
+    pub folder: PathBuf,
+    /// The engine.
+    pub engine: Arc<Engine>,
+    /// What is intended.
+    pub control: Arc<Control>,
+}
+
+fn stamp(secs: i64) -> String {
+    Stamp::from_nanos(i128::from(secs) * 1_000_000_000).rfc3339()
+}
+
+impl Server {
+    /// Returns the description.
+    pub fn describe(&self) -> Value {
+        let now = self.clock.now().secs;
+        let addresses = self.addresses.iter();
+        let addresses: Vec<Value> = addresses
+            .map(|(protocol, address)| json!({"protocol": protocol, "address": address}))
+            .collect();
+        let space = self.control.facts().space;
+        let provisioned = self.control.view().provisioned_gib().saturating_mul(GIB);
+        let mut memory = Map::new();
+        memory.insert("budgetBytes".to_owned(), json!(self.memory.0));
+        if let Some(resident) = os::resident_bytes() {
+            memory.insert("residentBytes".to_owned(), json!(resident));
+        }
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "time": stamp(now),
+            "startTime": stamp(self.began),
+            // Saturates: the civil clock may step.
+            "uptimeSeconds": now.saturating_sub(self.began).max(0),
+            "node": os::host_name(),
+            "addresses": addresses,
+            "protocols": self.protocols,
+            "certificates": self.certificates(now),
+            "memory": memory,
+            "dataFolder": self.folder.display().to_string(),
+            "aggregate": {
+                "id": self.engine.aggregate().id().to_string(),
+                "sizeBytes": space.size,
+                "usedBytes": space.used(),
+                "freeBytes": space.free,
+                "provisionedBytes": provisioned,
+                "readOnly": self.engine.poisoned().is_some(),
+            },
+        })
+    }
+
+    fn certificates(&self, now: i64) -> Vec<Value> {
+        let path = self.certificate.as_deref();
+        let validity = path.and_then(certificate::validity_of);
+        let shown = |v: certificate::Validity| {
+            json!({
+                "use": "api",
+                "notBefore": stamp(v.not_before),
+                "notAfter": stamp(v.not_after),
+                "daysLeft": (v.not_after - now).div_euclid(86_400),
+            })
+        };
+        validity.map(shown).into_iter().collect()
+    }
+}
+
+/// Returns the description of the pair that this node is one of.
+pub fn pair(pair: Option<&Pair>) -> Value {
+    let Some(pair) = pair else {
+        return json!({"configured": false});
+    };
+    let shown = pair.show();
+    let failover = pair.failover();
+    let cost = shown.cost;
+    let headline = match (shown.in_sync, cost.records) {
+        (true, 0) => "The mirror is in sync.".to_owned(),
+        (true, _) => format!(
+            "The mirror is in sync and adds {:.2} ms to a write.",
+            cost.mean.as_secs_f64() * 1e3
+        ),
+        (false, _) if shown.serving => format!(
+            "The mirror is not in sync: node {} lacks changes, and this node serves alone.",
+            failover.partner
+        ),
+        (false, _) => "The mirror is not in sync.".to_owned(),
+    };
+    let line = |name: &str| {
+        let found = shown.lines.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, value)| value)
+    };
+    let details = shown.lines.iter();
+    let details: Vec<Value> = details
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    let mut out = json!({
+        "configured": true,
+        "side": failover.node,
+        "partner": failover.partner,
+        "role": line("role"),
+        "state": line("state"),
+        "serving": shown.serving,
+        "inSync": shown.in_sync,
+        "partnerConnected": shown.connected,
+        "synchronising": shown.synchronising,
+        "term": shown.term,
+        "lagBytes": shown.lag,
+        "behindSeconds": shown.behind,
+        "cost": {
+            "changes": cost.records,
+            "meanSeconds": cost.mean.as_secs_f64(),
+            "p99Seconds": cost.p99.as_secs_f64(),
+        },
+        "headline": headline,
+        "details": details,
+    });
+    if let Some(out) = out.as_object_mut() {
+        let optional = [
+            (
+                "roundTripSeconds",
+                shown.round_trip.map(|time| json!(time.as_secs_f64())),
+            ),
+            (
+                "sentPerWritten",
+                shown.amplification.map(|sent| json!(sent)),
+            ),
+            ("trouble", failover.trouble.map(|trouble| json!(trouble))),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                out.insert(name.to_owned(), value);
+            }
+        }
+    }
+    out
+}
