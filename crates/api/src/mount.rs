@@ -138,6 +138,7 @@ mod tests {
         let at = Mounts {
             nfs: "[fd00::1]:2049".parse().unwrap(),
             smb: Some(445),
+            registered: false,
         };
         let stored = json!({
             "shareName": "a",
