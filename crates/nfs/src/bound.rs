@@ -8,9 +8,10 @@ use crate::rpc::{self, Message};
 use crate::v4::args::{self, Args};
 use crate::xdr::Reader;
 
-/// Most bytes of data that the reply to `record` has: what READs and listings ask for. Where that is not to be seen, it is
-/// as much as a READ may ask for.
-pub fn reply_bound(record: &[u8]) -> usize {
+/// Returns the most bytes of data that the reply to `record` has: what READs and listings ask for. Where that is not to be
+/// seen, it is as much as a READ may ask for. A READ returns no more than `reads`.
+pub fn reply_bound(record: &[u8], reads: usize) -> usize {
+    let most = MAX_IO.min(reads);
     let Message::Call(call) = rpc::message(record) else {
         return 0;
     };
@@ -21,23 +22,23 @@ pub fn reply_bound(record: &[u8]) -> usize {
     let sealed = call.flavour == rpc::RPCSEC_GSS;
     match (call.version, call.procedure) {
         // READ (RFC 1813 §3.3.6).
-        (3, 6) if sealed => MAX_IO,
+        (3, 6) if sealed => most,
         (3, 6) => {
             let mut r = Reader::new(call.args);
             let handle = r.opaque(64);
             let count = handle.and_then(|_| r.u64()).and_then(|_| r.u32());
-            count.map_or(0, |count| (count as usize).min(MAX_IO))
+            count.map_or(0, |count| (count as usize).min(most))
         }
         // READDIR and READDIRPLUS (§3.3.16, §3.3.17).
         (3, 16 | 17) => MAX_LISTING,
-        (4, 1) if sealed => MAX_IO,
-        (4, 1) => compound(call.args),
+        (4, 1) if sealed => most,
+        (4, 1) => compound(call.args, most),
         _ => 0,
     }
 }
 
 /// The same of a COMPOUND: as far as it can be decoded, it is run.
-fn compound(args: &[u8]) -> usize {
+fn compound(args: &[u8], most: usize) -> usize {
     let mut r = Reader::new(args);
     let Ok(head) = args::Head::decode(&mut r) else {
         return 0;
@@ -49,7 +50,7 @@ fn compound(args: &[u8]) -> usize {
         };
         let more = match args::decode(head.minor, operation, &mut r) {
             Ok(Args::Read(bytes) | Args::ReadPlus(bytes)) => {
-                usize::try_from(bytes.count).unwrap_or(MAX_IO).min(MAX_IO)
+                usize::try_from(bytes.count).unwrap_or(most).min(most)
             }
             Ok(Args::ReadDir(list)) => (list.maxcount as usize).min(MAX_LISTING),
             // No operation behind it is run.
@@ -79,12 +80,17 @@ mod tests {
     #[test]
     fn reads_and_listings_say_how_much_they_ask_for() {
         let read = |count| words(&[4, 0xabcd, 0, 0, count]);
-        assert_eq!(reply_bound(&call(3, 6, &read(4096))), 4096);
-        assert_eq!(reply_bound(&call(3, 6, &read(u32::MAX))), MAX_IO);
-        assert_eq!(reply_bound(&call(3, 6, &[0; 3])), 0);
-        assert_eq!(reply_bound(&call(3, 17, &[])), MAX_LISTING);
-        assert_eq!(reply_bound(&call(3, 1, &read(4096))), 0);
-        assert_eq!(reply_bound(b"x"), 0);
+        assert_eq!(reply_bound(&call(3, 6, &read(4096)), usize::MAX), 4096);
+        assert_eq!(
+            reply_bound(&call(3, 6, &read(u32::MAX)), usize::MAX),
+            MAX_IO
+        );
+        assert_eq!(reply_bound(&call(3, 6, &[0; 3]), usize::MAX), 0);
+        assert_eq!(reply_bound(&call(3, 17, &[]), usize::MAX), MAX_LISTING);
+        assert_eq!(reply_bound(&call(3, 1, &read(4096)), usize::MAX), 0);
+        assert_eq!(reply_bound(&call(3, 6, &read(100_000)), 32_768), 32_768);
+        assert_eq!(reply_bound(&call(3, 17, &[]), 1), MAX_LISTING);
+        assert_eq!(reply_bound(b"x", usize::MAX), 0);
     }
 
     #[test]
@@ -92,10 +98,11 @@ mod tests {
         // Without a tag, minor version 1, three operations: PUTROOTFH and two READs.
         let read = [25, 0, 0, 0, 0, 0, 0, 70_000];
         let all = [&[0, 1, 3, 24][..], &read, &read].concat();
-        assert_eq!(reply_bound(&call(4, 1, &words(&all))), 140_000);
+        assert_eq!(reply_bound(&call(4, 1, &words(&all)), usize::MAX), 140_000);
+        assert_eq!(reply_bound(&call(4, 1, &words(&all)), 50_000), 100_000);
         // What stands behind an operation that does not exist is not run.
         let broken = [&[0, 1, 3, 24, 9999][..], &read].concat();
-        assert_eq!(reply_bound(&call(4, 1, &words(&broken))), 0);
-        assert_eq!(reply_bound(&call(4, 0, &[])), 0);
+        assert_eq!(reply_bound(&call(4, 1, &words(&broken)), usize::MAX), 0);
+        assert_eq!(reply_bound(&call(4, 0, &[]), usize::MAX), 0);
     }
 }

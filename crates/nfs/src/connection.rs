@@ -120,6 +120,8 @@ pub struct Arrival {
     pub time: Time,
     /// Nanoseconds on the monotonic clock, if the caller has read the clock: spares reading it for each call.
     pub monotonic: Option<u64>,
+    /// Bytes that a READ of it returns at most.
+    pub reads: usize,
 }
 
 impl From<Time> for Arrival {
@@ -127,6 +129,7 @@ impl From<Time> for Arrival {
         Arrival {
             time,
             monotonic: None,
+            reads: usize::MAX,
         }
     }
 }

@@ -587,6 +587,7 @@ impl Service {
         }
         let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
         cx.set_call(ticket.as_ref().map(Ticket::key));
+        cx.set_reads(now.reads);
         let stopped = match self.run(conn, call, &mut cx, true) {
             Ok(Run::Answered { reply, lsn, done }) => {
                 cx.settle(&self.vfs.throttle);

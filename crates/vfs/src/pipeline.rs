@@ -75,6 +75,8 @@ pub struct OpContext {
     passed: bool,
     /// Bytes of data moved.
     moved: usize,
+    /// Bytes that a READ returns at most.
+    reads: usize,
     /// How far into a file it has come, in bytes.
     pub(crate) progress: u64,
     /// What it has asked the holder of a write cache of a file.
@@ -91,9 +93,20 @@ impl OpContext {
             charge: None,
             passed: false,
             moved: 0,
+            reads: usize::MAX,
             progress: 0,
             question: None,
         }
+    }
+
+    /// Returns the bytes that a READ returns at most.
+    pub fn reads(&self) -> usize {
+        self.reads
+    }
+
+    /// Bounds the bytes that a READ returns.
+    pub fn set_reads(&mut self, most: usize) {
+        self.reads = most;
     }
 
     /// Makes it the context of the next operation of the same request. The last one is settled.

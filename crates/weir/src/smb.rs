@@ -122,7 +122,7 @@ impl Backend for Smb {
         }
     }
 
-    fn reply_bound(&self, record: &[u8]) -> usize {
+    fn reply_bound(&self, record: &[u8], _reads: usize) -> usize {
         weir_smb::reply_bound(record)
     }
 

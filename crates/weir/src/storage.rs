@@ -628,8 +628,8 @@ impl Backend for Rpc {
         }
     }
 
-    fn reply_bound(&self, record: &[u8]) -> usize {
-        weir_nfs::reply_bound(record)
+    fn reply_bound(&self, record: &[u8], reads: usize) -> usize {
+        weir_nfs::reply_bound(record, reads)
     }
 
     fn knows(&self, conn: &ConnInfo) -> bool {

@@ -77,7 +77,7 @@ pub const UNTAKEN_PAUSE: Duration = Duration::from_millis(10);
 pub const UNTAKEN_LONGEST: Duration = Duration::from_millis(640);
 
 /// Bytes of a reply that need no room of their own while memory is short: its peer has taken all before it, so that it goes
-/// to the kernel at once.
+/// to the kernel at once. A READ over NFS returns no more then, unless its peer has taken more before.
 pub const SMALL_REPLY: usize = 16 << 10;
 
 /// Requests of one connection that may wait for a device at once. Linux clients send at most

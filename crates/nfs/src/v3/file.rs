@@ -87,7 +87,7 @@ pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Reply {
 
 /// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
 pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
-    let len = (a.count as usize).min(MAX_READ);
+    let len = (a.count as usize).min(MAX_READ).min(op.cx.reads());
     let (file, charged) = op.enter(a.file, Reads(len))?;
     let read = file.read(op.cx, charged, a.offset);
     let out = read.map_err(|why| op.fail_attr(why, &file))?;

@@ -210,7 +210,7 @@ pub(super) struct Cursor {
     pub(super) cx: OpContext,
     /// The operation has used its context.
     used: bool,
-    now: Arrival,
+    pub(super) now: Arrival,
     /// Attributes that an operation had of a file that is the current one now, for those that follow it at once.
     pub(super) seen: Option<(FileId, Attr)>,
     lsn: Option<Lsn>,

@@ -567,7 +567,7 @@ impl<'a> Run<'a> {
         let stated = self.stated_for_data(&a.state, file)?;
         let room = self.c.room().saturating_sub(READ_RESULT);
         let len = usize::try_from(a.count).unwrap_or(MAX_IO);
-        let len = len.min(MAX_IO).min(room);
+        let len = len.min(MAX_IO).min(room).min(self.c.now.reads);
         if len == 0 && a.count > 0 {
             return Err(self.too_big().into());
         }

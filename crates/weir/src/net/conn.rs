@@ -277,6 +277,17 @@ impl<B: Backend> Serving<'_, '_, B> {
         }
     }
 
+    /// Returns the bytes that a READ returns at most: while memory is short, what the peer has taken before. One that takes
+    /// nothing has its first replies in the kernel, and none of the budget.
+    fn reads(&self) -> usize {
+        match self.room {
+            Room::Ample => usize::MAX,
+            _ => usize::try_from(self.watch.sent.get())
+                .unwrap_or(usize::MAX)
+                .max(limits::SMALL_REPLY),
+        }
+    }
+
     fn answer(&mut self, reply: B::Reply, after: Option<Lsn>) {
         if after.is_some_and(|lsn| lsn > self.durable) {
             self.durable = self.core.log.durable();
@@ -316,7 +327,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         if self.room == Room::Ample && !crowded {
             return true;
         }
-        let bytes = self.backend.reply_bound(message);
+        let bytes = self.backend.reply_bound(message, self.reads());
         if self.room != Room::Ample && !self.holding.lends(self.traffic.outbox.bytes(), bytes) {
             return false;
         }
@@ -329,12 +340,16 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         self.watch.requests.set(self.watch.requests.get() + 1);
         // It is there. If it has to wait, the credit that it came in with is its own.
         let lent = self.credit.take().map(HeldBytes::lend);
-        let handled = backend.handle(self.info, message, self.now);
+        let now = Arrival {
+            reads: self.reads(),
+            ..self.now
+        };
+        let handled = backend.handle(self.info, message, now);
         drop(lent);
         match handled {
             Handled::Reply(reply, after) => self.answer(reply, after),
             Handled::Later(work) => {
-                let reply = backend.reply_bound(message);
+                let reply = backend.reply_bound(message, now.reads);
                 return self.without_reply(Handled::Later(work), message.len() + reply);
             }
             handled => return self.without_reply(handled, message.len()),
@@ -604,6 +619,7 @@ impl<B: Backend> Conn<B> {
             now: Arrival {
                 time: self.core.clock.now(),
                 monotonic: u64::try_from(self.core.clock.monotonic().as_nanos()).ok(),
+                reads: usize::MAX,
             },
             durable: self.core.log.durable(),
             most: in_flight(room),

@@ -54,6 +54,7 @@ pub fn datagrams<B: Backend>(
             let arrival = Arrival {
                 time: clock.now(),
                 monotonic: u64::try_from(clock.monotonic().as_nanos()).ok(),
+                reads: usize::MAX,
             };
             match backend.handle(&conn, message, arrival) {
                 Handled::Reply(reply, None) => send(&socket, &*backend, &conn, &reply).await,

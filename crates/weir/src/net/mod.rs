@@ -213,8 +213,9 @@ pub trait Backend: Send + Sync + 'static {
         Begin::Go(None)
     }
 
-    /// Most bytes of data that the reply to a whole message may have, without running it.
-    fn reply_bound(&self, _record: &[u8]) -> usize {
+    /// Returns the most bytes of data that the reply to a whole message may have, without running it, if a READ that may be
+    /// answered in part returns no more than `reads`.
+    fn reply_bound(&self, _record: &[u8], _reads: usize) -> usize {
         0
     }
 

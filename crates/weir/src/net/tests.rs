@@ -84,13 +84,17 @@ impl Backend for Stub {
         Bytes(marked(&message))
     }
 
-    fn handle(&self, conn: &ConnInfo, record: &[u8], _now: Arrival) -> Handled<Bytes> {
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Bytes> {
         self.handled.fetch_add(1, Ordering::SeqCst);
         let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
         match record.first() {
             Some(b'e') => Handled::Reply(Bytes(marked(record)), None),
             Some(b's') => Handled::Reply(Bytes(marked(record)), Some(Lsn(number()))),
             Some(b'b') => Handled::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
+            Some(b'g') => {
+                let bytes = (number() as usize).min(now.reads);
+                Handled::Reply(Bytes(marked(&vec![b'g'; bytes])), None)
+            }
             Some(letter @ (b'w' | b'l' | b'c')) => {
                 let after = (*letter == b'l').then(|| Lsn(number()));
                 let (sender, receiver) = oneshot::channel();
@@ -138,6 +142,14 @@ impl Backend for Stub {
         match head.first() {
             Some(b'?') => Begin::Refuse(Bytes(marked(b"refused")), None),
             _ => Begin::Go(None),
+        }
+    }
+
+    fn reply_bound(&self, record: &[u8], reads: usize) -> usize {
+        let asked = |record: &[u8]| u64::from_be_bytes(record[1..9].try_into().unwrap());
+        match record.first() {
+            Some(b'g') => (asked(record) as usize).min(reads),
+            _ => 0,
         }
     }
 
@@ -779,6 +791,36 @@ fn replies_that_nobody_takes_go_when_others_need_their_memory() {
         by_hand.sweep();
     }
     assert_eq!(by_hand.reply(&mut same).unwrap(), b"esmall");
+}
+
+#[test]
+fn reads_grow_with_what_a_peer_takes_while_memory_is_short() {
+    let by_hand = ByHand::new(16 << 20, 1 << 20);
+    let get = |peer: &mut TcpStream, bytes| {
+        by_hand.send(peer, &command(b'g', bytes));
+        by_hand.reply(peer).unwrap().len()
+    };
+    let mut early = by_hand.connect(1).unwrap();
+    assert_eq!(get(&mut early, 1 << 20), 1 << 20, "memory is not short");
+    let mut crowd = by_hand.core.ledger.connect([10, 0, 0, 9].into()).unwrap();
+    crowd.set(13 << 20, 0);
+    let mut late = by_hand.connect(2).unwrap();
+    let mut taken = limits::SMALL_REPLY;
+    for _ in 0..4 {
+        let got = get(&mut late, 1 << 20);
+        assert!(
+            got >= limits::SMALL_REPLY && got <= taken + 64,
+            "{got} of {taken}"
+        );
+        taken += got;
+    }
+    assert_eq!(
+        get(&mut early, 1 << 18),
+        1 << 18,
+        "it has taken as much before"
+    );
+    drop(crowd);
+    assert_eq!(get(&mut late, 1 << 20), 1 << 20);
 }
 
 #[test]
