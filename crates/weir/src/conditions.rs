@@ -138,9 +138,9 @@ impl Finder {
             (condition.action, condition.command) = relief(level, &held.name, view);
             for (key, value) in [
                 ("boundBy", json!(format!("{level}/{limit}"))),
-                ("waitingRequests", json!(held.row.waiting)),
-                ("waitingBytes", json!(held.row.waiting_bytes)),
-                ("limitBytesPerSecond", json!(held.row.limit)),
+                ("waitingRequests", json!(held.row.waiting as u64)),
+                ("waitingBytes", json!(held.row.waiting_bytes as u64)),
+                ("limitBytesPerSecond", json!(held.row.limit as u64)),
             ] {
                 condition.details.insert(key.to_owned(), value);
             }
@@ -161,6 +161,10 @@ impl Finder {
                 0.0
             };
             let capacity = percent(figures.volume_capacity_gib, pool.capacity_gib);
+            // A volume that has a pool for itself has all of it on purpose.
+            if figures.volume_count < 2 {
+                continue;
+            }
             let full = pool.name.full(Collection::Pools);
             let name = short(&full);
             let message = match (throughput > ALLOCATED as f64, capacity > ALLOCATED) {
@@ -169,10 +173,10 @@ impl Finder {
                     "{throughput:.0} % of the throughput and {capacity} % of the capacity of pool {name} are allocated"
                 ),
                 (true, false) => {
-                    format!("{throughput:.0} % of the throughput of pool {name} are allocated")
+                    format!("{throughput:.0} % of the throughput of pool {name} is allocated")
                 }
                 (false, true) => {
-                    format!("{capacity} % of the capacity of pool {name} are allocated")
+                    format!("{capacity} % of the capacity of pool {name} is allocated")
                 }
             };
             let action = "Enlarge the pool before another volume needs a part of it";

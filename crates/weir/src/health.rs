@@ -165,8 +165,8 @@ impl Health {
         );
         let _ = writeln!(
             text,
-            "# HELP weir_invariants_violated Defects that the server has found in itself and that concern memory alone.\n\
-             # TYPE weir_invariants_violated counter\nweir_invariants_violated {}",
+            "# HELP weir_invariants_violated_total Defects that the server has found in itself and that concern memory alone.\n\
+             # TYPE weir_invariants_violated_total counter\nweir_invariants_violated_total {}",
             weir_base::violations()
         );
         for subject in Subject::ALL {

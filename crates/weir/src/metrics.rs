@@ -12,14 +12,17 @@
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
 //! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume, direction | waiting now |
 //! | `weir_limit_metadata_operations_total` | level, pool, volume | what metadata took of a limit on operations |
-//! | `weir_throttled_client_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
-//! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
+//! | `weir_client_throttled_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
+//! | `weir_held_bytes`, `weir_held_limit_bytes` | | memory of requests that wait |
 //! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
 //! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
 //! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open`; `persistent_open`, with a session or without |
 //! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
-//! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
+//! | `weir_operation_wait_seconds_total` | pool, volume, wait | time that requests waited for limits of a level: `pool`, `volume` or `client` |
+//! | `weir_condition` | kind, severity, resource | 1: a condition of `/v1/conditions` holds |
+//! | `weir_build_info` | version | 1 |
+//! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds` | | the server |
 //!
 //! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`. A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
 //! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
@@ -40,7 +43,7 @@ pub use look::classes;
 use page::Page;
 use parking_lot::Mutex;
 pub use sampler::Sampler;
-use weir_api::live::Live;
+use weir_api::live::{Live, Report};
 use weir_base::{Clock, VolumeId};
 use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
@@ -222,6 +225,7 @@ impl Metrics {
         self.clients(&mut page);
         self.limits(&mut page, &pools, &limited);
         throttled(&mut page, &pools, &limited);
+        waits(&mut page, &pools, &limited);
         metadata(&mut page, &pools, &limited);
         throttled_clients(&mut page, &pools, &limited);
         let (held, credit) = self.vfs.throttle.held();
@@ -231,8 +235,8 @@ impl Metrics {
             "Memory of requests that wait for limits.",
         );
         page.sample("weir_held_bytes", &[], held);
-        page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
-        page.sample("weir_held_bytes_limit", &[], credit.total);
+        page.family("weir_held_limit_bytes", "gauge", "How much that may be.");
+        page.sample("weir_held_limit_bytes", &[], credit.total);
         self.locks(&mut page);
         if let Some(service) = self.nfs.get() {
             nfs4(&mut page, service);
@@ -241,7 +245,11 @@ impl Metrics {
             smb(&mut page, service);
         }
         cache(&mut page, self.cache.stats());
-        process(&mut page);
+        process(&mut page, &*self.clock);
+        conditions(&mut page, &self.live.conditions.report());
+        let family = "weir_build_info";
+        page.family(family, "gauge", "The version of the server, as a label.");
+        page.sample(family, &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let family = "weir_uptime_seconds";
         page.family(family, "gauge", "The clock that rates are to be made by.");
         page.sample(family, &[], self.clock.monotonic().as_secs_f64());
@@ -273,7 +281,7 @@ impl Metrics {
             "Memory of locks and of what belongs to them.",
         );
         page.sample(family, &[], totals.bytes);
-        let family = "weir_lock_bytes_limit";
+        let family = "weir_lock_limit_bytes";
         page.family(family, "gauge", "How much that may be.");
         page.sample(family, &[], self.vfs.claims.budget().total());
     }
@@ -454,6 +462,45 @@ fn bound(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
             ];
             page.sample(family, &labels, seconds(nanos));
         }
+    }
+}
+
+/// Adds the time that requests waited for limits, by the level of the limit that held them.
+fn waits(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+    let family = "weir_operation_wait_seconds_total";
+    page.family(
+        family,
+        "counter",
+        "Time that requests waited for limits of a level.",
+    );
+    for volume in limited {
+        let waited = volume.bound.as_ref().map(|bound| bound.waited());
+        for (level, nanos) in Level::ALL.into_iter().zip(waited.unwrap_or_default()) {
+            let labels = [
+                ("pool", pool_name(pools, volume.pool)),
+                ("volume", &*volume.name),
+                ("wait", level.name()),
+            ];
+            page.sample(family, &labels, seconds(nanos));
+        }
+    }
+}
+
+/// Adds a sample for each condition that holds.
+fn conditions(page: &mut Page, report: &Report) {
+    let family = "weir_condition";
+    page.family(
+        family,
+        "gauge",
+        "1: the condition holds; /v1/conditions has the words.",
+    );
+    for (condition, _) in &report.conditions {
+        let labels = [
+            ("kind", condition.kind.as_str()),
+            ("severity", condition.severity.as_str()),
+            ("resource", &*condition.resource),
+        ];
+        page.sample(family, &labels, 1);
     }
 }
 
@@ -687,28 +734,28 @@ fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeSta
     let sum = |of: [u64; 2]| of.iter().sum::<u64>();
     value(
         page,
-        "weir_throttled_client_bytes_total",
+        "weir_client_throttled_bytes_total",
         "counter",
         "Data let through for a client.",
         &|u| sum(u.bytes) as f64,
     );
     value(
         page,
-        "weir_throttled_client_operations_total",
+        "weir_client_throttled_operations_total",
         "counter",
         "Requests let through for a client.",
         &|u| sum(u.ops) as f64,
     );
     value(
         page,
-        "weir_throttled_client_seconds_total",
+        "weir_client_throttled_seconds_total",
         "counter",
         "Time that a client's requests waited.",
         &|u| seconds(sum(u.waited)),
     );
     value(
         page,
-        "weir_throttled_client_queue_length",
+        "weir_client_throttled_queue_length",
         "gauge",
         "A client's requests that wait now.",
         &|u| u.waiting() as f64,
@@ -729,12 +776,17 @@ fn cache(page: &mut Page, stats: CacheStats) {
     page.sample(family, &[], stats.ahead_wasted);
 }
 
-fn process(page: &mut Page) {
-    let family = "weir_process_cpu_seconds_total";
+fn process(page: &mut Page, clock: &dyn Clock) {
+    let family = "process_start_time_seconds";
+    page.family(family, "gauge", "When the server began, since 1970.");
+    let now = clock.now();
+    let now = now.secs as f64 + f64::from(now.nanos) / 1e9;
+    page.sample(family, &[], (now - clock.monotonic().as_secs_f64()).round());
+    let family = "process_cpu_seconds_total";
     page.family(family, "counter", "Processor time of the server.");
     page.sample(family, &[], crate::os::cpu_seconds());
     if let Some(bytes) = crate::os::resident_bytes() {
-        let family = "weir_process_resident_bytes";
+        let family = "process_resident_memory_bytes";
         page.family(family, "gauge", "Memory of the server.");
         page.sample(family, &[], bytes);
     }

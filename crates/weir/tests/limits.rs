@@ -186,10 +186,10 @@ fn provisioned_limits_hold_for_each_volume_and_are_shared_by_its_clients() {
         &format!("{}?updateMask=capacityGib", Api::volume("a")),
         &json!({"capacityGib": "2000"}),
     );
-    let before = metric_of(api, "weir_throttled_client_bytes_total", "volumes/a\"");
+    let before = metric_of(api, "weir_client_throttled_bytes_total", "volumes/a\"");
     let raised = Instant::now();
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let now = metric_of(api, "weir_throttled_client_bytes_total", "volumes/a\"");
+    let now = metric_of(api, "weir_client_throttled_bytes_total", "volumes/a\"");
     let (since, whole) = (
         raised.elapsed().as_secs_f64(),
         begun.elapsed().as_secs_f64(),
@@ -290,7 +290,7 @@ fn large_writes_over_many_connections_share_what_memory_there_is() {
     let (server, api) = limited(&data);
     let file = volume(&server, "/v");
     limit(api, 16.0 * MIB);
-    let most_held = metric(api, "weir_held_bytes_limit");
+    let most_held = metric(api, "weir_held_limit_bytes");
     let flows: Vec<Flow> = (0..5)
         .map(|n| flow(file, 2 + n, Kind::Write, 1 << 20, 12))
         .collect();
@@ -370,7 +370,7 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     let file = volume(&server, "/v");
     let begun = Instant::now();
     limit(api, 4.0 * MIB);
-    let before = metric(api, "weir_throttled_client_bytes_total");
+    let before = metric(api, "weir_client_throttled_bytes_total");
     // An honest client of the same volume all the while.
     let honest = load::start(server.address, &[flow(file, 9, Kind::Read, 65536, 1)]).unwrap();
     let calls = Calls::new(Some(&root()));
@@ -399,8 +399,8 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
             .read(&mut some[..if round % 2 == 0 { 10_000 } else { 1 }])
             .unwrap();
     }
-    let through = metric(api, "weir_throttled_client_bytes_total") - before;
-    let most_held = metric(api, "weir_held_bytes_limit");
+    let through = metric(api, "weir_client_throttled_bytes_total") - before;
+    let most_held = metric(api, "weir_held_limit_bytes");
     assert!(metric(api, "weir_held_bytes") <= most_held);
     let took = begun.elapsed().as_secs_f64();
     assert!(

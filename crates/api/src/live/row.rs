@@ -198,13 +198,15 @@ impl Kept {
         }
     }
 
-    /// Returns the row.
+    /// Returns the row. Limits are round figures mostly, so the nearest one is taken.
     pub(super) fn row(&self) -> Row {
         let mut all = [0.0; KEPT];
         for (figure, (kept, unit)) in all.iter_mut().zip(self.figures.iter().zip(UNITS)) {
             *figure = ((f64::from(*kept) / STEPS).exp2() - 1.0).round() / unit;
         }
         let [a, b, c, d, e, f, g, h, i, j, limit] = all;
+        let grid = (limit.max(1.0).log2().floor() - 10.0).exp2().max(1.0);
+        let limit = (limit / grid).round() * grid;
         Row {
             read_bytes: a,
             write_bytes: b,
@@ -250,11 +252,18 @@ mod tests {
             };
             let back = Kept::new(5, &row).row();
             for (was, is) in row.figures().into_iter().zip(back.figures()) {
-                assert!((was - is).abs() <= was * 3e-4, "{was} became {is}");
+                assert!((was - is).abs() <= was * 6e-4, "{was} became {is}");
             }
             if figure < 1000.0 {
                 assert_eq!(back.read_bytes, figure);
             }
+        }
+        for mibps in [1.0, 20.0, 128.0, 333.0, 1000.0, 4500.0] {
+            let row = Row {
+                limit: mibps * f64::from(1 << 20),
+                ..Row::default()
+            };
+            assert_eq!(Kept::new(5, &row).row().limit, row.limit);
         }
         let huge = Row {
             limit: 1e30,

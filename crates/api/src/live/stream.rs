@@ -190,7 +190,8 @@ impl Reader {
 
     fn changed_conditions(&mut self) -> Option<Bytes> {
         let report = self.live.conditions.report();
-        if self.conditions.as_ref() == Some(&report) {
+        let before = self.conditions.as_ref();
+        if before.is_some_and(|before| before.lists_as(&report)) {
             return None;
         }
         self.conditions = Some(report);

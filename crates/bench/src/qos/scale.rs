@@ -42,7 +42,7 @@ fn writers(run: &mut Run) -> Result<(), BenchError> {
     let running = load::start(run.server.nfs, &flows)?;
     std::thread::sleep(Duration::from_secs(1));
     let from = clock::now_ns();
-    let through = |run: &Run| run.server.metric("weir_throttled_client_bytes_total");
+    let through = |run: &Run| run.server.metric("weir_client_throttled_bytes_total");
     let before = (through(run)?, clock::now_ns());
     let (mut held, mut resident) = (0f64, 0u64);
     for _ in 0..if run.timing.quick { 5 } else { 25 } {
@@ -53,7 +53,7 @@ fn writers(run: &mut Run) -> Result<(), BenchError> {
     let after = (through(run)?, clock::now_ns());
     let said = (after.0 - before.0) / MIB * SECOND as f64 / (after.1 - before.1).max(1) as f64;
     let to = clock::now_ns();
-    let limit = run.server.metric("weir_held_bytes_limit")?;
+    let limit = run.server.metric("weir_held_limit_bytes")?;
     let done = running.finish()?;
     let (victim, writers) = done
         .split_last()

@@ -293,7 +293,7 @@ pub fn between(before: &Look, now: &Look) -> View {
                     .or_default()
                     .mean += rate(s)
             }
-            "weir_throttled_client_queue_length" if s.value > 0.0 => {
+            "weir_client_throttled_queue_length" if s.value > 0.0 => {
                 let row = clients.entry(s.label("client").to_owned()).or_default();
                 row.queue += s.value;
                 // Unless one that has been let through says more.
@@ -301,7 +301,7 @@ pub fn between(before: &Look, now: &Look) -> View {
                     row.throttled = held_on(name, bound.get(&(pool, name)));
                 }
             }
-            "weir_throttled_client_seconds_total" if rate(s) > 0.0 => {
+            "weir_client_throttled_seconds_total" if rate(s) > 0.0 => {
                 let row = clients.entry(s.label("client").to_owned()).or_default();
                 // One that waited on several volumes was held back most by one of them.
                 if row.worst <= rate(s) {
@@ -325,9 +325,9 @@ pub fn between(before: &Look, now: &Look) -> View {
             },
             "weir_recalls_total" if s.label("result") == "recalled" => view.nfs4.recalls = rate(s),
             "weir_held_bytes" => view.held.0 = s.value,
-            "weir_held_bytes_limit" => view.held.1 = s.value,
-            "weir_process_cpu_seconds_total" => view.cores = rate(s),
-            "weir_process_resident_bytes" => view.resident = s.value,
+            "weir_held_limit_bytes" => view.held.1 = s.value,
+            "process_cpu_seconds_total" => view.cores = rate(s),
+            "process_resident_memory_bytes" => view.resident = s.value,
             _ => {}
         }
     }
@@ -523,8 +523,8 @@ mod tests {
              weir_limit{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 50\n\
              weir_limit_used{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",limit=\"read_ops\"} 40\n\
              weir_limit_bound_seconds_total{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
-             weir_throttled_client_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
-             weir_throttled_client_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
+             weir_client_throttled_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
+             weir_client_throttled_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
         let look = Look::new(parse(page), 0.0);
         assert_eq!(look.at, 7.5);
         let before = Look::new(parse("weir_uptime_seconds 6.5\n"), 0.0);

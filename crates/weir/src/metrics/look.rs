@@ -7,12 +7,15 @@ use std::sync::Arc;
 use weir_api::live::{Kind, Row, bound_by};
 use weir_base::VolumeId;
 use weir_nfs::operation as nfs;
-use weir_qos::{Bound, Limit};
+use weir_qos::{Bound, LEVELS, Limit};
 use weir_smb::operation as smb;
 use weir_vfs::stats::{Class, Classes, Moved, OPERATIONS, Totals};
 use weir_vfs::throttle::{PoolStatus, VolumeStatus};
 
-use super::{client_name, pool_name};
+use super::client_name;
+
+/// Id of the pool in plans under which instances hang: no resource has it.
+const INSTANCES: u64 = 0;
 
 /// Returns the class of each operation by its name.
 pub fn classes() -> Classes {
@@ -31,9 +34,11 @@ pub fn classes() -> Classes {
 /// Nanoseconds for which limits held something back: level, limit, direction.
 type Held = Vec<(usize, Limit, u64)>;
 
-fn held(bound: Option<&Bound>) -> Held {
+/// Returns what limits of the first `levels` levels have held.
+fn held(bound: Option<&Bound>, levels: usize) -> Held {
     let times = bound.into_iter().flat_map(Bound::times);
     times
+        .filter(|(level, ..)| *level < levels)
         .map(|(level, _, limit, nanos)| (level, limit, nanos))
         .collect()
 }
@@ -91,7 +96,7 @@ fn bound(row: &mut Row, now: &Held, before: Option<&Held>, span: f64) {
 pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>, Row)> {
     let mut rows = Vec::new();
     let mut of_pools: HashMap<u64, Totals> = HashMap::new();
-    let mut waiting: HashMap<IpAddr, f64> = HashMap::new();
+    let mut waiting: HashMap<IpAddr, (f64, f64)> = HashMap::new();
     let mut waiting_pairs: HashMap<(VolumeId, IpAddr), (f64, f64)> = HashMap::new();
     let mut names: HashMap<VolumeId, Arc<str>> = HashMap::new();
     let mut held_volumes = HashMap::new();
@@ -110,14 +115,15 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         let totals = now.totals.get(&id).map(|t| t.since(was)).unwrap_or(none);
         done(&mut row, &totals, span);
         of_pools.entry(volume.pool).or_default().add_all(&totals);
-        let times = held(volume.bound.as_deref());
+        let times = held(volume.bound.as_deref(), LEVELS);
         bound(&mut row, &times, before.held_volumes.get(&id), span);
         held_volumes.insert(id, times);
         for client in volume.clients.iter().filter(|c| c.usage.waiting() > 0) {
             if let weir_vfs::ClientKey::Address(ip) = client.client {
                 let bytes = client.usage.queued_bytes.iter().sum::<u64>() as f64;
                 let requests = client.usage.waiting() as f64;
-                *waiting.entry(ip).or_default() += requests;
+                let sums = waiting.entry(ip).or_default();
+                (sums.0, sums.1) = (sums.0 + requests, sums.1 + bytes);
                 waiting_pairs.insert((id, ip), (requests, bytes));
             }
         }
@@ -133,18 +139,21 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         };
         let totals = of_pools.get(&pool.id).copied().unwrap_or_default();
         done(&mut row, &totals, span);
-        let times: Held = held(pool.bound.as_deref());
+        // What the limits of its volumes hold is theirs.
+        let times = held(pool.bound.as_deref(), 1);
         bound(&mut row, &times, before.held_pools.get(&pool.id), span);
         held_pools.insert(pool.id, times);
-        if pool_name(now.pools, pool.id).starts_with("projects/") {
+        if pool.id != INSTANCES {
             rows.push((Kind::Pool, Arc::clone(&pool.name), row));
         }
     }
     for (ip, totals) in &now.clients {
         let none = Totals::default();
         let was = before.clients.get(ip).unwrap_or(&none);
+        let (waiting, waiting_bytes) = waiting.get(ip).copied().unwrap_or_default();
         let mut row = Row {
-            waiting: waiting.get(ip).copied().unwrap_or(0.0),
+            waiting,
+            waiting_bytes,
             ..Row::default()
         };
         done(&mut row, &totals.since(was), span);

@@ -208,6 +208,12 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         let row = live.book.newest(kind, name).unwrap();
         assert_eq!((row.read_bytes, row.waiting), (500.0, 1.0), "{name}");
     }
+    // The volume's limit held it, not the pool's.
+    let of_pool = live.book.newest(Kind::Pool, "po\"ol").unwrap();
+    assert_eq!((of_pool.read_bytes, of_pool.waiting), (500.0, 1.0));
+    assert_eq!((of_pool.bound, of_pool.bound_by), (0.0, 0));
+    let waited = format!(r#"weir_operation_wait_seconds_total{{{labels},wait="pool"}}"#);
+    assert_eq!(value(&page, &waited), 0.0);
     drop((first, second));
     assert_eq!(
         value(

@@ -52,7 +52,7 @@ impl Replication {
             &|at| Some(counted(&of(at)?.uuid).1 as f64),
         );
         family(
-            "weir_snapmirror_rate_bytes",
+            "weir_snapmirror_rate_bytes_per_second",
             "gauge",
             "Bytes a second of the running transfer on the wire, 0 without one.",
             &|at| Some(of(at)?.transfer.as_ref().map_or(0, |t| t.rate) as f64),
