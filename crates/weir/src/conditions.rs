@@ -1,6 +1,6 @@
 //! What holds and what is wrong, found once a second for `/v1/conditions`, the metrics and the console.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +112,10 @@ impl Finder {
         if long.is_empty() {
             return;
         }
+        let volumes = view.every_volume(Surface::Netapp);
+        let volumes: HashMap<String, &Volume> = volumes
+            .map(|volume| (volume.name.to_string(), &**volume))
+            .collect();
         for held in long {
             let Some((level, limit)) = limit_of(held.row.bound_by) else {
                 continue;
@@ -135,7 +139,8 @@ impl Finder {
             let mut condition =
                 Condition::new(Kind::LimitBinds, severity, &*held.name, message, "");
             condition.since = i64::try_from(held.since).ok();
-            (condition.action, condition.command) = relief(level, &held.name, view);
+            (condition.action, condition.command) =
+                relief(level, volumes.get(&*held.name).copied(), view);
             for (key, value) in [
                 ("boundBy", json!(format!("{level}/{limit}"))),
                 ("waitingRequests", json!(held.row.waiting as u64)),
@@ -362,7 +367,7 @@ impl Finder {
 }
 
 /// Returns what relieves a volume that a limit of this level holds, in words and as a command.
-fn relief(level: &str, name: &str, view: &View) -> (String, Option<String>) {
+fn relief(level: &str, volume: Option<&Volume>, view: &View) -> (String, Option<String>) {
     match level {
         "POOL" => {
             let action = "Enlarge the pool, or move a busy volume to another";
@@ -373,9 +378,6 @@ fn relief(level: &str, name: &str, view: &View) -> (String, Option<String>) {
             (action.to_owned(), None)
         }
         _ => {
-            let volume = view
-                .every_volume(Surface::Netapp)
-                .find(|volume| volume.name.to_string() == name);
             let pool = volume.and_then(|volume| view.pool_of(volume));
             let Some((volume, pool)) = volume.zip(pool) else {
                 return ("Raise the limit, or enlarge the instance".to_owned(), None);
@@ -390,7 +392,7 @@ fn relief(level: &str, name: &str, view: &View) -> (String, Option<String>) {
                     ),
                     Some(format!(
                         "weir volumes update {} --throughput-mibps={:.0}",
-                        short(name),
+                        volume.name.id,
                         (now + free).floor()
                     )),
                 ),
