@@ -110,8 +110,8 @@ pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses a change that does not show that a page of this server's own sends it. A cookie is added by the browser, whoever
-/// made it send the request.
+/// Refuses a change that does not show that a page of this server's own sends it. The browser adds a cookie
+/// to requests that any page made it send.
 ///
 /// # Errors
 /// PERMISSION_DENIED: there is neither `Sec-Fetch-Site: same-origin` nor, of a browser without it, Origin; INVALID_ARGUMENT.

@@ -30,7 +30,7 @@ const EXPIRES: [i64; 2] = [30, 7];
 /// Seconds over which writes of the log are averaged, and the average that is too long.
 const LOG_SPAN: usize = 10;
 const LOG_SLOW: Duration = Duration::from_millis(100);
-/// Seconds between two looks at the certificate's file.
+/// Seconds between two checks of the certificate's file.
 const CERTIFICATE_PERIOD: u64 = 60;
 const GIB: u64 = 1 << 30;
 const DAY: i64 = 86_400;

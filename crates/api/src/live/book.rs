@@ -1,6 +1,6 @@
 //! Rings of rows: what the server looked at, for the last minutes and the last day.
 //!
-//! One thread records a row for each pool, the busiest volumes and the busiest clients once a second; whoever shows a
+//! One thread records a row for each pool, the busiest volumes and the busiest clients once a second; every view that shows a
 //! figure reads it here, so none depends on who asked last. A second in which nothing happened takes no place, and what
 //! all rings take is bounded: the series with the least traffic of late is given up first.
 

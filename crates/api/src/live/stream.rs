@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use weir_base::limits::api::{LIVE_BEHIND, LIVE_PAST};
 use weir_control::Status;
 
-/// Frames between two looks at whether the reader's token still holds.
+/// Frames between two checks whether the reader's token still holds.
 const CHECK_EVERY: u64 = 10;
 
 /// What is sent next.

@@ -291,6 +291,7 @@ impl Server {
         let arrival = Arrival {
             time: self.now(),
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
+            reads: usize::MAX,
         };
         self.service.handle(&self.conn(), record, arrival)
     }
