@@ -106,7 +106,7 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   assert.equal(await p.locator('.banner').count(), 0, 'keys that are off do something');
   await p.goto(`${open}/console/#/`);
   await p.locator('.chip.w').first().waitFor();
-  await p.screenshot({ path: `${out}/overview-japanese.png` });
+  await p.screenshot({ path: `${out}/overview-japanese.png`, fullPage: true });
   await p.emulateMedia({ media: 'print' });
   await p.screenshot({ path: `${out}/overview-print.png` });
   await p.context().close();

@@ -46,9 +46,9 @@ export class Row {
     );
   }
 
-  /** The limit that held requests back, as LEVEL/limit; empty: none did. */
+  /** The limit that held requests back, as LEVEL/LIMIT; empty: none did for a tenth of the second. */
   get boundBy(): string {
-    if (this.get('boundSeconds') <= 0) return '';
+    if (this.get('boundSeconds') < HELD_SECONDS) return '';
     return this.live.limits[this.get('boundBy')] ?? '';
   }
 }
@@ -62,6 +62,8 @@ export interface Trace {
 
 const LENGTH = 600;
 const STALE_AFTER_SECONDS = 3;
+/** Part of a second from which on a limit counts as holding; less is a burst that meets its edge. */
+const HELD_SECONDS = 0.1;
 
 class Live {
   columns: Column[] = [];
@@ -253,7 +255,7 @@ class Live {
       if (row) row.figures = figures;
     }
     for (const row of this.rows.values()) {
-      if (row.get('boundSeconds') <= 0) row.heldSince = 0;
+      if (row.get('boundSeconds') < HELD_SECONDS) row.heldSince = 0;
       else row.heldSince ||= frame.epochSeconds;
     }
     const missed = Math.min(frame.epochSeconds - this.second, LENGTH);

@@ -27,7 +27,7 @@ export const en = {
     return `${levels[level] ?? level} ${what.toLowerCase().replace('_', ' ').replace('ops', 'operations')}`;
   },
   nothing: 'nothing', others: (n: number) => `${n} others`,
-  forTime: (t: string) => `for ${t}`,
+  forTime: (t: string) => `for ${t}`, ofSecond: (p: string) => `${p} of the second`,
   of: (use: string, limit: string) => `${use} of ${limit}`,
   free: (n: string) => `${n} unallocated`,
   over: (n: string) => `${n} over`,
@@ -126,7 +126,7 @@ export const en = {
     title: (client: string, p: string, volume: string) => `${client} takes ${p} of ${volume}.`,
     most: (client: string, p: string) => `${client} takes ${p} of all throughput.`,
     none: 'No client moves data now.', lead: 'A client is an address. Figures are of the last second.',
-    client: 'Client', rate: 'MiB/s', ops: 'Operations/s', held: 'Held by', waiting: 'Waiting', latency: 'p50 / p99',
+    client: 'Client', rate: 'MiB/s', ops: 'Operations/s', held: 'Waits on', waiting: 'Waiting', latency: 'p50 / p99',
     grid: 'Clients and volumes', gridHint: 'MiB/s on volumes that have limits',
   },
   snapshots: {

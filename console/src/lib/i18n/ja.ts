@@ -30,7 +30,7 @@ export const ja = {
     return `${levels[level] ?? level}の${words[what] ?? what}`;
   },
   nothing: 'なし', others: (n: number) => `ほか ${n} 個`,
-  forTime: (t: string) => `${t}前から`,
+  forTime: (t: string) => `${t}前から`, ofSecond: (p: string) => `1 秒の ${p}`,
   of: (use: string, limit: string) => `${use} / ${limit}`,
   free: (n: string) => `未割り当て ${n}`,
   over: (n: string) => `${n} 超過`,
@@ -127,7 +127,7 @@ export const ja = {
     title: (client: string, p: string, volume: string) => `${client} が ${volume} の ${p} を使っています。`,
     most: (client: string, p: string) => `${client} が全体の ${p} を使っています。`,
     none: '現在データを転送するクライアントはありません。', lead: 'クライアントは 1 つのアドレスです。値は直近 1 秒のものです。',
-    client: 'クライアント', rate: 'MiB/s', ops: '操作/秒', held: '制限', waiting: '待ち', latency: 'p50 / p99',
+    client: 'クライアント', rate: 'MiB/s', ops: '操作/秒', held: '待ち先', waiting: '待ち', latency: 'p50 / p99',
     grid: 'クライアントとボリューム', gridHint: '上限のあるボリュームの MiB/s',
   },
   snapshots: {
