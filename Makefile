@@ -54,7 +54,7 @@ console:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap browser lab unit
 
 deps:
 	bash .ci/deps

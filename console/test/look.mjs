@@ -144,6 +144,7 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await p.keyboard.press('Enter');
   await p.locator('main h1').waitFor();
   await p.locator('.who').waitFor();
+  await p.locator('.live:not(.off)').waitFor();
   assert.equal(await p.evaluate(() => document.cookie), '', 'a script can read the cookie');
   assert.ok(!JSON.stringify(await p.evaluate(() => ({ ...localStorage }))).includes('weir_'), 'a token is kept');
   const [cookie] = await p.context().cookies();

@@ -3,6 +3,7 @@
 export const metric = {
   bytes: 'weir_operation_bytes_total, per second',
   operations: 'weir_operation_seconds_count, per second',
+  condition: 'weir_condition',
   latency: 'weir_operation_seconds: quantiles of the last second',
   waiting: 'weir_throttle_queue_length, weir_throttle_queue_bytes',
   bound: 'weir_limit_bound_seconds_total, per second',

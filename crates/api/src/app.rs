@@ -389,7 +389,7 @@ fn stream(
         Gate::Loopback => None,
         Gate::Tokens => {
             let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
-            Some((gate::token(head)?.into_owned(), from))
+            Some((Credential::of(head)?, from))
         }
     };
     let last = head.headers.get("last-event-id");

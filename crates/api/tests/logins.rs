@@ -185,6 +185,25 @@ async fn changes_by_cookie_come_from_a_page_of_this_server() {
     }
 }
 
+/// A browser cannot send a token with a stream either.
+#[tokio::test]
+async fn live_data_are_streamed_to_a_sign_in() {
+    let api = furnished().await;
+    let viewer = token(&api, "v", Role::Viewer).await;
+    let cookie = sign_in(&api, &viewer).await;
+    let live = std::sync::Arc::new(weir_api::live::Live::new(1 << 20, 100));
+    let state = api.state.clone().with_live(live);
+    for (cookie, status) in [(cookie, 200), ("__Host-weir=0".to_owned(), 401)] {
+        let request = Request::builder()
+            .uri("/v1/live")
+            .header("host", "weir.example:8049")
+            .header("cookie", cookie);
+        let router = weir_api::router(state.clone(), Gate::Tokens);
+        let reply = router.oneshot(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(reply.unwrap().status().as_u16(), status);
+    }
+}
+
 #[tokio::test]
 async fn wrong_tokens_are_refused_and_slowed_down() {
     let api = furnished().await;

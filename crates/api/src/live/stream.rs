@@ -9,6 +9,7 @@ use super::{Live, too_many};
 use crate::app::AppState;
 use crate::connections::{Slot, Working};
 use crate::error::ApiResult;
+use crate::logins::{self, Credential};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
@@ -39,8 +40,8 @@ enum Stage {
     Over,
 }
 
-/// The token that a reader showed, and from where.
-pub(crate) type Shows = (String, Option<IpAddr>);
+/// A reader's proof of who it is, and its address.
+pub(crate) type Shows = (Credential, Option<IpAddr>);
 
 struct Reader {
     app: AppState,
@@ -175,12 +176,12 @@ impl Reader {
         Some(self.event("rows", &data))
     }
 
-    /// Tells that the token that the reader showed is none any more.
+    /// Tells that the token that the reader showed is none any more, or that its sign-in has ended.
     async fn is_revoked(&self) -> bool {
         let Some((token, from)) = &self.token else {
             return false;
         };
-        let again = self.app.control().authenticate(token, *from).await;
+        let again = logins::authenticate(&self.app, token, *from).await;
         again.is_err_and(|refusal| refusal.status == Status::Unauthenticated)
     }
 
