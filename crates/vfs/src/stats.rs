@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(in_buckets, 5000);
         assert_eq!(top.last().map(|(ip, _)| *ip), Some(OTHERS));
         let pairs = stats.volume_clients();
-        assert_eq!(pairs.len(), MAX_COUNTED_VOLUME_CLIENTS + 1);
+        assert!(pairs.len() <= MAX_COUNTED_VOLUME_CLIENTS + 1);
         assert_eq!(pairs.values().map(|moved| moved[2].0).sum::<u64>(), 5000);
     }
 
