@@ -30,6 +30,7 @@ NOT_RUN = {
     ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
     ("README.md", "make test"): "this test is a part of it",
     ("docs/api.md", 'provider "google" {'): TERRAFORM,
+    ("docs/live.md", "id: 1764385000.1764385921"): "an event; conformance/attack/test_live.py reads streams of them",
     ("docs/replication.md", "weir peers join near.example.com:8051"):
         "takes another node; crates/weir/tests/replication.rs has two",
     ("docs/cli.md", "gcloud netapp storage-pools create mq --location=l --capacity=40960 --service-level=premium "

@@ -360,7 +360,7 @@ impl Finder {
             let kind = Kind::PairOutOfSync;
             let mut condition = Condition::new(kind, Severity::Warning, "pair", message, action);
             condition.since = Some(since);
-            condition.command = Some("weir pair status".to_owned());
+            condition.command = Some("weir pair show".to_owned());
             found.push(condition);
         }
     }
