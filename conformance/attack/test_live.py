@@ -12,7 +12,7 @@ from attacker import LONG, NFS, Client, Server, auth_sys, opaque, weirtest
 POOLS = "projects/p1/locations/us-central1/storagePools"
 VOLUMES = "projects/p1/locations/us-central1/volumes"
 # Volumes at work while readers look, and for how long they do.
-COUNT, SECONDS = (500, 60) if LONG else (40, 8)
+COUNT, SECONDS = (500, 30) if LONG else (40, 8)
 MIB = 1 << 20
 
 

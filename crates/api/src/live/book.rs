@@ -385,7 +385,8 @@ impl Pages {
             .iter()
             .map(|(key, series)| (series.weight, key.clone()))
             .collect();
-        order.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        // Clients of single volumes first, pools last.
+        order.sort_by(|(a, (of, _)), (b, (other, _))| other.cmp(of).then(a.total_cmp(b)));
         for (_, key) in order {
             if taken <= bytes {
                 break;
