@@ -73,6 +73,15 @@ impl Wrong {
         };
         self.add(path, format!("Invalid value{at} ({wanted}), {shown}"));
     }
+
+    /// As [`Wrong::value`], with the values that an enum has.
+    fn choice(&mut self, path: &str, of: &Enum, got: &Value) {
+        let names = of.values.iter().skip(1).map(|(name, _)| *name);
+        let valid = names.collect::<Vec<_>>().join(", ");
+        let shown = abbreviate(&got.to_string());
+        let what = format!("Invalid value at '{path}' ({}), {shown}", of.name);
+        self.add(path, format!("{what}; valid values: {valid}"));
+    }
 }
 
 /// The first characters of something that a client sent, for messages.
@@ -228,7 +237,10 @@ fn decode_one(kind: Kind, value: &Value, path: &str, wrong: &mut Wrong) -> Optio
         _ => None,
     };
     if made.is_none() {
-        wrong.value(path, kind.name(), value);
+        match kind {
+            Kind::Enum(e) => wrong.choice(path, e, value),
+            _ => wrong.value(path, kind.name(), value),
+        }
     }
     made
 }

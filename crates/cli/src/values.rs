@@ -94,16 +94,21 @@ pub fn capacity(text: &str) -> Result<Capacity, String> {
     Ok(Capacity(gib(text)?.0, binary_units(text)))
 }
 
+/// GiB of the largest capacity, which is counted in bytes with 63 bits.
+const MOST_GIB: &str = "8589934591";
+
 /// A capacity: GiB without a unit.
 ///
 /// # Errors
 /// What is not a size, or not a whole number of GiB from 1.
 pub fn gib(text: &str) -> Result<Gib, String> {
-    let bytes = bytes(text, 3).ok_or_else(|| {
-        format!(
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let bytes = bytes(text, 3).ok_or_else(|| match digits > MOST_GIB.len() {
+        true => format!("a capacity is a whole number of GiB, 1 to {MOST_GIB}; received: {text}"),
+        false => format!(
             "given value must be of the form DECIMAL[UNITS] where units can be one of GiB, TiB \
              and value must be a whole number of Bytes; received: {text}"
-        )
+        ),
     })?;
     if bytes == 0 || bytes % (1 << 30) != 0 {
         return Err(format!(
@@ -375,6 +380,8 @@ mod tests {
         ] {
             assert!(gib(text).is_err(), "{text}");
         }
+        let large = gib("99999999999999999999").unwrap_err();
+        assert!(large.contains("1 to 8589934591"), "{large}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn missing(target: &Target) -> Refusal {
     Refusal::new(
         Status::NotFound,
         "NOT_FOUND",
-        format!("there is no {target}"),
+        format!("Resource '{target}' was not found"),
     )
 }
 

@@ -544,7 +544,11 @@ async fn tidy(context: Arc<JobContext>) {
 
 fn no_operation(name: &Name) -> Refusal {
     let name = name.full(Collection::Operations);
-    Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
+    Refusal::new(
+        Status::NotFound,
+        "NOT_FOUND",
+        format!("Resource '{name}' was not found"),
+    )
 }
 
 fn check_levels(view: &View) -> Result<(), OpenError> {

@@ -481,7 +481,7 @@ fn volumes_beyond_their_part_of_the_memory_are_refused() {
     }
     match node.create_volume(&spec("more")) {
         Err(BackendError::NoSpace(why)) => assert!(
-            why.contains("--memory 288 KiB is for 3 volumes of 12 KiB each"),
+            why.contains("--memory 336 KiB is for 3 volumes of 14 KiB each"),
             "{why}"
         ),
         other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::plane::ApiAddress;
+use crate::plane::{self, ApiAddress};
 use crate::size::Size;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
@@ -84,7 +84,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
     /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = plane::address)]
     pub nfs: SocketAddr,
     /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
@@ -334,7 +334,7 @@ pub struct PairCreate {
     #[allow(missing_docs)]
     pub node: PairNode,
     /// Where the partner connects to this node
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = plane::address)]
     pub listen: SocketAddr,
 }
 
@@ -362,7 +362,7 @@ pub struct WitnessArgs {
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
     /// Where nodes ask
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = plane::address)]
     pub listen: Option<SocketAddr>,
     /// SHA-256 of the certificate of a node that may ask (repeat for each)
     #[arg(long, value_name = "SHA256")]
@@ -407,10 +407,15 @@ pub struct CreateUser {
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
     /// The user id as which the user acts [default: that of this machine's user of the same name, with its groups]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub uid: Option<u32>,
     /// The group id [default: the user id]
-    #[arg(long, value_name = "N", requires = "uid")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "uid",
+        allow_negative_numbers = true
+    )]
     pub gid: Option<u32>,
     /// Give a user that exists another password
     #[arg(long)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Name of the socket in the data folder.
 const NAME: &str = "control";
@@ -112,13 +112,20 @@ pub fn ask(folder: &Path, request: &str) -> Result<String> {
 }
 
 fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String> {
-    let stream =
-        with_short_path(folder, |short| UnixStream::connect(short)).with_context(|| {
-            format!(
-                "no server answers for {}; is `weir serve` running on it?",
-                folder.display()
-            )
-        })?;
+    ensure!(
+        folder.is_dir(),
+        "the data folder {} does not exist",
+        folder.display()
+    );
+    let stream = with_short_path(folder, |short| UnixStream::connect(short)).map_err(|error| {
+        let shown = folder.display();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                anyhow!("no server runs on {shown} (start it with `weir serve --data {shown}`)")
+            }
+            _ => anyhow!("cannot ask the server of {shown}: {error}"),
+        }
+    })?;
     writeln!(&stream, "{request}")?;
     stream.set_read_timeout(Some(patience))?;
     let mut faults = 0;

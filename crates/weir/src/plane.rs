@@ -32,6 +32,17 @@ use crate::{os, port, space_metrics, usage};
 /// batches of the log, so a few more than there are cores pay.
 const WAITING: usize = 16;
 
+/// Reads an address to listen on, for clap.
+///
+/// # Errors
+/// It is none.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "it must be an IP address of this machine with a port of 0 to 65535, such as 0.0.0.0:2049 or [::1]:2049"
+            .to_owned()
+    })
+}
+
 /// Where the API listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiAddress {
@@ -47,10 +58,9 @@ impl FromStr for ApiAddress {
     fn from_str(text: &str) -> Result<ApiAddress, String> {
         match text {
             "off" => Ok(ApiAddress::Off),
-            _ => text
-                .parse()
+            _ => address(text)
                 .map(ApiAddress::At)
-                .map_err(|_| "an address with a port is wanted, or 'off'".to_owned()),
+                .map_err(|why| format!("{why}, or off")),
         }
     }
 }
@@ -231,7 +241,7 @@ pub struct Plane {
 
 impl Plane {
     /// Opens the catalog, makes the node match it and serves the API. When it returns, everything that is to be
-    /// exported is.
+    /// exported is, and clients of the API can connect.
     ///
     /// # Errors
     /// If the catalog cannot be opened or the node not be brought to it.
@@ -272,6 +282,7 @@ impl Plane {
         let (stop, stopped) = oneshot::channel();
         let (opened, outcome) = mpsc::channel::<Result<(Arc<Control>, Option<Tls>)>>();
         let (replicating, replicated) = oneshot::channel::<Arc<Replication>>();
+        let (listening, listens) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("weir-api".to_owned())
             .spawn(move || {
@@ -306,6 +317,7 @@ impl Plane {
                             problems,
                             engine,
                             live,
+                            listening,
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
@@ -362,6 +374,8 @@ impl Plane {
                 return Err(error);
             }
         }
+        // An error says that nobody will tell: clients can connect, or there is no API.
+        let _ = listens.recv();
         Ok(plane)
     }
 
@@ -438,6 +452,8 @@ struct Served {
     problems: Problems,
     engine: Arc<Engine>,
     live: Arc<Live>,
+    /// Told when clients can connect, or never will.
+    listening: mpsc::Sender<()>,
 }
 
 /// Serves the API, if there is one, until it is time to stop.
@@ -452,6 +468,7 @@ async fn serve(
         let _ = stopped.await;
     };
     let (Some(door), Some(access)) = (door, access) else {
+        drop(served);
         return stopped.await;
     };
     let Served {
@@ -462,6 +479,7 @@ async fn serve(
         problems,
         engine,
         live,
+        listening,
     } = served;
     let mirrors = Arc::clone(&replication);
     let measured = Arc::clone(&control);
@@ -480,6 +498,7 @@ async fn serve(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the API is not served"),
     };
+    drop(listening);
     if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");
     }

@@ -284,7 +284,7 @@ mod tests {
             ),
             (
                 "data = \"d\"\n# Where\nnfs = \"localhost\"\n",
-                "DIR/weir.toml:3: invalid value 'localhost' for '--nfs <ADDR:PORT>': invalid socket address syntax",
+                "DIR/weir.toml:3: invalid value 'localhost' for '--nfs <ADDR:PORT>': it must be an IP address of this machine with a port of 0 to 65535, such as 0.0.0.0:2049 or [::1]:2049",
             ),
             ("data = \"d\"\nlog = \"=,\"\n", "DIR/weir.toml:2: "),
             ("data = \n", "DIR/weir.toml:1: "),

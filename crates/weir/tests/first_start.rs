@@ -151,9 +151,62 @@ fn an_untrusted_certificate_names_the_flag() {
 
 #[test]
 fn a_missing_folder_is_called_one() {
-    for args in [&["check", "/nope"][..], &["doctor", "--from", "/nope"]] {
+    for args in [
+        &["check", "/nope"][..],
+        &["doctor", "--from", "/nope"],
+        &["scrub", "/nope"],
+    ] {
         let ran = weir(args);
         assert!(text(&ran).contains("/nope"), "{}", text(&ran));
         assert!(text(&ran).contains("folder"), "{}", text(&ran));
+    }
+}
+
+/// A usage error, before anything is created.
+#[test]
+fn wrong_words_exit_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let (node, uuid) = ("0".repeat(64), "00000000-0000-0000-0000-000000000001");
+    let listen = ["--listen", "127.0.0.1:0"];
+    let partner = ["--partner", "h:1", "--partner-certificate"];
+    for (command, rest, words) in [
+        ("serve", &["--nfs", "localhost:2049"][..], "an IP address"),
+        ("serve", &["--nfs", "127.0.0.1:99999"], "0 to 65535"),
+        ("serve", &["--api", "8049"], "or off"),
+        ("pair create", &listen, "--preferred"),
+        (
+            "pair create",
+            &[&listen[..], &["--witness", "h:1"]].concat(),
+            "--witness-certificate",
+        ),
+        (
+            "pair join",
+            &[
+                &partner[..],
+                &[&node, "--aggregate", "x", "--preferred", "a"],
+            ]
+            .concat(),
+            "UUID",
+        ),
+        (
+            "pair join",
+            &[
+                &partner[..],
+                &["x", "--aggregate", uuid, "--preferred", "a"],
+            ]
+            .concat(),
+            "SHA-256",
+        ),
+        ("users create u", &["--uid", "-1"], "'-1'"),
+    ] {
+        let named: Vec<&str> = command.split(' ').collect();
+        let ran = weir(&[&named[..], &["--data", data], rest].concat());
+        let said = text(&ran);
+        assert_eq!(ran.status.code(), Some(2), "{command} {rest:?}: {said}");
+        assert!(said.contains(words), "{command} {rest:?}: {said}");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert!(left.is_empty(), "{command} {rest:?}: {left:?}");
     }
 }

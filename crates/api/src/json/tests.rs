@@ -105,6 +105,16 @@ fn levels_of_ones_own_pass_and_other_sets_are_closed() {
 }
 
 #[test]
+fn the_values_of_a_set_are_listed() {
+    let e = decode(&netapp::VOLUME, &json!({"securityStyle": "FOO"})).unwrap_err();
+    let said: Vec<&str> = e.violations.iter().map(|v| &*v.description).collect();
+    let name = "google.cloud.netapp.v1.SecurityStyle";
+    let wanted =
+        format!("Invalid value at 'securityStyle' ({name}), \"FOO\"; valid values: NTFS, UNIX");
+    assert_eq!(said, [wanted]);
+}
+
+#[test]
 fn encoding_writes_what_clients_read() {
     let v = json!({
         "tier": "ZONAL",

@@ -101,7 +101,11 @@ pub fn whole(volume: &Volume) -> Result<(), Refusal> {
 }
 
 fn missing(name: &SnapshotName) -> Refusal {
-    Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
+    Refusal::new(
+        Status::NotFound,
+        "NOT_FOUND",
+        format!("Resource '{name}' was not found"),
+    )
 }
 
 /// Whether a volume may be reverted to this snapshot.

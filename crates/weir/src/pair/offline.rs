@@ -53,11 +53,13 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             let data = &node.folder.data;
             decided(&node.decider)?;
             address::admissible(&node.address)?;
-            let id = uuid::Uuid::parse_str(&args.aggregate).context("--aggregate is no UUID")?;
+            let id = uuid::Uuid::parse_str(&args.aggregate)
+                .map_err(|error| usage::error(format!("--aggregate is no UUID: {error}")))?;
+            let partner = fingerprint(&args.partner_certificate)?;
             make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
             let config = Config {
                 partner_address: Some(args.partner.clone()),
-                partner: Some(fingerprint(&args.partner_certificate)?),
+                partner: Some(partner),
                 ..config(Name::B, node)
             };
             config.write(data)?;
@@ -159,21 +161,22 @@ fn configured(data: &Path) -> Result<Config> {
 }
 
 fn decided(decider: &PairDecider) -> Result<()> {
-    ensure!(
-        decider.witness.is_some() || decider.preferred.is_some(),
-        "who decides when the nodes do not hear each other? --witness HOST:PORT --witness-certificate SHA256 (`weir witness`), or, \
-         without one, --preferred a or b: that side goes on alone, and the other takes over only by hand"
-    );
-    if let Some(address) = &decider.witness {
-        let database = postgres::is_database(address);
-        ensure!(
-            database || decider.witness_certificate.is_some(),
-            "--witness-certificate SHA256 is needed: `weir witness --data DIR --show` there prints it"
-        );
-        ensure!(
-            !database || decider.witness_certificate.is_none(),
-            "a database has no --witness-certificate"
-        );
+    let wrong = match &decider.witness {
+        None if decider.preferred.is_none() => Some(
+            "missing --witness HOST:PORT --witness-certificate SHA256 (`weir witness`), or, without a witness, --preferred a \
+             or b: that side goes on alone when the nodes are apart, and the other takes over only by hand",
+        ),
+        None => None,
+        Some(address) => match (postgres::is_database(address), &decider.witness_certificate) {
+            (false, None) => Some(
+                "missing --witness-certificate SHA256 (`weir witness --data DIR --show` there prints it)",
+            ),
+            (true, Some(_)) => Some("a database has no --witness-certificate"),
+            _ => None,
+        },
+    };
+    if let Some(wrong) = wrong {
+        return Err(usage::error(wrong));
     }
     if let Some(print) = &decider.witness_certificate {
         fingerprint(print)?;
@@ -220,11 +223,12 @@ fn same_decider(decider: &PairDecider) -> String {
 fn fingerprint(text: &str) -> Result<String> {
     let plain = text.to_ascii_lowercase().replace(':', "");
     let hex = plain.len() == 64 && plain.bytes().all(|b| b.is_ascii_hexdigit());
-    ensure!(
-        hex,
-        "'{text}' is no SHA-256 of a certificate: 64 hexadecimal digits"
-    );
-    Ok(plain)
+    match hex {
+        true => Ok(plain),
+        false => Err(usage::error(format!(
+            "'{text}' is no SHA-256 of a certificate: 64 hexadecimal digits"
+        ))),
+    }
 }
 
 /// Makes an empty aggregate in a folder that has none. That of side A may be there already: `id` is none then.
@@ -284,7 +288,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
     let nodes = args
         .node
         .iter()
-        .map(|n| fingerprint(n).map_err(usage::error))
+        .map(|n| fingerprint(n))
         .collect::<Result<Vec<_>>>()?;
     // Before anything is created.
     let bound = std::net::TcpListener::bind(listen);

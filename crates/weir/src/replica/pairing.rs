@@ -372,7 +372,8 @@ async fn talk(
     let lost = |error: std::io::Error| failed(format!("{address}: {error}"));
     let refused = |why: String| Failure::new(Reason::State, why);
     let config = service.peers.joining().map_err(|e| failed(e.to_string()))?;
-    let stream = peers::connect(address).map_err(lost)?;
+    let stream = peers::connect(address)
+        .map_err(|error| refused(format!("cannot connect to {address}: {error}")))?;
     let stream = tokio::net::TcpStream::from_std(stream).map_err(lost)?;
     let who = ServerName::try_from("weir").map_err(|e| failed(e.to_string()))?;
     let mut tls = TlsConnector::from(config)

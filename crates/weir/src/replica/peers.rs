@@ -134,7 +134,17 @@ impl Peers {
 /// Nothing listens at `address`, or it cannot be reached.
 pub fn connect(address: &str) -> std::io::Result<TcpStream> {
     let mut last = None;
-    let all: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    let found = address
+        .to_socket_addrs()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => error,
+            // The resolver's own words name calls of its library.
+            _ => std::io::Error::new(
+                std::io::ErrorKind::NotFound,
+                "host not found (check the name, or give an IP address)",
+            ),
+        });
+    let all: Vec<SocketAddr> = found?.collect();
     for one in all {
         match TcpStream::connect_timeout(&one, CONNECT) {
             Ok(stream) => {
