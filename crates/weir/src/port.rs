@@ -65,6 +65,9 @@ fn holder(at: SocketAddr, transport: Transport) -> Option<String> {
         })
         .collect();
     let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    // Not `self` and its like.
+    let numbered = |name: &str| name.bytes().all(|digit| digit.is_ascii_digit());
+    let processes = processes.filter(|p| p.file_name().to_str().is_some_and(numbered));
     processes
         .filter(|process| {
             let files = fs::read_dir(process.path().join("fd"));
