@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import unittest
 
@@ -41,6 +42,35 @@ class Cli(unittest.TestCase):
         self.weir(*words, exit=1)
         self.assertRegex(self.said, r"^ERROR: \(weir\.[a-z.-]+\) " + status + ": ")
         return self.said
+
+    def test_status_is_one_screen(self):
+        """`weir status`, as a screen and as JSON; a server that is down is said with its next step."""
+        screen = self.weir("status")
+        self.assertLessEqual(len(screen.splitlines()), 24, screen)
+        for line in (rf"server    {self.server.url}, version [0-9.]+, up .*", "role      single node", "health    (OK|WARNING)",
+                     r"capacity  .* physical: .* used, .* free", "promised  .*", "pools     [0-9]+", "volumes   [0-9]+"):
+            self.assertRegex(screen, f"(?m)^{line}$")
+        facts = json.loads(self.weir("status", "--json"))
+        self.assertIn(facts["health"], ("OK", "WARNING"))
+        self.assertGreater(facts["capacity"]["sizeBytes"], 0)
+        self.assertNotIn("pair", facts)
+        self.weir("status", exit=1, env={"WEIR_SERVER": "http://127.0.0.1:1"})
+        self.assertIn("weir serve", self.said)
+
+    def test_support_bundle(self):
+        """A tar.gz of the user's own, with what helps; a file that exists is refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bundle.tar.gz")
+            self.weir("support-bundle", path)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with tarfile.open(path) as bundle:
+                files = {os.path.basename(m.name): bundle.extractfile(m).read().decode() for m in bundle}
+            for name in ("status.json", "health.json", "metrics.txt", "audit.json", "versions.txt"):
+                self.assertIn(name, files)
+            self.assertIn("auditEntries", json.loads(files["audit.json"]))
+            self.assertIn("weir_uptime_seconds", files["metrics.txt"])
+            self.weir("support-bundle", path, exit=1)
+            self.assertIn("exists", self.said)
 
     def test_manual_qos_as_in_the_document(self):
         """Every gcloud command of the document on manual QoS, as it stands there but for the first word."""

@@ -451,7 +451,11 @@ fn health(problems: &[Problem]) -> Response {
     let problems: Vec<Value> = problems.collect();
     json(
         status,
-        &serde_json::json!({"status": word, "problems": problems}),
+        &serde_json::json!({
+            "status": word,
+            "version": env!("CARGO_PKG_VERSION"),
+            "problems": problems,
+        }),
     )
 }
 

@@ -145,6 +145,28 @@ impl Client {
         }
     }
 
+    /// The address of the server.
+    pub fn address(&self) -> &str {
+        &self.base
+    }
+
+    /// Returns the reply of `/health`, whose status says whether the server is healthy.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn health(&self) -> Result<Value, Error> {
+        let mut answer = self.ask(Method::Get, &format!("{}/health", self.base), &[], None)?;
+        if !matches!(answer.status().as_u16(), 200 | 503) {
+            return read(answer, &self.base);
+        }
+        let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
+        let text = body
+            .read_to_string()
+            .map_err(|error| self.unreachable(&error))?;
+        serde_json::from_str(&text)
+            .map_err(|_| Error::Unreachable(format!("{} is no server of Weir's API", self.base)))
+    }
+
     /// The body of a path that is not JSON, such as `/metrics`.
     ///
     /// # Errors

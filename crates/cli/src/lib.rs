@@ -5,6 +5,7 @@
 //! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read),
 //! `plan` (sizing, which needs no server), `top` (the live view).
 
+mod archive;
 pub mod args;
 mod commands;
 mod context;

@@ -25,7 +25,7 @@ pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,
 };
 pub use replications::{ReplicationCreate, ReplicationNamed, Replications};
-pub use server::{Audit, Conditions, Config, Tokens};
+pub use server::{Audit, Conditions, Config, Status, SupportBundle, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;
 
@@ -101,6 +101,10 @@ pub enum Command {
     Conditions(Conditions),
     /// Find the cheapest service level and pools for a list of volumes
     Plan(Box<PlanArgs>),
+    /// The state of a server on one screen: version, role, health, capacity, pair
+    Status(Status),
+    /// Write a file for those who help: status, metrics, audit log, versions, and settings without passwords
+    SupportBundle(SupportBundle),
     /// Pools, volumes and clients as they are now: throughput, latency, and what limits them
     Top(Box<crate::top::TopArgs>),
     /// Settings of this command line: where the server is, project, location
@@ -287,6 +291,8 @@ impl Command {
             Self::Audit(_) => "audit".to_owned(),
             Self::Conditions(_) => "conditions".to_owned(),
             Self::Plan(_) => "plan".to_owned(),
+            Self::Status(_) => "status".to_owned(),
+            Self::SupportBundle(_) => "support-bundle".to_owned(),
             Self::Top(_) => "top".to_owned(),
             Self::Config { command } => format!("config.{}", command.verb()),
             Self::Completion { .. } => "completion".to_owned(),

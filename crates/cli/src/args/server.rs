@@ -78,6 +78,26 @@ pub struct Conditions {
     pub common: Common,
 }
 
+/// `weir status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir support-bundle`
+#[derive(Debug, Args)]
+pub struct SupportBundle {
+    /// The file to write, a tar.gz; one that exists is refused
+    #[arg(value_name = "FILE")]
+    pub file: std::path::PathBuf,
+    #[command(flatten)]
+    pub common: Common,
+}
+
 /// `weir config`
 #[derive(Debug, Subcommand)]
 pub enum Config {

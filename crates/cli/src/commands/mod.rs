@@ -9,6 +9,7 @@ mod peers;
 mod replications;
 mod server;
 mod snapmirror;
+mod status;
 
 use serde_json::{Map, Value};
 
@@ -53,6 +54,8 @@ pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Res
         Command::Audit(args) => server::audit(args, environment, io),
         Command::Conditions(args) => server::conditions(args, environment, io),
         Command::Config { command } => server::config(command, environment, io),
+        Command::Status(args) => status::status(args, environment, io),
+        Command::SupportBundle(args) => status::bundle(args, environment, io),
         Command::Top(args) => crate::top::run(args, environment, io),
         Command::Plan(args) => {
             let text = crate::plan::run(args)?;

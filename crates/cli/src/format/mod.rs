@@ -14,6 +14,7 @@ mod yaml;
 
 pub use key::Key;
 pub use parse::{Scanner, parse};
+pub use transform::size;
 pub use yaml::document as yaml_document;
 
 use std::cmp::Ordering;

@@ -156,7 +156,8 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-fn size(mut amount: f64) -> String {
+/// Returns a number of bytes in its largest unit.
+pub fn size(mut amount: f64) -> String {
     if amount == 0.0 {
         return "0".to_owned();
     }

@@ -4,7 +4,7 @@
 //! scripts.
 
 mod live;
-mod page;
+pub mod page;
 mod screen;
 mod view;
 
