@@ -543,6 +543,9 @@ class Copies(unittest.TestCase):
         # Behind the end, within its block: nothing that the source has (MS-FSCC §2.3.8).
         extents = file.opened + struct.pack("<QQQ", len(data) + 10, 8 * BLOCK, 100)
         self.assertEqual(smb.control(file.opened, wires.DUPLICATE_EXTENTS, extents)[0], NOT_SUPPORTED)
+        # A part of the last block that is longer than the file has it (MS-FSA §2.1.5.10.4).
+        extents = file.opened + struct.pack("<QQQ", BLOCK, 8 * BLOCK, len(data) - BLOCK + 10)
+        self.assertEqual(smb.control(file.opened, wires.DUPLICATE_EXTENTS, extents)[0], INVALID_PARAMETER)
         # An allocation is of whole blocks, and so is what it cuts (MS-FSA §2.1.5.15.1).
         self.assertEqual(smb.set_info(file.opened, 19, struct.pack("<Q", len(data) - 10)), 0)
         self.assertEqual(fuzz.length_of(file), len(data))

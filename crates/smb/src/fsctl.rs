@@ -347,6 +347,10 @@ impl Run<'_> {
         if from >= end || from + len > end.next_multiple_of(BLOCK) {
             return Err(Status::NOT_SUPPORTED.into());
         }
+        // A part of a cluster ends where its file does, so that no success covers bytes that were not copied.
+        if from + len > end && !len.is_multiple_of(BLOCK) {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
         match operand.clone_range(cx, charged, to, (&giver, from), len.min(end - from)) {
             Err(Unfinished::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
             Err(Unfinished::Failed(Error::Invalid | Error::CrossDevice)) => {
