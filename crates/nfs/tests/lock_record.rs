@@ -32,6 +32,7 @@ fn begin(l: &Locker<'_>) -> Handled {
     let arrival = Arrival {
         time: s.now(),
         monotonic: None,
+        reads: usize::MAX,
     };
     s.service.handle(&s.conn(), &record, arrival)
 }

@@ -37,6 +37,7 @@ impl Bench<'_> {
         let arrival = Arrival {
             time: s.now(),
             monotonic: Some(1),
+            reads: usize::MAX,
         };
         let handled = match s.service.handle(&self.conn, &record, arrival) {
             Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
