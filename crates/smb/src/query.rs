@@ -17,7 +17,7 @@ use crate::wire::{Put, Reader, from_filetime, from_utf16, part};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_base::BLOCK_SIZE;
+use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
 use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
