@@ -272,9 +272,15 @@ impl Run<'_> {
                 }
                 Next::Data => {
                     c.next = Next::Data;
+                    let left = c.count - c.done;
+                    let len = left.min(most - c.moved).min(MAX_IO as u64);
                     // Up to the end of a block, so that no hole of whole blocks is copied in two parts.
-                    let most = MAX_IO as u64 - at % BLOCK_SIZE as u64;
-                    let len = (c.count - c.done).min(most) as usize;
+                    let over = (at + len) % BLOCK_SIZE as u64;
+                    let len = if len < left && over < len {
+                        len - over
+                    } else {
+                        len
+                    } as usize;
                     let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
                     match operand.read(&mut self.c.cx, charged, at) {
                         // It was cut meanwhile.
