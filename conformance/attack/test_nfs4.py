@@ -3,16 +3,18 @@
 import random
 import re
 import struct
+import time
 import unittest
 
 import attacker
 from attacker import LONG, NFS, auth_sys, opaque
 
 OK, DELAY = 0, 10008
+CLID_INUSE, CONN_NOT_BOUND, CLIENTID_BUSY = 10017, 10055, 10074
 BAD_STATEID, STALE_CLIENTID, BADSESSION, BADSLOT, MISORDERED = 10025, 10022, 10052, 10053, 10063
 PUTFH, OPEN, CLOSE, LOCKU, READ, WRITE, GETATTR, PUTROOTFH, LOOKUP, GETFH = 22, 18, 4, 14, 25, 38, 9, 24, 15, 10
 DELEGRETURN, FREE_STATEID, TEST_STATEID, RECLAIM_COMPLETE = 8, 45, 55, 58
-EXCHANGE_ID, CREATE_SESSION, SEQUENCE, DESTROY_SESSION = 42, 43, 53, 44
+EXCHANGE_ID, CREATE_SESSION, SEQUENCE, DESTROY_SESSION, DESTROY_CLIENTID = 42, 43, 53, 44, 57
 # What a bystander is ready to wait, in seconds.
 PATIENCE = 5
 
@@ -25,8 +27,8 @@ def compound(*ops):
     return opaque(b"") + struct.pack(">II", 1, len(ops)) + b"".join(ops)
 
 
-def exchange(owner):
-    return op(EXCHANGE_ID, bytes(8) + opaque(owner) + struct.pack(">III", 0, 0, 0))
+def exchange(owner, verifier=bytes(8)):
+    return op(EXCHANGE_ID, verifier + opaque(owner) + struct.pack(">III", 0, 0, 0))
 
 
 def creation(client, slots, sequence=1):
@@ -205,6 +207,31 @@ class Nfs4(unittest.TestCase):
             self.assertEqual((status, struct.unpack(">III", body[4:16])), (OK, (0, 1, BAD_STATEID)))
         status, _ = other.run(*here, op(WRITE, other.state + struct.pack(">QI", 0, 2) + opaque(b"mine")))
         self.assertEqual(status, OK)
+
+    def test_the_name_of_a_client_that_is_alive_is_of_no_use_elsewhere(self):
+        other = self.bystander()
+        attacking = self.client("127.0.0.9")
+        for verifier in b"restarts", bytes(8):
+            status, body = attacking.compound(exchange(b"bystander", verifier))
+            if status == OK:
+                client, number = struct.unpack(">QI", body[16:28])
+                self.assertEqual(client, other.id)
+                # The next session, and the result of the first one again, which names that session.
+                for sequence in number, number - 1:
+                    self.assertEqual(attacking.session(client, 1, sequence)[0], CLID_INUSE)
+            else:
+                self.assertEqual(status, CLID_INUSE)
+        self.assertEqual(attacking.compound(op(DESTROY_SESSION, other.session_id))[0], CONN_NOT_BOUND)
+        self.assertEqual(attacking.compound(op(DESTROY_CLIENTID, struct.pack(">Q", other.id)))[0], CLIENTID_BUSY)
+        here = op(PUTFH, opaque(self.root)), op(LOOKUP, opaque(b"file"))
+        status, _ = other.run(*here, op(WRITE, other.state + struct.pack(">QI", 0, 2) + opaque(b"mine")))
+        self.assertEqual(status, OK)
+        # It may have moved when its connections have ended.
+        other.close()
+        end = time.monotonic() + PATIENCE
+        while attacking.compound(exchange(b"bystander", b"restarts"))[0] != OK:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
 
     def test_others_sessions_and_slots_out_of_order_are_refused(self):
         other = self.bystander()

@@ -3,7 +3,7 @@
 use crate::rpc::Credential;
 use crate::{v3, v4};
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use weir_base::Time;
@@ -54,6 +54,12 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Returns true while the peer may send something on the connection.
+    pub(crate) fn is_open(&self) -> bool {
+        let ended = self.ended.upgrade();
+        ended.is_some_and(|ended| !ended.load(Ordering::Relaxed))
+    }
+
     /// Whether the same client may send a call again on `conn`, which comes from the same address.
     pub(crate) fn may_repeat_on(&self, conn: &ConnInfo) -> bool {
         let ended = || {
@@ -85,6 +91,11 @@ impl ConnInfo {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// The client's address.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
     /// Whether the peer sends nothing more on it.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
@@ -99,7 +110,7 @@ impl ConnInfo {
 
     /// The session of a call with this credential. A client of NFSv3 is its address.
     pub(crate) fn session<'s>(&'s self, credential: &'s Credential) -> v3::Session<'s> {
-        let origin = self.peer.ip().to_canonical();
+        let origin = self.address();
         v3::Session {
             origin,
             protocol: Protocol::Nfsv3,

@@ -15,6 +15,8 @@
 //! a host makes up keeps nobody else out. When there are too many clients, those go first whose lease has run out and that have
 //! nothing.
 //!
+//! **Callers** that may speak for a client: see [`Reach`].
+//!
 //! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
 
@@ -26,6 +28,7 @@ use super::callback::Callback;
 use super::offload::Offload;
 use super::persistent;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
+use super::reach::Reach;
 use super::session::Session;
 use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;
@@ -58,6 +61,10 @@ const COURTESY: Duration = Duration::from_secs(24 * 60 * 60);
 /// What a client is charged besides its owner.
 const CLIENT_BYTES: usize = 1024;
 
+/// The message for a caller that is not at the client's address.
+pub const IN_USE: &str = "cannot serve an NFSv4 client: its name is that of a client at another address \
+                          (wait until that one has ended, or give each host its own nfs4_unique_id)";
+
 /// `EXCHGID4_FLAG_*` (§18.35.3), of requests and replies.
 mod flag {
     pub const UPDATE: u32 = 0x4000_0000;
@@ -76,6 +83,18 @@ pub struct Record {
     pub lsn: Lsn,
     /// Claims that it covers.
     pub bound: Bound,
+    /// The addresses in it.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The caller of an operation that decides on a client.
+pub struct Caller<'a> {
+    /// The connection that the call came over.
+    pub conn: &'a ConnInfo,
+    /// The caller's credential.
+    pub credential: &'a Credential,
+    /// The monotonic time.
+    pub now: Duration,
 }
 
 /// How far CREATE_SESSION has come with a client (§18.36.4).
@@ -100,6 +119,10 @@ pub struct Client {
     pub machine: Option<MachineOps>,
     /// Where it introduced itself: its memory and its limits are counted there, over all its addresses.
     pub address: IpAddr,
+    /// From where it is reached.
+    pub(super) reach: Mutex<Reach>,
+    /// A caller elsewhere was refused, and that was logged.
+    reported: AtomicBool,
     /// What the table of claims knows it as.
     pub claims: claims::Client,
     /// As which it holds its delegations there.
@@ -154,6 +177,8 @@ impl Client {
             principal: Principal::NONE,
             machine: None,
             address,
+            reach: Mutex::new(Reach::at(address)),
+            reported: AtomicBool::new(false),
             claims,
             own,
             status: AtomicU32::new(0),
@@ -182,6 +207,21 @@ impl Client {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns true if a caller must not speak for the client: it is alive at another address. The first such caller is
+    /// logged.
+    fn is_kept_from(&self, caller: &Caller<'_>) -> bool {
+        let proven =
+            self.principal.is_proven() && self.principal == Principal::of(caller.credential);
+        let kept =
+            !proven && self.idle(caller.now) < LEASE && self.reach.lock().is_elsewhere(caller.conn);
+        if kept && !self.reported.swap(true, Ordering::Relaxed) {
+            let (name, at) = (String::from_utf8_lossy(&self.owner), self.address);
+            let from = caller.conn.address();
+            tracing::warn!(%from, ?name, %at, "{}", IN_USE);
+        }
+        kept
     }
 
     /// Whether a credential is that of the client's machine.
@@ -452,11 +492,16 @@ impl Registry {
 
     /// The session of a request, taken out of the connection's memory or found in the table. It is put there again with the reply:
     /// so the requests of one session write no counter of references, which its other connections' cores would have to fetch.
-    pub fn take_session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
+    /// With true if the client is seen at an address for the first time.
+    pub fn take_session(&self, conn: &ConnInfo, id: &SessionId) -> Option<(Arc<Session>, bool)> {
         let mut remembered = conn.session.borrow_mut();
         match remembered.take_if(|session| session.id == *id && !session.is_dead()) {
-            Some(session) => Some(session),
-            None => self.sessions.read().get(id).cloned(),
+            Some(session) => Some((session, false)),
+            None => {
+                let session = self.sessions.read().get(id).cloned()?;
+                let moved = session.client.reach.lock().add(conn);
+                Some((session, moved))
+            }
         }
     }
 
@@ -496,10 +541,9 @@ impl Registry {
         &self,
         minor: u32,
         args: &ExchangeId<'_>,
-        credential: &Credential,
-        address: IpAddr,
-        now: Duration,
+        caller: &Caller<'_>,
     ) -> Result<Introduced, Status> {
+        let (credential, now, address) = (caller.credential, caller.now, caller.conn.address());
         let asked = match minor {
             1 => flag::ASKED,
             _ => flag::ASKED | flag::FENCE_OPS,
@@ -535,10 +579,14 @@ impl Registry {
             }
             _ => {}
         }
-        if let Some(c) = known
-            && c.verifier == args.verifier
-            && c.principal == principal
+        let same = |c: &Client| c.verifier == args.verifier && c.principal == principal;
+        if known
+            .as_ref()
+            .is_some_and(|c| !same(c) && c.is_kept_from(caller))
         {
+            return Err(Status::ClidInUse);
+        }
+        if let Some(c) = known.filter(|c| same(c)) {
             c.may_ask(EXCHANGE_ID, credential)?;
             // What was begun and not confirmed is given up (§18.35.4, case 2).
             if let Some(other) = table.unconfirmed.get(args.owner).copied() {
@@ -582,6 +630,7 @@ impl Registry {
             recorded: (self.recorded)(args.owner).into(),
             ..Client::new(id, Arc::clone(&owner), address, memory)
         };
+        client.reach.lock().add(caller.conn);
         table.insert(client);
         table.unconfirmed.insert(owner, id);
         Ok(Introduced {
@@ -607,13 +656,26 @@ impl Registry {
     pub fn create_session(
         &self,
         args: &CreateSession<'_>,
-        credential: &Credential,
+        caller: &Caller<'_>,
         minor: u32,
-        now: Duration,
         encode: impl FnOnce(&Session) -> Vec<u8>,
     ) -> Result<Created, Status> {
+        let (credential, now) = (caller.credential, caller.now);
         let client = self.client(args.client).ok_or(Status::StaleClientId)?;
         client.may_ask(CREATE_SESSION, credential)?;
+        // A result that was sent before names a session: it is for the same caller alone.
+        if client.principal != Principal::of(credential) || client.is_kept_from(caller) {
+            return Err(Status::ClidInUse);
+        }
+        let known = self.table.lock().confirmed(&client.owner);
+        if let Some(old) = known.filter(|old| old.id != client.id) {
+            // It may have come back since this one introduced itself.
+            let others = || old.principal != client.principal;
+            let in_use = || old.idle(now) < LEASE && self.in_use(&old);
+            if old.is_kept_from(caller) || (others() && in_use()) {
+                return Err(Status::ClidInUse);
+            }
+        }
         let mut creation = client.creation.lock();
         if args.sequence == creation.sequence {
             let reply = creation.reply.clone().ok_or(Status::SeqMisordered)?;
@@ -625,9 +687,6 @@ impl Registry {
         }
         if args.sequence != creation.sequence.wrapping_add(1) {
             return Err(Status::SeqMisordered);
-        }
-        if client.principal != Principal::of(credential) {
-            return Err(Status::ClidInUse);
         }
         if args.flags & !7 != 0 {
             return Err(Status::Inval);
@@ -653,7 +712,7 @@ impl Registry {
                     table.unconfirmed.remove(&client.owner);
                     let owner = Arc::clone(&client.owner);
                     let old = table.confirmed.insert(owner, client.id);
-                    old.and_then(|old| table.clients.remove(&old))
+                    old.and_then(|old| table.remove(old))
                 }
             }
         };
@@ -661,6 +720,7 @@ impl Registry {
             self.end_sessions(old);
         }
         client.renew(now);
+        client.reach.lock().add(caller.conn);
         if session.back.is_asked() {
             let mut backs = client.backs.lock();
             backs.retain(|s| s.strong_count() > 0);
@@ -702,16 +762,19 @@ impl Registry {
     /// DESTROY_SESSION (§18.37). `slot`: in which the request itself came over that session.
     ///
     /// # Errors
-    /// BADSESSION, WRONG_CRED; DELAY while requests are under way.
+    /// BADSESSION, WRONG_CRED, CONN_NOT_BOUND_TO_SESSION; DELAY while requests are under way.
     pub fn destroy_session(
         &self,
         id: &SessionId,
         slot: Option<u32>,
-        credential: &Credential,
+        caller: &Caller<'_>,
     ) -> Result<Arc<Session>, Status> {
         let mut sessions = self.sessions.write();
         let session = sessions.get(id).ok_or(Status::BadSession)?;
-        session.client.may_ask(DESTROY_SESSION, credential)?;
+        session.client.may_ask(DESTROY_SESSION, caller.credential)?;
+        if session.client.is_kept_from(caller) {
+            return Err(Status::ConnNotBound);
+        }
         if session.slots.busy_beside(slot) {
             return Err(Status::Delay);
         }
@@ -723,11 +786,11 @@ impl Registry {
     ///
     /// # Errors
     /// STALE_CLIENTID, WRONG_CRED, CLIENTID_BUSY.
-    pub fn destroy_client(&self, id: u64, credential: &Credential) -> Result<Arc<Client>, Status> {
+    pub fn destroy_client(&self, id: u64, caller: &Caller<'_>) -> Result<Arc<Client>, Status> {
         let mut table = self.table.lock();
         let client = table.clients.get(&id).ok_or(Status::StaleClientId)?;
-        client.may_ask(DESTROY_CLIENTID, credential)?;
-        if self.in_use(client) {
+        client.may_ask(DESTROY_CLIENTID, caller.credential)?;
+        if self.in_use(client) || client.is_kept_from(caller) {
             return Err(Status::ClientIdBusy);
         }
         table.remove(id).ok_or(Status::StaleClientId)

@@ -39,6 +39,7 @@ mod open_ops;
 pub(crate) mod persistent;
 mod protect;
 mod pseudo;
+mod reach;
 mod recorded;
 mod referral;
 mod serve;

@@ -49,6 +49,11 @@ impl Principal {
         name: 0,
     };
 
+    /// Returns true if Kerberos has established it.
+    pub fn is_proven(&self) -> bool {
+        self.flavour == Flavour::Krb5
+    }
+
     /// The principal of a credential.
     pub fn of(credential: &Credential) -> Principal {
         Principal {

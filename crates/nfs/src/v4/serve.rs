@@ -3,13 +3,14 @@
 use super::args::{self, Head};
 use super::blocked::Blocked;
 use super::callback::Callbacks;
-use super::client::{Client, Record, Registry, SERVICE};
+use super::client::{Caller, Client, IN_USE, Record, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
 use super::offload::{Background, Offloads};
 use super::persistent::Before;
+use super::protect::Principal;
 use super::pseudo::Pseudo;
-use super::recorded;
+use super::recorded::{self, MAX_ADDRESSES};
 use super::referral::Referral;
 use super::status::Status;
 use super::types::SessionId;
@@ -22,6 +23,7 @@ use crate::service::{HELD_OVERHEAD, Handled, Service};
 use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -49,7 +51,13 @@ pub(crate) struct Parts {
 const TRIM: u64 = 60;
 
 /// A record of before the start, of a client that has not come back.
-type Expected = (RecordId, Bound);
+struct Expected {
+    id: RecordId,
+    bound: Bound,
+    addresses: Vec<IpAddr>,
+    /// A caller elsewhere was refused, and that was logged.
+    reported: bool,
+}
 
 /// The service. See the parent module.
 pub(crate) struct Nfs4 {
@@ -99,13 +107,21 @@ impl Nfs4 {
         let mut before = HashMap::new();
         for (id, record) in p.records.all(SERVICE) {
             match recorded::decode(&record, owners) {
-                Some(known) => drop(before.insert(known.name, (id, known.bound))),
+                Some(known) => {
+                    let expected = Expected {
+                        id,
+                        bound: known.bound,
+                        addresses: known.addresses,
+                        reported: false,
+                    };
+                    before.insert(known.name, expected);
+                }
                 None => tracing::warn!(?record, "cannot decode the record of an NFSv4 client"),
             }
         }
-        let expected = before.iter().map(|(name, (_, bound))| {
+        let expected = before.iter().map(|(name, expected)| {
             let (service, name) = (SERVICE, name.as_ref().into());
-            (Claimant { service, name }, *bound)
+            (Claimant { service, name }, expected.bound)
         });
         let now = p.clock.monotonic();
         p.vfs.grace.begin_bound(expected, now, p.grace);
@@ -365,8 +381,8 @@ impl Nfs4 {
         }
         if !self.vfs.grace.runs(self.monotonic()) {
             // A client that has not come back has lost what it had.
-            for (_, (id, _)) in self.before.lock().drain() {
-                self.records.change_some_time(id, None);
+            for (_, gone) in self.before.lock().drain() {
+                self.records.change_some_time(gone.id, None);
             }
             self.trim_records();
         }
@@ -383,15 +399,17 @@ impl Nfs4 {
             let states = client.states.read();
             let bound = states.bound();
             let mut record = client.record.lock();
-            let Some(trimmed) = record.as_mut().filter(|record| record.bound != bound) else {
-                continue;
-            };
-            trimmed.bound = bound;
-            let kept =
-                (bound != Bound::NOWHERE).then(|| recorded::encode(&client.recorded, &bound));
-            self.records.change_some_time(trimmed.id, kept.as_deref());
-            if kept.is_none() {
-                *record = None;
+            match record.as_mut() {
+                Some(gone) if bound == Bound::NOWHERE => {
+                    self.records.change_some_time(gone.id, None);
+                    *record = None;
+                }
+                Some(trimmed) if trimmed.bound != bound => {
+                    trimmed.bound = bound;
+                    let encoded = recorded::encode(&client.recorded, &bound, &trimmed.addresses);
+                    self.records.change_some_time(trimmed.id, Some(&encoded));
+                }
+                _ => {}
             }
         }
     }
@@ -430,14 +448,19 @@ impl Nfs4 {
         }
         let name = client.recorded.as_ref();
         let mut before = self.before.lock();
-        let known = record.as_ref().map(|record| (record.id, record.bound));
-        let known = known.or_else(|| before.get(name).copied());
-        let all = known.map_or(bound, |(_, had)| had.or(bound));
-        let encoded = || recorded::encode(name, &all);
+        let known = record.as_ref();
+        let known = known.map(|record| (record.id, record.bound, &record.addresses));
+        let old = before
+            .get(name)
+            .map(|old| (old.id, old.bound, &old.addresses));
+        let known = known.or(old);
+        let bound = known.map_or(bound, |(_, had, _)| had.or(bound));
+        let addresses = addresses(client, known.map_or(&[], |(_, _, had)| had));
+        let encoded = || recorded::encode(name, &bound, &addresses);
         let made = match known {
             // It is durable since before the start.
-            Some((id, had)) if had == all => Ok((id, Lsn(0))),
-            Some((id, _)) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
+            Some((id, had, at)) if had == bound && *at == addresses => Ok((id, Lsn(0))),
+            Some((id, ..)) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
             None => self.records.add(SERVICE, &encoded()),
         };
         let (id, lsn) = made.map_err(|stop| Unfinished::of_record(&self.records, stop))?;
@@ -445,9 +468,38 @@ impl Nfs4 {
         *record = Some(Record {
             id,
             lsn,
-            bound: all,
+            bound,
+            addresses,
         });
         Ok(lsn)
+    }
+
+    /// Records that a client has another address, if it is recorded.
+    pub(super) fn record_addresses(&self, client: &Client) {
+        if let Some(record) = client.record.lock().as_mut() {
+            record.addresses = addresses(client, &record.addresses);
+            let encoded = recorded::encode(&client.recorded, &record.bound, &record.addresses);
+            self.records.change_some_time(record.id, Some(&encoded));
+        }
+    }
+
+    /// Returns true if a name is that of a client that may claim again what it had, which is not at the caller's address. The
+    /// first such caller is logged.
+    pub(super) fn is_recorded_elsewhere(&self, owner: &[u8], caller: &Caller<'_>) -> bool {
+        if !self.vfs.grace.runs(caller.now) || Principal::of(caller.credential).is_proven() {
+            return false;
+        }
+        let mut before = self.before.lock();
+        let Some(expected) = before.get_mut(&recorded::name(self.owners, owner)) else {
+            return false;
+        };
+        let from = caller.conn.address();
+        let elsewhere = !expected.addresses.is_empty() && !expected.addresses.contains(&from);
+        if elsewhere && !std::mem::replace(&mut expected.reported, true) {
+            let (name, at) = (String::from_utf8_lossy(owner), &expected.addresses);
+            tracing::warn!(%from, ?name, ?at, "{}", IN_USE);
+        }
+        elsewhere
     }
 
     /// Deals with what the table of claims has reported. It reports from within calls that may hold a client's states.
@@ -499,6 +551,17 @@ impl Nfs4 {
             }
         }
     }
+}
+
+/// The addresses to record of a client: its own, then those that were recorded.
+fn addresses(client: &Client, had: &[IpAddr]) -> Vec<IpAddr> {
+    let mut all = client.reach.lock().addresses().to_vec();
+    for address in had {
+        if all.len() < MAX_ADDRESSES && !all.contains(address) {
+            all.push(*address);
+        }
+    }
+    all
 }
 
 impl Service {

@@ -2,6 +2,7 @@
 
 use super::args::{BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds};
 use super::backchannel::flag;
+use super::client::Caller;
 use super::compound::{Fh, Hold, Outcome, Run};
 use super::persistent::Request;
 use super::session::Session;
@@ -46,7 +47,7 @@ impl Run<'_> {
             sequence: a.sequence,
             checksum,
         };
-        let Some(session) = self.s.registry.take_session(self.conn, &a.session) else {
+        let Some((session, moved)) = self.s.registry.take_session(self.conn, &a.session) else {
             let (session, repeated) = self.session_before(&a.session, &request)?;
             self.c.repeated = Some(Box::new(repeated));
             self.begun(a, (session, 0), request, flag::RESTART_RECLAIM_NEEDED);
@@ -54,6 +55,9 @@ impl Run<'_> {
         };
         if session.client.is_expired() {
             return Err(Status::BadSession);
+        }
+        if moved {
+            self.s.record_addresses(&session.client);
         }
         if session.client.machine.is_some() && !session.is_bound(self.conn.id) {
             return Err(Status::ConnNotBound);
@@ -124,13 +128,23 @@ impl Run<'_> {
         xid.map_or(0, u32::from_be_bytes)
     }
 
+    fn speaker(&self) -> Caller<'_> {
+        Caller {
+            conn: self.conn,
+            credential: self.credential,
+            now: self.s.monotonic(),
+        }
+    }
+
     /// EXCHANGE_ID (§18.35): introduces a client.
     pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> Outcome {
-        let address = self.conn.peer.ip().to_canonical();
-        let now = self.s.monotonic();
         let registry = &self.s.registry;
         let minor = self.c.minor;
-        let made = registry.exchange_id(minor, a, self.credential, address, now)?;
+        let caller = self.speaker();
+        if self.s.is_recorded_elsewhere(a.owner, &caller) {
+            return Err(Status::ClidInUse.into());
+        }
+        let made = registry.exchange_id(minor, a, &caller)?;
         if let Some(old) = made.replaced {
             registry.remove(&old);
             self.s.end(&old);
@@ -180,10 +194,9 @@ impl Run<'_> {
             }
             out
         };
-        let now = self.s.monotonic();
         let minor = self.c.minor;
         let registry = &self.s.registry;
-        let created = registry.create_session(a, self.credential, minor, now, encode)?;
+        let created = registry.create_session(a, &self.speaker(), minor, encode)?;
         self.c.out.extend_from_slice(&created.reply);
         if let Some(session) = &created.session {
             session.bind(self.conn.id);
@@ -203,7 +216,7 @@ impl Run<'_> {
             return Err(Status::NotOnlyOp.into());
         }
         let registry = &self.s.registry;
-        let ended = registry.destroy_session(session, slot, self.credential)?;
+        let ended = registry.destroy_session(session, slot, &self.speaker())?;
         if ended.back.is_asked() {
             self.s.session_ended(&ended);
         }
@@ -212,7 +225,7 @@ impl Run<'_> {
 
     /// DESTROY_CLIENTID (§18.50): forgets a client without state.
     pub(super) fn destroy_client(&mut self, client: u64) -> Outcome {
-        let client = self.s.registry.destroy_client(client, self.credential)?;
+        let client = self.s.registry.destroy_client(client, &self.speaker())?;
         self.s.end(&client);
         Ok(Status::Ok)
     }
@@ -229,6 +242,9 @@ impl Run<'_> {
             direction::FORE_OR_BOTH | direction::BACK_OR_BOTH => direction::BOTH,
             _ => return Err(Status::Inval.into()),
         };
+        if client.reach.lock().add(self.conn) {
+            self.s.record_addresses(client);
+        }
         if bound & direction::FORE != 0 {
             session.bind(self.conn.id);
         }

@@ -8,6 +8,7 @@ pub mod compound;
 pub mod gss;
 pub mod locker;
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -125,6 +126,8 @@ pub struct Server {
     /// The number of the connection that requests come over.
     pub connection: std::cell::Cell<u64>,
     pub transport: std::cell::Cell<Transport>,
+    /// Connections that stay open, by the client's address and port.
+    pub kept: std::cell::RefCell<HashMap<SocketAddr, ConnInfo>>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
     /// What the last reply counts as.
     pub last_done: std::cell::Cell<Option<Done>>,
@@ -179,6 +182,7 @@ impl Server {
             uid: (0, 0).into(),
             connection: 1.into(),
             transport: Transport::Clear.into(),
+            kept: std::cell::RefCell::default(),
             last_lsn: None.into(),
             last_done: None.into(),
         }
@@ -232,7 +236,23 @@ impl Server {
         hosts.map(|(_, record)| record.to_vec()).collect()
     }
 
+    /// Keeps the connection from an address open; it is the one that requests from there come over.
+    pub fn keep(&self, addr: &str) {
+        self.connection.set(self.connection.get() + 1);
+        let conn = self.from(addr).conn();
+        self.kept.borrow_mut().insert(conn.peer, conn);
+    }
+
+    /// Ends the connection from an address that was kept open.
+    pub fn hang_up(&self, addr: &str) {
+        let peer = self.from(addr).peer.get();
+        self.kept.borrow_mut().remove(&peer).unwrap().end();
+    }
+
     pub fn conn(&self) -> ConnInfo {
+        if let Some(kept) = self.kept.borrow().get(&self.peer.get()) {
+            return kept.clone();
+        }
         let mut conn = ConnInfo::new(self.connection.get(), self.peer.get(), self.local.get());
         conn.transport = self.transport.get();
         conn

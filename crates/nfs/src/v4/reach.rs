@@ -1,0 +1,64 @@
+//! Addresses and connections of a client, which decide who may speak for it.
+//!
+//! A client's name and its client id are no secrets, and by AUTH_SYS anybody may claim both. An operation that frees what a
+//! client has, or gives out a session in its name, is therefore refused to callers at other addresses while its lease runs and
+//! one of its connections is open. NLM likewise believes a host from its own address alone.
+//!
+//! The addresses of a client are the one at which it introduced itself, and those from which its sessions are used: a session
+//! id is random, and sent to the client alone. A client whose address changes is believed when its old connections have
+//! ended, or when its lease has run out. A principal that Kerberos has established is believed from anywhere.
+
+use super::recorded::MAX_ADDRESSES;
+use crate::connection::{ConnInfo, Line};
+use std::net::IpAddr;
+
+/// Connections of a client that are known; of more the oldest are forgotten.
+const MAX_LINES: usize = 32;
+
+/// See the module's head.
+pub(super) struct Reach {
+    /// The one at which it introduced itself, then others in the order in which they were seen.
+    addresses: Vec<IpAddr>,
+    lines: Vec<(u64, Line)>,
+}
+
+impl Reach {
+    /// A client that introduces itself at an address.
+    pub(super) fn at(address: IpAddr) -> Reach {
+        Reach {
+            addresses: vec![address],
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds one of the client's connections; returns true if it comes from a new address.
+    pub(super) fn add(&mut self, conn: &ConnInfo) -> bool {
+        if self.lines.iter().all(|(id, _)| *id != conn.id) {
+            self.lines.retain(|(_, line)| line.is_open());
+            if self.lines.len() >= MAX_LINES {
+                self.lines.remove(0);
+            }
+            self.lines.push((conn.id, conn.line()));
+        }
+        let address = conn.address();
+        let is_new = !self.addresses.contains(&address);
+        if is_new {
+            if self.addresses.len() >= MAX_ADDRESSES {
+                self.addresses.remove(1);
+            }
+            self.addresses.push(address);
+        }
+        is_new
+    }
+
+    /// The client's addresses.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Returns true if the client is alive, and not at the address of `conn`.
+    pub(super) fn is_elsewhere(&self, conn: &ConnInfo) -> bool {
+        let is_open = || self.lines.iter().any(|(_, line)| line.is_open());
+        !self.addresses.contains(&conn.address()) && is_open()
+    }
+}
