@@ -15,6 +15,9 @@ pub struct Budget {
     used: AtomicUsize,
     /// The budget that this is a part of: what is reserved here is reserved there.
     whole: Option<Arc<Budget>>,
+    /// Beyond this many bytes, as many as `reserve` of the whole are left to others.
+    small: usize,
+    reserve: usize,
 }
 
 impl Budget {
@@ -24,33 +27,54 @@ impl Budget {
             total,
             used: AtomicUsize::new(0),
             whole: None,
+            small: 0,
+            reserve: 0,
         })
     }
 
     /// A part of `whole` for one of many who share it: at most `total` bytes of those that are left there.
     pub fn part_of(whole: &Arc<Budget>, total: usize) -> Arc<Budget> {
+        Budget::share_of(whole, total, total, 0)
+    }
+
+    /// As [`Budget::part_of`]; but a part that holds more than `small` bytes leaves `reserve` bytes of the whole to those
+    /// that hold less.
+    pub fn share_of(
+        whole: &Arc<Budget>,
+        total: usize,
+        small: usize,
+        reserve: usize,
+    ) -> Arc<Budget> {
         Arc::new(Budget {
             total,
             used: AtomicUsize::new(0),
             whole: Some(Arc::clone(whole)),
+            small,
+            reserve,
         })
     }
 
     /// Reserves `bytes`; `None` if fewer are available. Dropping the reservation releases them.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
-        self.take(bytes).then(|| Reservation {
+        self.take(bytes, 0).then(|| Reservation {
             budget: Arc::clone(self),
             bytes,
         })
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    /// Takes `bytes` if `leave` are left.
+    fn take(&self, bytes: usize, leave: usize) -> bool {
         let order = Ordering::Relaxed;
-        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.total);
-        if self.used.fetch_update(order, order, within).is_err() {
+        // Saturates: a part may be smaller than what it has to leave.
+        let most = self.total.saturating_sub(leave);
+        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+        let Ok(used) = self.used.fetch_update(order, order, within) else {
             return false;
-        }
-        let taken = self.whole.as_ref().is_none_or(|whole| whole.take(bytes));
+        };
+        let is_small = used + bytes <= self.small;
+        let leave = if is_small { 0 } else { self.reserve };
+        let whole = self.whole.as_ref();
+        let taken = whole.is_none_or(|whole| whole.take(bytes, leave));
         if !taken {
             self.used.fetch_sub(bytes, order);
         }
@@ -104,7 +128,13 @@ impl Reservation {
     /// does not have them.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
-        let ok = self.budget.take(bytes);
+        self.grow_leaving(bytes, 0)
+    }
+
+    /// As [`Reservation::grow`], if `leave` bytes of the budget are left.
+    #[must_use]
+    pub fn grow_leaving(&mut self, bytes: usize, leave: usize) -> bool {
+        let ok = self.budget.take(bytes, leave);
         if ok {
             self.bytes += bytes;
         }
@@ -179,5 +209,24 @@ mod tests {
             }
         });
         assert_eq!(b.used(), 0);
+    }
+
+    #[test]
+    fn a_part_that_holds_much_leaves_a_reserve_to_those_that_hold_little() {
+        let whole = Budget::new(1000);
+        let share = || Budget::share_of(&whole, 1000, 100, 200);
+        let (greedy, modest) = (share(), share());
+        let mut held = greedy.try_reserve(100).unwrap();
+        assert!(held.grow(700) && !held.grow(1));
+        assert_eq!((greedy.used(), whole.used()), (800, 800));
+        let mut little = modest.try_reserve(60).unwrap();
+        assert!(!little.grow(41), "more than little");
+        assert!(little.grow(40));
+        let others = share().try_reserve(100).unwrap();
+        assert!(share().try_reserve(1).is_none());
+        drop((held, others));
+        assert!(little.grow(600) && !little.grow(200));
+        drop(little);
+        assert_eq!((modest.used(), whole.used()), (0, 0));
     }
 }

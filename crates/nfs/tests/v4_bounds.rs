@@ -109,3 +109,51 @@ fn sessions_of_one_address_take_a_part_of_the_memory() {
     let other = Client::new(&s, OTHER, b"other");
     assert_eq!(other.status(&Ops::new().root()), OK);
 }
+
+/// What every host takes that makes up clients and sessions, until there is no more.
+fn exhausted(s: &Server, hosts: &[String]) {
+    for host in hosts {
+        let Ok(client) = introduce(s, host, host.as_bytes()) else {
+            continue;
+        };
+        let mut sequences = 1..100_000;
+        while sequences
+            .next()
+            .is_some_and(|n| begin(s, host, client, n, 1024) == OK)
+        {}
+    }
+}
+
+#[test]
+fn hosts_that_take_all_memory_leave_some_to_those_that_have_little() {
+    let s = Server::with_memory(1 << 20);
+    let hosts: Vec<String> = (1..=8).map(|n| format!("10.0.1.{n}")).collect();
+    exhausted(&s, &hosts);
+    let budget = s.vfs.claims.budget();
+    assert!(budget.used() <= budget.total() * 3 / 4);
+    let used = budget.used();
+    let other = Client::new(&s, OTHER, b"other");
+    other.open(b"f", b"o", (3, 0));
+    assert!(used < budget.used(), "nobody gave way");
+}
+
+#[test]
+fn clients_without_state_give_way_to_those_that_have_less() {
+    let s = Server::with_memory(1 << 20);
+    let holder = Client::new(&s, "10.0.1.1", b"holder");
+    let (file, state) = holder.open(b"f", b"o", (3, 0));
+    // Hosts enough to take the reserve as well.
+    let hosts: Vec<String> = (1..=250).map(|n| format!("10.0.1.{n}")).collect();
+    exhausted(&s, &hosts);
+    let small: Vec<String> = (1..=250).map(|n| format!("10.0.2.{n}")).collect();
+    exhausted(&s, &small);
+    let before = s.service.nfs4_counts().clients;
+    for n in 0..250 {
+        let name = Box::leak(format!("10.0.3.{n}").into_boxed_str());
+        Client::new(&s, name, name.as_bytes());
+    }
+    let clients = s.service.nfs4_counts().clients;
+    assert!(clients < before + 250, "{before} {clients}");
+    let write = Ops::new().fh(&file).write(&state, 0, b"x");
+    assert_eq!(holder.status(&write), OK, "it has a file open");
+}

@@ -11,9 +11,10 @@
 //! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps its claims until one is in the way of a
 //! request, or until memory is short, and then loses all.
 //!
-//! **Bounds.** One address may have a part of the memory for claims, sessions and kept replies, and a part of the clients: what
-//! a host makes up keeps nobody else out. When there are too many clients, those go first whose lease has run out and that have
-//! nothing.
+//! **Bounds.** Clients, sessions and kept replies take three quarters of the memory for claims at most. One address may have a
+//! part of that memory, and of the clients; the last part is for addresses that have little. So what a host makes up keeps
+//! nobody else out. When there are too many clients, those go first whose lease has run out and that have nothing. When that is
+//! not enough, the oldest client without state goes of the address that has the most, for one that has less than half of that.
 //!
 //! **Callers** that may speak for a client: see [`Reach`].
 //!
@@ -43,7 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Budget, Lsn, Reservation, Rng};
-use weir_vfs::claims::{self, Owner, ServiceId};
+use weir_vfs::claims::{self, LITTLE, Owner, RESERVE, ServiceId};
 use weir_vfs::grace::{Bound, Claimant, LEASE, RecordId};
 
 /// Our clients' number among the services in the table of claims.
@@ -52,6 +53,8 @@ pub const SERVICE: ServiceId = ServiceId(1);
 const MAX_CLIENTS: usize = 16_384;
 /// Of them, clients at most that introduce themselves from one address.
 const MAX_AT_ADDRESS: usize = MAX_CLIENTS / 4;
+/// What all clients may have of the memory: numerator and denominator.
+const ALL: (usize, usize) = (3, 4);
 /// One address may have this part of the memory.
 const SHARE: usize = 4;
 /// Clients at most that have no session yet; of more the oldest are dropped.
@@ -378,9 +381,30 @@ impl Table {
             let reach = !here || c.address == address;
             reach && c.idle(now) >= LEASE && c.states.read().is_empty()
         });
-        let oldest = idle.min_by_key(|c| c.renewed.load(Ordering::Relaxed))?;
+        let oldest = idle.min_by_key(|c| c.renewed.load(Ordering::Relaxed));
+        let of_most = || {
+            let count = |at: &IpAddr| self.at.get(at).copied().unwrap_or(0);
+            self.oldest_of_greediest(address, &count)
+        };
+        let oldest = oldest.or_else(|| if here { None } else { of_most() })?;
         let id = oldest.id;
         self.remove(id)
+    }
+
+    /// Returns the oldest client without state of the address that has the most, if that is more than twice as much as
+    /// `address` has.
+    fn oldest_of_greediest(
+        &self,
+        address: IpAddr,
+        has: &dyn Fn(&IpAddr) -> usize,
+    ) -> Option<&Arc<Client>> {
+        let most = 2 * has(&address);
+        if self.at.keys().all(|at| has(at) <= most) {
+            return None;
+        }
+        let clients = self.clients.values();
+        let stateless = clients.filter(|c| has(&c.address) > most && c.states.read().is_empty());
+        stateless.max_by_key(|c| (has(&c.address), std::cmp::Reverse(c.id)))
     }
 }
 
@@ -416,7 +440,12 @@ pub struct Counts {
 pub struct Registry {
     /// Which start of the server.
     pub start: u32,
+    /// What all clients may have.
     budget: Arc<Budget>,
+    /// What those at an address may have of it.
+    share: usize,
+    /// What is left to addresses that have little.
+    reserve: usize,
     rng: Arc<dyn Rng>,
     /// Makes the name that an owner keeps over restarts.
     recorded: Box<Recorded>,
@@ -442,10 +471,14 @@ impl Registry {
         rng: Arc<dyn Rng>,
         recorded: impl Fn(&[u8]) -> Box<[u8]> + Send + Sync + 'static,
     ) -> Registry {
+        let total = budget.total();
+        let (part, parts) = ALL;
         Registry {
+            share: total / SHARE,
+            reserve: total / RESERVE,
             // Never 0, so that no identity is that of a special stateid.
             start: rng.next_u64() as u32 | 1,
-            budget,
+            budget: Budget::part_of(&budget, total / parts * part),
             rng,
             recorded: Box::new(recorded),
             table: Mutex::default(),
@@ -463,9 +496,28 @@ impl Registry {
         if shares.len() >= MAX_CLIENTS {
             shares.retain(|_, share| share.strong_count() > 0);
         }
-        let share = Budget::part_of(&self.budget, self.budget.total() / SHARE);
+        let share = Budget::share_of(&self.budget, self.share, LITTLE, self.reserve);
         shares.insert(address, Arc::downgrade(&share));
         share
+    }
+
+    /// Takes out the client that gives way for one at an address, since there is no memory: see the module's head. The caller
+    /// ends it.
+    pub fn give_way(&self, address: IpAddr) -> Option<Arc<Client>> {
+        let shares: HashMap<IpAddr, usize> = {
+            let shares = self.shares.lock();
+            let used = |share: &Weak<Budget>| share.upgrade().map_or(0, |share| share.used());
+            shares
+                .iter()
+                .map(|(at, share)| (*at, used(share)))
+                .collect()
+        };
+        let has = |at: &IpAddr| shares.get(at).copied().unwrap_or(0);
+        let mut table = self.table.lock();
+        let id = table.oldest_of_greediest(address, &has)?.id;
+        let gone = table.remove(id);
+        drop(table);
+        gone.inspect(|client| self.end_sessions(client))
     }
 
     /// Clients, sessions and slots at this moment.

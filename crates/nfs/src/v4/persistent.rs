@@ -197,7 +197,7 @@ impl Run<'_> {
         let address = self.conn.peer.ip().to_canonical();
         let session = self.s.registry.session_that_was(*id, address)?;
         match session.slots.begin(0, 1, request.checksum) {
-            Seen::New => Ok((session, found)),
+            Some(Seen::New) => Ok((session, found)),
             _ => unreachable!("the first request of a session"),
         }
     }

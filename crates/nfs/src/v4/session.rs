@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_base::Budget;
 use weir_base::limits::net::MAX_RECORD;
+use weir_base::{Budget, Reservation};
 
 /// Slots of a session at most (Linux's own limit).
 pub const MAX_SLOTS: u32 = 1024;
+/// Bytes that a session is charged when it is made, besides its slots.
+const SESSION_BYTES: usize = 1024;
 /// Operations of a COMPOUND at most.
 pub const MAX_OPERATIONS: u32 = 64;
 /// Bytes of a reply that is kept, at most.
@@ -47,6 +49,7 @@ pub struct Session {
     /// (§2.10.3.1). Others take any connection.
     bound: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
+    _memory: Reservation,
 }
 
 /// Connections at most that are known to be bound; of more the oldest have to be bound again.
@@ -68,14 +71,9 @@ impl Session {
         if small(&asked.fore) || small(&asked.back) {
             return Err(Status::TooSmall);
         }
-        let mut slots = asked.fore.max_requests.clamp(1, MAX_SLOTS);
-        let slots = loop {
-            match Slots::new(slots, budget) {
-                Some(made) => break made,
-                None if slots == 1 => return Err(Status::Delay),
-                None => slots /= 2,
-            }
-        };
+        let count = asked.fore.max_requests.clamp(1, MAX_SLOTS);
+        let memory = budget.try_reserve(SESSION_BYTES).ok_or(Status::Delay)?;
+        let slots = Slots::new(count, budget).ok_or(Status::Delay)?;
         let most = MAX_RECORD as u32;
         let fore = Channel {
             header_pad: 0,
@@ -102,6 +100,7 @@ impl Session {
             flags,
             bound: Mutex::default(),
             dead: AtomicBool::new(false),
+            _memory: memory,
         })
     }
 

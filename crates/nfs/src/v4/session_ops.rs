@@ -71,7 +71,8 @@ impl Run<'_> {
         if self.c.count > session.fore.max_operations {
             return Err(Status::TooManyOps);
         }
-        match session.slots.begin(a.slot, a.sequence, checksum) {
+        let begun = || session.slots.begin(a.slot, a.sequence, checksum);
+        match self.with_room(|| begun().ok_or(Status::Delay))? {
             Seen::Refused(status) => return Err(status),
             Seen::Answered(kept) => {
                 session.client.renew(self.s.monotonic());
@@ -128,6 +129,20 @@ impl Run<'_> {
         xid.map_or(0, u32::from_be_bytes)
     }
 
+    /// Runs `change`; while that is refused for want of memory, has another client give way, if one may.
+    fn with_room<T>(&self, change: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
+        loop {
+            let changed = change();
+            if changed.as_ref().err() != Some(&Status::Delay) {
+                return changed;
+            }
+            let Some(gone) = self.s.registry.give_way(self.conn.address()) else {
+                return changed;
+            };
+            self.s.end(&gone);
+        }
+    }
+
     fn speaker(&self) -> Caller<'_> {
         Caller {
             conn: self.conn,
@@ -144,7 +159,7 @@ impl Run<'_> {
         if self.s.is_recorded_elsewhere(a.owner, &caller) {
             return Err(Status::ClidInUse.into());
         }
-        let made = registry.exchange_id(minor, a, &caller)?;
+        let made = self.with_room(|| registry.exchange_id(minor, a, &caller))?;
         if let Some(old) = made.replaced {
             registry.remove(&old);
             self.s.end(&old);
@@ -196,7 +211,8 @@ impl Run<'_> {
         };
         let minor = self.c.minor;
         let registry = &self.s.registry;
-        let created = registry.create_session(a, &self.speaker(), minor, encode)?;
+        let caller = self.speaker();
+        let created = self.with_room(|| registry.create_session(a, &caller, minor, encode))?;
         self.c.out.extend_from_slice(&created.reply);
         if let Some(session) = &created.session {
             session.bind(self.conn.id);

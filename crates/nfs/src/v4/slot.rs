@@ -10,7 +10,8 @@
 //! back to the number before, and the retransmission is a new request. If it has, its reply is kept as it stands: the
 //! operation that waited is answered DELAY, and those before it with what they did.
 //!
-//! **Memory.** Slots are charged when the session is made, kept replies when they are kept. If the budget has no room
+//! **Memory.** The first slots are charged when the session is made, others in groups when they are first used, kept replies when
+//! they are kept. A request in a slot that there is no room for is answered DELAY. If the budget has no room
 //! for a reply it is not kept, which the client learns only if it needs it (RETRY_UNCACHED_REP). When memory is short, clients are
 //! to use fewer slots: the *target* is halved, and what is kept beyond it goes when the client has followed (§2.10.6.1). It rises again
 //! when memory has been enough for a while. The number of slots that are accepted stays what was granted, so no slot's
@@ -19,12 +20,12 @@
 use super::status::Status;
 use crate::failure::Cut;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use weir_base::{Budget, Lsn, Reservation};
 
-/// Bytes that a slot is charged for.
-pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// Slots that are allocated, and charged for, together.
+const GROUP: usize = 16;
 /// Slots that a client with more may always use.
 const LEAST_TARGET: u32 = 8;
 /// What a kept reply is charged beyond its bytes.
@@ -71,9 +72,20 @@ impl Slot {
     }
 }
 
+/// Slots that were allocated together.
+type Group = Box<[Slot]>;
+
+/// Bytes of `count` slots.
+fn bytes_of(count: usize) -> usize {
+    count * size_of::<Slot>()
+}
+
 /// See the module's head.
 pub struct Slots {
-    slots: Box<[Slot]>,
+    count: u32,
+    groups: Box<[OnceLock<Group>]>,
+    /// Of all groups that are allocated.
+    memory: Mutex<Reservation>,
     /// How many the client is to use.
     target: AtomicU32,
     /// The target beyond which nothing is kept any more; all slots if the client has not followed yet.
@@ -83,7 +95,6 @@ pub struct Slots {
     budget: Arc<Budget>,
     /// The highest slot that was ever used.
     highest: AtomicU32,
-    _memory: Reservation,
 }
 
 /// What a request is to its slot.
@@ -97,23 +108,62 @@ pub enum Seen {
 }
 
 impl Slots {
-    /// `count` slots; `None` if the budget has no room for them.
+    /// Makes `count` slots; `None` if the budget has no room for the first of them.
     pub fn new(count: u32, budget: &Arc<Budget>) -> Option<Slots> {
-        let memory = budget.try_reserve(count as usize * SLOT_BYTES)?;
-        Some(Slots {
-            slots: (0..count).map(|_| Slot::default()).collect(),
+        let groups = (count as usize).div_ceil(GROUP);
+        let memory = budget.try_reserve(groups * size_of::<OnceLock<Group>>())?;
+        let slots = Slots {
+            count,
+            groups: (0..groups).map(|_| OnceLock::new()).collect(),
+            memory: Mutex::new(memory),
             target: AtomicU32::new(count),
             trimmed: AtomicU32::new(count),
             pressed: AtomicBool::new(false),
             budget: Arc::clone(budget),
             highest: AtomicU32::new(0),
-            _memory: memory,
-        })
+        };
+        let has_first = slots.slot_or_new(0).is_some();
+        has_first.then_some(slots)
     }
 
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.slots.len() as u32
+        self.count
+    }
+
+    /// Returns a slot that was used, or is a neighbour of one.
+    fn slot(&self, slot: u32) -> Option<&Slot> {
+        let group = self.groups.get(slot as usize / GROUP)?.get()?;
+        group.get(slot as usize % GROUP)
+    }
+
+    /// Returns a slot, which is allocated with its neighbours if need be; `None` if there is no memory.
+    fn slot_or_new(&self, slot: u32) -> Option<&Slot> {
+        if let Some(slot) = self.slot(slot) {
+            return Some(slot);
+        }
+        let at = slot as usize / GROUP;
+        let group = self.groups.get(at)?;
+        let mut memory = self.memory.lock();
+        if group.get().is_none() {
+            let count = GROUP.min(self.count as usize - at * GROUP);
+            if !memory.grow(bytes_of(count)) {
+                self.pressed.store(true, Ordering::Relaxed);
+                return None;
+            }
+            group.get_or_init(|| (0..count).map(|_| Slot::default()).collect());
+        }
+        drop(memory);
+        self.slot(slot)
+    }
+
+    /// Returns the slots that are allocated, with their numbers.
+    fn allocated(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let groups = (0..).step_by(GROUP).zip(&self.groups);
+        groups.flat_map(|(first, group)| {
+            let slots = group.get().into_iter().flatten();
+            (first..).zip(slots)
+        })
     }
 
     /// How many the client is to use.
@@ -147,7 +197,7 @@ impl Slots {
             return;
         }
         self.trimmed.store(target, Ordering::Relaxed);
-        for slot in self.slots.iter().skip(target as usize) {
+        for (_, slot) in self.allocated().filter(|(at, _)| *at >= target) {
             slot.state.lock().kept = None;
         }
     }
@@ -162,11 +212,16 @@ impl Slots {
         self.highest.load(Ordering::Relaxed)
     }
 
-    /// A request with this number in this slot.
-    pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Seen {
-        let Some(of) = self.slots.get(slot as usize) else {
-            return Seen::Refused(Status::BadSlot);
-        };
+    /// Begins a request with this number in a slot; `None` if there is no memory for the slot, which was never used.
+    pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Option<Seen> {
+        if slot >= self.count {
+            return Some(Seen::Refused(Status::BadSlot));
+        }
+        let of = self.slot_or_new(slot)?;
+        Some(self.begin_in(of, slot, sequence, checksum))
+    }
+
+    fn begin_in(&self, of: &Slot, slot: u32, sequence: u32, checksum: u32) -> Seen {
         let mut s = of.state.lock();
         if sequence == s.sequence.wrapping_add(1) {
             if of.is_busy() {
@@ -233,7 +288,7 @@ impl Slots {
 
     /// The request in the slot ends, together with what `change` does under the lock, if it takes it.
     fn over(&self, slot: u32, change: impl FnOnce(&Mutex<State>) -> Option<MutexGuard<'_, State>>) {
-        if let Some(slot) = self.slots.get(slot as usize) {
+        if let Some(slot) = self.slot(slot) {
             assert!(slot.is_busy(), "a slot whose request ends has one");
             let changed = change(&slot.state);
             slot.busy.store(false, Ordering::Release);
@@ -243,8 +298,7 @@ impl Slots {
 
     /// Whether any request is under way but the one in `slot`.
     pub fn busy_beside(&self, slot: Option<u32>) -> bool {
-        let others = self.slots.iter().enumerate();
-        let mut others = others.filter(|(at, _)| slot != Some(*at as u32));
+        let mut others = self.allocated().filter(|(at, _)| slot != Some(*at));
         others.any(|(_, s)| s.is_busy())
     }
 }

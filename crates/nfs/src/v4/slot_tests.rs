@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn results(seen: Seen) -> Result<Option<Vec<u8>>, Status> {
-    match seen {
+fn results(seen: Option<Seen>) -> Result<Option<Vec<u8>>, Status> {
+    match seen.expect("memory for the slot") {
         Seen::New => Ok(None),
         Seen::Answered(kept) => Ok(Some(kept.results.bytes.to_vec())),
         Seen::Refused(status) => Err(status),
@@ -104,7 +104,7 @@ proptest! {
 fn sequence_numbers_wrap() {
     let slots = Slots::new(1, &Budget::new(1 << 20)).unwrap();
     // Where a client that began at 1 comes after 2^32 requests.
-    slots.slots[0].state.lock().sequence = u32::MAX;
+    slots.slot(0).unwrap().state.lock().sequence = u32::MAX;
     assert_eq!(results(slots.begin(0, 0, 5)), Ok(None));
     slots.end(0, None);
     assert_eq!(results(slots.begin(0, 0, 5)), Err(Status::RetryUncachedRep));
@@ -112,9 +112,26 @@ fn sequence_numbers_wrap() {
 }
 
 #[test]
-fn without_memory_there_are_no_slots_and_replies_are_not_kept() {
-    let budget = Budget::new(2 * SLOT_BYTES + 10);
-    assert!(Slots::new(3, &budget).is_none());
+fn slots_are_charged_when_they_are_used() {
+    let table = 64 * size_of::<OnceLock<Group>>();
+    let budget = Budget::new(table + bytes_of(2 * GROUP));
+    assert!(Slots::new(10_000, &budget).is_none() && budget.used() == 0);
+    let slots = Slots::new(1024, &budget).unwrap();
+    assert_eq!(results(slots.begin(15, 1, 9)), Ok(None));
+    assert_eq!(budget.used(), table + bytes_of(GROUP));
+    assert_eq!(results(slots.begin(1023, 1, 9)), Ok(None));
+    assert_eq!(budget.available(), 0);
+    assert!(slots.begin(16, 1, 9).is_none() && slots.take_pressed());
+    assert_eq!(results(slots.begin(1024, 1, 9)), Err(Status::BadSlot));
+    slots.end(1023, None);
+    assert_eq!(results(slots.begin(1008, 1, 9)), Ok(None));
+    drop(slots);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn without_memory_replies_are_not_kept() {
+    let budget = Budget::new(size_of::<OnceLock<Group>>() + bytes_of(2) + 10);
     let slots = Slots::new(2, &budget).unwrap();
     assert_eq!(results(slots.begin(1, 1, 9)), Ok(None));
     slots.end(1, Some(reply_of(vec![0; 100])));

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir_base::{BlockAddr, Clock, Lsn, ManualClock, SeededRng, Time};
+use weir_base::{BlockAddr, Budget, Clock, Lsn, ManualClock, SeededRng, Time};
 use weir_nfs::{Arrival, Config, ConnInfo, Handled, Later, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::device::{Device, Io};
@@ -23,6 +23,7 @@ use weir_testclient::{Call, Caller, In, Malformed, Out, Reply, rpc};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
 use weir_vfs::stats::Done;
+use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{Export, HandleKey, Rule, Squash, Transport, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
 
@@ -146,13 +147,26 @@ impl Server {
 
     /// A server that finds these records of the lock manager.
     pub fn with_records(rules: Vec<Rule>, before: &[&[u8]]) -> Server {
+        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
+        Server::behind(vfs, rules, before)
+    }
+
+    /// A server whose clients may have so many bytes.
+    pub fn with_memory(bytes: usize) -> Server {
+        let key = HandleKey::new([9; 16], [0; 16]);
+        let limits = CreditLimits::of_budget(0);
+        let throttle = Throttle::new(Arc::new(ManualClock::default()), 1, limits);
+        let vfs = Vfs::with_throttle(key, throttle, Budget::new(bytes));
+        Server::behind(vfs, vec![Rule::open(Squash::None)], &[])
+    }
+
+    fn behind(vfs: Arc<Vfs>, rules: Vec<Rule>, before: &[&[u8]]) -> Server {
         let disks = Disks::new();
         let (engine, volume) = disks.format();
         for (number, record) in (1..).zip(before) {
             let records = engine.client_records();
             records.set_blocking(number, Some(record)).unwrap();
         }
-        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         vfs.follow(&engine);
         let clock = Arc::new(ManualClock::default());

@@ -1,7 +1,8 @@
 //! What each client address has in the table, in bytes, and each client in files.
 //!
 //! Everything that a client's claims take is charged to the table's budget and to the client's address before it is
-//! allocated. An address may have [`SHARE`] of the budget, so that no single host can leave nothing for the others. The
+//! allocated. An address may have [`SHARE`] of the budget, so that no single host can leave nothing for the others, and
+//! several leave a [`RESERVE`] of it to addresses that have little. The
 //! charges are upper bounds of what the collections allocate (a test compares them with the allocator's own figures).
 //!
 //! The ledger is also the index from a client to its files, so that releasing a client costs what the client had.
@@ -20,6 +21,10 @@ use weir_base::{Budget, Reservation, invariant};
 
 /// One address may have this part of the budget.
 pub(super) const SHARE: usize = 4;
+/// This part of the budget is left to addresses that have no more than [`LITTLE`].
+pub const RESERVE: usize = 16;
+/// Bytes that are little for an address.
+pub const LITTLE: usize = 16 << 10;
 /// Parts of the ledger, each with its own lock.
 const PARTS: usize = 16;
 
@@ -139,6 +144,14 @@ impl Ledger {
         &self.parts[usize::from(low) % self.parts.len()]
     }
 
+    /// Reserves `bytes` for an address that has `had`.
+    fn reserve(&self, reserved: &mut Reservation, had: usize, bytes: usize) -> bool {
+        let total = self.budget.total();
+        let (most, all) = (total / SHARE, had + bytes);
+        let leave = if all <= LITTLE { 0 } else { total / RESERVE };
+        all <= most && reserved.grow_leaving(bytes, leave)
+    }
+
     pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -151,8 +164,7 @@ impl Ledger {
         let Some(account) = part.accounts.get_mut(&address) else {
             unreachable!("a charge to an address that has nothing");
         };
-        let fits =
-            account.bytes + bytes <= self.budget.total() / SHARE && part.reserved.grow(bytes);
+        let fits = self.reserve(&mut part.reserved, account.bytes, bytes);
         if fits {
             account.bytes += bytes;
         }
@@ -187,9 +199,8 @@ impl Ledger {
                 Arc::clone(&client.name)
             }
         };
-        if old.map_or(0, |a| a.bytes) + bytes > self.budget.total() / SHARE
-            || !part.reserved.grow(bytes)
-        {
+        let had = old.map_or(0, |a| a.bytes);
+        if !self.reserve(&mut part.reserved, had, bytes) {
             return None;
         }
         let account = part

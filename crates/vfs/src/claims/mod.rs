@@ -82,6 +82,7 @@ mod types;
 
 pub use deleting::When;
 pub use hints::Heard;
+pub use ledger::{LITTLE, RESERVE};
 pub use rules::{Event, Kind, Style};
 pub use types::{
     Actor, Caching, Client, Full, Grant, HolderAttr, Lock, Marked, Modes, Notice, OpenRequest,
