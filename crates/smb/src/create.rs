@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::invariant;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
+use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
 use weir_vfs::{
     Changes, Charged, Error, FileId, FileRef, Namespace, OpContext, Suspend, Unfinished,
@@ -496,10 +497,18 @@ impl<'a> Run<'a> {
         let id = self.s.open_number();
         let live = file.namespace == Namespace::Live;
         let binds = modes(granted) != Modes::NONE || granted & mask::DELETE != 0;
-        if live && !directory && !found.made && found.base.is_none() && binds {
-            self.outlast_grace()?;
+        // Clients of NFS had claims of files alone, and none of what is new.
+        let old = live && !directory && !found.made && found.base.is_none();
+        if old && binds {
+            let has = |modes: Modes| self::modes(granted).any(modes);
+            let writes = has(Modes::WRITE | Modes::DELETE) || request.disposition.cuts();
+            // Clients of NFS open nothing for deletion.
+            let denies = denied(request.share).any(Modes::BOTH);
+            let against = Kinds::against_open(has(Modes::READ), writes, denies);
+            self.outlast_grace(against, file.volume)?;
         }
-        let caches = live && !directory;
+        let may_cache = !old || !self.s.vfs.grace.binds(Kinds::ALL, file.volume);
+        let caches = live && !directory && may_cache;
         let of_directory = |wanted: leases::Wanted| {
             let can = session.negotiated.offer.has_directory_leases();
             wanted.of_directory().filter(|_| can)
@@ -516,7 +525,7 @@ impl<'a> Run<'a> {
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        let lease = lease.filter(|_| live);
+        let lease = lease.filter(|_| live && may_cache);
         let attached = match &lease {
             None => None,
             Some(wanted) => {

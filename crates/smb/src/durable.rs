@@ -29,6 +29,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::VolumeId;
 use weir_vfs::Vfs;
+use weir_vfs::grace::Kinds;
 use weir_vfs::signal::Signal;
 
 /// How long an open of the first version is kept: as Windows does.
@@ -626,10 +627,11 @@ impl Run<'_> {
         self.again(session, open, request, action)
     }
 
-    /// Holds a request that claims something new of a file for as long as clients may claim again what they had there before the start
-    /// ([`weir_vfs::grace`]). What comes back to a persistent open is none: its claims are entered.
-    pub(crate) fn outlast_grace(&self) -> Result<(), Fail> {
-        if !self.s.vfs.grace.runs(self.s.clock.monotonic()) {
+    /// Holds a request for a new claim in a volume, which conflicts with these kinds, for as long as clients may claim
+    /// something of them again ([`weir_vfs::grace`]). A client's return to a persistent open is no new claim.
+    pub(crate) fn outlast_grace(&self, against: Kinds, volume: VolumeId) -> Result<(), Fail> {
+        let (grace, now) = (&self.s.vfs.grace, self.s.clock.monotonic());
+        if grace.admit_new(against, volume, now).is_ok() {
             return Ok(());
         }
         // Each second it looks again: a period may end before its time.

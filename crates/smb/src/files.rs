@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
 use weir_vfs::claims::{Lock, Range, Verdict};
+use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, FileKind, Stability};
 use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Vfs, Writes};
 
@@ -404,7 +405,7 @@ impl Run<'_> {
                     return Ok(Status::SUCCESS);
                 }
                 if !matches!(self.c.step, Step::Waits(_)) && locks(&r) && file.base.is_none() {
-                    self.outlast_grace()?;
+                    self.outlast_grace(Kinds::against_lock(true), file.id.volume)?;
                 }
                 let freed = self.lock_all(&open, file, count, r)?;
                 if let Some(sequence) = sequence {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_base::Clock;
 use weir_vfs::claims::{Actor, Event, Passage, Range, ServiceId, Style};
-use weir_vfs::grace::Claimant;
+use weir_vfs::grace::{Bound, Claimant, Kinds};
 use weir_vfs::{FileId, Namespace};
 
 const GUID: [u8; 16] = [0x5a; 16];
@@ -556,6 +556,32 @@ fn a_revert_removes_the_records_of_what_was_open() {
     world.engine.revert(volume.name(), "before").unwrap();
     assert!(world.engine.client_records().all().is_empty());
     assert_eq!(world.vfs.claims.totals().held, 0);
+}
+
+/// An absent client of NFSv4 that had plain opens keeps nobody from sharing files.
+#[test]
+fn an_open_that_conflicts_with_nothing_waits_for_nobody() {
+    const DATA: u32 = 3;
+    let (world, _) = continuous();
+    let mut a = Client::ready(&world, 1);
+    let new = create("f", DATA, SHARE, CREATE, 0);
+    assert_eq!(a.one(command::CREATE, new.1).status, Status::SUCCESS);
+    let claimant = Claimant {
+        service: ServiceId(3),
+        name: Arc::from(&b"a client of NFSv4"[..]),
+    };
+    let volume = world.engine.volumes().remove(0).id();
+    let expected = [(claimant, Bound::of(Kinds::OPENS, volume))];
+    let (now, period) = (world.clock.monotonic(), Duration::from_secs(45));
+    world.vfs.grace.begin_bound(expected, now, period);
+    let mut b = Client::ready(&world, 9);
+    let opened = b.one(command::CREATE, create("f", DATA, SHARE, OPEN, 0).1);
+    assert_eq!(opened.status, Status::SUCCESS);
+    let locked = b.one(command::LOCK, lock(&opened.file(), 0, 5, 2 | 0x10).1);
+    assert_eq!(locked.status, Status::SUCCESS);
+    let (mut denies, _) = waits(&mut b, create("f", DATA, 1, OPEN, 0));
+    pass(&world, 44);
+    assert!(poll(&mut denies).is_none());
 }
 
 /// Clients of other protocols that claim again what they had find it free.
