@@ -78,9 +78,15 @@ class Trust(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         file = os.path.join(folder.name, "token")
         first, second = (f"weir_{digit * 64}" for digit in "12")
+        data = os.path.join(folder.name, "data")
+        with open(file, "w") as f:
+            f.write(first[:-1] + "\n")
+        with self.assertRaisesRegex(RuntimeError, "a token is weir_ and 64 hexadecimal digits"):
+            Server("--api-tls", "generate", "--api-token-file", file, api="0.0.0.0:0", data=data)
+        self.assertFalse(os.path.exists(data), "a refused start leaves no trace")
         with open(file, "w") as f:
             f.write(first + "\n")
-        server = Server("--api-tls", "generate", "--api-token-file", file, api="0.0.0.0:0", data=os.path.join(folder.name, "data"))
+        server = Server("--api-tls", "generate", "--api-token-file", file, api="0.0.0.0:0", data=data)
         self.addCleanup(server.close)
         certificate = os.path.join(server.data, "api-cert.pem")
 

@@ -134,10 +134,7 @@ impl ApiListener {
     /// Which clients may call the API, and over what: loopback or TLS.
     async fn access(&self, data: &Path, control: &Control) -> Result<Access> {
         if let Some(path) = &self.token {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the token file {}", path.display()))?;
-            let secret = text.lines().next().unwrap_or_default().trim();
-            let made = control.adopt_token(secret).await;
+            let made = control.adopt_token(&secret_in(path)?).await;
             made.map_err(|refusal| anyhow!("{}: {}", path.display(), refusal.message))?;
         }
         let tls = match &self.tls {
@@ -178,12 +175,28 @@ impl ApiListener {
     }
 }
 
+/// Reads the secret of an administrator's token: the first line of a file.
+///
+/// # Errors
+/// The file cannot be read, or its first line is no token.
+fn secret_in(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token file {}", path.display()))?;
+    let secret = text.lines().next().unwrap_or_default().trim();
+    weir_control::check_secret(secret)
+        .map_err(|refusal| usage::error(format!("{}: {}", path.display(), refusal.message)))?;
+    Ok(secret.to_owned())
+}
+
 /// Says whether the settings of the control plane are valid.
 ///
 /// # Errors
 /// Files that cannot be read or are not what they are to be.
 pub fn check(args: &Serve) -> Result<()> {
     levels(args)?;
+    if let Some(path) = &args.api_token_file {
+        secret_in(path)?;
+    }
     match ApiListener::source(args)? {
         Some(TlsSource::Given(cert, key)) => Tls::given(&cert, &key).map(drop),
         _ => Ok(()),

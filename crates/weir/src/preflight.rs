@@ -44,9 +44,9 @@ pub fn options(args: &Serve) -> Result<()> {
 fn check_first(args: &Serve) -> Result<()> {
     if let ApiAddress::At(at) = args.api {
         ensure!(
-            at.ip().is_loopback(),
-            "cannot serve the API at {at} from a new data folder: it has no token yet (start with --api 127.0.0.1:{}, \
-             create one with `weir tokens create NAME --role admin`, and start again)",
+            at.ip().is_loopback() || args.api_token_file.is_some(),
+            "cannot serve the API at {at} from a new data folder: it has no token yet (pass --api-token-file FILE; \
+             or start with --api 127.0.0.1:{}, create one with `weir tokens create NAME --role admin`, and start again)",
             at.port()
         );
     }

@@ -131,6 +131,22 @@ impl std::fmt::Debug for TokenHash {
     }
 }
 
+/// Checks the form of a token's secret.
+///
+/// # Errors
+/// `TOKEN_INVALID`: it is not `weir_` and 64 hexadecimal digits.
+pub fn check_secret(secret: &str) -> Result<(), Refusal> {
+    let digits = secret.strip_prefix(PREFIX).unwrap_or_default();
+    if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "TOKEN_INVALID",
+        format!("a token is {PREFIX} and 64 hexadecimal digits"),
+    ))
+}
+
 fn hash(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
 }
@@ -233,14 +249,7 @@ impl Catalog {
         actor: &Actor,
         clock: &dyn Clock,
     ) -> Result<TokenRecord, Refusal> {
-        let digits = secret.strip_prefix(PREFIX).unwrap_or_default();
-        if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(Refusal::new(
-                Status::InvalidArgument,
-                "TOKEN_INVALID",
-                format!("a token is {PREFIX} and 64 hexadecimal digits"),
-            ));
-        }
+        check_secret(secret)?;
         let name = format!("{ADOPTED}{:.8}", hash(secret));
         let all = self.tokens().await?;
         let record = match all.iter().find(|token| token.name == name) {

@@ -16,7 +16,7 @@ mod load;
 mod write;
 
 pub(crate) use access::refused;
-pub use access::{AuditEntry, TokenHash, TokenRecord};
+pub use access::{AuditEntry, TokenHash, TokenRecord, check_secret};
 pub use inspect::{Inspection, inspect, probe};
 pub(crate) use load::Loaded;
 pub(crate) use write::Write;
