@@ -677,11 +677,23 @@ impl Connection<'_> {
     }
 
     fn end_skip(&mut self, now: u64, tally: &mut Tally, stage: &Stage) {
-        if let Some((slot, started, Step::Done { class, bytes })) = self.skipping.take() {
-            tally.done(class, now.saturating_sub(started), bytes);
-            self.in_flight -= 1;
-            self.begin(slot, now, stage);
+        match self.skipping.take() {
+            Some((slot, started, Step::Done { class, bytes })) => {
+                tally.done(class, now.saturating_sub(started), bytes);
+                self.in_flight -= 1;
+                self.begin(slot, now, stage);
+            }
+            Some((slot, _, Step::Then(call))) => self.go_on(slot, call),
+            _ => {}
         }
+    }
+
+    /// Sends the next call of a slot's operation.
+    fn go_on(&mut self, slot: usize, call: Call) {
+        if let Some(s) = self.slots.get_mut(slot) {
+            s.call = call;
+        }
+        self.send_again(slot);
     }
 
     /// Handles the record at the beginning of `data`; returns the bytes used, 0 when
@@ -784,12 +796,10 @@ impl Connection<'_> {
                 self.in_flight -= 1;
                 self.begin(index, now, stage);
             }
-            Step::Then(call) => {
-                if let Some(s) = self.slots.get_mut(index) {
-                    s.call = call;
-                }
-                self.send_again(index);
+            Step::Then(_) if missing > 0 => {
+                self.skipping = Some((index, slot.started_ns, step));
             }
+            Step::Then(call) => self.go_on(index, call),
             Step::Again => {
                 tally.jukebox += 1;
                 self.later.push((now + JUKEBOX_PAUSE_NS, index));

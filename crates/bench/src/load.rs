@@ -31,12 +31,14 @@ const MISMATCHES_SHOWN: u64 = 5;
 pub enum Call {
     /// NULL, which does nothing.
     Null,
-    /// READ of one block.
+    /// READ of one block, or of the part that earlier READs of it have not returned.
     Read {
         /// Number of the file in the set.
         file: u32,
-        /// Byte offset in the file.
+        /// Byte offset of the block in the file.
         offset: u64,
+        /// Bytes of the block that were read before.
+        had: u32,
     },
     /// WRITE of one block.
     Write {
@@ -248,13 +250,21 @@ impl<'a> Load<'a> {
             LoadKind::Null => Call::Null,
             LoadKind::Read => {
                 let (file, offset) = self.next_block();
-                Call::Read { file, offset }
+                Call::Read {
+                    file,
+                    offset,
+                    had: 0,
+                }
             }
             LoadKind::Write => self.next_write(),
             LoadKind::Mix => {
                 if self.rand.below(100) < u64::from(self.args.read_percent) {
                     let (file, offset) = self.next_block();
-                    Call::Read { file, offset }
+                    Call::Read {
+                        file,
+                        offset,
+                        had: 0,
+                    }
                 } else {
                     self.next_write()
                 }
@@ -322,7 +332,11 @@ impl<'a> Load<'a> {
             },
             blend::Kind::Read => {
                 let (file, offset) = self.next_block();
-                Call::Read { file, offset }
+                Call::Read {
+                    file,
+                    offset,
+                    had: 0,
+                }
             }
             blend::Kind::Write => self.next_write(),
         })
@@ -446,9 +460,10 @@ impl<'a> Load<'a> {
         let block = self.args.block_size as u32;
         match *call {
             Call::Null => out.encode(|o| c.null(o, id)),
-            Call::Read { file, offset } => {
+            Call::Read { file, offset, had } => {
                 if let Some(fh) = self.file(file) {
-                    out.encode(|o| c.read(o, id, fh, offset, block));
+                    let offset = offset + u64::from(had);
+                    out.encode(|o| c.read(o, id, fh, offset, block.saturating_sub(had)));
                 }
             }
             Call::Write {
@@ -609,8 +624,8 @@ impl<'a> Load<'a> {
         }
         let step = match *call {
             Call::Null => op,
-            Call::Read { file, offset } => {
-                return self.read_reply(file, offset, r, missing, tally);
+            Call::Read { file, offset, had } => {
+                return self.read_reply((file, offset, had), r, missing, tally);
             }
             Call::Write { file, .. } => {
                 let bytes = self.write_reply(r, tally)?;
@@ -740,10 +755,11 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// Judges a READ's results. A server may return a part of what was asked for (RFC 1813 §3.3.6); the operation goes on with the
+    /// rest, as clients' kernels do. A READ inside a file that returns nothing, or says that the file ends, is a fault.
     fn read_reply(
         &mut self,
-        file: u32,
-        offset: u64,
+        (file, offset, had): (u32, u64, u32),
         r: &mut Reader<'_>,
         missing: usize,
         tally: &mut Tally,
@@ -752,7 +768,7 @@ impl<'a> Load<'a> {
             Err(_) if missing > 0 => return Ok(Step::Incomplete),
             other => other?,
         };
-        let asked = self.args.block_size;
+        let asked = self.args.block_size.saturating_sub(u64::from(had));
         let len = head.data_len as usize;
         if head.data_len != head.count
             || u64::from(head.count) > asked
@@ -765,13 +781,11 @@ impl<'a> Load<'a> {
                 r.rest().len() + missing
             )));
         }
-        if u64::from(head.count) < asked {
-            tally.short_reads += 1;
-        }
+        let offset_read = offset + u64::from(had);
         if self.args.run.verify {
             let data = r.fixed(len)?;
             if let Err((at, mismatch)) =
-                pattern::check(data, u64::from(file), offset, self.args.run.seed)
+                pattern::check(data, u64::from(file), offset_read, self.args.run.seed)
             {
                 tally.mismatches += 1;
                 if tally.mismatches <= MISMATCHES_SHOWN {
@@ -781,9 +795,16 @@ impl<'a> Load<'a> {
                 }
             }
         }
+        let had = had + head.count;
+        if u64::from(head.count) < asked {
+            if head.count > 0 && !head.eof {
+                return Ok(Step::Then(Call::Read { file, offset, had }));
+            }
+            tally.short_reads += 1;
+        }
         Ok(Step::Done {
             class: Class::Read,
-            bytes: u64::from(head.count),
+            bytes: u64::from(had),
         })
     }
 

@@ -18,7 +18,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::limits::net as limits;
-use weir_base::{Lsn, invariant};
+use weir_base::{BLOCK_SIZE, Lsn, invariant};
 use weir_nfs::record::{Admit, Broken, Flow, Inbox, Receiver};
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
@@ -277,14 +277,15 @@ impl<B: Backend> Serving<'_, '_, B> {
         }
     }
 
-    /// Returns the bytes that a READ returns at most: while memory is short, what the peer has taken before. One that takes
-    /// nothing has its first replies in the kernel, and none of the budget.
+    /// Returns the bytes that a READ returns at most: while memory is short, the whole blocks of what the peer has taken
+    /// before. One that takes nothing has its first replies in the kernel, and none of the budget.
     fn reads(&self) -> usize {
         match self.room {
             Room::Ample => usize::MAX,
-            _ => usize::try_from(self.watch.sent.get())
-                .unwrap_or(usize::MAX)
-                .max(limits::SMALL_REPLY),
+            _ => {
+                let taken = usize::try_from(self.watch.sent.get()).unwrap_or(usize::MAX);
+                (taken - taken % BLOCK_SIZE).max(limits::SMALL_REPLY)
+            }
         }
     }
 
