@@ -12,6 +12,7 @@ use crate::gate;
 use crate::handlers;
 use crate::live::{self, Live};
 use crate::logins::{self, Credential, Logins};
+use crate::metrics::{self, Metrics};
 use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
@@ -27,11 +28,9 @@ use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use weir_base::limits::api::METRICS_READERS;
 use weir_control::{Actor, Control, Role, Status};
 use weir_ontap::{Cluster, Clusters};
-
-/// Renders all metrics in Prometheus' text format.
-pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Something that is wrong with the server as a whole, or soon will be.
 #[derive(Clone, Debug)]
@@ -60,6 +59,7 @@ struct Inner {
     logins: Arc<Logins>,
     live: Option<Arc<Live>>,
     bodies: Semaphore,
+    scrapes: Arc<Semaphore>,
 }
 
 impl AppState {
@@ -76,6 +76,7 @@ impl AppState {
             logins: Arc::default(),
             live: None,
             bodies: Semaphore::new(MAX_BODIES),
+            scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
         }))
     }
 
@@ -115,6 +116,7 @@ impl AppState {
             logins: Arc::clone(&old.logins),
             live: old.live.clone(),
             bodies: Semaphore::new(MAX_BODIES),
+            scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
         };
         change(&mut inner);
         AppState(Arc::new(inner))
@@ -300,6 +302,9 @@ async fn answer(
     let agent = agent.and_then(|a| a.to_str().ok()).unwrap_or_default();
     let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
     if verb == Some(Verb::Get) {
+        if let ("/metrics", Some(source)) = (path, &app.0.metrics) {
+            return metrics::response(source, &app.0.scrapes, head);
+        }
         if let Some(page) = plain(app, path) {
             return Ok(page);
         }
@@ -413,13 +418,12 @@ const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<u
     <li><a href=\"/openapi/netapp-v1.json\">NetApp Volumes, v1</a>\n\
     <li><a href=\"/openapi/filestore-v1.json\">Filestore, v1</a>\n</ul>\n";
 
-/// What is served apart from the APIs: metrics, and the APIs' own description.
+/// What is served apart from the APIs: health, and the APIs' own description.
 fn plain(app: &AppState, path: &str) -> Option<Response> {
     if path == "/health" {
         return Some(health(&app.0.problems.as_ref()?()));
     }
     let (kind, text) = match path {
-        "/metrics" => ("text/plain; version=0.0.4", app.0.metrics.as_ref()?()),
         "/openapi" | "/openapi/" => ("text/html; charset=utf-8", INDEX.to_owned()),
         "/openapi/netapp-v1.json" => ("application/json", openapi::document(Api::Netapp)),
         "/openapi/filestore-v1.json" => ("application/json", openapi::document(Api::Filestore)),

@@ -23,6 +23,7 @@ pub mod live;
 mod logins;
 pub mod lro;
 pub mod mask;
+mod metrics;
 mod mount;
 pub mod netapp;
 mod ontap;
@@ -38,8 +39,9 @@ mod stream;
 pub mod throughput;
 mod tls;
 
-pub use app::{AppState, Ends, Gate, Metrics, Problem, Problems, router};
+pub use app::{AppState, Ends, Gate, Problem, Problems, router};
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
+pub use metrics::{Metrics, Pieces};
 pub use mount::{Mounts, nfs_command};
 pub use tls::Tls;

@@ -632,10 +632,9 @@ async fn tokens_and_roles() {
 async fn metrics_and_descriptions_are_served() {
     let api = Api::new().await;
     assert_eq!(api.ask("GET", "/metrics", "").await.0, 404);
-    let state = api
-        .state
-        .clone()
-        .with_metrics(std::sync::Arc::new(|| "weir_up 1\n".to_owned()));
+    let state = api.state.clone().with_metrics(std::sync::Arc::new(|| {
+        Box::new(std::iter::once("weir_up 1\n".to_owned()))
+    }));
     let request = Request::builder()
         .uri("/metrics")
         .body(Body::empty())

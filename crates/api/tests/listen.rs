@@ -5,6 +5,8 @@
 mod support;
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Api;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -133,5 +135,116 @@ async fn a_repeated_host_reaches_the_gate() {
         stream.read_to_string(&mut text).await.unwrap();
         let begin = format!("HTTP/1.1 {status} ");
         assert!(text.starts_with(&begin), "{head}: {text}");
+    }
+}
+
+/// Serves metrics of so many pieces, and counts how many were made.
+async fn metrics_of(pieces: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&made);
+    let state = api.state.clone().with_metrics(Arc::new(move || {
+        let counted = Arc::clone(&counted);
+        Box::new((0..pieces).map(move |n| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            piece(n)
+        }))
+    }));
+    tokio::spawn(serve(
+        listener,
+        state,
+        Access::Loopback,
+        std::future::pending(),
+    ));
+    (address, made)
+}
+
+const PIECE: usize = 16 << 10;
+
+fn piece(n: usize) -> String {
+    let line = format!("weir_limit{{volume=\"volume-{n}\"}} {n}\n");
+    line.repeat(PIECE / line.len())
+}
+
+async fn scrape(address: std::net::SocketAddr, more: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head =
+        format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Takes the chunks (RFC 9112 §7.1) behind a reply's head apart.
+fn body_of(reply: &[u8]) -> Vec<u8> {
+    let head = reply.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    let text = String::from_utf8_lossy(&reply[..head]).to_lowercase();
+    assert!(text.starts_with("http/1.1 200"), "{text}");
+    assert!(text.contains("transfer-encoding: chunked"), "{text}");
+    let (mut rest, mut body) = (&reply[head..], Vec::new());
+    loop {
+        let end = rest.windows(2).position(|w| w == b"\r\n").unwrap();
+        let size = std::str::from_utf8(&rest[..end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        rest = &rest[end + 2..];
+        if size == 0 {
+            assert_eq!(rest, b"\r\n");
+            return body;
+        }
+        body.extend_from_slice(&rest[..size]);
+        assert_eq!(&rest[size..size + 2], b"\r\n");
+        rest = &rest[size + 2..];
+    }
+}
+
+/// Metrics are made as they are taken: what is made ahead of a slow reader fits into the sockets' buffers.
+#[tokio::test]
+async fn metrics_are_made_as_a_slow_reader_takes_them() {
+    const PIECES: usize = 4096;
+    /// Most that the kernel keeps for a connection over loopback, and the server in front of it.
+    const AHEAD: usize = 24 << 20;
+    let (address, made) = metrics_of(PIECES).await;
+    let mut stream = scrape(address, "").await;
+    let (mut reply, mut part) = (Vec::new(), [0; 10_007]);
+    loop {
+        let n = stream.read(&mut part).await.unwrap();
+        if n == 0 {
+            break;
+        }
+        reply.extend_from_slice(&part[..n]);
+        let ahead = (made.load(Ordering::SeqCst) * PIECE).saturating_sub(reply.len());
+        assert!(ahead < AHEAD, "{ahead} bytes are ahead of the reader");
+    }
+    let whole: String = (0..PIECES).map(piece).collect();
+    assert!(body_of(&reply) == whole.as_bytes(), "the page is not whole");
+}
+
+/// Readers that take nothing keep only so many pages begun, and leave room when they go.
+#[tokio::test]
+async fn readers_of_metrics_are_bounded() {
+    let (address, _) = metrics_of(4096).await;
+    let mut stuck = Vec::new();
+    for _ in 0..weir_base::limits::api::METRICS_READERS {
+        let mut stream = scrape(address, "").await;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stuck.push(stream);
+    }
+    let mut text = String::new();
+    let mut refused = scrape(address, "").await;
+    refused.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 429"), "{text}");
+    assert!(text.contains("TOO_MANY_READERS"), "{text}");
+    drop(stuck);
+    loop {
+        let mut next = scrape(address, "").await;
+        let mut status = [0; 12];
+        next.read_exact(&mut status).await.unwrap();
+        if &status == b"HTTP/1.1 200" {
+            return;
+        }
+        tokio::task::yield_now().await;
     }
 }

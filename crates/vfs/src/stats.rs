@@ -352,6 +352,35 @@ impl Stats {
         sums
     }
 
+    /// Returns the number of operations of each volume, over all event loops.
+    pub fn counts(&self) -> HashMap<VolumeId, u64> {
+        let mut sums: HashMap<VolumeId, u64> = HashMap::new();
+        for lane in &self.lanes {
+            for volume in &lane.lock().volumes.cells {
+                let tallies = volume.operations.iter().flatten();
+                *sums.entry(volume.id).or_default() += tallies.map(|t| t.count).sum::<u64>();
+            }
+        }
+        sums
+    }
+
+    /// Returns sums over all event loops of one volume.
+    pub fn of_volume(&self, id: VolumeId) -> ByOperation {
+        let mut sums = ByOperation::new();
+        for lane in &self.lanes {
+            let volumes = &lane.lock().volumes;
+            let cells = volumes.places.get(&id);
+            let cells = cells.and_then(|at| volumes.cells.get(*at));
+            let tallies = cells.map(|cells| (0u8..).zip(&cells.operations));
+            for (number, tally) in tallies.into_iter().flatten() {
+                if let Some(tally) = tally {
+                    sums.entry(number).or_default().add(tally);
+                }
+            }
+        }
+        sums
+    }
+
     /// Returns sums over all event loops and operations, by volume.
     pub fn totals(&self) -> HashMap<VolumeId, Totals> {
         let mut sums: HashMap<VolumeId, Totals> = HashMap::new();

@@ -36,11 +36,12 @@ mod sampler;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 pub use look::classes;
 use page::Page;
+pub(crate) use page::{Family, Pieces};
 use parking_lot::Mutex;
 pub use sampler::Sampler;
 use weir_api::live::{Live, Report};
@@ -49,8 +50,8 @@ use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
-use weir_vfs::throttle::{ClientStatus, Level, PoolStatus, VolumeStatus};
+use weir_vfs::stats::{BUCKETS, FIRST_BUCKET, OTHERS, Stats, Tally};
+use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
 
 /// Volumes that have histograms.
@@ -133,13 +134,6 @@ impl Rates {
     }
 }
 
-/// A name with everything that belongs under it.
-struct Volume<'a> {
-    pool: &'a str,
-    name: &'a str,
-    done: &'a ByOperation,
-}
-
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -216,18 +210,37 @@ impl Metrics {
         rates.last.retain(|_, (_, seen)| *seen == reading);
     }
 
-    /// The page that `/metrics` serves.
-    pub fn render(&self) -> String {
-        let pools = self.vfs.throttle.pools();
-        let limited = self.vfs.throttle.volumes();
-        let mut page = Page::default();
-        self.operations(&mut page, &pools, &limited);
+    /// Returns the page that `/metrics` serves, which is made as it is read. What it keeps meanwhile is a
+    /// few bytes a volume.
+    pub fn pieces(self: &Arc<Self>) -> Pieces {
+        let scrape = Arc::new(Scrape {
+            pools: self.vfs.throttle.pools().into(),
+            volumes: self.vfs.throttle.numbers().into(),
+            metrics: Arc::clone(self),
+        });
+        let mut page = Pieces::default();
+        scrape.operations(&mut page);
         self.clients(&mut page);
-        self.limits(&mut page, &pools, &limited);
-        throttled(&mut page, &pools, &limited);
-        waits(&mut page, &pools, &limited);
-        metadata(&mut page, &pools, &limited);
-        throttled_clients(&mut page, &pools, &limited);
+        scrape.limits(&mut page);
+        scrape.throttled(&mut page);
+        scrape.over_volumes(
+            &mut page,
+            (
+                "weir_operation_wait_seconds_total",
+                "counter",
+                "Time that requests waited for limits of a level.",
+            ),
+            waits,
+        );
+        scrape.metadata(&mut page);
+        throttled_clients(&mut page, &scrape);
+        let metrics = Arc::clone(self);
+        page.then(move |page| metrics.rest(page));
+        page
+    }
+
+    /// Adds what is counted once for the whole server.
+    fn rest(&self, page: &mut Page) {
         let (held, credit) = self.vfs.throttle.held();
         page.family(
             "weir_held_bytes",
@@ -237,23 +250,22 @@ impl Metrics {
         page.sample("weir_held_bytes", &[], held);
         page.family("weir_held_limit_bytes", "gauge", "How much that may be.");
         page.sample("weir_held_limit_bytes", &[], credit.total);
-        self.locks(&mut page);
+        self.locks(page);
         if let Some(service) = self.nfs.get() {
-            nfs4(&mut page, service);
+            nfs4(page, service);
         }
         if let Some(service) = self.smb.get() {
-            smb(&mut page, service);
+            smb(page, service);
         }
-        cache(&mut page, self.cache.stats());
-        process(&mut page, &*self.clock);
-        conditions(&mut page, &self.live.conditions.report());
+        cache(page, self.cache.stats());
+        process(page, &*self.clock);
+        conditions(page, &self.live.conditions.report());
         let family = "weir_build_info";
         page.family(family, "gauge", "The version of the server, as a label.");
         page.sample(family, &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let family = "weir_uptime_seconds";
         page.family(family, "gauge", "The clock that rates are to be made by.");
         page.sample(family, &[], self.clock.monotonic().as_secs_f64());
-        page.text
     }
 
     fn locks(&self, page: &mut Page) {
@@ -286,148 +298,336 @@ impl Metrics {
         page.sample(family, &[], self.vfs.claims.budget().total());
     }
 
-    fn operations(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-        let done = self.stats.volumes();
-        let table = self.vfs.exports();
-        let planned: BTreeMap<VolumeId, &VolumeStatus> = limited
-            .iter()
-            .map(|volume| (volume.volume, volume))
-            .collect();
-        let mut volumes = Vec::new();
-        for (id, done) in &done {
-            let (pool, name) = match (planned.get(id), table.of_volume(*id)) {
-                (Some(volume), _) => (pool_name(pools, volume.pool), &*volume.name),
-                (None, Some(export)) => ("", export.path.trim_start_matches('/')),
-                (None, None) => continue,
-            };
-            volumes.push(Volume { pool, name, done });
-        }
-        let count =
-            |volume: &Volume<'_>| volume.done.values().map(|tally| tally.count).sum::<u64>();
-        volumes.sort_by_key(|volume| std::cmp::Reverse(count(volume)));
-        let family = "weir_operation_seconds";
-        page.family(family, "histogram", "From a call's arrival to its reply.");
-        for (place, volume) in volumes.iter().enumerate() {
-            for (operation, tally) in volume.done {
-                let labels = labels(volume, *operation);
-                histogram(page, family, &labels, tally, place < DETAILED);
-            }
-        }
-        let family = "weir_operation_bytes_total";
-        page.family(family, "counter", "Data moved.");
-        for volume in &volumes {
-            for (operation, tally) in volume.done.iter().filter(|(_, tally)| tally.bytes > 0) {
-                page.sample(family, &labels(volume, *operation), tally.bytes);
-            }
-        }
-    }
-
-    fn clients(&self, page: &mut Page) {
-        let clients: Vec<_> = self
-            .stats
-            .clients(CLIENTS)
-            .into_iter()
+    fn clients(&self, page: &mut Pieces) {
+        let clients = self.stats.clients(CLIENTS).into_iter();
+        let clients: Arc<[_]> = clients
             .map(|(ip, tally)| (client_name(ip), tally))
             .collect();
         let family = "weir_client_operation_seconds";
-        page.family(
+        page.family((
             family,
             "histogram",
             "From a call's arrival to its reply, of all operations of a client.",
-        );
-        for (client, tally) in &clients {
+        ));
+        page.each(&clients, move |page, (client, tally)| {
             histogram(page, family, &[("client", client)], tally, true);
-        }
+        });
         let family = "weir_client_bytes_total";
-        page.family(family, "counter", "Data moved for a client.");
-        for (client, tally) in &clients {
+        page.family((family, "counter", "Data moved for a client."));
+        page.each(&clients, move |page, (client, tally)| {
             page.sample(family, &[("client", client)], tally.bytes);
+        });
+    }
+}
+
+/// A client on a volume as a page shows it.
+struct OfClient {
+    volume: VolumeId,
+    name: Arc<str>,
+    pool: u64,
+    client: ClientKey,
+    limits: Limits,
+    usage: Usage,
+}
+
+/// What the steps of one page share.
+struct Scrape {
+    metrics: Arc<Metrics>,
+    pools: Arc<[PoolStatus]>,
+    /// The volumes that the plan names.
+    volumes: Arc<[VolumeId]>,
+}
+
+impl Scrape {
+    fn pool(&self, id: u64) -> &str {
+        pool_name(&self.pools, id)
+    }
+
+    /// Adds a family over limited volumes, one after the other.
+    fn over_volumes(
+        self: &Arc<Self>,
+        page: &mut Pieces,
+        family: Family,
+        row: impl Fn(&mut Page, &'static str, &str, &VolumeStatus) + Send + 'static,
+    ) {
+        page.family(family);
+        self.rows(page, family.0, row);
+    }
+
+    /// Adds rows of limited volumes to the family begun last.
+    fn rows(
+        self: &Arc<Self>,
+        page: &mut Pieces,
+        family: &'static str,
+        row: impl Fn(&mut Page, &'static str, &str, &VolumeStatus) + Send + 'static,
+    ) {
+        let scrape = Arc::clone(self);
+        page.each(&self.volumes, move |page, id| {
+            if let Some(volume) = scrape.metrics.vfs.throttle.status_alone(*id) {
+                row(page, family, scrape.pool(volume.pool), &volume);
+            }
+        });
+    }
+
+    /// Shows a volume's counters under its name and that of its pool, unless it is gone.
+    fn named(&self, id: VolumeId, show: impl FnOnce(&str, &str)) {
+        let metrics = &self.metrics;
+        match metrics.vfs.throttle.name(id) {
+            Some((name, pool)) => show(self.pool(pool), &name),
+            None => {
+                let exports = metrics.vfs.exports();
+                if let Some(export) = exports.of_volume(id) {
+                    show("", export.path.trim_start_matches('/'));
+                }
+            }
         }
     }
 
-    fn limits(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-        let rates = self.rates.lock();
-        let clients = limited_clients(limited);
-        let mut used = Page::default();
-        let mut headroom = Page::default();
-        let mut show = |page: &mut Page, node: Node, pool: &str, volume: &str, limits: &Limits| {
-            for (limit, rate) in rates_of(limits) {
-                let labels = [
-                    ("level", node.0.name()),
-                    ("pool", pool),
-                    ("volume", volume),
-                    ("limit", limit.name()),
-                ];
-                page.sample("weir_limit", &labels, rate);
-                if let Some(now) = rates.used(node, limit) {
-                    used.sample("weir_limit_used", &labels, now);
-                    let left = (rate as f64 - now).max(0.0);
-                    headroom.sample("weir_limit_headroom", &labels, left);
+    fn operations(self: &Arc<Self>, page: &mut Pieces) {
+        let mut busiest = Vec::new();
+        for (id, count) in self.metrics.stats.counts() {
+            self.named(id, |_, _| busiest.push((id, count)));
+        }
+        busiest.sort_unstable_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
+        let volumes = busiest.into_iter().enumerate();
+        let volumes: Arc<[_]> = volumes.map(|(at, (id, _))| (id, at < DETAILED)).collect();
+        let family = "weir_operation_seconds";
+        page.family((family, "histogram", "From a call's arrival to its reply."));
+        let scrape = Arc::clone(self);
+        page.each(&volumes, move |page, (id, detailed)| {
+            scrape.named(*id, |pool, name| {
+                for (operation, tally) in scrape.metrics.stats.of_volume(*id) {
+                    let labels = labels(pool, name, operation);
+                    histogram(page, family, &labels, &tally, *detailed);
                 }
-            }
-        };
-        page.family("weir_limit", "gauge", "A limit in force, a second.");
-        for pool in pools {
-            let node = (Level::Pool, pool.id, None);
-            show(page, node, &pool.name, "", &pool.limits);
-        }
-        for volume in limited {
-            let pool = pool_name(pools, volume.pool);
-            let id = volume.volume.0;
-            let node = (Level::Volume, id, None);
-            show(page, node, pool, &volume.name, &volume.limits);
-            // What each client uses differs from client to client, and comes below.
-            let node = (Level::Client, id, None);
-            show(page, node, pool, &volume.name, &volume.client_limits);
-        }
-        for (volume, client) in clients {
-            let node = (Level::Client, volume.volume.0, Some(client.client));
-            for (limit, rate) in rates_of(&volume.client_limits) {
-                let labels = [
-                    ("level", Level::Client.name()),
-                    ("pool", pool_name(pools, volume.pool)),
-                    ("volume", &volume.name),
-                    ("limit", limit.name()),
-                    ("client", &client.client.to_string()),
-                ];
-                if let Some(now) = rates.used(node, limit) {
-                    used.sample("weir_limit_used", &labels, now);
-                    let left = (rate as f64 - now).max(0.0);
-                    headroom.sample("weir_limit_headroom", &labels, left);
+            });
+        });
+        let family = "weir_operation_bytes_total";
+        page.family((family, "counter", "Data moved."));
+        let scrape = Arc::clone(self);
+        page.each(&volumes, move |page, (id, _)| {
+            scrape.named(*id, |pool, name| {
+                for (operation, tally) in scrape.metrics.stats.of_volume(*id) {
+                    if tally.bytes > 0 {
+                        page.sample(family, &labels(pool, name, operation), tally.bytes);
+                    }
                 }
+            });
+        });
+    }
+
+    fn limits(self: &Arc<Self>, page: &mut Pieces) {
+        let clients = self.busiest_clients(|volume| volume.client_limits.is_limited());
+        for (family, figure) in [
+            (
+                ("weir_limit", "gauge", "A limit in force, a second."),
+                Figure::Limit,
+            ),
+            (
+                (
+                    "weir_limit_used",
+                    "gauge",
+                    "What is used of a limit, a second, of late.",
+                ),
+                Figure::Used,
+            ),
+            (
+                (
+                    "weir_limit_headroom",
+                    "gauge",
+                    "What is left of a limit, a second, of late.",
+                ),
+                Figure::Headroom,
+            ),
+        ] {
+            page.family(family);
+            let family = family.0;
+            let scrape = Arc::clone(self);
+            page.each(&self.pools, move |page, pool| {
+                let node = (Level::Pool, pool.id, None);
+                scrape.limit(page, (family, figure), node, (&pool.name, ""), &pool.limits);
+            });
+            let scrape = Arc::clone(self);
+            self.rows(page, family, move |page, family, pool, volume| {
+                let (id, of) = (volume.volume.0, (pool, &*volume.name));
+                let node = (Level::Volume, id, None);
+                scrape.limit(page, (family, figure), node, of, &volume.limits);
+                // What each client uses differs from client to client, and comes below.
+                let node = (Level::Client, id, None);
+                scrape.limit(page, (family, figure), node, of, &volume.client_limits);
+            });
+            if figure != Figure::Limit {
+                let scrape = Arc::clone(self);
+                page.each(&clients, move |page, row| {
+                    let node = (Level::Client, row.volume.0, Some(row.client));
+                    let of = (scrape.pool(row.pool), &*row.name);
+                    scrape.limit(page, (family, figure), node, of, &row.limits);
+                });
             }
         }
-        page.family(
-            "weir_limit_used",
-            "gauge",
-            "What is used of a limit, a second, of late.",
+        let family = (
+            "weir_limit_bound_seconds_total",
+            "counter",
+            "Time in which requests of the volume waited for the limit.",
         );
-        page.text.push_str(&used.text);
-        page.family(
-            "weir_limit_headroom",
-            "gauge",
-            "What is left of a limit, a second, of late.",
-        );
-        page.text.push_str(&headroom.text);
-        bound(page, pools, limited);
-        let family = "weir_limit_binding";
-        page.family(
-            family,
+        self.over_volumes(page, family, bound);
+        let family = (
+            "weir_limit_binding",
             "gauge",
             "1: the limit held requests of the volume back last, in the last second.",
         );
-        for volume in limited {
+        self.over_volumes(page, family, |page, family, pool, volume| {
             if let Some(binding) = volume.binding {
                 let labels = [
                     ("level", binding.level.name()),
-                    ("pool", pool_name(pools, volume.pool)),
+                    ("pool", pool),
                     ("volume", &volume.name),
                     ("limit", binding.limit.name()),
                 ];
                 page.sample(family, &labels, 1);
             }
+        });
+    }
+
+    /// Adds a figure of each limit that is set for a node, as far as it is known.
+    fn limit(
+        &self,
+        page: &mut Page,
+        (family, figure): (&str, Figure),
+        node: Node,
+        (pool, volume): (&str, &str),
+        limits: &Limits,
+    ) {
+        let client = node.2.map(|client| client.to_string());
+        for (limit, rate) in rates_of(limits) {
+            let used = || self.metrics.rates.lock().used(node, limit);
+            let value = match figure {
+                Figure::Limit => Some(rate as f64),
+                Figure::Used => used(),
+                Figure::Headroom => used().map(|now| (rate as f64 - now).max(0.0)),
+            };
+            let Some(value) = value else {
+                continue;
+            };
+            let mut labels = vec![
+                ("level", node.0.name()),
+                ("pool", pool),
+                ("volume", volume),
+                ("limit", limit.name()),
+            ];
+            labels.extend(client.as_deref().map(|client| ("client", client)));
+            page.sample(family, &labels, value);
         }
     }
+
+    /// Returns the busiest clients of the volumes that `fits` accepts.
+    fn busiest_clients(&self, fits: impl Fn(&VolumeStatus) -> bool) -> Arc<[OfClient]> {
+        let mut rows: Vec<OfClient> = Vec::new();
+        let keep = |rows: &mut Vec<OfClient>| {
+            rows.sort_by_key(|row| {
+                std::cmp::Reverse((row.usage.waiting(), row.usage.ops.iter().sum::<u64>()))
+            });
+            rows.truncate(THROTTLED_CLIENTS);
+        };
+        let throttle = &self.metrics.vfs.throttle;
+        throttle.each_volume(true, &mut |volume| {
+            if !fits(&volume) {
+                return;
+            }
+            rows.extend(volume.clients.iter().map(|client| OfClient {
+                volume: volume.volume,
+                name: Arc::clone(&volume.name),
+                pool: volume.pool,
+                client: client.client,
+                limits: volume.client_limits,
+                usage: client.usage,
+            }));
+            if rows.len() > 2 * THROTTLED_CLIENTS {
+                keep(&mut rows);
+            }
+        });
+        keep(&mut rows);
+        rows.into()
+    }
+
+    /// Adds one family by direction over limited volumes.
+    fn by_direction<V: std::fmt::Display>(
+        self: &Arc<Self>,
+        page: &mut Pieces,
+        family: Family,
+        values: impl Fn(&Usage) -> [V; 2] + Send + 'static,
+    ) {
+        self.over_volumes(page, family, move |page, family, pool, volume| {
+            for (direction, value) in ["read", "write"].into_iter().zip(values(&volume.usage)) {
+                let labels = [
+                    ("pool", pool),
+                    ("volume", &*volume.name),
+                    ("direction", direction),
+                ];
+                page.sample(family, &labels, value);
+            }
+        });
+    }
+
+    fn throttled(self: &Arc<Self>, page: &mut Pieces) {
+        let family = (
+            "weir_throttled_seconds_total",
+            "counter",
+            "Time that requests waited for limits.",
+        );
+        self.by_direction(page, family, |usage| usage.waited.map(seconds));
+        let family = (
+            "weir_throttled_operations_total",
+            "counter",
+            "Requests that had to wait for limits.",
+        );
+        self.by_direction(page, family, |usage| usage.delayed);
+        let family = (
+            "weir_throttle_queue_length",
+            "gauge",
+            "Requests that wait for limits now.",
+        );
+        self.by_direction(page, family, |usage| usage.queued);
+        let family = (
+            "weir_throttle_queue_bytes",
+            "gauge",
+            "Data of the requests that wait for limits now.",
+        );
+        self.by_direction(page, family, |usage| usage.queued_bytes);
+    }
+
+    /// Adds what metadata took of limits on operations.
+    fn metadata(self: &Arc<Self>, page: &mut Pieces) {
+        let family = "weir_limit_metadata_operations_total";
+        page.family((
+            family,
+            "counter",
+            "What metadata took of a limit on operations.",
+        ));
+        let row = move |page: &mut Page, level: Level, names: [&str; 2], limits: &Limits, used| {
+            if limits.total.ops.is_some() {
+                let [pool, volume] = names;
+                let labels = [("level", level.name()), ("pool", pool), ("volume", volume)];
+                page.sample(family, &labels, used);
+            }
+        };
+        page.each(&self.pools, move |page, pool| {
+            let used = pool.usage.metadata;
+            row(page, Level::Pool, [&pool.name, ""], &pool.limits, used);
+        });
+        self.rows(page, family, move |page, _, pool, volume| {
+            let (names, used) = ([pool, &*volume.name], volume.usage.metadata);
+            row(page, Level::Volume, names, &volume.limits, used);
+        });
+    }
+}
+
+/// What is shown of a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Figure {
+    Limit,
+    Used,
+    Headroom,
 }
 
 fn direction_name(direction: Direction) -> &'static str {
@@ -437,52 +637,36 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// For how long each limit held requests back.
-fn bound(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-    let family = "weir_limit_bound_seconds_total";
-    page.family(
-        family,
-        "counter",
-        "Time in which requests of the volume waited for the limit.",
-    );
-    for volume in limited {
-        let Some(bound) = &volume.bound else {
-            continue;
-        };
-        for (level, direction, limit, nanos) in bound.times().filter(|(.., nanos)| *nanos > 0) {
-            let labels = [
-                (
-                    "level",
-                    Level::ALL.get(level).map_or("", |level| level.name()),
-                ),
-                ("pool", pool_name(pools, volume.pool)),
-                ("volume", &volume.name),
-                ("limit", limit.name()),
-                ("direction", direction_name(direction)),
-            ];
-            page.sample(family, &labels, seconds(nanos));
-        }
+/// Adds for how long each limit held requests of a volume back.
+fn bound(page: &mut Page, family: &str, pool: &str, volume: &VolumeStatus) {
+    let Some(bound) = &volume.bound else {
+        return;
+    };
+    for (level, direction, limit, nanos) in bound.times().filter(|(.., nanos)| *nanos > 0) {
+        let labels = [
+            (
+                "level",
+                Level::ALL.get(level).map_or("", |level| level.name()),
+            ),
+            ("pool", pool),
+            ("volume", &volume.name),
+            ("limit", limit.name()),
+            ("direction", direction_name(direction)),
+        ];
+        page.sample(family, &labels, seconds(nanos));
     }
 }
 
-/// Adds the time that requests waited for limits, by the level of the limit that held them.
-fn waits(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-    let family = "weir_operation_wait_seconds_total";
-    page.family(
-        family,
-        "counter",
-        "Time that requests waited for limits of a level.",
-    );
-    for volume in limited {
-        let waited = volume.bound.as_ref().map(|bound| bound.waited());
-        for (level, nanos) in Level::ALL.into_iter().zip(waited.unwrap_or_default()) {
-            let labels = [
-                ("pool", pool_name(pools, volume.pool)),
-                ("volume", &*volume.name),
-                ("wait", level.name()),
-            ];
-            page.sample(family, &labels, seconds(nanos));
-        }
+/// Adds the time that requests of a volume waited for limits, by the level of the limit that held them.
+fn waits(page: &mut Page, family: &str, pool: &str, volume: &VolumeStatus) {
+    let waited = volume.bound.as_ref().map(|bound| bound.waited());
+    for (level, nanos) in Level::ALL.into_iter().zip(waited.unwrap_or_default()) {
+        let labels = [
+            ("pool", pool),
+            ("volume", &*volume.name),
+            ("wait", level.name()),
+        ];
+        page.sample(family, &labels, seconds(nanos));
     }
 }
 
@@ -504,20 +688,6 @@ fn conditions(page: &mut Page, report: &Report) {
     }
 }
 
-/// The clients that have limits of their own: the busiest.
-fn limited_clients(limited: &[VolumeStatus]) -> Vec<(&VolumeStatus, &ClientStatus)> {
-    let mut clients: Vec<_> = limited
-        .iter()
-        .filter(|volume| volume.client_limits.is_limited())
-        .flat_map(|volume| volume.clients.iter().map(move |client| (volume, client)))
-        .collect();
-    clients.sort_by_key(|(_, client)| {
-        std::cmp::Reverse((client.usage.waiting(), client.usage.ops.iter().sum::<u64>()))
-    });
-    clients.truncate(THROTTLED_CLIENTS);
-    clients
-}
-
 fn pool_name(pools: &[PoolStatus], id: u64) -> &str {
     match pools.binary_search_by_key(&id, |pool| pool.id) {
         Ok(at) => pools.get(at).map_or("", |pool| &pool.name),
@@ -537,11 +707,11 @@ fn client_name(ip: std::net::IpAddr) -> String {
     }
 }
 
-fn labels<'a>(volume: &Volume<'a>, operation: u8) -> [(&'static str, &'a str); 4] {
+fn labels<'a>(pool: &'a str, name: &'a str, operation: u8) -> [(&'static str, &'a str); 4] {
     let (protocol, operation) = operation_name(operation).unwrap_or(("other", "other"));
     [
-        ("pool", volume.pool),
-        ("volume", volume.name),
+        ("pool", pool),
+        ("volume", name),
         ("protocol", protocol),
         ("operation", operation),
     ]
@@ -577,68 +747,6 @@ fn rates_of(limits: &Limits) -> impl Iterator<Item = (Limit, u64)> {
     ]
     .into_iter()
     .filter_map(|(limit, rate)| Some((limit, rate?)))
-}
-
-/// One family over limited volumes.
-fn over_volumes<V: std::fmt::Display>(
-    page: &mut Page,
-    (family, kind, help): (&str, &str, &str),
-    pools: &[PoolStatus],
-    limited: &[VolumeStatus],
-    values: impl Fn(&Usage) -> [(&'static str, V); 2],
-) {
-    page.family(family, kind, help);
-    for volume in limited {
-        let pool = pool_name(pools, volume.pool);
-        for (direction, value) in values(&volume.usage) {
-            let labels = [
-                ("pool", pool),
-                ("volume", &*volume.name),
-                ("direction", direction),
-            ];
-            page.sample(family, &labels, value);
-        }
-    }
-}
-
-fn by_direction<V>(values: [V; 2]) -> [(&'static str, V); 2] {
-    let [read, write] = values;
-    [("read", read), ("write", write)]
-}
-
-fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-    let family = (
-        "weir_throttled_seconds_total",
-        "counter",
-        "Time that requests waited for limits.",
-    );
-    over_volumes(page, family, pools, limited, |usage| {
-        by_direction(usage.waited.map(seconds))
-    });
-    let family = (
-        "weir_throttled_operations_total",
-        "counter",
-        "Requests that had to wait for limits.",
-    );
-    over_volumes(page, family, pools, limited, |usage| {
-        by_direction(usage.delayed)
-    });
-    let family = (
-        "weir_throttle_queue_length",
-        "gauge",
-        "Requests that wait for limits now.",
-    );
-    over_volumes(page, family, pools, limited, |usage| {
-        by_direction(usage.queued)
-    });
-    let family = (
-        "weir_throttle_queue_bytes",
-        "gauge",
-        "Data of the requests that wait for limits now.",
-    );
-    over_volumes(page, family, pools, limited, |usage| {
-        by_direction(usage.queued_bytes)
-    });
 }
 
 fn smb(page: &mut Page, service: &weir_smb::Service) {
@@ -685,80 +793,51 @@ fn nfs4(page: &mut Page, service: &Service) {
     }
 }
 
-/// What metadata took of limits on operations.
-fn metadata(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-    let family = "weir_limit_metadata_operations_total";
-    page.family(
-        family,
-        "counter",
-        "What metadata took of a limit on operations.",
-    );
-    let of_pools = pools
-        .iter()
-        .map(|pool| (Level::Pool, &*pool.name, "", pool.limits, pool.usage));
-    let of_volumes = limited.iter().map(|volume| {
-        let pool = pool_name(pools, volume.pool);
-        let (limits, usage) = (volume.limits, volume.usage);
-        (Level::Volume, pool, &*volume.name, limits, usage)
-    });
-    for (level, pool, volume, limits, usage) in of_pools.chain(of_volumes) {
-        if limits.total.ops.is_some() {
-            let labels = [("level", level.name()), ("pool", pool), ("volume", volume)];
-            page.sample(family, &labels, usage.metadata);
-        }
-    }
-}
-
-fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
-    let mut rows: Vec<(&VolumeStatus, String, Usage)> = Vec::new();
-    for volume in limited {
-        let client = |client: &ClientStatus| (volume, client.client.to_string(), client.usage);
-        rows.extend(volume.clients.iter().map(client));
-    }
-    rows.sort_by_key(|(_, _, usage)| {
-        std::cmp::Reverse((usage.waiting(), usage.ops.iter().sum::<u64>()))
-    });
-    rows.truncate(THROTTLED_CLIENTS);
-    let value =
-        |page: &mut Page, family: &str, kind: &str, help: &str, of: &dyn Fn(&Usage) -> f64| {
-            page.family(family, kind, help);
-            for (volume, client, usage) in &rows {
-                let labels = [
-                    ("pool", pool_name(pools, volume.pool)),
-                    ("volume", &*volume.name),
-                    ("client", client),
-                ];
-                page.sample(family, &labels, of(usage));
-            }
-        };
-    let sum = |of: [u64; 2]| of.iter().sum::<u64>();
+fn throttled_clients(page: &mut Pieces, scrape: &Arc<Scrape>) {
+    let rows = scrape.busiest_clients(|_| true);
+    let mut value = |family: Family, of: fn(&Usage) -> f64| {
+        page.family(family);
+        let scrape = Arc::clone(scrape);
+        page.each(&rows, move |page, row| {
+            let labels = [
+                ("pool", scrape.pool(row.pool)),
+                ("volume", &*row.name),
+                ("client", &row.client.to_string()),
+            ];
+            page.sample(family.0, &labels, of(&row.usage));
+        });
+    };
     value(
-        page,
-        "weir_client_throttled_bytes_total",
-        "counter",
-        "Data let through for a client.",
-        &|u| sum(u.bytes) as f64,
+        (
+            "weir_client_throttled_bytes_total",
+            "counter",
+            "Data let through for a client.",
+        ),
+        |u| u.bytes.iter().sum::<u64>() as f64,
     );
     value(
-        page,
-        "weir_client_throttled_operations_total",
-        "counter",
-        "Requests let through for a client.",
-        &|u| sum(u.ops) as f64,
+        (
+            "weir_client_throttled_operations_total",
+            "counter",
+            "Requests let through for a client.",
+        ),
+        |u| u.ops.iter().sum::<u64>() as f64,
     );
     value(
-        page,
-        "weir_client_throttled_seconds_total",
-        "counter",
-        "Time that a client's requests waited.",
-        &|u| seconds(sum(u.waited)),
+        (
+            "weir_client_throttled_seconds_total",
+            "counter",
+            "Time that a client's requests waited.",
+        ),
+        |u| seconds(u.waited.iter().sum()),
     );
     value(
-        page,
-        "weir_client_throttled_queue_length",
-        "gauge",
-        "A client's requests that wait now.",
-        &|u| u.waiting() as f64,
+        (
+            "weir_client_throttled_queue_length",
+            "gauge",
+            "A client's requests that wait now.",
+        ),
+        |u| u.waiting() as f64,
     );
 }
 

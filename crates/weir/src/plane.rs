@@ -233,7 +233,7 @@ pub struct Parts<'a> {
     pub pair: Option<Arc<Pair>>,
     /// Bytes that the device holds.
     pub device_bytes: u64,
-    /// The metrics as text.
+    /// The metrics, piece by piece.
     pub metrics: Metrics,
     /// What is wrong with the server as a whole.
     pub problems: Problems,
@@ -497,7 +497,8 @@ async fn serve(
     let mirrors = Arc::clone(&replication);
     let measured = Arc::clone(&control);
     let metrics: Metrics = Arc::new(move || {
-        metrics() + &mirrors.render() + &space_metrics::render(&measured, &engine)
+        let space = space_metrics::pieces(&measured, &engine);
+        Box::new(metrics().chain(mirrors.pieces()).chain(space))
     });
     let clusters: weir_ontap::Clusters<Actor> = Arc::new(move |actor: &Actor| {
         Arc::new(AsUser::new(Arc::clone(&replication), actor.clone()))

@@ -141,10 +141,12 @@ pub fn run(args: &Serve) -> Result<()> {
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
             metrics: Arc::new(move || {
-                let pair = mirrored
-                    .as_ref()
-                    .map_or_else(String::new, |pair| pair.render());
-                metrics.render() + &ill.render() + &pair
+                let (ill, mirrored) = (Arc::clone(&ill), mirrored.clone());
+                let rest = move || {
+                    let pair = mirrored.as_ref().map(|pair| pair.render());
+                    ill.render() + &pair.unwrap_or_default()
+                };
+                Box::new(metrics.pieces().chain(std::iter::once_with(rest)))
             }),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();

@@ -1,20 +1,17 @@
 //! Metrics of space: physical, and of each pool and volume.
 
-use std::fmt::Write as _;
+use std::sync::Arc;
 
 use weir_control::{Collection, Control, Pool, Surface, Volume};
 use weir_volume::Engine;
 
+use crate::metrics::Pieces;
+
 const GIB: u64 = 1 << 30;
 
-fn family(out: &mut String, name: &str, help: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
-}
-
-/// Returns the metrics in Prometheus' text form. Names of pools and volumes have no characters that need escapes.
-pub fn render(control: &Control, engine: &Engine) -> String {
-    let mut out = String::new();
+/// Returns the metrics in Prometheus' text form, made as they are read.
+pub fn pieces(control: &Control, engine: &Arc<Engine>) -> Pieces {
+    let mut page = Pieces::default();
     let view = control.view();
     let space = control.facts().space;
     let provisioned = view.provisioned_gib().saturating_mul(GIB);
@@ -40,57 +37,58 @@ pub fn render(control: &Control, engine: &Engine) -> String {
             provisioned,
         ),
     ] {
-        family(&mut out, name, help);
-        let _ = writeln!(out, "{name} {value}");
+        page.family((name, "gauge", help));
+        page.then(move |page| page.sample(name, &[], value));
     }
-    let used = |key: &str| engine.volume(key).map_or(0, |volume| volume.used());
     let full = |pool: &Pool| pool.name.full(Collection::Pools);
+    let pools: Arc<[Arc<Pool>]> = view.every_pool().cloned().collect();
     let name = "weir_pool_size_bytes";
-    family(&mut out, name, "Capacity of a storage pool.");
-    for pool in view.every_pool() {
+    page.family((name, "gauge", "Capacity of a storage pool."));
+    page.each(&pools, move |page, pool| {
         let size = pool.capacity_gib.saturating_mul(GIB);
-        let _ = writeln!(out, "{name}{{pool=\"{}\"}} {size}", full(pool));
-    }
+        page.sample(name, &[("pool", &full(pool))], size);
+    });
     let name = "weir_pool_used_bytes";
-    family(
-        &mut out,
-        name,
-        "Bytes that the volumes of a storage pool hold.",
-    );
-    for pool in view.every_pool() {
-        let sum: u64 = view.volumes_of(&pool.name).map(|v| used(&v.key)).sum();
-        let _ = writeln!(out, "{name}{{pool=\"{}\"}} {sum}", full(pool));
-    }
-    let size = |volume: &Volume| volume.capacity_gib.saturating_mul(GIB);
-    let held = |volume: &Volume| used(&volume.key);
-    let volumes = || {
-        let all = [Surface::Netapp, Surface::Filestore].into_iter();
-        all.flat_map(|surface| view.every_volume(surface))
-    };
+    let help = "Bytes that the volumes of a storage pool hold.";
+    page.family((name, "gauge", help));
+    let (of, held) = (Arc::clone(&view), Arc::clone(engine));
+    page.each(&pools, move |page, pool| {
+        let volumes = of.volumes_of(&pool.name);
+        let sum: u64 = volumes.map(|volume| used(&held, volume)).sum();
+        page.sample(name, &[("pool", &full(pool))], sum);
+    });
+    let surfaces = [Surface::Netapp, Surface::Filestore].into_iter();
+    let volumes: Arc<[Arc<Volume>]> = surfaces
+        .flat_map(|surface| view.every_volume(surface))
+        .cloned()
+        .collect();
+    type Measure = fn(&Engine, &Volume) -> u64;
+    let size: Measure = |_, volume| volume.capacity_gib.saturating_mul(GIB);
     for (name, help, of) in [
         (
             "weir_volume_size_bytes",
             "Capacity of a volume or an instance.",
-            &size as &dyn Fn(&Volume) -> u64,
+            size,
         ),
         (
             "weir_volume_used_bytes",
             "Bytes that a volume or an instance holds.",
-            &held,
+            used,
         ),
     ] {
-        family(&mut out, name, help);
-        for volume in volumes() {
+        page.family((name, "gauge", help));
+        let engine = Arc::clone(engine);
+        page.each(&volumes, move |page, volume| {
             let pool = volume
                 .pool()
                 .map_or_else(String::new, |p| p.full(Collection::Pools));
-            let _ = writeln!(
-                out,
-                "{name}{{pool=\"{pool}\",volume=\"{}\"}} {}",
-                volume.name,
-                of(volume)
-            );
-        }
+            let labels = [("pool", &*pool), ("volume", &volume.name.to_string())];
+            page.sample(name, &labels, of(&engine, volume));
+        });
     }
-    out
+    page
+}
+
+fn used(engine: &Engine, volume: &Volume) -> u64 {
+    engine.volume(&volume.key).map_or(0, |volume| volume.used())
 }

@@ -106,5 +106,14 @@ pub const LIVE_PAST: u64 = 120;
 /// Seconds that a reader of live data may be behind before it is dropped.
 pub const LIVE_BEHIND: u64 = 10;
 
+/// Bytes of text after which a piece of the metrics is handed to its reader.
+pub const METRICS_PIECE: usize = 16 << 10;
+
+/// Most readers of the metrics at once.
+pub const METRICS_READERS: usize = 8;
+
+/// Seconds within which a reader has to take all metrics.
+pub const METRICS_SECONDS: u64 = 60;
+
 /// Most conditions in a list.
 pub const MAX_CONDITIONS: usize = 1000;

@@ -140,6 +140,28 @@ impl Throttle {
         Some(self.describe(volume, entry, true))
     }
 
+    /// Returns the status of a volume without its clients; `None` if the plan does not name it.
+    pub fn status_alone(&self, volume: VolumeId) -> Option<VolumeStatus> {
+        let table = self.table.load();
+        let entry = table.volume(volume)?;
+        Some(self.describe(volume, entry, false))
+    }
+
+    /// Returns the name of a volume, and the id of its pool; `None` if the plan does not name it.
+    pub fn name(&self, volume: VolumeId) -> Option<(Arc<str>, u64)> {
+        let table = self.table.load();
+        let plan = &table.volume(volume)?.plan;
+        Some((Arc::clone(&plan.name), plan.pool))
+    }
+
+    /// Returns the volumes that the plan names, in order.
+    pub fn numbers(&self) -> Vec<VolumeId> {
+        let table = self.table.load();
+        let mut all: Vec<_> = table.volumes.iter().map(|(id, _)| VolumeId(id)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// What a plan's number was last applied.
     pub fn generation(&self) -> u64 {
         self.table.load().generation

@@ -62,8 +62,15 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     let cache = Arc::new(Cache::new(pool, device));
     cache.read_ahead(&[weir_store::BlockPtr::default()], &Arc::new(()));
     let live = Arc::new(Live::new(1 << 20, 100));
-    let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache, Arc::clone(&live));
-    let page = metrics.render();
+    let metrics = Arc::new(Metrics::new(
+        vfs,
+        Arc::clone(&stats),
+        dyn_clock,
+        cache,
+        Arc::clone(&live),
+    ));
+    let render = || metrics.pieces().collect::<String>();
+    let page = render();
     assert!((value(&page, "weir_read_ahead_blocks_total") - 1.0).abs() < 1e-9);
     assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
     let request = Request {
@@ -95,8 +102,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     metrics.sample(102);
     // Another one asks in between.
     clock.advance(Duration::from_millis(100));
-    metrics.render();
-    let page = metrics.render();
+    let page = render();
     let labels = r#"pool="po\"ol",volume="v""#;
     let operation = format!(r#"{labels},protocol="nfsv3",operation="READ""#);
     assert_eq!(
@@ -217,9 +223,95 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     drop((first, second));
     assert_eq!(
         value(
-            &metrics.render(),
+            &render(),
             &format!(r#"weir_throttle_queue_length{{{labels},direction="read"}}"#)
         ),
         0.0
     );
+}
+
+#[test]
+fn a_piece_is_small_however_many_volumes_there_are() {
+    const VOLUMES: u64 = 2000;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let throttle = Throttle::new(Arc::clone(&clock), 1, CreditLimits::of_budget(1 << 24));
+    let vfs = Vfs::with_throttle(
+        HandleKey::new([1; 16], [0; 16]),
+        Arc::clone(&throttle),
+        Budget::new(1 << 20),
+    );
+    let limits = Limits {
+        total: Rate::bytes(1000),
+        ..Limits::default()
+    };
+    let volume = |volume| VolumePlan {
+        volume,
+        name: format!("volume-{volume}").into(),
+        pool: volume,
+        limits,
+        client: limits,
+        source: "".into(),
+    };
+    let pool = |id| PoolPlan {
+        id,
+        name: format!("pool-{id}").into(),
+        limits,
+        source: "".into(),
+    };
+    assert!(throttle.apply(&Plan {
+        generation: 1,
+        pools: (0..VOLUMES).map(pool).collect(),
+        volumes: (0..VOLUMES).map(volume).collect(),
+    }));
+    let stats = Arc::new(Stats::classed(1, classes()));
+    for volume in 0..VOLUMES {
+        let done = (1..=10).map(|operation| Done {
+            volume: VolumeId(volume),
+            operation,
+            bytes: 1,
+            arrived: 0,
+        });
+        stats.record(1, [10, 0, 0, 1].into(), 20_000, done);
+    }
+    let device = Arc::new(weir_store::MemDevice::new(16));
+    let frames = weir_store::FramePool::new(1024).unwrap();
+    let cache = Arc::new(Cache::new(frames, device));
+    let live = Arc::new(Live::new(1 << 20, 100));
+    let metrics = Arc::new(Metrics::new(vfs, stats, clock, cache, live));
+    metrics.sample(1);
+    metrics.sample(2);
+    let mut page = String::new();
+    for piece in metrics.pieces() {
+        // What one step adds to a piece that is not full yet: the histograms of one volume.
+        let most = weir_base::limits::api::METRICS_PIECE + (64 << 10);
+        assert!(piece.len() < most, "a piece of {} bytes", piece.len());
+        page.push_str(&piece);
+    }
+    assert!(page.len() > 4 << 20, "{} bytes", page.len());
+    let mut families = std::collections::HashSet::new();
+    let mut series = std::collections::HashSet::new();
+    let mut family = "";
+    for line in page.lines() {
+        if let Some(head) = line.strip_prefix("# HELP ") {
+            family = head.split(' ').next().unwrap();
+            assert!(families.insert(family), "{family} twice");
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(family), "{line} in {family}");
+            assert!(series.insert(line.rsplit_once(' ').unwrap().0), "{line}");
+        }
+    }
+    for (family, rows) in [
+        ("weir_operation_seconds_count", 10 * VOLUMES),
+        (
+            "weir_operation_seconds_bucket",
+            10 * BUCKETS as u64 * DETAILED as u64,
+        ),
+        ("weir_limit", 3 * VOLUMES),
+        ("weir_limit_used", 2 * VOLUMES),
+        ("weir_throttle_queue_length", 2 * VOLUMES),
+    ] {
+        let begin = format!("{family}{{");
+        let found = page.lines().filter(|line| line.starts_with(&begin));
+        assert_eq!(found.count() as u64, rows, "{family}");
+    }
 }

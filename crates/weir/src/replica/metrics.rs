@@ -1,11 +1,58 @@
 //! What `/metrics` says of replication (Prometheus text format).
 
-use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_replica::model::{MirrorState, Status};
 
 use super::Replication;
+use crate::metrics::{Family, Pieces};
+
+/// The families, in the order of [`Row::figures`].
+const FAMILIES: [Family; 7] = [
+    (
+        "weir_snapmirror_transferred_bytes_total",
+        "counter",
+        "Bytes that transfers have moved since the start, before compression.",
+    ),
+    (
+        "weir_snapmirror_wire_bytes_total",
+        "counter",
+        "The same as they came over the wire.",
+    ),
+    (
+        "weir_snapmirror_rate_bytes_per_second",
+        "gauge",
+        "Bytes a second of the running transfer on the wire, 0 without one.",
+    ),
+    (
+        "weir_snapmirror_lag_seconds",
+        "gauge",
+        "Age of the newest snapshot that the destination has.",
+    ),
+    (
+        "weir_snapmirror_healthy",
+        "gauge",
+        "1 if the relationship is healthy.",
+    ),
+    (
+        "weir_snapmirror_mirrored",
+        "gauge",
+        "1 if the destination is a copy, 0 if it is not initialized or broken off.",
+    ),
+    (
+        "weir_snapmirror_transferring",
+        "gauge",
+        "1 while a transfer runs.",
+    ),
+];
+
+/// A relationship's figures.
+struct Row {
+    source: String,
+    destination: String,
+    figures: [Option<f64>; 7],
+}
 
 impl Replication {
     /// Returns the relationships whose destination is here.
@@ -13,79 +60,42 @@ impl Replication {
         self.manager.lock().relationships(&self.rows())
     }
 
-    /// All relationships whose destination is here.
-    pub fn render(&self) -> String {
+    /// Returns the metrics of all relationships whose destination is here, made as they are read.
+    pub fn pieces(&self) -> Pieces {
         let now = self.now();
-        let all = self.relationships();
-        let counted = |uuid: &str| {
-            let moved = self.moved.lock().get(uuid).cloned().unwrap_or_default();
-            let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
-            (read(&moved.logical), read(&moved.wire))
-        };
-        let mut out = String::new();
-        let mut family =
-            |name: &str, kind: &str, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
-                let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-                for (at, r) in all.iter().enumerate() {
-                    if let Some(value) = value(at) {
-                        // Paths are letters, digits and -_.: which need no escaping.
-                        let (from, to) = (&r.source, &r.destination);
-                        let _ = writeln!(
-                            out,
-                            "{name}{{source=\"{from}\",destination=\"{to}\"}} {value}"
-                        );
-                    }
-                }
-            };
-        let of = |at: usize| all.get(at);
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
-        family(
-            "weir_snapmirror_transferred_bytes_total",
-            "counter",
-            "Bytes that transfers have moved since the start, before compression.",
-            &|at| Some(counted(&of(at)?.uuid).0 as f64),
-        );
-        family(
-            "weir_snapmirror_wire_bytes_total",
-            "counter",
-            "The same as they came over the wire.",
-            &|at| Some(counted(&of(at)?.uuid).1 as f64),
-        );
-        family(
-            "weir_snapmirror_rate_bytes_per_second",
-            "gauge",
-            "Bytes a second of the running transfer on the wire, 0 without one.",
-            &|at| Some(of(at)?.transfer.as_ref().map_or(0, |t| t.rate) as f64),
-        );
-        family(
-            "weir_snapmirror_lag_seconds",
-            "gauge",
-            "Age of the newest snapshot that the destination has.",
-            &|at| of(at)?.lag(now.wall).map(|lag| lag as f64),
-        );
-        family(
-            "weir_snapmirror_healthy",
-            "gauge",
-            "1 if the relationship is healthy.",
-            &|at| Some(flag(of(at)?.healthy)),
-        );
-        family(
-            "weir_snapmirror_mirrored",
-            "gauge",
-            "1 if the destination is a copy, 0 if it is not initialized or broken off.",
-            &|at| Some(flag(of(at)?.state == MirrorState::Snapmirrored)),
-        );
-        family(
-            "weir_snapmirror_transferring",
-            "gauge",
-            "1 while a transfer runs.",
-            &|at| {
-                Some(flag(!matches!(
-                    of(at)?.status,
-                    Status::Idle | Status::Quiesced | Status::Queued
-                )))
-            },
-        );
-        out
+        let rows: Arc<[Row]> = self
+            .relationships()
+            .into_iter()
+            .map(|r| {
+                let moved = self.moved.lock().get(&r.uuid).cloned().unwrap_or_default();
+                let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
+                let idle = matches!(r.status, Status::Idle | Status::Quiesced | Status::Queued);
+                Row {
+                    figures: [
+                        Some(read(&moved.logical)),
+                        Some(read(&moved.wire)),
+                        Some(r.transfer.as_ref().map_or(0, |t| t.rate) as f64),
+                        r.lag(now.wall).map(|lag| lag as f64),
+                        Some(flag(r.healthy)),
+                        Some(flag(r.state == MirrorState::Snapmirrored)),
+                        Some(flag(!idle)),
+                    ],
+                    source: r.source.to_string(),
+                    destination: r.destination.to_string(),
+                }
+            })
+            .collect();
+        let mut page = Pieces::default();
+        for (at, family) in FAMILIES.into_iter().enumerate() {
+            page.family(family);
+            page.each(&rows, move |page, row| {
+                if let Some(Some(value)) = row.figures.get(at) {
+                    let labels = [("source", &*row.source), ("destination", &row.destination)];
+                    page.sample(family.0, &labels, value);
+                }
+            });
+        }
+        page
     }
 }

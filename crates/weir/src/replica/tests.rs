@@ -307,7 +307,7 @@ fn a_limit_of_the_source_is_told_at_the_destination() {
     far.does("options -option-name replication.throttle.outgoing.max_kbs unlimited");
     near.does("options -option-name replication.throttle.incoming.max_kbs unlimited");
     let last = near.succeeds("SVM:b").last.unwrap();
-    let metrics = near.service.render();
+    let metrics: String = near.service.pieces().collect();
     let counted = metrics
         .lines()
         .find(|line| line.starts_with("weir_snapmirror_wire_bytes_total{"))

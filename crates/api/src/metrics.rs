@@ -1,0 +1,89 @@
+//! `GET /metrics`, made as the connection takes it.
+//!
+//! The page grows with the number of volumes; the memory that it takes does not: a piece is made when those before it
+//! have been taken. A reader that is slow beyond [`METRICS_SECONDS`] has its connection broken off.
+
+use crate::connections::{Slot, Working};
+use crate::error::{ApiError, ApiResult};
+use axum::body::{Body, Bytes};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use weir_base::limits::api::{METRICS_READERS, METRICS_SECONDS};
+use weir_control::Status;
+
+/// Metrics in Prometheus' text format, piece by piece. None is empty.
+pub type Pieces = Box<dyn Iterator<Item = String> + Send>;
+
+/// Begins a page of all metrics.
+pub type Metrics = Arc<dyn Fn() -> Pieces + Send + Sync>;
+
+/// A page that is being read.
+struct Scrape {
+    pieces: Pieces,
+    until: Instant,
+    slot: Option<Arc<Slot>>,
+    _working: Option<Working>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Returns a response whose body is made as it is taken.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED: there are too many readers.
+pub(crate) fn response(
+    source: &Metrics,
+    scrapes: &Arc<Semaphore>,
+    head: &Parts,
+) -> ApiResult<Response> {
+    let permit = Arc::clone(scrapes).try_acquire_owned();
+    let permit = permit.map_err(|_| too_many())?;
+    let scrape = Scrape {
+        pieces: source(),
+        until: Instant::now() + Duration::from_secs(METRICS_SECONDS),
+        slot: head.extensions.get::<Arc<Slot>>().cloned(),
+        _working: None,
+        _permit: permit,
+    };
+    let pieces = futures_util::stream::unfold(scrape, |mut scrape| async move {
+        // Others get their turn between two pieces, even if the socket takes all at once.
+        tokio::task::yield_now().await;
+        Some((scrape.next()?, scrape))
+    });
+    let mut response = Body::from_stream(pieces).into_response();
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; version=0.0.4"),
+    );
+    Ok(response)
+}
+
+impl Scrape {
+    fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if let Some(slot) = self.slot.take() {
+            // The reply's head has been sent by now, and with it the connection's work seemed done.
+            self._working = Some(slot.work());
+        }
+        let piece = self.pieces.next()?;
+        if Instant::now() > self.until {
+            // Without the last chunk the client can tell that the page is not whole.
+            return Some(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Some(Ok(piece.into()))
+    }
+}
+
+fn too_many() -> Box<ApiError> {
+    ApiError::new(
+        Status::ResourceExhausted,
+        "TOO_MANY_READERS",
+        format!(
+            "Cannot read the metrics: {METRICS_READERS} clients are reading them already (try again later)"
+        ),
+    )
+}
