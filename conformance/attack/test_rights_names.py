@@ -16,6 +16,7 @@ from test_rights_matrix import ACCESS, DENIED, EXPORTS, GROUP, NOBODY, OTHER, PE
 from wires import smbwire
 
 REFUSED = {PERM, ACCESS}
+DENIED_DELETE = next(iter(DENIED))
 REMOVE, RENAME, LINK, CREATE, READDIR, SAVEFH = 28, 29, 11, 6, 26, 32
 
 
@@ -174,6 +175,10 @@ class Names(matrix.Matrix):
                 self.row(status, may and (changes or not takes), DENIED, "docs/smb.md, UNIX style", folder=folder, operation=operation,
                          **context)
 
+            def moved(opened, folder, name):
+                name = f"{folder.name}\\{name}".encode("utf-16-le")
+                return client.set_info(opened, 10, struct.pack("<B7xQI", 0, 0, len(name)) + name)
+
             for folder in self.folders:
                 status, opened = client.opened(f"{folder.name}\\entry", matrix.READ_ATTRIBUTES)
                 expect(status, may_search(who, folder), False, folder, "CREATE of what is there")
@@ -194,12 +199,27 @@ class Names(matrix.Matrix):
                         self.assertEqual(client.set_info(opened, 13, b"\1"), OK)
                         self.assertEqual(client.closed(opened), OK)
                 status, opened = client.opened(f"{folder.name}\\entry", matrix.DELETE)
-                if changes and not folder.mode & 0o1000:
-                    expect(status, may_take(who, folder, OTHER), True, folder, "CREATE to delete")
-                if status == OK and not may_take(who, folder, OTHER):
-                    client.set_info(opened, 13, b"\1")
+                may = may_take(who, folder, OTHER)
+                if changes:
+                    expect(status, may, True, folder, "CREATE to delete")
                 if status == OK:
                     self.assertEqual(client.closed(opened), OK)
+                if may_search(who, folder):
+                    # What is granted by name, at most, and as the most that there is.
+                    shown = client.maximal(f"{folder.name}\\entry")
+                    expect(OK if shown & matrix.DELETE else DENIED_DELETE, may, True, folder, "maximal access")
+                    status, opened = client.opened(f"{folder.name}\\entry", 0x02000000)
+                    self.assertEqual(status, OK)
+                    expect(client.disposed(opened), may, True, folder, "disposition of an open with all that is allowed")
+                    expect(moved(opened, folder, "moved"), may, True, folder, "rename likewise")
+                    if may and changes:
+                        self.assertEqual(moved(opened, folder, "entry"), OK)
+                    self.assertEqual(client.closed(opened), OK)
+                    if not (may and changes):
+                        status, opened = client.opened(f"{folder.name}\\entry", 0x02000000, options=0x1040)
+                        expect(status, False, True, folder, "CREATE that deletes on close")
+                        if status == OK:
+                            self.assertEqual(client.closed(opened), OK)
                 if may_search(who, folder):
                     status, opened = client.opened(f"{folder.name}\\entry", matrix.READ_ATTRIBUTES)
                     expect(status, True, False, folder, "CREATE of what others must not delete")

@@ -222,6 +222,22 @@ class Smb(smbwire.Client):
         status, answer = self.asked(smbwire.CREATE, body + (name or b"\0"))
         return status, answer[64:80]
 
+    def maximal(self, name):
+        """The maximal access that a CREATE for attributes is told (MS-SMB2 §2.2.14.2.5), or None if it is refused."""
+        name = name.encode("utf-16-le")
+        context = struct.pack("<IHHHHI", 0, 16, 4, 0, 0, 0) + b"MxAc" + bytes(4)
+        at = 64 + 56 + len(name) + -len(name) % 8
+        body = struct.pack("<HBBI16sIIIIIHHII", 57, 0, 0, 2, b"", 0x80, 0, smbwire.SHARE_ALL, smbwire.OPEN, 0x40, 120, len(name), at,
+                           len(context))
+        status, answer = self.asked(smbwire.CREATE, body + name + bytes(-len(name) % 8) + context)
+        if status != 0:
+            return None
+        assert self.closed(answer[64:80]) == 0
+        found = answer.index(b"MxAc", 88)
+        status, access = struct.unpack_from("<II", answer, found + 8)
+        assert status == 0, hex(status)
+        return access
+
     def closed(self, file):
         return self.asked(smbwire.CLOSE, struct.pack("<HHI16s", 24, 0, 0, file))[0]
 

@@ -58,10 +58,11 @@ pub(crate) fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
     if operand.owns(attr) {
         out |= mask::WRITE_ATTRIBUTES | mask::WRITE_DAC | mask::WRITE_OWNER;
     }
-    if found.removable {
-        out |= mask::DELETE;
+    match found.removable {
+        Some(true) => out | mask::DELETE,
+        Some(false) => out & !mask::DELETE,
+        None => out,
     }
-    out
 }
 
 /// What an open with this access uses.

@@ -207,8 +207,6 @@ impl Run<'_> {
         let (dir, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
         let access_based = self.is_access_based(file.id);
         let here = dir.getattr(&mut self.c.cx)?;
-        let may = dir.permitted(&here);
-        let removable = may.write && may.execute;
         let mut entries = Entries::new(out, most, Entry::IdBoth, self.s.domains().known());
         let one = !names::is_wild(wanted) && wanted != "." && wanted != "..";
         loop {
@@ -252,7 +250,7 @@ impl Run<'_> {
                     file: at,
                     attr,
                     named: Named::default(),
-                    removable: removable && !dots,
+                    removable: (!dots).then(|| dir.removes(&here, &attr)),
                     made: false,
                     base: None,
                 };

@@ -54,8 +54,8 @@ pub(crate) struct Found {
     pub file: FileRef,
     pub attr: Attr,
     pub named: Named,
-    /// What the caller may do with the name, or would if it were there: it may be removed.
-    pub removable: bool,
+    /// Whether the caller may remove the name; `None` if it has none that could be removed.
+    pub removable: Option<bool>,
     pub made: bool,
     /// What it is a stream of.
     pub base: Option<Base>,
@@ -310,7 +310,7 @@ impl<'a> Run<'a> {
                 file,
                 attr,
                 named,
-                removable: false,
+                removable: None,
                 made: false,
                 base: None,
             }));
@@ -336,14 +336,14 @@ impl<'a> Run<'a> {
         let dir = root.at(file);
         match listed(&dir, cx, last, exact) {
             Ok((found, child, stored)) => {
-                let removable = dir.permitted(&found.dir);
+                let removable = dir.removes(&found.dir, &found.attr);
                 named.path.push_str(&names::shown(&stored));
                 named.name = stored;
                 Ok(Walked::Found(Found {
                     file: child,
                     attr: found.attr,
                     named,
-                    removable: removable.write && removable.execute,
+                    removable: Some(removable),
                     made: false,
                     base: None,
                 }))
@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
             file: dir.near(done.value.ino),
             attr: done.value.attr,
             named,
-            removable: true,
+            removable: Some(true),
             made: true,
             base: None,
         };
@@ -446,9 +446,6 @@ impl<'a> Run<'a> {
         let wanted = generic(request.wanted);
         let most = wanted & mask::MAXIMUM_ALLOWED != 0;
         let mut granted = wanted & !mask::MAXIMUM_ALLOWED;
-        if request.asks(option::DELETE_ON_CLOSE) && !most && granted & mask::DELETE == 0 {
-            return Err(Status::ACCESS_DENIED);
-        }
         let changes = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA | mask::DELETE;
         if operand.file().namespace != Namespace::Live && granted & changes != 0 {
             return Err(Status::MEDIA_WRITE_PROTECTED);
@@ -458,6 +455,9 @@ impl<'a> Run<'a> {
         }
         if most {
             granted |= may;
+        }
+        if request.asks(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
+            return Err(Status::ACCESS_DENIED);
         }
         let data = mask::WRITE_DATA | mask::APPEND_DATA;
         if request.disposition.cuts() && !found.made && may & mask::WRITE_DATA == 0 {
@@ -726,11 +726,22 @@ impl<'a> Run<'a> {
                 let access = Access::Permissions(&session.walker);
                 let (operand, _) = self.enter(session, file.id, access, Changes)?;
                 let named = file.named.lock().clone();
+                let removable = match named.dir.filter(|_| file.base.is_none()) {
+                    Some(dir) => {
+                        let dir = operand.at(operand.near(dir)).getattr(&mut self.c.cx);
+                        match dir {
+                            Ok(dir) => Some(operand.removes(&dir, attr)),
+                            Err(Unfinished::Failed(_)) => Some(false),
+                            Err(why) => return Err(why.into()),
+                        }
+                    }
+                    None => None,
+                };
                 let found = Found {
                     file: operand.file(),
                     attr: *attr,
                     named,
-                    removable: open.may(mask::DELETE),
+                    removable,
                     made: false,
                     base: file.base,
                 };

@@ -92,8 +92,21 @@ pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     may_take(dir, child, who)
 }
 
+/// Whether `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if the directory has a list, by
+/// that letting entries be deleted or by the entry's own list letting it be (RFC 8881 §6.2.1.3.2).
+pub fn may_remove(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
+    if dir.guard == Guard::Mode || who.is_root() {
+        return may_unlink(dir, child, who);
+    }
+    require(dir, who, X)?;
+    if !grants(dir, mask::DELETE_CHILD) && !grants(child, mask::DELETE) {
+        return Err(Error::Access);
+    }
+    may_take(dir, child, who)
+}
+
 /// The part of [`may_unlink`] that concerns sticky directories.
-pub fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
+fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.mode & S_ISVTX != 0 && !who.is_root() && who.uid != child.uid && who.uid != dir.uid {
         return Err(Error::Perm);
     }
@@ -284,8 +297,10 @@ pub(crate) mod tests {
         let dir = attr(FileKind::Directory, 0o1777, 1, 1);
         let file = attr(FileKind::Regular, 0o666, 2, 2);
         for (uid, ok) in [(0, true), (1, true), (2, true), (3, false)] {
-            let r = may_unlink(&dir, &file, &who(uid, 9, &[]));
-            assert_eq!(r, if ok { Ok(()) } else { Err(Error::Perm) }, "{uid}");
+            for removed in [may_unlink, may_remove] {
+                let r = removed(&dir, &file, &who(uid, 9, &[]));
+                assert_eq!(r, if ok { Ok(()) } else { Err(Error::Perm) }, "{uid}");
+            }
         }
         let closed = attr(FileKind::Directory, 0o1755, 1, 1);
         assert_eq!(

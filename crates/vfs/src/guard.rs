@@ -9,7 +9,7 @@
 //! as if it had one by which everyone may do everything and passes that on; its mode says the same (0777).
 
 use crate::EngineContext;
-use crate::access::{W, X, grants, owns, require};
+use crate::access::{self, S_ISVTX, W, X, grants, owns};
 use crate::acl::{Acl, Principal, mask};
 use crate::claims::{Actor, Style};
 use crate::error::{Error, Halt, Outcome};
@@ -92,28 +92,31 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Whether the caller may take an entry out of a directory, sticky or not. By a directory's list: if that lets entries be
-    /// deleted, or the entry's own list lets it be (RFC 8881 §6.2.1.3.2).
-    pub(crate) fn may_remove(
+    /// Checks that the entry may be taken out of the directory.
+    pub(crate) fn unlinking(
         &self,
         cx: &mut EngineContext,
         dir: &Attr,
         name: &[u8],
     ) -> Result<(), Halt> {
         let who = &self.who.unix;
-        if dir.guard == Guard::Mode || who.is_root() {
-            return Ok(require(dir, who, W | X)?);
+        let mut child = *dir;
+        let by_mode = dir.guard == Guard::Mode || who.is_root();
+        // Who may not search learns nothing of the name.
+        access::require(dir, who, if by_mode { W | X } else { X })?;
+        if !by_mode || dir.mode & S_ISVTX != 0 {
+            child = self.export.volume.lookup(cx, dir.ino, name)?.attr;
         }
-        require(dir, who, X)?;
-        if grants(dir, mask::DELETE_CHILD) {
-            return Ok(());
+        if !by_mode {
+            self.guard(cx, &mut child)?;
         }
-        let mut child = self.export.volume.lookup(cx, dir.ino, name)?.attr;
-        self.guard(cx, &mut child)?;
-        match grants(&child, mask::DELETE) {
-            true => Ok(()),
-            false => Err(Error::Access.into()),
-        }
+        Ok(access::may_remove(dir, &child, who)?)
+    }
+
+    /// Whether an operation would take the entry `child` out of `dir` for the caller, with the attributes as a lookup
+    /// returned them.
+    pub fn removes(&self, dir: &Attr, child: &Attr) -> bool {
+        self.may_change() && access::may_remove(dir, child, &self.who.unix).is_ok()
     }
 
     /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has none or nothing changes.

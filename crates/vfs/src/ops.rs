@@ -381,17 +381,6 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// Checks that the entry may be taken out of the directory.
-    pub(crate) fn unlinking(&self, cx: &mut EngineContext, dir: &Attr, name: &[u8]) -> Result<()> {
-        let who = &self.who.unix;
-        self.may_remove(cx, dir, name)?;
-        if dir.mode & access::S_ISVTX != 0 && !who.is_root() {
-            let child = self.volume().lookup(cx, dir.ino, name)?;
-            access::may_take(dir, &child.attr, who)?;
-        }
-        Ok(())
-    }
-
     /// The checks of REMOVE and RMDIR.
     pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
         self.writable()?;
