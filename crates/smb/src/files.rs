@@ -316,18 +316,19 @@ impl Run<'_> {
         }
         let access = Access::Open(&open);
         let (operand, charged) = self.enter(&session, file.id, access, Writes(data.len()))?;
-        let mut start = offset;
         let written = match self.c.step {
             Step::Written(written) => written,
             _ if data.is_empty() => 0,
             _ => {
-                if offset == AT_END {
-                    start = operand.getattr(&mut self.c.cx)?.size;
-                } else if appends && offset < operand.getattr(&mut self.c.cx)?.size {
-                    return Err(Status::ACCESS_DENIED.into());
-                }
-                let how = Stability::Unstable;
-                let done = match operand.write(&mut self.c.cx, charged, start, data, how) {
+                let cx = &mut self.c.cx;
+                let done = match (offset, appends) {
+                    (AT_END, _) => operand.append(cx, charged, None, data),
+                    (offset, true) => operand.append(cx, charged, Some(offset), data),
+                    (offset, false) => {
+                        operand.write(cx, charged, offset, data, Stability::Unstable)
+                    }
+                };
+                let done = match done {
                     Err(Unfinished::Failed(Error::Locked)) => {
                         return Err(Status::FILE_LOCK_CONFLICT.into());
                     }

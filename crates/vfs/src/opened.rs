@@ -7,9 +7,10 @@ use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
 use crate::passage::{self, Io};
-use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
+use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand, Writes};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
+use std::cell::Cell;
 use std::time::Duration;
 use weir_base::Time;
 use weir_base::limits::MAX_IO;
@@ -17,7 +18,7 @@ use weir_base::{Ino, Lsn};
 use weir_volume::{
     AtEnd, Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind, Found, FsError,
     Guard, Pin, ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime, Snapshot,
-    Sought, Stop, Stream,
+    Sought, Stability, Stop, Stream, Written,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -168,6 +169,70 @@ impl<A: AccessModel> Operand<'_, A> {
             };
             Ok(self.removed(heard, name, done))
         })
+    }
+
+    /// Writes behind all bytes that there are at that moment: at `from`, or at the end. Others that append overwrite
+    /// none of it. It is not stable.
+    ///
+    /// # Errors
+    /// Also [`Error::Access`]: there are bytes at `from`.
+    pub fn append(
+        &self,
+        cx: &mut OpContext,
+        charged: Charged<Writes>,
+        from: Option<u64>,
+        data: &[u8],
+    ) -> Outcome<Done<Written>> {
+        self.write_where(cx, charged, data, Stability::Unstable, |size| match from {
+            None => Ok(size),
+            Some(from) if from >= size => Ok(from),
+            Some(_) => Err(Error::Access),
+        })
+    }
+
+    /// Writes where `place` says for the size that the file has under its lock.
+    pub(crate) fn write_where(
+        &self,
+        cx: &mut OpContext,
+        charged: Charged<Writes>,
+        data: &[u8],
+        how: Stability,
+        place: impl Fn(u64) -> Result<u64, Error>,
+    ) -> Outcome<Done<Written>> {
+        assert!(
+            data.len() <= charged.bytes(),
+            "no more is written than was charged"
+        );
+        let done = self.run(cx, |cx| {
+            self.writable()?;
+            let ino = self.file.ino;
+            let mut attr = self.volume().getattr(cx, ino)?;
+            self.guard(cx, &mut attr)?;
+            if attr.kind != FileKind::Regular {
+                return Err(Error::Invalid.into());
+            }
+            self.may_write(&attr)?;
+            let set_ids = self.set_ids();
+            let volume = self.volume();
+            let offset = Cell::new(place(attr.size)?);
+            passage::heard(
+                cx,
+                |cx, heard| {
+                    let allowed = |size| {
+                        let now = place(size)?;
+                        if offset.replace(now) != now {
+                            // The table is asked about the bytes that it would be by now.
+                            return Err(Halt::Claimed);
+                        }
+                        self.holds(ino, heard)
+                    };
+                    volume.write_if(set_ids, cx, ino, offset.get(), data, how, allowed)
+                },
+                |_| self.ask_io(Io::write(ino, offset.get(), data.len())),
+            )
+        })?;
+        cx.set_moved(done.value.len);
+        Ok(done)
     }
 
     /// As [`Operand::lookup`], of an entry of a listing that was charged.

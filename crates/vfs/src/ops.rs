@@ -698,32 +698,7 @@ impl<A: AccessModel> Operand<'_, A> {
         data: &[u8],
         how: Stability,
     ) -> Outcome<Done<Written>> {
-        assert!(
-            data.len() <= charged.bytes(),
-            "no more is written than was charged"
-        );
-        let done = self.run(cx, |cx| {
-            self.writable()?;
-            let ino = self.file.ino;
-            let mut attr = self.volume().getattr(cx, ino)?;
-            self.guard(cx, &mut attr)?;
-            if attr.kind != FileKind::Regular {
-                return Err(Error::Invalid.into());
-            }
-            self.may_write(&attr)?;
-            let set_ids = self.set_ids();
-            let volume = self.volume();
-            passage::heard(
-                cx,
-                |cx, heard| {
-                    let allowed = || self.holds(ino, heard);
-                    volume.write_if(set_ids, cx, ino, offset, data, how, allowed)
-                },
-                |_| self.ask_io(Io::write(ino, offset, data.len())),
-            )
-        })?;
-        cx.set_moved(done.value.len);
-        Ok(done)
+        self.write_where(cx, charged, data, how, |_| Ok(offset))
     }
 
     /// Has `len` bytes from `to` on share the blocks that `source`, which was charged with this file, has from `from` on; no

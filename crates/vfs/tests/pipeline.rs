@@ -276,6 +276,54 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
     );
 }
 
+/// Those that append at once overwrite nothing of each other, whether they name the end or leave it to the server.
+#[test]
+fn appends_at_once_lie_behind_each_other() {
+    const THREADS: u64 = 4;
+    const EACH_OF: u64 = 2000;
+    let server = &Server::new();
+    let file = server.create(b"file", 10, 0o644);
+    let append = |from: Option<u64>, record: u64| {
+        server.run(&mut cx(), (&root(), EACH), file, Writes(8), {
+            |cx, file, charged| file.append(cx, charged, from, &record.to_le_bytes())
+        })
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for n in 0..EACH_OF {
+                    let record = thread * EACH_OF + n;
+                    if n % 2 == 0 {
+                        finished(append(None, record));
+                        continue;
+                    }
+                    // Another one may have been there first.
+                    while let Err(Unfinished::Failed(error)) =
+                        append(Some(server.attr(file).size), record)
+                    {
+                        assert_eq!(error, Error::Access);
+                    }
+                }
+            });
+        }
+    });
+    let bytes = server.read_at(file, 0, (THREADS * EACH_OF * 8) as usize + 8);
+    let mut records: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|record| u64::from_le_bytes(record.try_into().unwrap()))
+        .collect();
+    records.sort_unstable();
+    assert!(
+        records.into_iter().eq(0..THREADS * EACH_OF),
+        "{} bytes",
+        bytes.len()
+    );
+    let size = server.attr(file).size;
+    assert_eq!(failed(append(Some(size - 1), 0)), Error::Access);
+    finished(append(Some(size + 8), 1));
+    assert_eq!(server.attr(file).size, size + 16);
+}
+
 /// What was granted when a file was opened counts for its content, whatever the mode says by now; and nothing more.
 #[test]
 fn contents_are_checked_as_the_session_says() {

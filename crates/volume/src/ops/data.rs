@@ -384,11 +384,11 @@ impl Volume {
         data: &[u8],
         stability: Stability,
     ) -> Result<Done<Written>, Stop> {
-        self.write_if(set_ids, cx, ino, off, data, stability, || Ok(()))
+        self.write_if(set_ids, cx, ino, off, data, stability, |_| Ok(()))
     }
 
     /// As [`Volume::write_by`], if that is allowed at the moment at which it is done: evaluated under the file's lock,
-    /// where reads are before it or after it. It must not wait for anything.
+    /// where reads are before it or after it, for the size that the file has before it. It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.
@@ -401,7 +401,7 @@ impl Volume {
         off: u64,
         data: &[u8],
         stability: Stability,
-        allowed: impl FnOnce() -> Result<(), E>,
+        allowed: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<Done<Written>, E> {
         self.writable()?;
         if data.len() > MAX_IO {
@@ -414,7 +414,7 @@ impl Volume {
         if data.is_empty() {
             let st = inode.state.read();
             regular(&st)?;
-            allowed()?;
+            allowed(st.rec.size)?;
             let attr = self.attr_of(ino, &st);
             let change = Change {
                 before: attr,
@@ -499,7 +499,7 @@ impl Volume {
         data: &[u8],
         stability: Stability,
         direct: &mut Option<Direct>,
-        allowed: impl FnOnce() -> Result<(), E>,
+        allowed: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<Done<Written>, E> {
         let ino = inode.ino;
         let stable = stability != Stability::Unstable;
@@ -533,7 +533,7 @@ impl Volume {
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;
-        allowed()?;
+        allowed(st.rec.size)?;
         self.merge_edges(cx, ino, st, off, end, &mut frames)?;
         let before = self.attr_of(ino, st);
         let mut rec = stamped(st.rec, cx.now, true);
