@@ -134,6 +134,23 @@ class Tokens(unittest.TestCase):
         self.assertEqual((answer.status, answer.getheader("WWW-Authenticate")), (401, 'Bearer realm="weir"'))
         answer.read()
 
+    def test_what_files_hold_is_for_editors(self):
+        volume = f"{POOLS.removesuffix('storagePools')}volumes/none"
+        body = {"snapshot": "s1", "path": "/secret", "overwrite": True}
+        for who, status in (("viewer", 403), ("editor", 404), ("admin", 404)):
+            for method, path, sent in (("GET", f"{volume}:findFile?path=/secret", None),
+                                       ("GET", f"{volume}/snapshots/s1:download?path=/secret", None),
+                                       ("HEAD", f"{volume}/snapshots/s1:download?path=/secret", None),
+                                       ("POST", f"{volume}:restoreFile", body)):
+                with self.subTest(who=who, path=path):
+                    self.assertEqual(self.ask(method, path, who, sent)[0], status)
+            # No prefix and no other version of the API leads around it.
+            for prefix in ("/netapp", "/file", ""):
+                path = f"{prefix}{volume.replace('/v1/', '/v1beta1/')}:findFile?path=/secret"
+                self.assertEqual(self.ask("GET", path, who)[0], status)
+        nobody = self.server.ask("GET", f"{volume}:findFile?path=/secret", certificate=self.certificate)
+        self.assertEqual(nobody[0], 401)
+
     def test_only_administrators_pair(self):
         peer = {"name": "evil", "fingerprint": "a" * 64}
         line = {"input": f"cluster peer create -cluster evil -fingerprint {'a' * 64}"}

@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import unittest
 
+from nfs3 import Nfs
 from weirtest import WEIR, Server
 
 PLACE = ("--project=p1", "--location=us-central1")
@@ -56,6 +57,41 @@ class Cli(unittest.TestCase):
         self.assertNotIn("pair", facts)
         self.weir("status", exit=1, env={"WEIR_SERVER": "http://127.0.0.1:1"})
         self.assertIn("weir serve", self.said)
+
+    def test_files_in_snapshots(self):
+        """Which snapshots have a file, and its way back into the volume."""
+        self.weir("storage-pools", "create", "filed", *PLACE, "--capacity=2TiB", "--service-level=premium")
+        self.weir("volumes", "create", "filed", *PLACE, "--storage-pool=filed", "--capacity=100", "--protocols=nfsv3",
+                  "--share-name=filed", "--export-policy=allowed-clients=127.0.0.1,access-type=READ_WRITE,has-root-access=true")
+        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1])
+        nfs = Nfs(port, "/filed")
+        self.addCleanup(nfs.close)
+        nfs.put(b"may.csv", b"first", mtime=(1700000000, 0))
+        self.weir("volumes", "snapshots", "create", "s1", "--volume=filed", *PLACE)
+        nfs.put(b"may.csv", b"second one", mtime=(1700000060, 0))
+        nfs.put(b"odd\xff", b"odd")
+        self.weir("volumes", "snapshots", "create", "s2", "--volume=filed", *PLACE)
+        table = self.weir("volumes", "snapshots", "find", "filed", "/may.csv", *PLACE)
+        self.assertIn("/may.csv is in the volume, and in 2 of 2 snapshots.", self.said)
+        lines = table.splitlines()
+        self.assertRegex(lines[0], r"FIRST_SNAPSHOT +LAST_SNAPSHOT +SNAPSHOTS +TYPE +SIZE +MODIFIED +LIVE")
+        self.assertRegex(lines[1], r"s2 +s2 +1 +FILE +10 ?B? .*True")
+        self.assertRegex(lines[2], r"s1 +s1 +1 +FILE +5 ?B? .*False")
+        found = json.loads(self.weir("volumes", "snapshots", "find", "filed", "may.csv", *PLACE, "--json"))
+        self.assertEqual([v["sizeBytes"] for v in found["versions"]], ["10", "5"])
+        # A name that is no text.
+        self.weir("volumes", "snapshots", "find", "filed", b"/odd\xff", *PLACE)
+        restore = ("volumes", "snapshots", "restore-file", "filed", "/may.csv", "--snapshot=s1", *PLACE)
+        self.weir(*restore)
+        self.assertIn("Restored [/may.csv.from-s1] from snapshot [s1].", self.said)
+        self.assertEqual(nfs.read(nfs.lookup(b"may.csv.from-s1")), b"first")
+        self.refused("ALREADY_EXISTS", *restore, "--in-place")
+        self.assertEqual(nfs.read(nfs.lookup(b"may.csv")), b"second one")
+        done = json.loads(self.weir(*restore, "--overwrite", "--quiet", "--json"))
+        self.assertEqual(done["path"], "/may.csv")
+        self.assertEqual(nfs.read(nfs.lookup(b"may.csv")), b"first")
+        self.refused("NOT_FOUND", "volumes", "snapshots", "find", "filed", "/none", *PLACE)
+        self.refused("INVALID_ARGUMENT", "volumes", "snapshots", "find", "filed", "/a/../b", *PLACE)
 
     def test_support_bundle(self):
         """A tar.gz of the user's own, with what helps; a file that exists is refused."""

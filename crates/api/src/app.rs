@@ -8,6 +8,7 @@ use crate::body::{self, MAX_BODIES, Unread};
 use crate::connections::Slot;
 use crate::console;
 use crate::error::{ApiError, ApiResult};
+use crate::files::{Files, Shelf};
 use crate::gate;
 use crate::handlers;
 use crate::live::{self, Live};
@@ -58,6 +59,7 @@ struct Inner {
     ontap: Option<Arc<Surface>>,
     logins: Arc<Logins>,
     live: Option<Arc<Live>>,
+    files: Option<Arc<Shelf>>,
     bodies: Semaphore,
     scrapes: Arc<Semaphore>,
 }
@@ -75,6 +77,7 @@ impl AppState {
             ontap: None,
             logins: Arc::default(),
             live: None,
+            files: None,
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
         }))
@@ -105,6 +108,12 @@ impl AppState {
         self.changed(|i| i.live = Some(live))
     }
 
+    /// With files of snapshots: `:findFile` and what belongs to it.
+    #[must_use]
+    pub fn with_files(self, files: Arc<dyn Files>) -> AppState {
+        self.changed(|i| i.files = Some(Arc::new(Shelf::new(files))))
+    }
+
     fn changed(self, change: impl FnOnce(&mut Inner)) -> AppState {
         let old = &self.0;
         let mut inner = Inner {
@@ -115,6 +124,7 @@ impl AppState {
             ontap: old.ontap.clone(),
             logins: Arc::clone(&old.logins),
             live: old.live.clone(),
+            files: old.files.clone(),
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
         };
@@ -140,6 +150,11 @@ impl AppState {
     /// Live data, if there is any.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.0.live.as_ref()
+    }
+
+    /// Files of snapshots, if they can be had.
+    pub(crate) fn files(&self) -> Option<&Shelf> {
+        self.0.files.as_deref()
     }
 
     /// Ends streams of live data: the server stops.
@@ -373,6 +388,9 @@ async fn answer(
             body: bytes,
             at,
         };
+        if let Action::Download(kind) = request.route.action {
+            return request.download(kind, head).await;
+        }
         let value = handlers::handle(request).await?;
         Ok(json(StatusCode::OK, &value))
     };
@@ -608,6 +626,8 @@ pub(crate) fn role(route: &Route) -> Role {
         Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
             Role::Admin
         }
+        // What files hold is more than a viewer of the configuration may see.
+        Action::FindFile(_) | Action::Download(_) => Role::Editor,
         _ if route.verb == Verb::Get => Role::Viewer,
         _ => Role::Editor,
     }

@@ -4,6 +4,7 @@ use crate::admin;
 use crate::app::{AppState, ontap, ontap_call};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{check_id, required};
+use crate::files;
 use crate::json::{EnumsAs, Object, decode_body, encode};
 use crate::live;
 use crate::lro;
@@ -15,6 +16,8 @@ use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
 use crate::{active_directory, filestore, netapp, preview, replications, space, throughput};
 use axum::body::Bytes;
+use axum::http::request::Parts;
+use axum::response::Response;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,6 +70,8 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         }
         Action::SplitStatus => a.split_status(),
         Action::Rename(kind) => a.rename(kind).await,
+        Action::FindFile(kind) => a.file_of(kind)?.find(&a.query).await,
+        Action::RestoreFile(kind) => a.file_of(kind)?.restore(&a.body).await,
         Action::SwitchPool => {
             let name = a.name()?;
             a.submit(Mutation::SwitchPool(name)).await
@@ -131,7 +136,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::Pair => Ok(a.live()?.pair()),
         Action::Server => Ok(a.server(a.live()?)),
         // It is not one value; the dispatcher answers it.
-        Action::Live => Err(ApiError::unimplemented("Live data", "")),
+        Action::Live | Action::Download(_) => Err(ApiError::unimplemented("A stream", "")),
     }
 }
 
@@ -144,6 +149,21 @@ impl Asked<'_> {
     fn live(&self) -> ApiResult<&Arc<live::Live>> {
         let none = || ApiError::unimplemented("Live data", "");
         self.app.live().ok_or_else(none)
+    }
+
+    fn file_of(&self, kind: Kind) -> ApiResult<files::Wanted<'_>> {
+        Ok(files::Wanted {
+            app: self.app,
+            actor: &self.actor,
+            volume: self.volume(kind.surface())?,
+        })
+    }
+
+    /// Answers a request to download a file of a snapshot.
+    pub async fn download(&self, kind: Kind, head: &Parts) -> ApiResult<Response> {
+        let snapshot = self.part(3);
+        let wanted = self.file_of(kind)?;
+        wanted.download(snapshot, &self.query, head).await
     }
 
     /// Describes the server to its caller.

@@ -12,6 +12,7 @@ mod connections;
 mod console;
 pub mod error;
 mod fields;
+pub mod files;
 pub mod filestore;
 pub mod filter;
 mod gate;

@@ -263,6 +263,9 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         Action::Live | Action::History | Action::Conditions | Action::Pair | Action::Server => {
             ("Live data".to_owned(), None, none)
         }
+        Action::FindFile(_) | Action::RestoreFile(_) | Action::Download(_) => {
+            ("Files in snapshots".to_owned(), None, none)
+        }
     }
 }
 

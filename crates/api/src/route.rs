@@ -134,6 +134,12 @@ pub enum Action {
     StartSplit,
     /// GET of `volumes/*:getSplitStatus`: the state of a split.
     SplitStatus,
+    /// GET of `volumes/*:findFile`, `instances/*:findFile`: the versions of a path.
+    FindFile(Kind),
+    /// POST of `volumes/*:restoreFile`, `instances/*:restoreFile`.
+    RestoreFile(Kind),
+    /// GET of `…/snapshots/*:download`: a file's content.
+    Download(Kind),
     /// POST of `volumes/*/snapshots/*:rename`, `instances/*/snapshots/*:rename`.
     Rename(Kind),
     /// GET of `locations`: the list.
@@ -225,6 +231,7 @@ impl Route {
                 Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId", VALIDATE_ONLY],
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
             },
+            Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
             Action::CreateToken => &["tokenId"],
             Action::Live => &["rows"],
             Action::History => &["volume", "pool", "client", "window"],
@@ -344,6 +351,12 @@ pub static ROUTES: &[Route] = routes! {
 
     Post Own "projects/*/locations/*/volumes/*/snapshots/*:rename" => Action::Rename(Kind::VolumeSnapshot);
     Post Own "projects/*/locations/*/instances/*/snapshots/*:rename" => Action::Rename(Kind::InstanceSnapshot);
+    Get Own "projects/*/locations/*/volumes/*:findFile" => Action::FindFile(Kind::Volume);
+    Get Own "projects/*/locations/*/instances/*:findFile" => Action::FindFile(Kind::Instance);
+    Post Own "projects/*/locations/*/volumes/*:restoreFile" => Action::RestoreFile(Kind::Volume);
+    Post Own "projects/*/locations/*/instances/*:restoreFile" => Action::RestoreFile(Kind::Instance);
+    Get Own "projects/*/locations/*/volumes/*/snapshots/*:download" => Action::Download(Kind::VolumeSnapshot);
+    Get Own "projects/*/locations/*/instances/*/snapshots/*:download" => Action::Download(Kind::InstanceSnapshot);
     Get Own "tokens" => Action::ListTokens;
     Post Own "tokens" => Action::CreateToken;
     Delete Own "tokens/*" => Action::DeleteToken;

@@ -435,6 +435,34 @@ impl Control {
         revoked
     }
 
+    /// Writes a request that changes nothing of the catalog into the audit log, before it is carried out. Returns the number
+    /// of its line, for [`Control::note_end`].
+    ///
+    /// # Errors
+    /// The catalog cannot be written, or `actor` is no editor.
+    pub async fn note(&self, actor: &Actor, verb: &str, target: String) -> Result<i64, Refusal> {
+        may_change(actor)?;
+        let noted = self
+            .context
+            .store
+            .change(|tx| Ok(tx.audit(actor, verb, target, "started")))?;
+        let (line, ticket) = noted;
+        ticket.committed().await?;
+        Ok(line)
+    }
+
+    /// Writes how a request ended into its line of the audit log.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub async fn note_end(&self, line: i64, words: String) -> Result<(), Refusal> {
+        let ((), ticket) = self.context.store.change(|tx| {
+            tx.outcome(line, words);
+            Ok(())
+        })?;
+        ticket.committed().await.map(|_| ())
+    }
+
     /// The audit log, newest first, from before entry `before` on.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::backend::Node;
 use crate::cli::Serve;
 use crate::net::{self, Reserved};
 use crate::pair::Pair;
-use crate::replica::{self, AsUser, Replication};
+use crate::replica::{self, AsUser, Replication, SnapshotFiles};
 use crate::{os, port, space_metrics, usage};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
@@ -495,6 +495,7 @@ async fn serve(
         listening,
     } = served;
     let mirrors = Arc::clone(&replication);
+    let files = Arc::new(SnapshotFiles::new(Arc::clone(&replication)));
     let measured = Arc::clone(&control);
     let metrics: Metrics = Arc::new(move || {
         let space = space_metrics::pieces(&measured, &engine);
@@ -507,6 +508,7 @@ async fn serve(
         .with_metrics(metrics)
         .with_problems(problems)
         .with_live(live)
+        .with_files(files)
         .with_ontap(clusters);
     let listener = match door.listener.listen() {
         Ok(listener) => listener,

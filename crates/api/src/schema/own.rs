@@ -15,6 +15,18 @@ pub static TOKEN: Message = Message {
     ],
 };
 
+/// A file of a snapshot that is to be copied into its volume.
+pub static RESTORE_FILE_REQUEST: Message = Message {
+    name: "weir.v1.RestoreFileRequest",
+    fields: &[
+        field("snapshot", Kind::String),
+        field("path", Kind::String),
+        field("pathBytes", Kind::String),
+        field("inPlace", Kind::Bool),
+        field("overwrite", Kind::Bool),
+    ],
+};
+
 /// What a pool, volume or instance holds, and the physical space below it. Fields that a kind does not have are absent.
 pub static SPACE_STATUS: Message = Message {
     name: "weir.v1.SpaceStatus",

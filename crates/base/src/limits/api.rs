@@ -115,5 +115,20 @@ pub const METRICS_READERS: usize = 8;
 /// Seconds within which a reader has to take all metrics.
 pub const METRICS_SECONDS: u64 = 60;
 
+/// Most bytes of a file's path in a request, as Linux's PATH_MAX.
+pub const MAX_FILE_PATH: usize = 4096;
+
+/// Most versions of a file in one response: the newest.
+pub const MAX_FILE_VERSIONS: usize = 1000;
+
+/// Most searches for files and restores of files at once.
+pub const MAX_FILE_JOBS: usize = 4;
+
+/// Most downloads out of snapshots at once.
+pub const MAX_DOWNLOADS: usize = 16;
+
+/// Bytes of a download that are in memory at a time.
+pub const DOWNLOAD_PIECE: u64 = 256 << 10;
+
 /// Most conditions in a list.
 pub const MAX_CONDITIONS: usize = 1000;

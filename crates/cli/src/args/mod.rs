@@ -17,9 +17,9 @@ pub use filestore::{
     InstanceUpdate, Instances, OfInstance,
 };
 pub use netapp::{
-    Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
-    Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,
-    Volumes,
+    FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate, Schedules,
+    SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone, VolumeCreate,
+    VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
 pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,

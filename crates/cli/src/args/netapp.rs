@@ -442,6 +442,51 @@ pub enum Snapshots {
     Rename(SnapshotRename),
     /// Delete a snapshot
     Delete(SnapshotDelete),
+    /// Find the snapshots that have a file, and its versions in them
+    Find(FileFind),
+    /// Copy a file of a snapshot back into the volume, as NAME.from-SNAPSHOT beside the original
+    RestoreFile(FileRestore),
+}
+
+/// A file of a volume.
+#[derive(Debug, Args)]
+pub struct FileNamed {
+    /// The volume, or its full name
+    #[arg(value_name = "VOLUME")]
+    pub volume: String,
+    /// The file's path from the volume's root on
+    #[arg(value_name = "PATH")]
+    pub path: std::ffi::OsString,
+    /// Print what the server replies as JSON, like --format=json
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub at: At,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir volumes snapshots find`
+#[derive(Debug, Args)]
+pub struct FileFind {
+    #[command(flatten)]
+    pub file: FileNamed,
+}
+
+/// `weir volumes snapshots restore-file`
+#[derive(Debug, Args)]
+pub struct FileRestore {
+    #[command(flatten)]
+    pub file: FileNamed,
+    /// The snapshot to take it from
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub snapshot: String,
+    /// Restore it under its own name, if no file has that now
+    #[arg(long)]
+    pub in_place: bool,
+    /// Restore it under its own name, over the file that has it now
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// A snapshot.
@@ -596,6 +641,8 @@ impl Volumes {
                 Snapshots::Update(_) => "snapshots.update",
                 Snapshots::Rename(_) => "snapshots.rename",
                 Snapshots::Delete(_) => "snapshots.delete",
+                Snapshots::Find(_) => "snapshots.find",
+                Snapshots::RestoreFile(_) => "snapshots.restore-file",
             },
             Self::Replications { command } => command.verb(),
         }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{Body, Tables, delete, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
-    Async, Named, PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone,
-    VolumeCreate, VolumeFields, VolumeUpdate, Volumes,
+    Async, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate, Schedules, Snapshots,
+    StoragePools, VolumeClone, VolumeCreate, VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -31,6 +31,9 @@ const OWN_VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
 
 const OWN_SNAPSHOTS: &str = "table(name.basename():label=SNAPSHOT_NAME:sort=1,
     createTime.date(), usedBytes.size():label=USED, state, description)";
+
+const VERSIONS: &str = "table(firstSnapshot, lastSnapshot, snapshotCount:label=SNAPSHOTS, type,
+    sizeBytes.size():label=SIZE, modifyTime.date():label=MODIFIED, inLiveVolume:label=LIVE)";
 
 const VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
     name.segment(3):label=LOCATION, storagePool, capacityGib:label=CAPACITY_GB, serviceLevel,
@@ -545,6 +548,8 @@ fn snapshots(
         return s.list(&volume, "snapshots", &args.listing, &format);
     }
     let (snapshot, verb) = match command {
+        Snapshots::Find(args) => return find_file(args, environment, io),
+        Snapshots::RestoreFile(args) => return restore_file(args, environment, io),
         Snapshots::Create(args) => (&args.snapshot, "create snapshot of"),
         Snapshots::Describe(args) => (args, "describe snapshot of"),
         Snapshots::Update(args) => (&args.snapshot, "update snapshot of"),
@@ -582,6 +587,106 @@ fn snapshots(
             )?;
             delete(&mut s, name, Vec::new(), args.wait, "snapshot")
         }
-        Snapshots::Describe(_) | Snapshots::List(_) => s.describe(&name),
+        Snapshots::Find(_)
+        | Snapshots::RestoreFile(_)
+        | Snapshots::Describe(_)
+        | Snapshots::List(_) => s.describe(&name),
     }
+}
+
+/// The field of a request that has a file's path, and its value: text, or base64 of what is no text.
+fn path_field(file: &FileNamed) -> (&'static str, String) {
+    use base64::Engine as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    match file.path.to_str() {
+        Some(text) => ("path", text.to_owned()),
+        None => {
+            let bytes = file.path.as_bytes();
+            let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+            ("pathBytes", text)
+        }
+    }
+}
+
+/// Lists the versions of a file over a volume's snapshots, newest first.
+fn find_file(args: &FileFind, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let file = &args.file;
+    let mut s = open(&file.common, &file.at, environment, io)?;
+    let name = s.name("volumes", &file.volume)?;
+    let path = [path_field(file)];
+    let found = s.call(Method::Get, &format!("{name}:findFile"), &path, None)?;
+    if file.json {
+        return s.put(&format!("{found:#}\n"));
+    }
+    let versions = found.get("versions").and_then(Value::as_array);
+    let versions = versions.map_or(&[][..], Vec::as_slice);
+    let counts = versions
+        .iter()
+        .filter_map(|v| v.get("snapshotCount")?.as_u64());
+    let now = match found.get("live") {
+        Some(_) => "is in the volume",
+        None => "is not in the volume",
+    };
+    s.say(&format!(
+        "{} {now}, and in {} of {} snapshots.",
+        found
+            .get("path")
+            .map(crate::format::text)
+            .unwrap_or_default(),
+        counts.sum::<u64>(),
+        found
+            .get("searchedSnapshots")
+            .map(crate::format::text)
+            .unwrap_or_default(),
+    ))?;
+    if let Some(omitted) = found.get("omittedVersions") {
+        s.warn(Some(&format!(
+            "{} older versions are not shown.",
+            crate::format::text(omitted)
+        )))?;
+    }
+    s.print_all(versions, &own(VERSIONS)?)
+}
+
+/// Copies a file of a snapshot back into its volume.
+fn restore_file(
+    args: &FileRestore,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let file = &args.file;
+    let mut s = open(&file.common, &file.at, environment, io)?;
+    let name = s.name("volumes", &file.volume)?;
+    let (field, path) = path_field(file);
+    if args.overwrite {
+        s.confirm(&format!(
+            "You are about to replace {} by its version of Snapshot {}.",
+            file.path.to_string_lossy(),
+            args.snapshot
+        ))?;
+    }
+    let mut body = Body::default();
+    body.set("snapshot", Some(args.snapshot.as_str()));
+    body.set(field, Some(path));
+    body.set("inPlace", args.in_place.then_some(true));
+    body.set("overwrite", args.overwrite.then_some(true));
+    let body = Value::Object(body.0);
+    let done = s.call(
+        Method::Post,
+        &format!("{name}:restoreFile"),
+        &[],
+        Some(&body),
+    )?;
+    if file.json {
+        return s.put(&format!("{done:#}\n"));
+    }
+    let restored = done
+        .get("path")
+        .map(crate::format::text)
+        .unwrap_or_default();
+    s.say(&format!(
+        "Restored [{restored}] from snapshot [{}].",
+        last(&args.snapshot)
+    ))?;
+    s.print(&done, &Format::plain(Kind::None))
 }

@@ -32,29 +32,29 @@ use super::link::{Link, LinkError};
 /// Bytes of a file that are sent and hashed together.
 const PIECE: u64 = 64 << 10;
 /// What the names begin with under which files arrive.
-const ARRIVING: &str = ".weir-restore-";
+pub(super) const ARRIVING: &str = ".weir-restore-";
 
 type Sum = [u8; 32];
 
 /// A volume, or a snapshot, and the time that changes of it are stamped with.
 #[derive(Clone, Copy)]
-struct Tree<'v> {
-    volume: &'v Arc<Volume>,
+pub(super) struct Tree<'v> {
+    pub(super) volume: &'v Arc<Volume>,
     now: Time,
 }
 
 impl<'v> Tree<'v> {
-    fn of_snapshot(volume: &'v Arc<Volume>) -> Tree<'v> {
+    pub(super) fn of_snapshot(volume: &'v Arc<Volume>) -> Tree<'v> {
         let now = Time::EPOCH;
         Tree { volume, now }
     }
 
-    fn of(service: &Replication, volume: &'v Arc<Volume>) -> Tree<'v> {
+    pub(super) fn of(service: &Replication, volume: &'v Arc<Volume>) -> Tree<'v> {
         let now = service.clock.now();
         Tree { volume, now }
     }
 
-    fn run<T>(
+    pub(super) fn run<T>(
         self,
         mut op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
@@ -91,7 +91,7 @@ fn file(tree: Tree<'_>, path: &str) -> Result<Ino, FsError> {
 }
 
 /// The next piece of a file that is not all zeroes, at or behind `at`, and where it begins.
-fn piece(tree: Tree<'_>, ino: Ino, at: u64) -> Result<Option<(u64, Vec<u8>)>, FsError> {
+pub(super) fn piece(tree: Tree<'_>, ino: Ino, at: u64) -> Result<Option<(u64, Vec<u8>)>, FsError> {
     let mut at = at;
     loop {
         let from = match tree.run(|volume, cx| volume.seek(cx, ino, at, Seek::Data))? {
@@ -144,7 +144,7 @@ impl Hash {
 }
 
 /// What belongs to a file, and the inodes of what it holds: its own, and those of its streams.
-fn head(tree: Tree<'_>, ino: Ino) -> Result<(FileHead, Vec<Ino>), FsError> {
+pub(super) fn head(tree: Tree<'_>, ino: Ino) -> Result<(FileHead, Vec<Ino>), FsError> {
     let streams = tree.run(|volume, cx| volume.streams(cx, ino))?;
     let inodes = [ino].into_iter().chain(streams.iter().map(|s| s.attr.ino));
     let inodes = inodes.collect();
@@ -175,7 +175,7 @@ fn head(tree: Tree<'_>, ino: Ino) -> Result<(FileHead, Vec<Ino>), FsError> {
 }
 
 /// The bytes of what a file holds: of itself, and of its streams.
-fn sizes(head: &FileHead) -> impl Iterator<Item = u64> {
+pub(super) fn sizes(head: &FileHead) -> impl Iterator<Item = u64> {
     let streams = head.streams.iter().map(|(_, size)| *size);
     [head.size].into_iter().chain(streams)
 }
@@ -492,7 +492,7 @@ fn at_destination(wanted: &FileRestore, error: FsError) -> Failure {
 }
 
 /// Gives a file what belongs to it besides its contents.
-fn dress(tree: Tree<'_>, ino: Ino, head: &FileHead) -> Result<(), FsError> {
+pub(super) fn dress(tree: Tree<'_>, ino: Ino, head: &FileHead) -> Result<(), FsError> {
     for (name, value) in &head.xattrs {
         tree.run(|volume, cx| volume.set_xattr(cx, ino, name, Some(value), SetHow::Either))?;
     }

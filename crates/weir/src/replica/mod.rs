@@ -25,6 +25,7 @@ mod storage;
 mod synchronous;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -56,6 +57,7 @@ pub use cluster::AsUser;
 use limiter::Limiter;
 use peers::Peers;
 pub use statistics::Counters;
+pub use versions::SnapshotFiles;
 
 /// Where versions before the first release kept relationships and peers, in the data folder.
 const EARLIER: [&str; 2] = ["replication.json", "peers.json"];

@@ -23,6 +23,7 @@ mod proof;
 mod relationships;
 mod rules;
 mod station;
+mod versions;
 use station::*;
 
 #[test]

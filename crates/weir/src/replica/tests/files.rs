@@ -15,7 +15,7 @@ pub fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
     got
 }
 
-fn names(volume: &Arc<Volume>) -> Vec<String> {
+pub fn names(volume: &Arc<Volume>) -> Vec<String> {
     let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
     let mut all: Vec<String> = Vec::new();
     let limit = weir_volume::ReadDirLimit {
