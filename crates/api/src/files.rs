@@ -249,8 +249,8 @@ impl Wanted<'_> {
     async fn note(&self, verb: &str, snapshot: Option<&str>, path: &FilePath) -> ApiResult<i64> {
         let path = abbreviate(&path.to_string());
         let target = match snapshot {
-            Some(snapshot) => format!("{}/snapshots/{snapshot} {path}", self.volume.to_string()),
-            None => format!("{} {path}", self.volume.to_string()),
+            Some(snapshot) => format!("{}/snapshots/{snapshot} {path}", self.volume),
+            None => format!("{} {path}", self.volume),
         };
         let noted = self.app.control().note(self.actor, verb, target).await;
         noted.map_err(ApiError::refused)
