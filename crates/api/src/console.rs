@@ -51,7 +51,7 @@ fn serve(file: &File, headers: &HeaderMap) -> Response {
     reply
 }
 
-fn accepts(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
+pub(crate) fn accepts(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
     let values = headers.get_all(name);
     values
         .iter()

@@ -4,12 +4,15 @@
 //! have been taken. A reader that is slow beyond [`METRICS_SECONDS`] has its connection broken off.
 
 use crate::connections::{Slot, Working};
+use crate::console;
 use crate::error::{ApiError, ApiResult};
 use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use std::io;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +29,8 @@ pub type Metrics = Arc<dyn Fn() -> Pieces + Send + Sync>;
 /// A page that is being read.
 struct Scrape {
     pieces: Pieces,
+    /// For a reader that takes it compressed, until the end is written.
+    gzip: Option<GzEncoder<Vec<u8>>>,
     until: Instant,
     slot: Option<Arc<Slot>>,
     _working: Option<Working>,
@@ -43,8 +48,10 @@ pub(crate) fn response(
 ) -> ApiResult<Response> {
     let permit = Arc::clone(scrapes).try_acquire_owned();
     let permit = permit.map_err(|_| too_many())?;
+    let compressed = console::accepts(&head.headers, header::ACCEPT_ENCODING, "gzip");
     let scrape = Scrape {
         pieces: source(),
+        gzip: compressed.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
         until: Instant::now() + Duration::from_secs(METRICS_SECONDS),
         slot: head.extensions.get::<Arc<Slot>>().cloned(),
         _working: None,
@@ -56,10 +63,13 @@ pub(crate) fn response(
         Some((scrape.next()?, scrape))
     });
     let mut response = Body::from_stream(pieces).into_response();
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; version=0.0.4"),
-    );
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
+    headers.insert(header::CONTENT_TYPE, kind);
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if compressed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     Ok(response)
 }
 
@@ -69,12 +79,32 @@ impl Scrape {
             // The reply's head has been sent by now, and with it the connection's work seemed done.
             self._working = Some(slot.work());
         }
-        let piece = self.pieces.next()?;
+        let piece = self.piece()?;
         if Instant::now() > self.until {
             // Without the last chunk the client can tell that the page is not whole.
             return Some(Err(io::ErrorKind::TimedOut.into()));
         }
-        Some(Ok(piece.into()))
+        Some(piece)
+    }
+
+    /// Returns the next bytes, compressed if that was asked for.
+    fn piece(&mut self) -> Option<io::Result<Bytes>> {
+        let Some(mut gzip) = self.gzip.take() else {
+            return Some(Ok(self.pieces.next()?.into()));
+        };
+        // A compressor may keep what it is given for a while.
+        while gzip.get_ref().is_empty() {
+            let Some(piece) = self.pieces.next() else {
+                self.pieces = Box::new(std::iter::empty());
+                return Some(gzip.finish().map(Bytes::from));
+            };
+            if let Err(error) = gzip.write_all(piece.as_bytes()) {
+                return Some(Err(error));
+            }
+        }
+        let bytes = std::mem::take(gzip.get_mut());
+        self.gzip = Some(gzip);
+        Some(Ok(bytes.into()))
     }
 }
 

@@ -220,6 +220,39 @@ async fn metrics_are_made_as_a_slow_reader_takes_them() {
     assert!(body_of(&reply) == whole.as_bytes(), "the page is not whole");
 }
 
+/// A page is compressed for who asks for it, and the same.
+#[tokio::test]
+async fn metrics_are_compressed_for_who_asks() {
+    for pieces in [0, 1, 300] {
+        let (address, _) = metrics_of(pieces).await;
+        let whole: String = (0..pieces).map(piece).collect();
+        for (accepted, compressed) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("br", false),
+        ] {
+            let head = format!("Accept-Encoding: {accepted}\r\n");
+            let mut reply = Vec::new();
+            let mut stream = scrape(address, &head).await;
+            stream.read_to_end(&mut reply).await.unwrap();
+            let body = body_of(&reply);
+            let text = String::from_utf8_lossy(&reply).to_lowercase();
+            let said = text.contains("content-encoding: gzip\r\n");
+            assert_eq!(said, compressed, "{accepted}");
+            if !compressed {
+                assert!(body == whole.as_bytes(), "{accepted}");
+                continue;
+            }
+            let mut plain = String::new();
+            let mut unpacked = flate2::read::GzDecoder::new(&*body);
+            std::io::Read::read_to_string(&mut unpacked, &mut plain).unwrap();
+            assert!(plain == whole, "{accepted}, {pieces} pieces");
+            assert!(body.len() < 64 + whole.len() / 20, "{} bytes", body.len());
+        }
+    }
+}
+
 /// Readers that take nothing keep only so many pages begun, and leave room when they go.
 #[tokio::test]
 async fn readers_of_metrics_are_bounded() {
