@@ -27,6 +27,11 @@ TERRAFORM = "Terraform's configuration; its provider's requests are sent by conf
 NOT_RUN = {
     ("README.md", " client     ── TCP ──▶  event loop, one a core: read all calls, run them, one writev for all replies"): PICTURE,
     ("docs/format.md", "superblock ─┬─ aggregate tree ── volumes' trees ── file data"): PICTURE,
+    ("README.md", "sudo apt install ./weir_0.1.0-1_amd64.deb"):
+        "changes this machine; conformance/packages/run installs the package in a Debian of its own",
+    ("README.md", "sudo systemctl enable --now weir"):
+        "needs systemd; conformance/packages/run serves as the unit does",
+    ("README.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
     ("README.md", "make test"): "this test is a part of it",
     ("docs/api.md", 'provider "google" {'): TERRAFORM,
