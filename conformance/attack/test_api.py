@@ -134,6 +134,25 @@ class Tokens(unittest.TestCase):
         self.assertEqual((answer.status, answer.getheader("WWW-Authenticate")), (401, 'Bearer realm="weir"'))
         answer.read()
 
+    def test_wrong_tokens_keep_out_nobody_but_their_address(self):
+        def ask(source, token):
+            context = ssl.create_default_context(cafile=self.certificate)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=10, context=context,
+                                                     source_address=(source, 0))
+            self.addCleanup(connection.close)
+            connection.request("GET", POOLS, headers={"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer
+
+        wrong = "weir_" + "0" * 64
+        answers = [ask("127.9.9.9", wrong) for _ in range(12)]
+        self.assertEqual([a.status for a in answers], [401] * 10 + [429] * 2)
+        self.assertLessEqual(int(answers[-1].getheader("Retry-After")), 60)
+        # From other addresses all is as before, and so it is from that one with a token that was right of late.
+        self.assertEqual(ask("127.9.9.8", self.tokens["viewer"]).status, 200)
+        self.assertEqual(ask("127.9.9.9", self.tokens["viewer"]).status, 200)
+
     def test_what_files_hold_is_for_editors(self):
         volume = f"{POOLS.removesuffix('storagePools')}volumes/none"
         body = {"snapshot": "s1", "path": "/secret", "overwrite": True}

@@ -93,6 +93,15 @@ class Cli(unittest.TestCase):
         self.refused("NOT_FOUND", "volumes", "snapshots", "find", "filed", "/none", *PLACE)
         self.refused("INVALID_ARGUMENT", "volumes", "snapshots", "find", "filed", "/a/../b", *PLACE)
 
+    def test_tokens_that_expire(self):
+        self.weir("tokens", "create", "brief", "--role=viewer", "--expires=30d")
+        found = [t for t in self.get("tokens", "list") if t["name"] == "tokens/brief"]
+        self.assertIn("expireTime", found[0])
+        self.assertIn("EXPIRES", self.weir("tokens", "list").splitlines()[0])
+        self.weir("tokens", "revoke", "brief", "--quiet")
+        for wrong in ("30", "d", "-1d", "0d", "1.5h", "3 d", "99999999999999999999d", "1w\u00e9"):
+            self.weir("tokens", "create", "never", "--role=viewer", f"--expires={wrong}", exit=2)
+
     def test_support_bundle(self):
         """A tar.gz of the user's own, with what helps; a file that exists is refused."""
         with tempfile.TemporaryDirectory() as folder:

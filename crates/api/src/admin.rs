@@ -7,8 +7,11 @@ use crate::json::{Object, abbreviate, decode_body};
 use crate::query::Query;
 use crate::schema::own;
 use serde_json::{Value, json};
+use std::time::Duration;
 use weir_control::{Actor, AuditEntry, Role, Stamp, TokenRecord};
 
+/// Most seconds that a token may be made for: ten years.
+const MAX_TOKEN_SECONDS: u64 = 10 * 366 * 86_400;
 /// Entries of the audit log in one response, unless the client wants fewer.
 const AUDIT_PAGE: u32 = 500;
 
@@ -18,7 +21,9 @@ fn token(t: &TokenRecord) -> Object {
         .set("role", t.role.as_str().to_ascii_uppercase())
         .set("createTime", t.created.rfc3339())
         .set("createdBy", t.created_by.as_str())
-        .set("revokeTime", t.revoked.map(Stamp::rfc3339));
+        .set("revokeTime", t.revoked.map(Stamp::rfc3339))
+        .set("expireTime", t.expires.map(Stamp::rfc3339))
+        .set("lastUseTime", t.used.map(Stamp::rfc3339));
     m.done(&own::TOKEN)
 }
 
@@ -54,11 +59,36 @@ pub async fn create_token(
             ),
         )
     })?;
-    let made = app.control().create_token(&id, role, actor).await;
+    let lifetime = f
+        .text("ttl")
+        .value()
+        .map(|ttl| lifetime(&ttl))
+        .transpose()?;
+    let control = app.control();
+    let made = control.create_token_for(&id, role, lifetime, actor).await;
     let (record, secret) = made.map_err(ApiError::refused)?;
     let mut out = token(&record);
     out.insert("token".to_owned(), Value::String(secret));
     Ok(Value::Object(out))
+}
+
+/// Reads a duration as the JSON mapping writes it, in whole seconds: `86400s`.
+fn lifetime(ttl: &str) -> ApiResult<Duration> {
+    let digits = ttl.strip_suffix('s').unwrap_or_default();
+    let seconds = match digits.bytes().all(|b| b.is_ascii_digit()) {
+        true => digits.parse().ok(),
+        false => None,
+    };
+    let good = seconds.filter(|n| (1..=MAX_TOKEN_SECONDS).contains(n));
+    good.map(Duration::from_secs).ok_or_else(|| {
+        ApiError::field(
+            "ttl",
+            format!(
+                "Invalid 'ttl' \"{}\": seconds from 1s to {MAX_TOKEN_SECONDS}s",
+                abbreviate(ttl)
+            ),
+        )
+    })
 }
 
 /// Revokes a token, by its id.

@@ -274,7 +274,9 @@ fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Resp
 /// An error in the form of the API that was asked.
 fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
     if ontap {
-        return ontap_response(&Reply::refused(&Refusal::general(&e)));
+        let mut refusal = ontap_response(&Reply::refused(&Refusal::general(&e)));
+        e.add_retry_after(refusal.headers_mut());
+        return refusal;
     }
     if e.code() >= 500 {
         tracing::warn!(reason = %e.reason, "{}", e.message);
@@ -299,7 +301,7 @@ async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
         }
         Gate::Tokens => {
             let credential = Credential::of(head)?;
-            logins::authenticate(app, &credential, from).await
+            logins::admit(app, &credential, from).await
         }
     }
 }

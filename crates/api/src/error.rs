@@ -5,6 +5,7 @@
 //! The pairing of status names and HTTP codes is google/rpc/code.proto's: clients decide from the code whether to try
 //! again (429, 499, 503, 504 they do; 400, 403, 404, 409 they do not).
 
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use weir_control::Refusal;
@@ -34,6 +35,8 @@ pub struct ApiError {
     pub metadata: Vec<(String, String)>,
     /// Which fields are wrong.
     pub violations: Vec<Violation>,
+    /// Seconds after which the request may be tried again, where that is known.
+    pub retry_after: Option<i64>,
     /// `netapp.googleapis.com` or `file.googleapis.com`; the dispatcher fills it in.
     pub domain: &'static str,
 }
@@ -58,6 +61,7 @@ impl ApiError {
             reason: reason.into(),
             metadata: Vec::new(),
             violations: Vec::new(),
+            retry_after: None,
             domain: OWN_DOMAIN,
         })
     }
@@ -174,6 +178,15 @@ impl ApiError {
     }
 }
 
+impl ApiError {
+    /// Adds the time after which the client may try again, if it is known.
+    pub(crate) fn add_retry_after(&self, headers: &mut HeaderMap) {
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
+}
+
 impl From<Refusal> for Box<ApiError> {
     fn from(refusal: Refusal) -> Box<ApiError> {
         ApiError::refused(refusal)
@@ -185,6 +198,7 @@ impl IntoResponse for ApiError {
         let status = axum::http::StatusCode::from_u16(self.code())
             .unwrap_or(axum::http::StatusCode::INTERNAL_SERVER_ERROR);
         let mut r = (status, axum::Json(self.body())).into_response();
+        self.add_retry_after(r.headers_mut());
         if self.status == Status::Unauthenticated {
             r.headers_mut().insert(
                 axum::http::header::WWW_AUTHENTICATE,

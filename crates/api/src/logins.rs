@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_base::limits::api::{
@@ -21,6 +21,8 @@ use weir_base::limits::api::{
 };
 use weir_control::{Actor, Status, TokenHash};
 
+/// Most tokens that are remembered to have been right.
+const MAX_RIGHT_TOKENS: usize = 1024;
 /// The cookie. A browser takes one of this kind from this host only, over TLS only.
 const COOKIE: &str = "__Host-weir";
 
@@ -70,6 +72,9 @@ struct Wrong {
 struct Held {
     logins: HashMap<TokenHash, Login>,
     wrong: HashMap<IpAddr, Wrong>,
+    /// Tokens that were right when they were last shown. So a program with a wrong token keeps none out that work at
+    /// its address already.
+    right: HashSet<TokenHash>,
 }
 
 /// All sign-ins, and who has shown wrong tokens lately.
@@ -105,27 +110,42 @@ impl Logins {
         self.held().logins.remove(cookie);
     }
 
-    /// Admits one more try of an address, or refuses it after too many wrong ones.
-    fn may_try(&self, address: IpAddr, now: i64) -> ApiResult<()> {
+    /// Admits one more token of an address, or refuses it after too many wrong ones.
+    fn may_try(&self, address: IpAddr, token: &TokenHash, now: i64) -> ApiResult<()> {
         let mut held = self.held();
-        let recent = |wrong: &Wrong| now.saturating_sub(wrong.since) < WRONG_TOKEN_SECONDS;
-        match held.wrong.get(&address) {
-            Some(wrong) if recent(wrong) && wrong.tries >= MAX_WRONG_TOKENS => {}
+        let age = |wrong: &Wrong| now.saturating_sub(wrong.since);
+        let left = match held.wrong.get(&address) {
+            Some(wrong) if wrong.tries >= MAX_WRONG_TOKENS => WRONG_TOKEN_SECONDS - age(wrong),
             _ => return Ok(()),
+        };
+        if left <= 0 || held.right.contains(token) {
+            return Ok(());
         }
-        held.wrong.retain(|_, wrong| recent(wrong));
-        Err(ApiError::new(
+        held.wrong
+            .retain(|_, wrong| age(wrong) < WRONG_TOKEN_SECONDS);
+        let mut refusal = ApiError::new(
             Status::ResourceExhausted,
             "TOO_MANY_WRONG_TOKENS",
             format!(
-                "cannot sign in from this address: {MAX_WRONG_TOKENS} wrong tokens within {WRONG_TOKEN_SECONDS} s \
-                 (wait a minute)"
+                "cannot authenticate from this address: {MAX_WRONG_TOKENS} wrong tokens within \
+                 {WRONG_TOKEN_SECONDS} s (retry in {left} s)"
             ),
-        ))
+        );
+        refusal.retry_after = Some(left);
+        Err(refusal)
     }
 
-    fn was_wrong(&self, address: IpAddr, now: i64) {
+    fn was_right(&self, token: TokenHash) {
         let mut held = self.held();
+        if held.right.len() >= MAX_RIGHT_TOKENS && !held.right.contains(&token) {
+            held.right.clear();
+        }
+        held.right.insert(token);
+    }
+
+    fn was_wrong(&self, address: IpAddr, token: &TokenHash, now: i64) {
+        let mut held = self.held();
+        held.right.remove(token);
         let recent = |wrong: &Wrong| now.saturating_sub(wrong.since) < WRONG_TOKEN_SECONDS;
         if held.wrong.len() >= MAX_WRONG_ADDRESSES {
             held.wrong.retain(|_, wrong| recent(wrong));
@@ -147,10 +167,45 @@ impl Logins {
     }
 }
 
+/// Returns the actor of a request's proof. Wrong tokens are counted by address.
+///
+/// # Errors
+/// As [`authenticate`]; RESOURCE_EXHAUSTED: the address has shown too many wrong tokens.
+pub async fn admit(
+    app: &AppState,
+    credential: &Credential,
+    from: Option<IpAddr>,
+) -> ApiResult<Actor> {
+    match credential {
+        Credential::Token(token) => try_token(app, token, from).await,
+        Credential::Login(_) => authenticate(app, credential, from).await,
+    }
+}
+
+/// Returns the actor of a token, and counts a wrong one.
+async fn try_token(app: &AppState, token: &str, from: Option<IpAddr>) -> ApiResult<Actor> {
+    let (control, logins) = (app.control(), app.logins());
+    let address = source(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    let hash = TokenHash::of(token);
+    logins.may_try(address, &hash, control.now_seconds())?;
+    match control.authenticate(token, from).await {
+        Ok(actor) => {
+            logins.was_right(hash);
+            Ok(actor)
+        }
+        Err(refusal) => {
+            if refusal.status == Status::Unauthenticated {
+                logins.was_wrong(address, &hash, control.now_seconds());
+            }
+            Err(ApiError::refused(refusal))
+        }
+    }
+}
+
 /// Returns the actor of a proof.
 ///
 /// # Errors
-/// UNAUTHENTICATED: the token is unknown or revoked, the sign-in has ended.
+/// UNAUTHENTICATED: the token is unknown, revoked or expired, the sign-in has ended.
 pub async fn authenticate(
     app: &AppState,
     credential: &Credential,
@@ -207,8 +262,6 @@ pub async fn answer(
         ));
     }
     let control = app.control();
-    let address = source(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-    app.logins().may_try(address, control.now_seconds())?;
     let announced = head.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if announced.is_none_or(|n| n > MAX_LOGIN_BODY) {
@@ -225,15 +278,7 @@ pub async fn answer(
     let Some(token) = value.get("token").and_then(|t| t.as_str()) else {
         return Err(ApiError::field("token", "a token is missing"));
     };
-    let actor = match control.authenticate(token, from).await {
-        Ok(actor) => actor,
-        Err(refusal) => {
-            if refusal.status == Status::Unauthenticated {
-                app.logins().was_wrong(address, control.now_seconds());
-            }
-            return Err(ApiError::refused(refusal));
-        }
-    };
+    let actor = try_token(app, token, from).await?;
     let secret = control.random_text();
     let cookie = format!(
         "{COOKIE}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/; Max-Age={LOGIN_SECONDS}"
@@ -302,18 +347,31 @@ mod tests {
     fn wrong_tokens_are_counted_by_address_for_a_minute() {
         let logins = Logins::default();
         let [one, other] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
+        let (right, wrong) = (hash(0), hash(1));
+        logins.was_right(right.clone());
         for _ in 0..MAX_WRONG_TOKENS {
-            assert!(logins.may_try(one, 50).is_ok());
-            logins.was_wrong(one, 50);
+            assert!(logins.may_try(one, &wrong, 50).is_ok());
+            logins.was_wrong(one, &wrong, 50);
         }
-        let refused = logins.may_try(one, 51).unwrap_err();
-        assert_eq!(refused.code(), 429);
-        assert!(logins.may_try(other, 51).is_ok());
-        assert!(logins.may_try(one, 50 + WRONG_TOKEN_SECONDS).is_ok());
-        for n in 0..2 * MAX_WRONG_ADDRESSES as u32 {
-            logins.was_wrong(IpAddr::V4(Ipv4Addr::from_bits(n)), 60);
+        let refused = logins.may_try(one, &wrong, 51).unwrap_err();
+        assert_eq!((refused.code(), refused.retry_after), (429, Some(59)));
+        assert!(logins.may_try(other, &wrong, 51).is_ok());
+        assert!(
+            logins
+                .may_try(one, &wrong, 50 + WRONG_TOKEN_SECONDS)
+                .is_ok()
+        );
+        // A token that works goes on working, until it is wrong itself.
+        assert!(logins.may_try(one, &right, 51).is_ok());
+        logins.was_wrong(one, &right, 51);
+        assert!(logins.may_try(one, &right, 51).is_err());
+        for n in 0..2 * MAX_WRONG_ADDRESSES {
+            logins.was_wrong(IpAddr::V4(Ipv4Addr::from_bits(n as u32)), &wrong, 60);
+            logins.was_right(hash(n));
         }
-        assert!(logins.held().wrong.len() <= MAX_WRONG_ADDRESSES);
+        let held = logins.held();
+        assert!(held.wrong.len() <= MAX_WRONG_ADDRESSES);
+        assert!(held.right.len() <= MAX_RIGHT_TOKENS);
     }
 
     #[test]

@@ -100,6 +100,85 @@ async fn a_cookie_has_the_role_of_its_token_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn a_cookie_ends_with_the_time_of_its_token() {
+    let api = furnished().await;
+    let body = r#"{"role": "VIEWER", "ttl": "1800s"}"#;
+    let made = api.ok("POST", "tokens?tokenId=brief", body).await;
+    let secret = made["token"].as_str().unwrap().to_owned();
+    assert!(made["expireTime"].is_string(), "{made}");
+    let cookie = sign_in(&api, &secret).await;
+    let volumes = format!("/v1/{PLACE}/volumes");
+    let bearer = format!("Bearer {secret}");
+    let with = [("cookie", cookie.as_str()), ("authorization", &bearer)];
+    for one in &with {
+        let (status, ..) = ask(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
+        assert_eq!(status, 200, "{}", one.0);
+    }
+    api.clock.advance(Duration::from_secs(1800));
+    for one in &with {
+        let (status, _, text) = ask(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
+        assert_eq!(
+            (status, text.contains("TOKEN_EXPIRED")),
+            (401, true),
+            "{}",
+            one.0
+        );
+    }
+    for wrong in [
+        "",
+        "0s",
+        "-1s",
+        "5",
+        "1.5s",
+        "99999999999999999999s",
+        "s",
+        "1h",
+    ] {
+        let body = format!(r#"{{"role": "VIEWER", "ttl": "{wrong}"}}"#);
+        let (status, text) = api.ask("POST", "tokens?tokenId=wrong", &body).await;
+        assert_eq!(status, 400, "{wrong}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_bearer_tokens_are_counted_and_right_ones_go_on() {
+    let api = furnished().await;
+    let [used, fresh] = [
+        token(&api, "u", Role::Viewer).await,
+        token(&api, "f", Role::Viewer).await,
+    ];
+    let volumes = format!("/v1/{PLACE}/volumes");
+    let get = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let with = [("authorization", bearer.as_str())];
+        ask(&api, Gate::Tokens, "GET", &volumes, &with, "").await
+    };
+    assert_eq!(get(&used).await.0, 200);
+    let wrong = format!("weir_{}", "0".repeat(64));
+    for _ in 0..10 {
+        assert_eq!(get(&wrong).await.0, 401);
+    }
+    let (status, headers, text) = get(&wrong).await;
+    assert_eq!(
+        (status, text.contains("TOO_MANY_WRONG_TOKENS")),
+        (429, true)
+    );
+    let after: i64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+    let bearer = format!("Bearer {wrong}");
+    let with = [("authorization", bearer.as_str())];
+    let (status, headers, _) = ask(&api, Gate::Tokens, "GET", "/api/cluster", &with, "").await;
+    assert_eq!((status, headers.contains_key("retry-after")), (429, true));
+    // A token that has been right at this address goes on; another one waits, and so does a sign-in with it.
+    assert_eq!((get(&used).await.0, get(&fresh).await.0), (200, 429));
+    let body = format!(r#"{{"token": "{fresh}"}}"#);
+    let (status, ..) = ask(&api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;
+    assert_eq!(status, 429);
+    api.clock.advance(Duration::from_secs(60));
+    assert_eq!(get(&fresh).await.0, 200);
+}
+
+#[tokio::test]
 async fn a_sign_in_ends_after_twelve_hours_and_by_signing_out() {
     let api = furnished().await;
     let admin = token(&api, "a", Role::Admin).await;

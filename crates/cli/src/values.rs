@@ -8,6 +8,7 @@
 //! what `--flags-file` turns into.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -214,6 +215,29 @@ fn split(text: &str) -> Vec<&str> {
         _ => (",", text),
     };
     body.split(delimiter).collect()
+}
+
+/// A duration: a number and s, m, h or d.
+///
+/// # Errors
+/// Anything else, and nothing at all.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no duration: a number and a unit, such as 90m, 12h or 30d");
+    let (digits, unit) =
+        text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let plain = digits.bytes().all(|b| b.is_ascii_digit());
+    let count: u64 = digits.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
+    match count.checked_mul(unit) {
+        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(wrong()),
+    }
 }
 
 /// A list of at least one item; blank items are dropped.

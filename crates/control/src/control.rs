@@ -15,15 +15,20 @@ use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
+use crate::stamp::Stamp;
 use crate::store::{Mirror, Store};
 use crate::submit::{begin, closing, may_administer, may_change, operation_name};
 use crate::usage::Usage;
 use crate::view::View;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use weir_base::{Clock, Rng};
+
+/// Seconds between two writes of a token's last use.
+const LAST_USE_SECONDS: i64 = 60;
 
 /// Mutations being accepted at once; the others wait their turn.
 const SUBMISSIONS: usize = 512;
@@ -56,6 +61,8 @@ pub struct Control {
     pub(crate) rng: Arc<dyn Rng>,
     submissions: Semaphore,
     schedules: Arc<Schedules>,
+    /// The seconds at which last uses of tokens were written, by the tokens' names.
+    uses: parking_lot::Mutex<HashMap<String, i64>>,
     /// Dropped when the work in the background is to end.
     background: parking_lot::Mutex<Vec<tokio::task::AbortHandle>>,
 }
@@ -163,6 +170,7 @@ impl Control {
             rng,
             submissions: Semaphore::new(SUBMISSIONS),
             schedules,
+            uses: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::new(vec![
                 publisher.abort_handle(),
                 tidying.abort_handle(),
@@ -333,31 +341,48 @@ impl Control {
     /// The actor that holds this token. Reads the catalog each time, since another process may have changed it.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked.
+    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked; `TOKEN_EXPIRED`.
     pub async fn authenticate(&self, token: &str, from: Option<IpAddr>) -> Result<Actor, Refusal> {
-        let record = self.catalog().token(token).await?;
-        Ok(Actor {
-            name: record.name.into(),
-            role: record.role,
-            address: from,
-        })
+        let record = self.catalog().token(token, self.clock.now().into()).await?;
+        Ok(self.used(record, from))
     }
 
     /// Returns the actor that holds the token of this hash.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked.
+    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked; `TOKEN_EXPIRED`.
     pub async fn authenticate_by(
         &self,
         token: &TokenHash,
         from: Option<IpAddr>,
     ) -> Result<Actor, Refusal> {
-        let record = self.catalog().token_by(token).await?;
-        Ok(Actor {
+        let now = self.clock.now().into();
+        let record = self.catalog().token_by(token, now).await?;
+        Ok(self.used(record, from))
+    }
+
+    /// Returns the actor of a token, and has its use noted once a minute, beside the request.
+    fn used(&self, record: TokenRecord, from: Option<IpAddr>) -> Actor {
+        let now: Stamp = self.clock.now().into();
+        let recent = |at: i64| (0..LAST_USE_SECONDS).contains(&now.secs().saturating_sub(at));
+        let noted = record.used.is_some_and(|used| recent(used.secs()));
+        if !noted && self.context.store.running().is_ok() {
+            let mut uses = self.uses.lock();
+            let before = uses.insert(record.name.clone(), now.secs());
+            if before.is_none_or(|at| !recent(at)) {
+                let (catalog, name) = (self.catalog().clone(), record.name.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = catalog.token_used(&name, now).await {
+                        tracing::debug!(%error, "the last use of a token is not noted");
+                    }
+                });
+            }
+        }
+        Actor {
             name: record.name.into(),
             role: record.role,
             address: from,
-        })
+        }
     }
 
     /// Returns the time in whole seconds since an arbitrary point, never going back.
@@ -381,21 +406,39 @@ impl Control {
         Ok(tokens.iter().any(|token| token.revoked.is_none()))
     }
 
-    /// Makes a token; its secret is returned this once.
+    /// Makes a token that counts until it is revoked; its secret is returned this once.
     ///
     /// # Errors
-    /// As [`Catalog::create_token`], or that `actor` is no admin.
+    /// As [`Control::create_token_for`].
     pub async fn create_token(
         &self,
         name: &str,
         role: Role,
         actor: &Actor,
     ) -> Result<(TokenRecord, String), Refusal> {
+        self.create_token_for(name, role, None, actor).await
+    }
+
+    /// Makes a token that counts for `lifetime`, if that is given; its secret is returned this once.
+    ///
+    /// # Errors
+    /// As [`Catalog::create_token`], or that `actor` is no admin.
+    pub async fn create_token_for(
+        &self,
+        name: &str,
+        role: Role,
+        lifetime: Option<Duration>,
+        actor: &Actor,
+    ) -> Result<(TokenRecord, String), Refusal> {
         may_administer(actor)?;
         self.context.store.running()?;
+        let now = Stamp::from(self.clock.now());
+        let expires = lifetime.map(|lifetime| {
+            Stamp::from_nanos(i128::from(now.0).saturating_add(lifetime.as_nanos() as i128))
+        });
         let made = self
             .catalog()
-            .create_token(name, role, actor, &*self.clock, &*self.rng)
+            .create_token(name, (role, expires), actor, &*self.clock, &*self.rng)
             .await;
         self.context.store.follow_audit().await;
         made

@@ -11,6 +11,9 @@ pub static TOKEN: Message = Message {
         field("createTime", Kind::Timestamp).output_only(),
         field("createdBy", Kind::String).output_only(),
         field("revokeTime", Kind::Timestamp).output_only(),
+        field("ttl", Kind::String),
+        field("expireTime", Kind::Timestamp).output_only(),
+        field("lastUseTime", Kind::Timestamp).output_only(),
         field("token", Kind::String).output_only(),
     ],
 };

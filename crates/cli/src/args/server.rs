@@ -36,6 +36,9 @@ pub struct TokenCreate {
     /// What its holder may do
     #[arg(long, value_enum)]
     pub role: Role,
+    /// Let it count for so long only, such as 30d, 12h or 90m; without this, until it is revoked
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
+    pub expires: Option<std::time::Duration>,
     #[command(flatten)]
     pub common: Common,
 }

@@ -11,7 +11,8 @@ use crate::format::yaml_document;
 use crate::http::Method;
 use crate::session::Io;
 
-const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.date())";
+const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.date(),
+    expireTime.date():label=EXPIRES, lastUseTime.date():label=LAST_USE, revokeTime.date():label=REVOKED)";
 
 const CONDITIONS: &str = "table(severity, kind, resource.basename():label=RESOURCE, since.date():label=SINCE, message, action)";
 
@@ -25,7 +26,11 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
             let mut s = open(&args.common, &at, environment, io)?;
             let role = format!("{:?}", args.role).to_uppercase();
             let query = [("tokenId", args.name.clone())];
-            let made = s.call(Method::Post, "tokens", &query, Some(&json!({"role": role})))?;
+            let mut body = json!({"role": role});
+            if let (Some(expires), Some(fields)) = (args.expires, body.as_object_mut()) {
+                fields.insert("ttl".to_owned(), format!("{}s", expires.as_secs()).into());
+            }
+            let made = s.call(Method::Post, "tokens", &query, Some(&body))?;
             s.say(&format!(
                 "Created token [{}]. It is not shown again.",
                 args.name

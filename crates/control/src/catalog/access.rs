@@ -31,6 +31,10 @@ pub struct TokenRecord {
     pub created_by: String,
     /// Since when it no longer counts.
     pub revoked: Option<Stamp>,
+    /// Until when it counts, if not until it is revoked.
+    pub expires: Option<Stamp>,
+    /// When it was last used, to about a minute.
+    pub used: Option<Stamp>,
 }
 
 /// A line of the audit log.
@@ -155,6 +159,8 @@ fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
     let name: String = row.try_get(0)?;
     let role: String = row.try_get(1)?;
     let revoked: Option<i64> = row.try_get(4)?;
+    let expires: Option<i64> = row.try_get(5)?;
+    let used: Option<i64> = row.try_get(6)?;
     Ok(TokenRecord {
         role: Role::from_name(&role)
             .ok_or_else(|| CatalogError::Damaged("tokens", name.clone(), role))?,
@@ -162,20 +168,23 @@ fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
         created: Stamp(row.try_get(2)?),
         created_by: row.try_get(3)?,
         revoked: revoked.map(Stamp),
+        expires: expires.map(Stamp),
+        used: used.map(Stamp),
     })
 }
 
-const SELECT_TOKEN: &str = "SELECT name, role, created, created_by, revoked FROM tokens";
+const SELECT_TOKEN: &str =
+    "SELECT name, role, created, created_by, revoked, expires, used FROM tokens";
 
 impl Catalog {
-    /// Makes a token. The secret is returned this once and kept nowhere.
+    /// Makes a token that counts until `expires`, if that is given. The secret is returned this once and kept nowhere.
     ///
     /// # Errors
     /// `NAME_INVALID`, `NAME_TAKEN` (a revoked token keeps its name), or that the catalog cannot be written.
     pub async fn create_token(
         &self,
         name: &str,
-        role: Role,
+        (role, expires): (Role, Option<Stamp>),
         actor: &Actor,
         clock: &dyn Clock,
         rng: &dyn Rng,
@@ -197,6 +206,8 @@ impl Catalog {
             created: clock.now().into(),
             created_by: actor.name.to_string(),
             revoked: None,
+            expires,
+            used: None,
         };
         self.insert_token(&record, &secret, actor).await?;
         Ok((record, secret))
@@ -211,14 +222,15 @@ impl Catalog {
         let name = &record.name;
         let mut tx = self.pool.begin().await.map_err(unavailable)?;
         let made = sqlx::query(
-            "INSERT INTO tokens (name, hash, role, created, created_by) VALUES ($1, $2, $3, $4, $5) \
-             ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO tokens (name, hash, role, created, created_by, expires) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (name) DO NOTHING",
         )
         .bind(name.clone())
         .bind(hash(secret))
         .bind(record.role.as_str())
         .bind(record.created.0)
         .bind(record.created_by.clone())
+        .bind(record.expires.map(|at| at.0))
         .execute(&mut *tx)
         .await
         .map_err(unavailable)?;
@@ -268,6 +280,8 @@ impl Catalog {
                     created: clock.now().into(),
                     created_by: actor.name.to_string(),
                     revoked: None,
+                    expires: None,
+                    used: None,
                 };
                 self.insert_token(&record, secret, actor).await?;
                 record
@@ -287,12 +301,10 @@ impl Catalog {
     /// # Errors
     /// That the catalog cannot be read.
     pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Refusal> {
-        let rows = sqlx::query(
-            "SELECT name, role, created, created_by, revoked FROM tokens ORDER BY name",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(unavailable)?;
+        let rows = sqlx::query(&format!("{SELECT_TOKEN} ORDER BY name"))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(unavailable)?;
         rows.iter()
             .map(|row| token_of(row).map_err(|error| refused(&error)))
             .collect()
@@ -316,13 +328,11 @@ impl Catalog {
             .execute(&mut *tx)
             .await
             .map_err(unavailable)?;
-        let row = sqlx::query(
-            "SELECT name, role, created, created_by, revoked FROM tokens WHERE name = $1",
-        )
-        .bind(name.to_owned())
-        .fetch_optional(&mut *tx)
-        .await
-        .map_err(unavailable)?;
+        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE name = $1"))
+            .bind(name.to_owned())
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(unavailable)?;
         let Some(row) = row else {
             let name: String = name.chars().take(63).collect();
             return Err(Refusal::new(
@@ -340,22 +350,22 @@ impl Catalog {
         token_of(&row).map_err(|error| refused(&error))
     }
 
-    /// The token of this secret, if it counts.
+    /// The token of this secret, if it counts at `now`.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN`, or that the catalog cannot be read.
-    pub async fn token(&self, secret: &str) -> Result<TokenRecord, Refusal> {
+    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or that the catalog cannot be read.
+    pub async fn token(&self, secret: &str, now: Stamp) -> Result<TokenRecord, Refusal> {
         if !secret.starts_with(PREFIX) || secret.len() > 200 {
             return Err(unknown_token());
         }
-        self.token_by(&TokenHash::of(secret)).await
+        self.token_by(&TokenHash::of(secret), now).await
     }
 
-    /// Returns the token with this hash, if it counts.
+    /// Returns the token with this hash, if it counts at `now`.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN`, or that the catalog cannot be read.
-    pub async fn token_by(&self, hash: &TokenHash) -> Result<TokenRecord, Refusal> {
+    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or that the catalog cannot be read.
+    pub async fn token_by(&self, hash: &TokenHash, now: Stamp) -> Result<TokenRecord, Refusal> {
         let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE hash = $1"))
             .bind(hash.0.clone())
             .fetch_optional(&self.pool)
@@ -366,9 +376,33 @@ impl Catalog {
             .map(token_of)
             .transpose()
             .map_err(|error| refused(&error))?;
-        record
+        let record = record
             .filter(|record| record.revoked.is_none())
-            .ok_or_else(unknown_token)
+            .ok_or_else(unknown_token)?;
+        match record.expires.is_some_and(|expires| expires <= now) {
+            true => Err(Refusal::new(
+                Status::Unauthenticated,
+                "TOKEN_EXPIRED",
+                format!(
+                    "token {} has expired (an administrator makes a new one)",
+                    record.name
+                ),
+            )),
+            false => Ok(record),
+        }
+    }
+
+    /// Notes that a token was used.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub(crate) async fn token_used(&self, name: &str, now: Stamp) -> Result<(), CatalogError> {
+        sqlx::query("UPDATE tokens SET used = $1 WHERE name = $2 AND (used IS NULL OR used < $1)")
+            .bind(now.0)
+            .bind(name.to_owned())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
     }
 
     /// The greatest number in the audit log; 0 if there is none.

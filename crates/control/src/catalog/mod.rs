@@ -45,7 +45,7 @@ struct Migration {
 const UNRELEASED: i64 = 3;
 
 /// From nothing to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES];
+const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES, TOKEN_TIMES];
 
 /// The version that this program knows.
 pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
@@ -108,6 +108,16 @@ const ACTIVE_DIRECTORIES: Migration = Migration {
     postgres: &[
         "CREATE TABLE active_directories (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
     ],
+};
+
+/// Until when a token counts, and when it was last used.
+const TOKEN_TIMES: Migration = Migration {
+    both: &[
+        "ALTER TABLE tokens ADD COLUMN expires BIGINT",
+        "ALTER TABLE tokens ADD COLUMN used BIGINT",
+    ],
+    sqlite: &[],
+    postgres: &[],
 };
 
 /// What went wrong with the catalog.
@@ -428,6 +438,38 @@ mod tests {
             assert_eq!(rows.len() as i64, found);
             old.close().await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn tokens_of_a_catalog_without_their_times_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalog.db");
+        let url = format!("sqlite://{}", path.display());
+        sqlx::any::install_default_drivers();
+        let mut old = AnyConnection::connect(&format!("{url}?mode=rwc"))
+            .await
+            .unwrap();
+        old.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            .await
+            .unwrap();
+        let before = MIGRATIONS.len() - 1;
+        for migration in &MIGRATIONS[..before] {
+            for statement in migration.both.iter().chain(migration.sqlite) {
+                old.execute(*statement).await.unwrap();
+            }
+        }
+        for statement in [
+            format!("INSERT INTO meta VALUES ('version', '{}')", KNOWN - 1),
+            "INSERT INTO tokens VALUES ('ops', 'x', 'admin', 7, 'local', NULL)".to_owned(),
+        ] {
+            old.execute(statement.as_str()).await.unwrap();
+        }
+        old.close().await.unwrap();
+        let catalog = Catalog::open(&url).await.unwrap();
+        let tokens = catalog.tokens().await.unwrap();
+        assert_eq!((tokens.len(), &*tokens[0].name), (1, "ops"));
+        assert_eq!((tokens[0].expires, tokens[0].used), (None, None));
+        catalog.close().await;
     }
 
     #[tokio::test]

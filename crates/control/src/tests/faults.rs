@@ -367,6 +367,41 @@ async fn tokens_count_until_revoked_in_whatever_process() {
     assert!(!all.windows(needle.len()).any(|w| w == needle));
 }
 
+/// A token counts until its time is over, and its last use is noted once a minute.
+#[tokio::test]
+async fn tokens_expire_and_show_their_last_use() {
+    let bench = with_volume().await;
+    let local = Actor::local();
+    let hour = Some(std::time::Duration::from_secs(3600));
+    let made = bench
+        .control
+        .create_token_for("brief", Role::Viewer, hour, &local);
+    let (record, secret) = made.await.unwrap();
+    let expires = record.expires.unwrap();
+    assert_eq!(expires.secs() - record.created.secs(), 3600);
+    assert_eq!(record.used, None);
+    bench.control.authenticate(&secret, None).await.unwrap();
+    // It is noted beside the request.
+    let used = loop {
+        let tokens = bench.control.tokens().await.unwrap();
+        match tokens[0].used {
+            Some(used) => break used,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert!(used >= record.created);
+    bench.control.authenticate(&secret, None).await.unwrap();
+    let catalog = bench.control.catalog();
+    assert_eq!(bench.control.tokens().await.unwrap()[0].used, Some(used));
+    let before = crate::Stamp(expires.0 - 1);
+    assert_eq!(catalog.token(&secret, before).await.unwrap().name, "brief");
+    let refusal = catalog.token(&secret, expires).await.unwrap_err();
+    assert_eq!(
+        (refusal.status, refusal.reason),
+        (Status::Unauthenticated, "TOKEN_EXPIRED")
+    );
+}
+
 /// Makes a token and revokes it again; returns what it was.
 pub async fn tokens(url: &str) -> String {
     let bench = Bench {
@@ -381,7 +416,7 @@ pub async fn tokens(url: &str) -> String {
     let other = Catalog::open(&bench.url).await.unwrap();
     let (clock, rng) = (SystemClock::new(), weir_base::SystemRng);
     let made = other
-        .create_token("ci", Role::Editor, &local, &clock, &rng)
+        .create_token("ci", (Role::Editor, None), &local, &clock, &rng)
         .await;
     let (record, secret) = made.unwrap();
     assert_eq!((record.name.as_str(), record.role), ("ci", Role::Editor));
@@ -390,7 +425,7 @@ pub async fn tokens(url: &str) -> String {
         "256 bits"
     );
     let again = other
-        .create_token("ci", Role::Admin, &local, &clock, &rng)
+        .create_token("ci", (Role::Admin, None), &local, &clock, &rng)
         .await;
     assert_eq!(again.unwrap_err().reason, "NAME_TAKEN");
     let actor = bench.control.authenticate(&secret, None).await.unwrap();
