@@ -24,6 +24,8 @@ class Nfs:
 
     def __init__(self, port, export):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        # Of another number each: a server does not repeat a call that it has done.
+        self.xid = 0
         self.root = self.handle(self.call(MOUNT, 1, opaque(export.encode())))
 
     @staticmethod
@@ -34,7 +36,8 @@ class Nfs:
     def call(self, program, procedure, arguments):
         """The result behind its status, which has to be 0."""
         credential = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 0, 0, 0)
-        message = struct.pack(">IIIIII", 1, 0, 2, program, 3, procedure) + struct.pack(">I", 1)
+        self.xid += 1
+        message = struct.pack(">IIIIII", self.xid, 0, 2, program, 3, procedure) + struct.pack(">I", 1)
         message += opaque(credential) + struct.pack(">II", 0, 0) + arguments
         self.socket.sendall(struct.pack(">I", 1 << 31 | len(message)) + message)
         length = struct.unpack(">I", self.receive(4))[0] & 0x7fffffff
@@ -75,7 +78,8 @@ class Nfs:
     def put(self, name, data, of=None, **attrs):
         """Makes a file, or gives one another content, and then the attributes."""
         where = opaque(of or self.root) + opaque(name)
-        file = self.made(self.call(NFS, 8, where + struct.pack(">I", 0) + attributes(size=0)))
+        file = self.made(self.call(NFS, 8, where + struct.pack(">I", 0) + attributes()))
+        self.call(NFS, 2, opaque(file) + attributes(size=0) + struct.pack(">I", 0))
         for at in range(0, len(data), 65536):
             piece = data[at:at + 65536]
             # FILE_SYNC

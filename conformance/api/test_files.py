@@ -196,7 +196,7 @@ class Files(Case):
         connection = self.server.connect()
         self.addCleanup(connection.close)
         connection.connect()
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self.snapshot("brief")
         connection.request("GET", f"/v1/{V}/snapshots/brief:download?path=large")
         answer = connection.getresponse()

@@ -105,7 +105,7 @@ class Case(unittest.TestCase):
         cls.server = Server(*cls.arguments)
         cls.addClassCleanup(cls.server.close)
 
-    def ok(self, method, path, body=None, **query):
+    def ok(self, method, path, /, body=None, **query):
         status, answer = self.server.ask(method, path, body, query)
         self.assertEqual(status, 200, answer)
         return answer
@@ -118,7 +118,7 @@ class Case(unittest.TestCase):
         self.assertEqual(self.ok("GET", operation["name"])["done"], True)
         return operation["response"]
 
-    def refused(self, code, status, method, path, body=None, headers=None, **query):
+    def refused(self, code, status, method, path, /, body=None, headers=None, **query):
         """The error of a request that is refused, in the shape that clients parse."""
         answer = self.server.ask(method, path, body, query, headers)
         self.assertEqual(answer[0], code, answer)
