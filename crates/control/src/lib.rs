@@ -38,8 +38,8 @@ mod view;
 pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
 pub use catalog::{
-    AuditEntry, Catalog, CatalogError, Inspection, TokenHash, TokenRecord, check_secret, file_of,
-    inspect, probe,
+    AuditEntry, Catalog, CatalogError, Inspection, TokenHash, TokenRecord, back_up, check_secret,
+    file_of, inspect, probe,
 };
 pub use control::{Control, Options};
 pub use figures::PoolUse;

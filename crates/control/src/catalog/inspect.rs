@@ -106,7 +106,7 @@ async fn look(url: &str) -> Result<Option<String>, CatalogError> {
 }
 
 /// Opens it for reading, in the form that it has.
-async fn open(url: &str) -> Result<Catalog, CatalogError> {
+pub(super) async fn open(url: &str) -> Result<Catalog, CatalogError> {
     sqlx::any::install_default_drivers();
     let at = match file_of(url) {
         Some(_) if !url.contains('?') => format!("{url}?mode=ro"),

@@ -12,12 +12,14 @@
 
 mod access;
 mod inspect;
+mod keep;
 mod load;
 mod write;
 
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenHash, TokenRecord, check_secret};
 pub use inspect::{Inspection, inspect, probe};
+pub use keep::back_up;
 pub(crate) use load::Loaded;
 pub(crate) use write::Write;
 
@@ -152,6 +154,21 @@ pub enum CatalogError {
     /// A row does not say what it should.
     #[error("the row {1} of table {0} is damaged: {2}")]
     Damaged(&'static str, String, String),
+    /// The copy that a migration needs could not be made.
+    #[error(
+        "cannot copy the catalog to {path} before migrating it from version {found} to {known}: {cause}. Nothing was changed \
+         (free space there, or move away what has that name, and start again)"
+    )]
+    Keep {
+        /// The copy's file.
+        path: String,
+        /// The version that the catalog has.
+        found: i64,
+        /// The version that it would get.
+        known: i64,
+        /// The database's or the system's words.
+        cause: String,
+    },
     /// Another server has opened the catalog for service.
     #[error("another server has taken over the catalog")]
     Superseded,
@@ -179,6 +196,8 @@ pub struct Catalog {
     /// The connection that resources are written by, between two transactions.
     writer: Arc<Mutex<Option<AnyConnection>>>,
     url: String,
+    /// The file of a SQLite database.
+    file: Option<PathBuf>,
     /// The database is SQLite; otherwise PostgreSQL.
     sqlite: bool,
     /// Transactions written so far.
@@ -229,6 +248,7 @@ impl Catalog {
             pool,
             writer: Arc::default(),
             url: without_password(url),
+            file: file_of(url),
             sqlite: url.starts_with("sqlite:"),
             written: Arc::default(),
         }
@@ -277,6 +297,9 @@ impl Catalog {
             .parse()
             .map_err(|_| CatalogError::Damaged("meta", "version".to_owned(), value.clone()))?;
         readable(found)?;
+        if found > UNRELEASED && found < KNOWN {
+            self.keep(found).await?;
+        }
         for migration in MIGRATIONS.iter().skip((found - UNRELEASED).max(0) as usize) {
             let own = match self.sqlite {
                 true => migration.sqlite,
