@@ -112,6 +112,30 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await p.context().close();
 }
 
+// Which snapshots have a file: an answer, a download, and a copy beside the original.
+{
+  const p = await page(open, {}, /findFile\?path=%2Fnone/);
+  await p.goto(`${open}/console/#/${PAGES.snapshots}`);
+  const field = p.getByRole('searchbox', { name: 'Which snapshots have my file?' });
+  await field.fill('/none');
+  await field.press('Enter');
+  await p.getByRole('alert').filter({ hasText: 'has /none' }).waitFor();
+  await field.fill('/weir-bench/d00000/f000000000000000');
+  await field.press('Enter');
+  await p.getByText(/f000000000000000 is in [1-9]\d* of \d+ snapshots and in the volume\./).waitFor();
+  await p.evaluate(axe);
+  const found = await p.evaluate(() => axe.run(document, { rules: { 'target-size': { enabled: true } } }));
+  assert.deepEqual(found.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target} ${n.failureSummary}`)), []);
+  await p.screenshot({ path: `${out}/find-file.png` });
+  const [got] = await Promise.all([p.waitForEvent('download'), p.getByRole('link', { name: /^Download/ }).first().click()]);
+  assert.equal(got.suggestedFilename(), 'f000000000000000');
+  await got.delete();
+  await p.getByRole('button', { name: /^Restore/ }).first().click();
+  await p.getByRole('dialog').getByRole('button', { name: 'Restore', exact: true }).click();
+  await p.getByText(/Restored as \/weir-bench\/d00000\/f000000000000000\.from-/).waitFor();
+  await p.context().close();
+}
+
 // A stream that breaks: the figures age, and come back.
 {
   const p = await page(open);

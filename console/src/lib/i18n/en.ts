@@ -142,6 +142,16 @@ export const en = {
     hourly: 'hourly', daily: 'daily', weekly: 'weekly', monthly: 'monthly', hand: 'by hand', now: 'now', browse: 'Its files are in .snapshot of the mounted volume.',
     lanes: (n: number) => `${n} snapshots by schedule and age`,
   },
+  files: {
+    ask: 'Which snapshots have my file?', find: 'Find',
+    answer: (path: string, n: number, all: number, live: boolean) =>
+      `${path} is in ${n} of ${all} ${plural(all, 'snapshot', 'snapshots')} and ${live ? 'in the volume' : 'no longer in the volume'}.`,
+    changed: 'Last changed', size: 'Size', where: 'Snapshots', now: 'Volume', same: 'the same now',
+    range: (first: string, last: string, n: number) => (n === 1 ? last : `${first} to ${last} (${n})`),
+    download: 'Download', restore: 'Restore…', restored: (path: string) => `Restored as ${path}.`,
+    restoreTitle: (name: string, s: string) => `Restore ${name} from ${s}?`,
+    restoreLead: (name: string) => `It becomes ${name}, in the same directory. No file is replaced.`,
+  },
   replication: {
     none: 'No volume is replicated, and there is no pair.', noneLead: 'A replication copies a volume to another server; a pair keeps every write on two.',
     pairOff: 'This server is not a node of a pair.', good: (n: number) => (n === 1 ? 'The one copy is as its schedule asks.' : `All ${n} copies are as their schedules ask.`),

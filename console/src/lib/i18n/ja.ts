@@ -143,6 +143,16 @@ export const ja = {
     hourly: '毎時', daily: '毎日', weekly: '毎週', monthly: '毎月', hand: '手動', now: '今', browse: '中のファイルは、マウント先の .snapshot で見られます。',
     lanes: (n: number) => `スナップショット ${n} 個、スケジュールと時刻別`,
   },
+  files: {
+    ask: 'どのスナップショットにファイルがありますか', find: '探す',
+    answer: (path: string, n: number, all: number, live: boolean) =>
+      `${path} はスナップショット ${all} 個中 ${n} 個にあり、ボリュームに${live ? 'もあります' : 'はもうありません'}。`,
+    changed: '最終変更', size: 'サイズ', where: 'スナップショット', now: 'ボリューム', same: '今も同じ',
+    range: (first: string, last: string, n: number) => (n === 1 ? last : `${first} から ${last} (${n} 個)`),
+    download: 'ダウンロード', restore: '復元…', restored: (path: string) => `${path} として復元しました。`,
+    restoreTitle: (name: string, s: string) => `${name} を ${s} から復元しますか`,
+    restoreLead: (name: string) => `同じディレクトリに ${name} として置かれます。既存のファイルは置き換えません。`,
+  },
   replication: {
     none: 'レプリケーションもペアもありません。', noneLead: 'レプリケーションはボリュームを別のサーバーへ写し、ペアはすべての書き込みを 2 台に残します。',
     pairOff: 'このサーバーはペアのノードではありません。', good: (n: number) => `${n} 個のコピーは予定どおりです。`,
