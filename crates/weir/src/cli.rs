@@ -30,6 +30,10 @@ pub enum Command {
         #[command(subcommand)]
         command: CatalogCommand,
     },
+    /// Copy everything of a data folder but the volumes' data to a new folder, while a server runs or not
+    Backup(Backup),
+    /// Make a data folder from a backup; the aggregate's files `device` and `log` are put back beside it
+    Restore(Restore),
     /// Read and verify every block of a running server's data, at a limited rate
     Scrub(Scrub),
     /// Users who may log on over SMB
@@ -504,6 +508,31 @@ pub enum CatalogCommand {
     /// does not know get their names, paths, sizes, pools and snapshots back; nobody may mount them until they get
     /// export rules. What the catalog knows stays
     Rebuild(Rebuild),
+}
+
+/// `weir backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// The backup's folder: new, or empty
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub catalog: Option<String>,
+}
+
+/// `weir restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The backup's folder
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// The data folder to make: new, or empty
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
 }
 
 /// `weir catalog rebuild`

@@ -7,6 +7,7 @@ mod accounts;
 mod ad;
 mod announce;
 mod backend;
+mod backup;
 mod callbacks;
 mod catalog;
 mod certificate;
@@ -94,6 +95,14 @@ fn main() -> ExitCode {
         } => {
             os::own_files_only();
             catalog::rebuild(args)
+        }
+        cli::Command::Backup(args) => {
+            os::own_files_only();
+            backup::back_up(args)
+        }
+        cli::Command::Restore(args) => {
+            os::own_files_only();
+            backup::restore(args)
         }
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Pair { command } => {
