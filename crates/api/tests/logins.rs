@@ -135,7 +135,7 @@ async fn a_cookie_ends_with_the_time_of_its_token() {
         "1h",
     ] {
         let body = format!(r#"{{"role": "VIEWER", "ttl": "{wrong}"}}"#);
-        let (status, text) = api.ask("POST", "tokens?tokenId=wrong", &body).await;
+        let (status, text) = api.ask("POST", "tokens?tokenId=wrong", body).await;
         assert_eq!(status, 400, "{wrong}: {text}");
     }
 }
