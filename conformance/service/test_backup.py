@@ -45,7 +45,7 @@ class Backup(unittest.TestCase):
 
     def test_round_trip(self):
         server = self.start(self.data)
-        status, out = weir("users", "create", "mouse", "--data", self.data, input="correct horse\n")
+        status, out = weir("users", "create", "mouse", "--uid", "1000", "--gid", "1000", "--data", self.data, input="correct horse\n")
         self.assertEqual(status, 0, out)
         fixture.put(fixture.nfs_port(server), "/vol1/file", b"written before\n")
         status, out = weir("backup", self.copy, "--data", self.data)
@@ -74,7 +74,7 @@ class Backup(unittest.TestCase):
         self.assertEqual(fixture.get(fixture.nfs_port(server), "/vol1/file"), b"written before\n")
         _, users = weir("users", "list", "--data", self.new)
         self.assertIn("mouse", users)
-        _, volumes = server.ask("GET", f"{fixture.PLACE}/volumes")
+        _, volumes = server.ask("GET", "projects/weir/locations/local/volumes")
         self.assertEqual([v["shareName"] for v in volumes["volumes"]], ["vol1"])
         server.stop()
         status, out = weir("check", self.new)
