@@ -42,7 +42,7 @@ fn with_versions(seed: u64) -> (Station, SnapshotFiles, String) {
         .unwrap();
     volume.snapshot_create("s1", at(10)).unwrap();
     volume.snapshot_create("s2", at(20)).unwrap();
-    station.put("a", "one", &noise(2, 10));
+    station.put("a", "one", &noise(2, 16));
     volume.snapshot_create("s3", at(30)).unwrap();
     volume
         .drive_blocking(&mut cx, |cx| volume.remove(cx, volume.root(), b"one"))
@@ -66,11 +66,11 @@ fn versions_are_found_over_snapshots() {
         let v = versions[n];
         (&*v.first, &*v.last, v.snapshots, v.state.size, v.taken)
     };
-    assert_eq!(shown(0), ("s3", "s3", 1, 10, (at(30), at(30))));
+    assert_eq!(shown(0), ("s3", "s3", 1, 16, (at(30), at(30))));
     assert_eq!(shown(1), ("s1", "s2", 2, 500_001, (at(10), at(20))));
     assert_eq!(versions[1].state.modified, Time { secs: 77, nanos: 5 });
     // The volume's own state is told to be that of a snapshot.
-    station.put("a", "two", &noise(3, 5));
+    station.put("a", "two", &noise(3, 8));
     station
         .engine_volume("a")
         .snapshot_create("s5", at(50))
