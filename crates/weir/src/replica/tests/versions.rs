@@ -69,7 +69,7 @@ fn versions_are_found_over_snapshots() {
     assert_eq!(shown(0), ("s3", "s3", 1, 16, (at(30), at(30))));
     assert_eq!(shown(1), ("s1", "s2", 2, 500_001, (at(10), at(20))));
     assert_eq!(versions[1].state.modified, Time { secs: 77, nanos: 5 });
-    // The volume's own state is told to be that of a snapshot.
+    // The live file has the identity that its newest snapshot has.
     station.put("a", "two", &noise(3, 8));
     station
         .engine_volume("a")
