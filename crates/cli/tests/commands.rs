@@ -456,7 +456,8 @@ fn tokens_and_the_audit_log() {
     let ran = on(&server, &["tokens", "list"]);
     assert_eq!(
         ran.out,
-        "NAME  ROLE    CREATE_TIME\nci    EDITOR  2026-11-21T10:00:00\n"
+        "NAME  ROLE    CREATE_TIME          EXPIRES  LAST_USE  REVOKED\n\
+         ci    EDITOR  2026-11-21T10:00:00\n"
     );
     assert_eq!(on(&server, &["tokens", "revoke", "ci"]).exit, 0);
     let ran = on(&server, &["audit"]);
