@@ -24,7 +24,7 @@ class Nfs:
 
     def __init__(self, port, export):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        # Of another number each: a server does not repeat a call that it has done.
+        # Each call has a number of its own: a server does not repeat a call that it has done.
         self.xid = 0
         self.root = self.handle(self.call(MOUNT, 1, opaque(export.encode())))
 
@@ -80,13 +80,17 @@ class Nfs:
         where = opaque(of or self.root) + opaque(name)
         file = self.made(self.call(NFS, 8, where + struct.pack(">I", 0) + attributes()))
         self.call(NFS, 2, opaque(file) + attributes(size=0) + struct.pack(">I", 0))
+        self.write(file, data)
+        if attrs:
+            self.call(NFS, 2, opaque(file) + attributes(**attrs) + struct.pack(">I", 0))
+        return file
+
+    def write(self, file, data):
+        """Writes over a file from its beginning."""
         for at in range(0, len(data), 65536):
             piece = data[at:at + 65536]
             # FILE_SYNC
             self.call(NFS, 7, opaque(file) + struct.pack(">QII", at, len(piece), 2) + opaque(piece))
-        if attrs:
-            self.call(NFS, 2, opaque(file) + attributes(**attrs) + struct.pack(">I", 0))
-        return file
 
     def stat(self, file):
         """Mode, uid, gid, size and mtime of a file."""

@@ -5,9 +5,7 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sqlite3
-import struct
 import subprocess
 import tempfile
 import time
@@ -18,56 +16,11 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import netapp_v1 as n
 
+from nfs3 import Nfs
 from weirtest import PLACE, Case, Server
 
 POOLS, VOLUMES = (f"{PLACE}/{c}" for c in ("storagePools", "volumes"))
 MIB = 1 << 20
-
-
-class Writer:
-    """As much of NFSv3 as it takes to write into a file that exists, which libnfs's tools do not do."""
-
-    def __init__(self, port, export, name):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.root = self.handle(self.call(100005, 1, self.opaque(export.encode())))
-        self.file = self.handle(self.call(100003, 3, self.opaque(self.root) + self.opaque(name.encode())))
-
-    @staticmethod
-    def opaque(data):
-        return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
-
-    @staticmethod
-    def handle(result):
-        length, = struct.unpack_from(">I", result)
-        return result[4:4 + length]
-
-    def call(self, program, procedure, arguments):
-        credential = struct.pack(">II", 0, 0) + struct.pack(">III", 0, 0, 0)
-        message = struct.pack(">IIIIII", 1, 0, 2, program, 3, procedure) + struct.pack(">I", 1)
-        message += self.opaque(credential) + struct.pack(">II", 0, 0) + arguments
-        self.socket.sendall(struct.pack(">I", 1 << 31 | len(message)) + message)
-        length = struct.unpack(">I", self.receive(4))[0] & 0x7fffffff
-        reply = self.receive(length)
-        accepted, status = struct.unpack_from(">II", reply, 20)
-        assert (accepted, status) == (0, 0), (accepted, status)
-        return reply[28:]
-
-    def receive(self, count):
-        data = b""
-        while len(data) < count:
-            piece = self.socket.recv(count - len(data))
-            assert piece, "the server hung up"
-            data += piece
-        return data
-
-    def write(self, data):
-        for at in range(0, len(data), 65536):
-            piece = data[at:at + 65536]
-            # FILE_SYNC
-            self.call(100003, 7, self.opaque(self.file) + struct.pack(">QII", at, len(piece), 2) + self.opaque(piece))
-
-    def close(self):
-        self.socket.close()
 
 
 def client_of(case, server):
@@ -214,9 +167,9 @@ class Snapshots(Case):
         first, second = os.urandom(4 * MIB), os.urandom(4 * MIB)
         self.assertTrue(write("seen/f", first))
         s1 = self.snapshot(volume, "s1")
-        writer = Writer(int(port), "/seen", "f")
+        writer = Nfs(int(port), "/seen")
         self.addCleanup(writer.close)
-        writer.write(second)
+        writer.write(writer.lookup(b"f"), second)
         s2 = self.snapshot(volume, "s2")
         self.assertEqual((read("seen/.snapshot/s1/f"), read("seen/.snapshot/s2/f"), read("seen/f")),
                          (first, second, second))
