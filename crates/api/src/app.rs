@@ -438,7 +438,7 @@ const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<u
     <li><a href=\"/openapi/netapp-v1.json\">NetApp Volumes, v1</a>\n\
     <li><a href=\"/openapi/filestore-v1.json\">Filestore, v1</a>\n</ul>\n";
 
-/// What is served apart from the APIs: health, and the APIs' own description.
+/// Routes apart from the APIs: health, and the APIs' own description.
 fn plain(app: &AppState, path: &str) -> Option<Response> {
     if path == "/health" {
         return Some(health(&app.0.problems.as_ref()?()));

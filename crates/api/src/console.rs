@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use weir_console::File;
 
-/// Where scripts, styles and data of a page may come from: this server. Scripts make no markup of text but by Svelte's
+/// Sources of a page's scripts, styles and data: this server. Scripts make no markup of text but by Svelte's
 /// own templates.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
@@ -59,7 +59,7 @@ pub(crate) fn accepts(headers: &HeaderMap, name: header::HeaderName, wanted: &st
         .any(|v| v.split(',').any(|one| is(one, wanted)))
 }
 
-/// Whether an element of a list such as `gzip;q=0.5` is `wanted`, and not refused by `q=0`.
+/// Returns true if an element of a list such as `gzip;q=0.5` is `wanted`, and not refused by `q=0`.
 fn is(element: &str, wanted: &str) -> bool {
     let mut parts = element.split(';').map(str::trim);
     let named = parts

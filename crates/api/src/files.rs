@@ -1,6 +1,6 @@
 //! Files in snapshots: `:findFile`, `:restoreFile` and `:download`.
 //!
-//! Who may ask sees data without the permissions of files, so it takes the role of an editor, who may export a volume to
+//! A caller sees data without the permissions of files, so these take the role of an editor, who may export a volume to
 //! itself anyway. Each request is in the audit log, with the path.
 
 use crate::app::{AppState, waiting};
@@ -101,7 +101,7 @@ impl std::fmt::Display for FilePath {
     }
 }
 
-/// What has a path, in a snapshot or in the volume.
+/// The file or directory at a path, in a snapshot or in the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileState {
     /// `FILE`, `DIRECTORY`, `SYMLINK` or `OTHER`.
@@ -123,7 +123,7 @@ pub struct FileVersion {
     pub last: String,
     /// When the oldest and the newest were taken.
     pub taken: (Time, Time),
-    /// How many snapshots have it.
+    /// Number of snapshots that have it.
     pub snapshots: u64,
     /// The state.
     pub state: FileState,

@@ -47,7 +47,7 @@ pub struct Asked<'a> {
     pub enums: EnumsAs,
     /// The body; not parsed yet.
     pub body: Bytes,
-    /// Where clients mount from.
+    /// Addresses that clients mount from.
     pub at: Mounts,
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use weir_control::{Protocol, Volume};
 
-/// Where clients mount from.
+/// Addresses that clients mount from.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounts {
     /// The address of all protocols, and NFS's port.

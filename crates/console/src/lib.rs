@@ -18,7 +18,7 @@ pub struct File {
 }
 
 impl File {
-    /// Whether the name changes with the contents, so that a copy stays good for ever.
+    /// True if the name changes with the contents, so that a copy stays good for ever.
     pub fn is_hashed(&self) -> bool {
         self.name.starts_with("assets/")
     }

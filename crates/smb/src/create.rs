@@ -54,7 +54,7 @@ pub(crate) struct Found {
     pub file: FileRef,
     pub attr: Attr,
     pub named: Named,
-    /// Whether the caller may remove the name; `None` if it has none that could be removed.
+    /// True if the caller may remove the name; `None` if it has none that could be removed.
     pub removable: Option<bool>,
     pub made: bool,
     /// What it is a stream of.

@@ -92,7 +92,7 @@ pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     may_take(dir, child, who)
 }
 
-/// Whether `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if the directory has a list, by
+/// Returns true if `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if the directory has a list, by
 /// that letting entries be deleted or by the entry's own list letting it be (RFC 8881 §6.2.1.3.2).
 pub fn may_remove(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.guard == Guard::Mode || who.is_root() {

@@ -113,7 +113,7 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(access::may_remove(dir, &child, who)?)
     }
 
-    /// Whether an operation would take the entry `child` out of `dir` for the caller, with the attributes as a lookup
+    /// Returns true if an operation would take the entry `child` out of `dir` for the caller, with the attributes as a lookup
     /// returned them.
     pub fn removes(&self, dir: &Attr, child: &Attr) -> bool {
         self.may_change() && access::may_remove(dir, child, &self.who.unix).is_ok()

@@ -68,7 +68,7 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Whether no client that may reclaim binds reads or writes here.
+    /// Returns true if no client that may reclaim binds reads or writes here.
     fn need_not_wait(&self) -> bool {
         let binding = Kinds::READS.or(Kinds::WRITES);
         !self.grace.binds(binding, self.export.volume.id()) || !self.access.actor().is_stateless()

@@ -113,7 +113,7 @@ pub struct Totals {
     pub count: [u64; 3],
     /// Bytes of data moved, by class.
     pub bytes: [u64; 3],
-    /// How many of all operations, by latency.
+    /// Numbers of all operations, by latency.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -192,7 +192,7 @@ pub type OnVolume = (VolumeId, IpAddr);
 struct VolumeClients {
     places: HashMap<OnVolume, usize>,
     cells: Vec<(OnVolume, Moved)>,
-    /// Where the last one counted stands.
+    /// Place of the last one counted.
     last: usize,
 }
 
@@ -236,7 +236,7 @@ struct VolumeCells {
 struct Volumes {
     places: HashMap<VolumeId, usize>,
     cells: Vec<VolumeCells>,
-    /// Where the last one counted stands.
+    /// Place of the last one counted.
     last: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the server prints when it is ready: addresses, what a first start has created, and commands to copy.
+//! The text that the server prints when it is ready: addresses, what a first start has created, and commands to copy.
 
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::size::Size;
 
 /// Facts about a server that is ready.
 pub struct Ready<'a> {
-    /// Where clients mount from.
+    /// Addresses that clients mount from.
     pub mounts: Mounts,
     /// Where the API is, if it is served.
     pub api: Option<&'a str>,
@@ -37,7 +37,7 @@ pub struct Created<'a> {
     pub log_folder: Option<&'a Path>,
 }
 
-/// How text is set off on a terminal.
+/// Styles of text on a terminal.
 #[derive(Clone, Copy)]
 pub struct Paint(bool);
 

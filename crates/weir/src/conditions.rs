@@ -1,4 +1,4 @@
-//! What holds and what is wrong, found once a second for `/v1/conditions`, the metrics and the console.
+//! Conditions, found once a second for `/v1/conditions`, the metrics and the console.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -35,9 +35,9 @@ const CERTIFICATE_PERIOD: u64 = 60;
 const GIB: u64 = 1 << 30;
 const DAY: i64 = 86_400;
 
-/// What conditions are derived from.
+/// Sources that conditions are derived from.
 pub struct Sources {
-    /// Where they are shown, and the rows by the second.
+    /// The live data that shows them, with the rows by the second.
     pub live: Arc<Live>,
     /// The engine.
     pub engine: Arc<Engine>,

@@ -15,7 +15,7 @@ use crate::size::Size;
 
 const GIB: u64 = 1 << 30;
 
-/// What the server is described from.
+/// Sources of the server's description.
 pub struct Server {
     /// The source of time.
     pub clock: Arc<dyn Clock>,

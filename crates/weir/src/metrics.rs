@@ -330,7 +330,7 @@ struct OfClient {
     usage: Usage,
 }
 
-/// What the steps of one page share.
+/// State that the steps of one page share.
 struct Scrape {
     metrics: Arc<Metrics>,
     pools: Arc<[PoolStatus]>,
@@ -622,7 +622,7 @@ impl Scrape {
     }
 }
 
-/// What is shown of a limit.
+/// The parts of a limit that are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Figure {
     Limit,

@@ -225,7 +225,7 @@ pub struct Parts<'a> {
     pub clock: Arc<dyn Clock>,
     /// What the data path counts.
     pub counters: replica::Counters,
-    /// Where clients mount from.
+    /// Addresses that clients mount from.
     pub mounts: Mounts,
     /// The SMB service.
     pub smb: Arc<weir_smb::Service>,

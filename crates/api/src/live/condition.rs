@@ -69,7 +69,7 @@ impl ConditionKind {
     }
 }
 
-/// How bad a condition is.
+/// Severity of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth knowing.
@@ -96,7 +96,7 @@ impl Severity {
 pub struct Condition {
     /// Its kind; with the resource it tells one condition from another.
     pub kind: ConditionKind,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The resource that it concerns, by its full name, or a part of the server such as `aggregate`.
     pub resource: String,
@@ -104,7 +104,7 @@ pub struct Condition {
     pub since: Option<i64>,
     /// A sentence on what is so, without its full stop.
     pub message: String,
-    /// What to do; may be empty.
+    /// The next step for an operator; may be empty.
     pub action: String,
     /// The command that does it, where there is one.
     pub command: Option<String>,
@@ -139,7 +139,7 @@ impl Condition {
 pub struct Report {
     /// The conditions, each with the seconds since 1970 from which on it has held.
     pub conditions: Vec<(Condition, i64)>,
-    /// How many more there were.
+    /// Number of further ones.
     pub omitted: usize,
     /// Volumes and instances that there are.
     pub volumes: usize,

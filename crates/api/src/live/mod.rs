@@ -1,4 +1,4 @@
-//! What the server does now and did of late: `GET /v1/live`, `/v1/history`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
+//! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
 
 mod book;
 mod condition;
@@ -27,11 +27,11 @@ const DEFAULT_ROWS: &str = "pools,volumes:50,clients:20";
 /// Describes a part of the server that only the binary knows.
 pub type Describe = Box<dyn Fn() -> Value + Send + Sync>;
 
-/// What the endpoints show.
+/// The data that the endpoints show.
 pub struct Live {
     /// Rows by the second and by the minute.
     pub book: Book,
-    /// What holds, or is wrong.
+    /// The conditions.
     pub conditions: Conditions,
     /// Tells streams of this process from those of others.
     run: u64,

@@ -28,7 +28,7 @@ use weir_control::Status;
 /// Frames between two checks whether the reader's token still holds.
 const CHECK_EVERY: u64 = 10;
 
-/// What is sent next.
+/// The next thing to send.
 enum Stage {
     /// Rows of seconds that a reader has missed: the next, and the last.
     Past(u64, u64),
@@ -50,7 +50,7 @@ struct Reader {
     token: Option<Shows>,
     news: watch::Receiver<Option<u64>>,
     stage: Stage,
-    /// Of each row that the reader has: what it was sent as.
+    /// The rows that the reader has, as they were sent.
     known: HashMap<u32, u64>,
     /// The second of the last frame.
     at: u64,

@@ -123,7 +123,7 @@ fn hex(bytes: &[u8]) -> String {
 pub struct TokenHash(String);
 
 impl TokenHash {
-    /// Of a token, or of another secret that is as long and as random.
+    /// The hash of a token, or of another secret that is as long and as random.
     pub fn of(secret: &str) -> TokenHash {
         TokenHash(hash(secret))
     }

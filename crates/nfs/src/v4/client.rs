@@ -53,7 +53,7 @@ pub const SERVICE: ServiceId = ServiceId(1);
 const MAX_CLIENTS: usize = 16_384;
 /// Of them, clients at most that introduce themselves from one address.
 const MAX_AT_ADDRESS: usize = MAX_CLIENTS / 4;
-/// What all clients may have of the memory: numerator and denominator.
+/// The part of the memory that all clients may have: numerator and denominator.
 const ALL: (usize, usize) = (3, 4);
 /// One address may have this part of the memory.
 const SHARE: usize = 4;
@@ -440,11 +440,11 @@ pub struct Counts {
 pub struct Registry {
     /// Which start of the server.
     pub start: u32,
-    /// What all clients may have.
+    /// Bytes that all clients may have.
     budget: Arc<Budget>,
-    /// What those at an address may have of it.
+    /// Bytes of it that those at an address may have.
     share: usize,
-    /// What is left to addresses that have little.
+    /// Bytes that are left to addresses that have little.
     reserve: usize,
     rng: Arc<dyn Rng>,
     /// Makes the name that an owner keeps over restarts.

@@ -148,7 +148,7 @@ impl Bound {
         Bound(std::array::from_fn(|kind| self.0[kind] | other.0[kind]))
     }
 
-    /// Whether all of another is part of it.
+    /// Returns true if all of another is part of it.
     pub fn covers(self, other: Bound) -> bool {
         self.or(other) == self
     }

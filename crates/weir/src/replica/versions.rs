@@ -66,7 +66,7 @@ fn walk(tree: Tree<'_>, names: &[Vec<u8>]) -> Result<Attr, FsError> {
     Ok(at)
 }
 
-/// What has the whole path; `None`: nothing.
+/// Returns the attributes of the file at the whole path; `None`: there is none.
 fn there(tree: Tree<'_>, path: &FilePath) -> Result<Option<Attr>, Refusal> {
     let (dirs, name) = path.split();
     let names: Vec<Vec<u8>> = dirs.iter().cloned().chain([name.to_vec()]).collect();
