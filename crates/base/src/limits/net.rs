@@ -62,10 +62,6 @@ pub const CONNECTION_IN_FLIGHT: usize = 4 << 20;
 /// The same while memory is short; one reply may go beyond it.
 pub const SHORT_IN_FLIGHT: usize = 64 << 10;
 
-/// Bytes of replies that a connection may have for its socket before it is no longer read from: a peer that takes none holds
-/// this, and the reply that went beyond it.
-pub const CONNECTION_UNSENT: usize = 256 << 10;
-
 /// Bytes of replies in the kernel at which a peer counts as one that has not taken them, while memory is short.
 pub const UNTAKEN: u64 = 64 << 10;
 
@@ -108,12 +104,14 @@ pub const PENDING_OVERHEAD: usize = 4096;
 /// Reads of one connection before the others of its core are served.
 pub const TURN: usize = 8;
 
-/// Bytes of replies that go to the socket of one connection before the others of its core are served: signing as much takes
-/// some hundred microseconds.
-pub const TURN_BYTES: u64 = 256 << 10;
+/// Replies that a connection may have for its socket before it is no longer read from, and send before
+/// the others of its core are served, in bytes, on a core with more than [`CROWD`] connections.
+/// Signing that many takes some hundred microseconds. On other cores the bound is [`SEND_BYTES`]: fewer
+/// large READs in a `writev` cost 20 µs more for each 256 KiB.
+pub const CROWDED_TURN_BYTES: usize = 256 << 10;
 
 /// Connections of one core beyond which requests with replies larger than [`SMALL_REPLY`] take turns, so that small calls
-/// wait for one of them and not for all.
+/// wait for one of them and not for all, and [`CROWDED_TURN_BYTES`] holds.
 pub const CROWD: usize = 16;
 
 /// Bytes of such replies that are run without turns in [`LARGE_EVERY`].
@@ -248,7 +246,7 @@ const _: () = {
     assert!(STALL_SHORT_OF_MEMORY.as_secs() < STALL.as_secs());
     assert!(SWEEP.as_millis() <= SLOW.as_millis() / 2);
     assert!(SWEEP.as_millis() % RELIEF.as_millis() == 0);
-    assert!(SMALL_REPLY <= SHORT_IN_FLIGHT && CONNECTION_UNSENT <= CONNECTION_IN_FLIGHT);
+    assert!(SMALL_REPLY <= SHORT_IN_FLIGHT && SEND_BYTES <= CONNECTION_IN_FLIGHT);
     assert!(SCANT_READ >= RECORD_HEAD && SCANT_READ <= CROWDED_READ);
 };
 

@@ -146,10 +146,11 @@ impl<R: Reply> Traffic<R> {
         self.waiting.is_some() || self.held.is_some() || self.parked_calls.is_some()
     }
 
-    /// True when no more requests may be taken on, `most` bytes being allowed under way.
-    fn full(&self, most: usize) -> bool {
-        self.bytes() >= most
-            || self.outbox.bytes() >= limits::CONNECTION_UNSENT
+    /// Returns true if no more requests may be taken on. `in_flight_max` bytes may be under way, of
+    /// them `unsent_max` as replies for the socket.
+    fn full(&self, in_flight_max: usize, unsent_max: usize) -> bool {
+        self.bytes() >= in_flight_max
+            || self.outbox.bytes() >= unsent_max
             || self
                 .waiting
                 .as_ref()
@@ -262,6 +263,8 @@ struct Serving<'a, 'c, B: Backend> {
     durable: Lsn,
     /// Bytes that may be under way.
     most: usize,
+    /// Bytes of replies for the socket, beyond which no more requests run.
+    unsent_max: usize,
     room: Room,
     /// Large replies take turns.
     crowded: bool,
@@ -271,7 +274,7 @@ struct Serving<'a, 'c, B: Backend> {
 
 impl<B: Backend> Serving<'_, '_, B> {
     fn next(&self) -> Flow {
-        match self.traffic.full(self.most) {
+        match self.traffic.full(self.most, self.unsent_max) {
             true => Flow::Pause,
             false => Flow::Continue,
         }
@@ -624,6 +627,7 @@ impl<B: Backend> Conn<B> {
             },
             durable: self.core.log.durable(),
             most: in_flight(room),
+            unsent_max: self.core.turn_bytes(),
             room,
             crowded: self.core.is_crowded(),
             announced,
@@ -652,7 +656,9 @@ impl<B: Backend> Conn<B> {
     fn take_requests(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.reading = false;
         self.holding.waits_no_more();
-        if matches!(self.intake, Intake::Closed) || self.traffic.full(limits::CONNECTION_IN_FLIGHT)
+        let unsent_max = self.core.turn_bytes();
+        if matches!(self.intake, Intake::Closed)
+            || self.traffic.full(limits::CONNECTION_IN_FLIGHT, unsent_max)
         {
             return Ok(false);
         }
@@ -681,8 +687,8 @@ impl<B: Backend> Conn<B> {
                 self.core.come_back(&self.watch, self.untaken_pause);
                 self.untaken_pause = (self.untaken_pause * 2).min(limits::UNTAKEN_LONGEST);
             }
-            let stops =
-                room == Room::None || (room != Room::Ample && self.traffic.full(in_flight(room)));
+            let full = room != Room::Ample && self.traffic.full(in_flight(room), unsent_max);
+            let stops = room == Room::None || full;
             if stops || untaken {
                 only_begun = true;
                 if !begun(&mut self.inbox) {
@@ -775,7 +781,7 @@ impl<B: Backend> Conn<B> {
                     _ => self.end_layer(cx),
                 };
             }
-            if self.watch.sent.get() - before >= limits::TURN_BYTES {
+            if self.watch.sent.get() - before >= self.core.turn_bytes() as u64 {
                 break;
             }
             if !self.take_requests(cx)? {

@@ -457,6 +457,16 @@ impl<L: Log> Core<L> {
         self.numbered.borrow().len() > limits::CROWD
     }
 
+    /// Returns the bytes of replies that one connection may have for its socket, and send before the
+    /// others are served.
+    pub(super) fn turn_bytes(&self) -> usize {
+        if self.is_crowded() {
+            limits::CROWDED_TURN_BYTES
+        } else {
+            limits::SEND_BYTES
+        }
+    }
+
     /// Whether a request with a large reply may be run now. If not, the connection is woken when it has its turn: one at
     /// a time, so that small calls that arrive meanwhile wait for one of them and not for all.
     pub(super) fn takes_turn(&self, who: &Rc<Watch>, bytes: usize, now: u64) -> bool {
