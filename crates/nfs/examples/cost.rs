@@ -10,7 +10,7 @@ mod support;
 use std::time::Instant;
 use support::compound::{Client, NFS4, Ops};
 use support::{NFS, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 
 fn measure(s: &Server, name: &str, procedure: u32, args: &X) {
     let mut record = s.encode(NFS, procedure, args);
@@ -21,7 +21,7 @@ fn measure(s: &Server, name: &str, procedure: u32, args: &X) {
         let start = Instant::now();
         for xid in 0..rounds {
             record[..4].copy_from_slice(&xid.to_be_bytes());
-            let Handled::Reply(reply, _) = s.service.handle(&conn, &record, now) else {
+            let Outcome::Reply(reply, _) = s.service.handle(&conn, &record, now) else {
                 panic!("no reply")
             };
             std::hint::black_box(&reply);
@@ -86,7 +86,7 @@ fn measure4(c: &Client<'_>, name: &str, ops: &Ops) {
         for n in 0..rounds {
             let number = first + 1 + round * rounds + n;
             record[at..at + 4].copy_from_slice(&number.to_be_bytes());
-            let Handled::Reply(reply, _) = c.s.service.handle(&conn, &record, now) else {
+            let Outcome::Reply(reply, _) = c.s.service.handle(&conn, &record, now) else {
                 panic!("no reply")
             };
             std::hint::black_box(&reply);

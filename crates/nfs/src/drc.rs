@@ -29,7 +29,6 @@
 
 mod replies;
 
-use crate::connection::{ConnInfo, Line};
 use crate::failure::Failure;
 use crate::reply::ReplyBuf;
 use crate::rpc::Call;
@@ -41,6 +40,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::limits::protocol::{REPLY_AGE as MAX_AGE, REPLY_AGE_RECOVERED as MAX_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, SipKey, Time, VolumeId, invariant};
+use weir_conn::{ConnInfo, Line};
 use weir_vfs::volume::{CallKey, DoneCall};
 
 /// Locks that the cache is split into; a power of two. Estimated: several times
@@ -146,7 +146,12 @@ impl Drc {
     }
 
     /// Finds a call, or marks it as running if it is new.
-    pub(crate) fn begin(self: &Arc<Self>, conn: &ConnInfo, call: &Call<'_>, now: Time) -> Seen {
+    pub(crate) fn begin<S>(
+        self: &Arc<Self>,
+        conn: &ConnInfo<S>,
+        call: &Call<'_>,
+        now: Time,
+    ) -> Seen {
         let key = key_of(self.secret, conn.peer.ip(), call);
         let mut shard = self.shard(&key).lock();
         shard.kept.trim(self.limit, now.secs);

@@ -1,25 +1,23 @@
 //! NFS versions 3 and 4, and the protocols MOUNT, NLM and NSM that version 3 needs, sans-I/O:
 //! messages in, messages out. No sockets, no tasks, no clock of its own.
 //!
-//! Reading order: `xdr`, `rpc`, `record` (how bytes become calls), `service`
+//! Reading order: `xdr`, `rpc`, `service`
 //! (what becomes of a call), then the programs.
 
 mod bound;
-mod connection;
 mod drc;
 mod failure;
 pub mod groups;
 pub mod gss;
+mod held;
 pub mod idmap;
-mod limit;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;
 pub mod operation;
+mod outcome;
 mod outgoing;
-mod patience;
 pub mod portmap;
-pub mod record;
 mod reply;
 pub mod rpc;
 mod service;
@@ -28,11 +26,13 @@ pub mod v4;
 pub mod xdr;
 
 pub use bound::reply_bound;
-pub use connection::{Arrival, ConnInfo};
+pub use outcome::{Begin, Later, Outcome};
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
-pub use service::{Begin, Config, Handled, Later, Service};
-pub use service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+pub use service::{Config, Service};
+pub use v4::ConnInfo;
+pub use weir_conn::Arrival;
 
 /// Decodes the security wrapping of a call (RPCSEC_GSS): whether it decodes. For fuzzing.
 pub fn decode_sealed(record: &[u8]) -> bool {

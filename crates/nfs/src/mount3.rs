@@ -14,7 +14,7 @@ use weir_base::VolumeId;
 use weir_base::limits::MAX_MOUNT_PATH;
 use weir_base::limits::net::{MAX_EXPORT_LIST, MAX_MOUNTS};
 use weir_vfs::names::Wait;
-use weir_vfs::{Error, ExportTable, OpContext, Protocol, Rule, Suspend, Unfinished, Verdict, Vfs};
+use weir_vfs::{Error, ExportTable, OpContext, Protocol, Rule, Stop, Suspend, Verdict, Vfs};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -193,7 +193,7 @@ impl Op<'_> {
                 }
                 self.mounts.add(self.client, text.trim_end_matches('/'));
             }
-            Err(Unfinished::Failed(e)) => self.out.put_u32(match e {
+            Err(Stop::Failed(e)) => self.out.put_u32(match e {
                 Error::NotFound => stat::NOENT,
                 Error::NotDir => stat::NOTDIR,
                 Error::Access | Error::Name(_) => stat::ACCES,
@@ -201,7 +201,7 @@ impl Op<'_> {
                 Error::Io => stat::IO,
                 _ => stat::SERVERFAULT,
             }),
-            Err(Unfinished::Suspended(suspend)) => return Err(suspend),
+            Err(Stop::Suspended(suspend)) => return Err(suspend),
         }
         Ok(())
     }

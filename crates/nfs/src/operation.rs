@@ -1,6 +1,6 @@
 //! One numbering of all protocols' operations, by which they are counted.
 
-use crate::service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM};
+use crate::rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM};
 use crate::{mount3, nlm, v3, v4};
 
 /// A protocol: its program, what metrics call it, and its procedures' names by number.
@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(name(number), Some(expected));
         }
         assert_eq!(number(NFS_PROGRAM, 22), None);
-        assert_eq!(number(crate::service::NSM_PROGRAM, 1), None);
+        assert_eq!(number(crate::rpc::NSM_PROGRAM, 1), None);
         assert_eq!(name(nfs4(3).unwrap()), Some(("nfsv4", "ACCESS")));
         assert_eq!(name(nfs4(75).unwrap()), Some(("nfsv4", "REMOVEXATTR")));
         assert_eq!((nfs4(76), name(128)), (None, None));

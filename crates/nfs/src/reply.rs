@@ -3,11 +3,11 @@
 //! and the socket; the connection writes the slices with one `writev`.
 
 use crate::failure::{Cut, Failure, Fallback};
-use crate::record::{Framing, MARK_BYTES, RecordMarks};
 use crate::rpc::{self, ACCEPTED_BYTES};
 use crate::xdr::padding;
 use std::io::IoSlice;
 use weir_base::BLOCK_SIZE;
+use weir_conn::{Framing, MARK_BYTES, Pieces, RecordMarks, Reply};
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 
@@ -241,6 +241,20 @@ impl ReplyBuf {
             failure: self.failure,
             ..ReplyBuf::whole(head, None)
         }
+    }
+}
+
+impl Reply for ReplyBuf {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>) {
+        self.slices(skip, out);
+    }
+
+    fn into_failure(self) -> ReplyBuf {
+        ReplyBuf::into_failure(self)
     }
 }
 

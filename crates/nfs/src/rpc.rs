@@ -8,6 +8,15 @@ use crate::xdr::{Put, Reader};
 use std::ops::RangeInclusive;
 use weir_vfs::{Flavour, Flavours, Groups, Identity};
 
+/// Program number of NFS (RFC 1813 §3).
+pub const NFS_PROGRAM: u32 = 100_003;
+/// Program number of MOUNT (RFC 1813 Appendix I).
+pub const MOUNT_PROGRAM: u32 = 100_005;
+/// Program number of the network lock manager (RFC 1813 Appendix II).
+pub const NLM_PROGRAM: u32 = 100_021;
+/// Program number of the network status monitor (X/Open XNFS, SM).
+pub const NSM_PROGRAM: u32 = 100_024;
+
 /// `msg_type` CALL (RFC 5531 §9).
 pub const CALL: u32 = 0;
 /// `msg_type` REPLY (RFC 5531 §9).
@@ -419,4 +428,32 @@ pub fn accepted_results(body: &[u8]) -> Option<&[u8]> {
     let _flavour = r.u32().ok()?;
     let _verifier = r.opaque(MAX_AUTH_BYTES).ok()?;
     (r.u32().ok()? == 0).then(|| r.rest())
+}
+
+/// Returns true for calls of the programs that are served over UDP as well, the lock manager and the status monitor (RFC
+/// 5531 §9: the program is the fourth word of a call).
+pub fn is_lock_call(message: &[u8]) -> bool {
+    let program = message
+        .get(12..16)
+        .and_then(|word| word.try_into().ok())
+        .map(u32::from_be_bytes);
+    program.is_some_and(|program| [NLM_PROGRAM, NSM_PROGRAM].contains(&program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lock_programs_are_served_over_udp() {
+        let call = |program| {
+            let mut out = Vec::new();
+            put_call(&mut out, 1, program, 3, 0);
+            out
+        };
+        assert!(is_lock_call(&call(NLM_PROGRAM)));
+        assert!(is_lock_call(&call(NSM_PROGRAM)));
+        assert!(!is_lock_call(&call(NFS_PROGRAM)));
+        assert!(!is_lock_call(&[]));
+    }
 }

@@ -6,97 +6,42 @@
 //! of the call and starts again from the beginning once the pages are there
 //! (operations change nothing before they have all they need).
 
-mod waiting;
-
-use crate::connection::{Arrival, ConnInfo};
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
-use crate::gss::{Acceptor, Gss};
-use crate::limit::{HeldCall, HeldCalls};
+use crate::gss::{Acceptor, Gss, Opened};
+use crate::held::HeldCalls;
+use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
 use crate::nsm;
 use crate::operation;
+use crate::outcome::{Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, refusal, refuse};
 use crate::outgoing::{Outbox, Outgoing};
-use crate::patience::{self, Patience};
 use crate::reply::ReplyBuf;
-use crate::rpc::{self, AuthStat, Call, Credential, Message, Refusal};
+use crate::rpc::{
+    self, AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM,
+    NSM_PROGRAM, Refusal,
+};
 use crate::v3::{self, procedure};
-use crate::v4::{self, Nfs4};
+use crate::v4::{self, ConnInfo, Nfs4};
 use crate::xdr::Reader;
-use std::future::Future;
+use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use waiting::{Waiting, later};
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, VolumeId};
+use weir_conn::{Arrival, Parts, Patience, Request, Resumed, resume};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
-use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
 use weir_vfs::{
-    Error, FileId, Flavour, Namespace, OpContext, Protocol, Suspend, Transport, Unfinished, Vfs,
+    Error, FileId, Flavour, Namespace, OpContext, Protocol, Stop, Suspend, Transport, Vfs,
 };
-
-/// Program number of NFS (RFC 1813 §3).
-pub const NFS_PROGRAM: u32 = 100_003;
-/// Program number of MOUNT (RFC 1813 Appendix I).
-pub const MOUNT_PROGRAM: u32 = 100_005;
-/// Program number of the network lock manager (RFC 1813 Appendix II).
-pub const NLM_PROGRAM: u32 = 100_021;
-/// Program number of the network status monitor (X/Open XNFS, SM).
-pub const NSM_PROGRAM: u32 = 100_024;
-
-/// A reply that is not there yet.
-pub type Later = Pin<Box<dyn Future<Output = Handled> + Send>>;
-
-/// Whether a large record may be read, see [`Service::poll_begin`].
-pub enum Begin {
-    /// Yes; with the credit that it takes if its volume is limited, which is returned when that is dropped.
-    Go(Option<HeldBytes>),
-    /// No; this is the reply to it, which waits for the log as that of [`Handled::Reply`] does.
-    Refuse(ReplyBuf, Option<Lsn>),
-    /// No; the connection is to be closed.
-    Close(&'static str),
-}
-
-impl Begin {
-    fn refuse(xid: u32, why: Refusal) -> Begin {
-        Begin::Refuse(refusal(xid, why), None)
-    }
-}
-
-/// What became of a call.
-pub enum Handled {
-    /// The reply. With an [`Lsn`], it may be sent when the log has become
-    /// durable up to there; if the log is poisoned before, send
-    /// [`ReplyBuf::into_failure`] in its place.
-    Reply(ReplyBuf, Option<Lsn>),
-    /// The call waits for the device. Poll it on the connection's own thread;
-    /// other calls of the connection go on meanwhile. It never resolves to
-    /// `Later` again. Dropping it is safe: the call then was not made.
-    Later(Later),
-    /// The call waits for the limits of its volume, likewise. The memory that it takes up meanwhile is accounted to the
-    /// client's credit, so it should not count against what the connection may have under way.
-    Held(Later),
-    /// The call waits on purpose, for what another client is asked to do. As [`Handled::Later`], but it should not count
-    /// against what the connection may have under way, since that client's part in it may come over the same connection.
-    /// The reply is for the case that it cannot be kept waiting.
-    Parked(Later, ReplyBuf),
-    /// No reply at all: a retransmission of a call in progress, or a reply to a
-    /// call of ours that was consumed.
-    Drop,
-    /// The reply, in the clear; then TLS on this connection (RFC 9289 §4.1).
-    StartTls(ReplyBuf),
-    /// Close the connection: what came is not RPC.
-    Close(&'static str),
-}
 
 /// What the service is made of.
 pub struct Config {
@@ -141,40 +86,105 @@ pub struct Service {
 /// How NFSv3 is refused over a connection that is not protected as the export wants it.
 const UNPROTECTED: Refusal = Refusal::Auth(AuthStat::TooWeak);
 
-/// What a call that waits takes up besides its bytes: the future, its slot and place in the tree.
-pub(crate) const HELD_OVERHEAD: usize = 1024;
-
-/// What a call cannot go on before.
-enum Stopped {
-    /// Its operation is suspended.
-    Operation(Suspend),
-    /// Its client's name has to be found. If that takes too long, this is the reply.
-    Name { wait: Wait, reply: ReplyBuf },
-    /// Its client has to be recorded as a holder of locks, which it is when `lsn` is durable. If that never happens, this is
-    /// the reply.
-    Record { lsn: Lsn, reply: ReplyBuf },
-    /// Nothing: it is being run.
-    Running,
+/// Events that a run of a call may still wait for.
+#[derive(Clone, Copy)]
+struct MayWait {
+    /// Another client gives up what it was granted. Otherwise the client is to ask again.
+    recalls: bool,
+    /// The name of the client is found.
+    names: bool,
+    /// The client's record as a holder of locks becomes durable.
+    records: bool,
 }
 
-/// A call between two runs.
+impl MayWait {
+    const ALL: MayWait = MayWait {
+        recalls: true,
+        names: true,
+        records: true,
+    };
+}
+
+/// The answer to a call.
+struct Answer {
+    reply: ReplyBuf,
+    lsn: Option<Lsn>,
+    /// The call has changed something, and its reply is to be kept.
+    done: bool,
+}
+
+impl From<ReplyBuf> for Answer {
+    fn from(reply: ReplyBuf) -> Answer {
+        Answer {
+            reply,
+            lsn: None,
+            done: false,
+        }
+    }
+}
+
+/// Result of one run of a call: it is answered, refused by RPC, or suspended.
+type RunResult = Result<Answer, Stop<Refusal>>;
+
+impl From<Refusal> for Stop<Refusal> {
+    fn from(why: Refusal) -> Stop<Refusal> {
+        Stop::Failed(why)
+    }
+}
+
+/// A call of any protocol but NFSv4 that is suspended. One that is dropped is charged for nothing.
 struct Suspended {
-    stopped: Stopped,
+    service: Arc<Service>,
+    conn: ConnInfo,
+    record: Vec<u8>,
     ticket: Option<Ticket>,
     cx: OpContext,
-    /// What a call that waits for its limits is entered with.
-    held: Option<(HeldCall, HeldBytes)>,
+    may_wait: MayWait,
+    /// It waits for a record that it has made.
+    recording: bool,
 }
 
-/// How one run of a call ended.
-enum Run {
-    /// Answered. `done`: it changed something, and its reply is to be kept.
-    Answered {
-        reply: ReplyBuf,
-        lsn: Option<Lsn>,
-        done: bool,
-    },
-    Stopped(Stopped),
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        self.cx.settle(&self.service.vfs.throttle);
+    }
+}
+
+impl Request for Suspended {
+    type Reply = ReplyBuf;
+    type Cancel = Infallible;
+
+    fn parts(&mut self) -> Parts<'_, Infallible> {
+        Parts {
+            vfs: &self.service.vfs,
+            cx: &mut self.cx,
+            patience: Some(&self.service.patience),
+            cancelled: None,
+        }
+    }
+
+    fn resume(&mut self, resumed: Resumed<Infallible>) -> Result<Outcome, Suspend> {
+        let Message::Call(call) = rpc::message(&self.record) else {
+            return Ok(Outcome::Close("not an RPC message"));
+        };
+        match resumed {
+            Resumed::Ready => {}
+            Resumed::NotRecalled => self.may_wait.recalls = false,
+            Resumed::NotNamed => self.may_wait.names = false,
+            Resumed::Failed(_) if self.recording => self.may_wait.records = false,
+            Resumed::Failed(error) => return Ok(failed(&call, error)),
+            Resumed::Cancelled(never) => match never {},
+        }
+        let service = &self.service;
+        match service.run(&self.conn, &call, &mut self.cx, self.may_wait) {
+            Ok(answer) => Ok(finish(self.ticket.take(), answer)),
+            Err(Stop::Failed(why)) => Ok(refuse(call.xid, why)),
+            Err(Stop::Suspended(suspend)) => {
+                self.recording = matches!(suspend, Suspend::Record(..));
+                Err(suspend)
+            }
+        }
+    }
 }
 
 /// The programs and the versions served of each, the lowest and the highest.
@@ -236,7 +246,7 @@ impl Service {
             outbox: Arc::clone(&outbox),
         });
         Arc::new(Service {
-            patience: Patience::of(patience::NFS3),
+            patience: Patience::of(PATIENCE_NFS3),
             vfs: config.vfs,
             drc,
             mounts: Mounts::default(),
@@ -271,6 +281,24 @@ impl Service {
     /// Clients that ask whether connections can be protected by TLS get yes, from now on.
     pub fn offer_tls(&self) {
         self.tls.store(true, Ordering::Relaxed);
+    }
+
+    /// Has `run` carry out what no connection waits for: copies that clients want in the background. Without it they are carried out
+    /// before the reply. It is called from within `handle` and must not block.
+    pub fn run_in_background(&self, run: Arc<dyn Fn(v4::Background) + Send + Sync>) {
+        self.nfs4.offloads.run_with(run);
+    }
+
+    /// Clients may name users and groups in this domain, as `accounts` knows them, from now on. Only the first counts.
+    pub fn map_names(&self, domain: &str, accounts: Arc<dyn Accounts>) {
+        let idmap = IdMap::new(domain, accounts, Arc::clone(&self.clock));
+        let _ = self.nfs4.idmap.set(idmap);
+    }
+
+    /// Clients of NFSv4 are sent to other servers for these paths. Only the first call counts, and before any request.
+    pub fn refer(&self, referrals: Vec<v4::Referral>) {
+        let referrals = referrals.into_iter().map(Arc::new).collect();
+        let _ = self.nfs4.referrals.set(referrals);
     }
 
     /// Clients and sessions of NFSv4 at this moment.
@@ -341,7 +369,7 @@ impl Service {
         conn: &ConnInfo,
         record: &[u8],
         now: impl Into<Arrival>,
-    ) -> Handled {
+    ) -> Outcome {
         let now = now.into();
         match rpc::message(record) {
             Message::Call(call) if call.flavour > rpc::AUTH_SYS => {
@@ -349,7 +377,10 @@ impl Service {
                 match (gss, not_served(&call)) {
                     (_, Some(why)) => refuse(call.xid, why),
                     (..) if call.flavour == rpc::AUTH_TLS => self.start_tls(conn, &call),
-                    (Some(gss), None) => gss.call(self, conn, &call, record, now),
+                    (Some(gss), None) => match gss.open(conn.id, &call, record) {
+                        Ok(opened) => self.serve_opened(conn, opened, now),
+                        Err(outcome) => outcome,
+                    },
                     (None, None) if call.is_established() => {
                         refuse(call.xid, Refusal::Auth(AuthStat::BadCred))
                     }
@@ -364,14 +395,14 @@ impl Service {
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(xid, body) => {
                 self.nfs4.replied(conn.id, xid, body);
-                Handled::Drop
+                Outcome::Drop
             }
-            Message::Nonsense => Handled::Close("not an RPC message"),
+            Message::Nonsense => Outcome::Close("not an RPC message"),
         }
     }
 
     /// The probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
-    fn start_tls(&self, conn: &ConnInfo, call: &Call<'_>) -> Handled {
+    fn start_tls(&self, conn: &ConnInfo, call: &Call<'_>) -> Outcome {
         let probe = call.procedure == 0 && call.cred.is_empty() && call.args.is_empty();
         let offered = self.tls.load(Ordering::Relaxed);
         if !probe || !offered || conn.transport != Transport::Clear {
@@ -379,7 +410,7 @@ impl Service {
         }
         let mut out = ReplyBuf::start(64);
         rpc::put_start_tls(&mut out, call.xid);
-        Handled::StartTls(ReplyBuf::whole(out, None))
+        Outcome::StartTls(ReplyBuf::whole(out, None))
     }
 
     /// Serves a call whose user may have more groups than its credential, see [`crate::groups`].
@@ -390,7 +421,7 @@ impl Service {
         call: &Call<'_>,
         record: &[u8],
         now: Arrival,
-    ) -> Handled {
+    ) -> Outcome {
         let uid = match call.credential() {
             Ok(Credential::Sys(who)) if who.unix.gids.as_slice().len() >= FULL => who.unix.uid,
             _ => return self.serve(conn, call, record, now),
@@ -400,16 +431,13 @@ impl Service {
             Known::Coming(coming) => coming,
         };
         let (service, conn, record) = (Arc::clone(self), conn.clone(), record.to_vec());
-        Handled::Later(Box::pin(async move {
+        Outcome::Later(Box::pin(async move {
             let found = coming.await;
             let Message::Call(call) = rpc::message(&record) else {
-                return Handled::Close("not an RPC message");
+                return Outcome::Close("not an RPC message");
             };
-            let handled = service.completed(&conn, &call, &record, found, now);
-            match handled {
-                Handled::Later(later) | Handled::Held(later) => later.await,
-                handled => handled,
-            }
+            let outcome = service.completed(&conn, &call, &record, found, now);
+            outcome.finished().await
         }))
     }
 
@@ -420,7 +448,7 @@ impl Service {
         record: &[u8],
         found: Found,
         now: Arrival,
-    ) -> Handled {
+    ) -> Outcome {
         let more = found.filter(|groups| groups.as_slice().len() > FULL);
         match (more, call.credential()) {
             (Some(gids), Ok(Credential::Sys(mut who))) => {
@@ -432,16 +460,22 @@ impl Service {
         }
     }
 
+    /// Serves a call that was sealed, and seals its reply.
+    fn serve_opened(self: &Arc<Self>, conn: &ConnInfo, opened: Opened, now: Arrival) -> Outcome {
+        let outcome = self.handle_established(conn, opened.record(), now);
+        opened.seal.outcome(outcome)
+    }
+
     /// As [`Service::handle`], for a record that was made of a sealed one ([`rpc::established`]).
-    pub(crate) fn handle_established(
+    fn handle_established(
         self: &Arc<Self>,
         conn: &ConnInfo,
         record: &[u8],
         now: Arrival,
-    ) -> Handled {
+    ) -> Outcome {
         match rpc::message(record) {
             Message::Call(call) => self.serve(conn, &call, record, now),
-            _ => Handled::Close("not an RPC message"),
+            _ => Outcome::Close("not an RPC message"),
         }
     }
 
@@ -451,49 +485,90 @@ impl Service {
         call: &Call<'_>,
         record: &[u8],
         now: Arrival,
-    ) -> Handled {
+    ) -> Outcome {
         if is_nfs4(call) {
             return self.nfs4.call(conn, call, record, now);
         }
-        match self.call(conn, call, record.len(), now) {
-            Ok(handled) => handled,
-            Err(suspended) => {
-                let held = suspended.held.is_some();
-                let parked = matches!(suspended.stopped, Stopped::Operation(Suspend::Recall(_)));
-                let record = kept(record, call, &suspended).to_vec();
-                let waiting = Waiting {
-                    service: Arc::clone(self),
-                    suspended,
-                };
-                let later = Box::pin(later(waiting, conn.clone(), record));
-                match () {
-                    () if held => Handled::Held(later),
-                    () if parked => Handled::Parked(later, nfs_failure(call, Error::Delay)),
-                    () => Handled::Later(later),
+        if let Some(why) = not_served(call) {
+            return refuse(call.xid, why);
+        }
+        let mut ticket = None;
+        if nfs3(call).is_some_and(procedure::must_run_once) {
+            match self.drc.begin(conn, call, now.time) {
+                Seen::New(t) => ticket = Some(t),
+                Seen::Twin => {}
+                Seen::Running => return Outcome::Drop,
+                // One side of a mirror alone does not report it. The client asks again.
+                Seen::Recovered(volume, _) if self.vfs.holds(volume) => return Outcome::Drop,
+                Seen::Recovered(volume, ino) => {
+                    return Outcome::Reply(self.recovered(call, volume, ino), None);
                 }
+                Seen::Answered(reply, lsn) => return Outcome::Reply(reply, lsn),
+            }
+        }
+        if nfs3(call).is_some_and(procedure::may_be_held) && self.held.contains(conn.id, call.xid) {
+            return Outcome::Drop;
+        }
+        let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
+        cx.set_call(ticket.as_ref().map(Ticket::key));
+        cx.set_reads(now.reads);
+        match self.run(conn, call, &mut cx, MayWait::ALL) {
+            Ok(answer) => {
+                cx.settle(&self.vfs.throttle);
+                finish(ticket, answer)
+            }
+            Err(Stop::Failed(why)) => refuse(call.xid, why),
+            Err(Stop::Suspended(suspend)) => {
+                self.suspend(conn, (call, record), suspend, ticket, cx)
             }
         }
     }
 
-    /// Whether memory may be taken for a record of `bytes` of which only `head` is there, see [`Begin`]. Pending: not now;
-    /// the task of `cx` is woken when it is worth asking again.
+    /// Has a call wait whose first run was suspended.
+    #[cold]
+    fn suspend(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        (call, record): (&Call<'_>, &[u8]),
+        suspend: Suspend,
+        ticket: Option<Ticket>,
+        cx: OpContext,
+    ) -> Outcome {
+        // The memory of a call that waits for its limits is accounted to its client's credit.
+        let held = suspend.is_limit().then(|| {
+            let bytes = record.len() + HELD_OVERHEAD;
+            let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes);
+            (self.held.enter(conn.id, call.xid), bytes)
+        });
+        let suspended = Suspended {
+            service: Arc::clone(self),
+            conn: conn.clone(),
+            record: kept(record, call, &cx).to_vec(),
+            ticket,
+            cx,
+            may_wait: MayWait::ALL,
+            recording: matches!(suspend, Suspend::Record(..)),
+        };
+        Outcome::suspended(
+            suspend,
+            |suspend| Box::pin(resume(suspended, suspend, held)),
+            || nfs_failure(call, Error::Delay),
+        )
+    }
+
+    /// Decides about a record of `bytes` of which only `head` is there. At [`Begin::Wait`], the task of `cx` is woken when
+    /// it is worth asking again.
     ///
     /// Only a WRITE is that long (or one of NFSv4's requests that carry data), and file handles cannot be made up. So a
     /// caller that shows one of an export that admits it is a client, and no other can have memory taken.
-    pub fn poll_begin(
-        &self,
-        conn: &ConnInfo,
-        head: &[u8],
-        bytes: usize,
-        cx: &Context<'_>,
-    ) -> Poll<Begin> {
+    pub fn begin(&self, conn: &ConnInfo, head: &[u8], bytes: usize, cx: &Context<'_>) -> Begin {
         let call = match rpc::message(head) {
             Message::Call(call) => call,
-            Message::Refuse(xid, why) => return Poll::Ready(Begin::refuse(xid, why)),
-            Message::Reply(..) => return Poll::Ready(Begin::Close("a reply that is too long")),
-            Message::Nonsense => return Poll::Ready(Begin::Close("not an RPC message")),
+            Message::Refuse(xid, why) => return Begin::Refuse(refusal(xid, why), None),
+            Message::Reply(..) => return Begin::Close("a reply that is too long"),
+            Message::Nonsense => return Begin::Close("not an RPC message"),
         };
-        let refuse = |why| Poll::Ready(Begin::refuse(call.xid, why));
+        let refuse = |why| Begin::Refuse(refusal(call.xid, why), None);
         if let Some(why) = not_served(&call) {
             return refuse(why);
         }
@@ -501,7 +576,7 @@ impl Service {
             // What it is to write cannot be seen before it is opened, but its context cannot be made up either.
             let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
             return match gss {
-                Some(gss) if gss.takes(&call, bytes) => Poll::Ready(Begin::Go(None)),
+                Some(gss) if gss.takes(&call, bytes) => Begin::Go(None),
                 Some(_) => refuse(Refusal::Auth(AuthStat::GssCred)),
                 None => refuse(Refusal::Auth(AuthStat::BadCred)),
             };
@@ -510,7 +585,7 @@ impl Service {
             (NFS_PROGRAM, 4, v4::COMPOUND) => match self.nfs4.long(conn, call.args) {
                 Some(Ok(handle)) => Some(handle),
                 Some(Err(why)) => {
-                    return Poll::Ready(Begin::Refuse(Nfs4::refused(&call, why), None));
+                    return Begin::Refuse(Nfs4::refused(&call, why), None);
                 }
                 None => None,
             },
@@ -527,88 +602,38 @@ impl Service {
             Err(why) => return refuse(why),
         };
         let table = self.vfs.exports();
-        let mut session = conn.session(&credential);
+        let mut session = v3::session(conn, &credential);
         if is_nfs4(&call) {
             session.protocol = Protocol::Nfsv4;
         }
         let volume = match self.vfs.admit(&table, handle, &session) {
             Ok(admitted) => admitted.volume(),
-            Err(Unfinished::Suspended(_)) if is_nfs4(&call) => {
-                return Poll::Ready(Begin::Refuse(Nfs4::delayed(&call), None));
+            Err(Stop::Suspended(_)) if is_nfs4(&call) => {
+                return Begin::Refuse(Nfs4::delayed(&call), None);
             }
-            Err(Unfinished::Failed(error)) if is_nfs4(&call) => {
+            Err(Stop::Failed(error)) if is_nfs4(&call) => {
                 let nfs4 = &self.nfs4;
                 let (reply, lsn) = nfs4.refuse_data(conn, &call, head, bytes, error.into());
-                return Poll::Ready(Begin::Refuse(reply, lsn));
+                return Begin::Refuse(reply, lsn);
             }
-            Err(Unfinished::Failed(Error::Unprotected)) => return refuse(UNPROTECTED),
+            Err(Stop::Failed(Error::Unprotected)) => return refuse(UNPROTECTED),
             Err(why) => {
                 let error = match why {
-                    Unfinished::Failed(error) => error,
-                    Unfinished::Suspended(_) => Error::Delay,
+                    Stop::Failed(error) => error,
+                    Stop::Suspended(_) => Error::Delay,
                 };
-                return Poll::Ready(Begin::Refuse(nfs_failure(&call, error), None));
+                return Begin::Refuse(nfs_failure(&call, error), None);
             }
         };
         if bytes < LARGE_WRITE {
-            return Poll::Ready(Begin::Go(None));
+            return Begin::Go(None);
         }
         let (client, bytes) = (conn.peer.ip(), bytes + HELD_OVERHEAD);
         let credit = self.vfs.throttle.poll_begin(volume, client, bytes, cx);
-        credit.map(Begin::Go)
-    }
-
-    fn call(
-        &self,
-        conn: &ConnInfo,
-        call: &Call<'_>,
-        bytes: usize,
-        now: Arrival,
-    ) -> Result<Handled, Box<Suspended>> {
-        if let Some(why) = not_served(call) {
-            return Ok(refuse(call.xid, why));
+        match credit {
+            Poll::Ready(credit) => Begin::Go(credit),
+            Poll::Pending => Begin::Wait,
         }
-        let mut ticket = None;
-        if nfs3(call).is_some_and(procedure::must_run_once) {
-            match self.drc.begin(conn, call, now.time) {
-                Seen::New(t) => ticket = Some(t),
-                Seen::Twin => {}
-                Seen::Running => return Ok(Handled::Drop),
-                // One side of a mirror alone does not report it. The client asks again.
-                Seen::Recovered(volume, _) if self.vfs.holds(volume) => return Ok(Handled::Drop),
-                Seen::Recovered(volume, ino) => {
-                    return Ok(Handled::Reply(self.recovered(call, volume, ino), None));
-                }
-                Seen::Answered(reply, lsn) => return Ok(Handled::Reply(reply, lsn)),
-            }
-        }
-        if nfs3(call).is_some_and(procedure::may_be_held) && self.held.contains(conn.id, call.xid) {
-            return Ok(Handled::Drop);
-        }
-        let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
-        cx.set_call(ticket.as_ref().map(Ticket::key));
-        cx.set_reads(now.reads);
-        let stopped = match self.run(conn, call, &mut cx, true) {
-            Ok(Run::Answered { reply, lsn, done }) => {
-                cx.settle(&self.vfs.throttle);
-                return Ok(finish(ticket, reply, lsn, done));
-            }
-            Ok(Run::Stopped(stopped)) => stopped,
-            Err(why) => return Ok(refuse(call.xid, why)),
-        };
-        let held = matches!(stopped, Stopped::Operation(Suspend::Limit(_))).then(|| {
-            let bytes = self
-                .vfs
-                .throttle
-                .hold(conn.peer.ip(), bytes + HELD_OVERHEAD);
-            (self.held.enter(conn.id, call.xid), bytes)
-        });
-        Err(Box::new(Suspended {
-            stopped,
-            ticket,
-            cx,
-            held,
-        }))
     }
 
     /// The reply to a call that was done before the start: that it was, and the handle of `ino` if it made it.
@@ -626,21 +651,21 @@ impl Service {
         ReplyBuf::whole(head, Some(Failure::of(call.procedure)))
     }
 
-    /// Runs a call once from its start. One that is patient may stop for what another client is asked to do.
+    /// Runs a call once from its start.
     fn run(
         &self,
         conn: &ConnInfo,
         call: &Call<'_>,
         cx: &mut OpContext,
-        patient: bool,
-    ) -> Result<Run, Refusal> {
+        may_wait: MayWait,
+    ) -> RunResult {
         let mut head = ReplyBuf::start(256);
         rpc::put_accepted(&mut head, call.xid);
         let run = match call.program {
-            NFS_PROGRAM => self.nfs(conn, call, cx, head, patient),
-            MOUNT_PROGRAM => self.mount(conn, call, cx, head),
-            NLM_PROGRAM => self.nlm(conn, call, cx, head),
-            _ => self.nsm(conn, call, head),
+            NFS_PROGRAM => self.nfs(conn, call, cx, head, may_wait),
+            MOUNT_PROGRAM => self.mount(conn, call, cx, head, may_wait),
+            NLM_PROGRAM => self.nlm(conn, call, cx, head, may_wait),
+            _ => self.nsm(conn, call, head, may_wait),
         };
         // It may concern what clients of NFSv4 have.
         self.nfs4.poll_notices();
@@ -653,8 +678,8 @@ impl Service {
         call: &Call<'_>,
         cx: &mut OpContext,
         mut head: Vec<u8>,
-        patient: bool,
-    ) -> Result<Run, Refusal> {
+        may_wait: MayWait,
+    ) -> RunResult {
         let args = match takes_data(call) && cx.has_data() {
             true => v3::args::decode_without_data(call.args),
             false => v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?,
@@ -665,43 +690,39 @@ impl Service {
         };
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let table = self.vfs.exports();
-        let (start, mut payload) = (head.len(), None);
+        let mut payload = None;
         let mut op = v3::Op {
             vfs: &self.vfs,
             table: &table,
-            session: conn.session(&credential),
+            session: v3::session(conn, &credential),
             procedure: call.procedure,
             cx,
             out: &mut head,
             payload: &mut payload,
             volume: None,
             unprotected: false,
-            patient,
+            patient: may_wait.recalls,
         };
         let outcome = op.run(&args);
         let volume = op.volume;
         if op.unprotected {
-            return Err(UNPROTECTED);
+            return Err(UNPROTECTED.into());
         }
-        Ok(match outcome {
-            Ok(lsn) => {
-                let done = head.get(start..start + 4) == Some(&[0; 4]);
-                let mut reply =
-                    ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
-                if let Some(done) = volume.and_then(|id| counted(cx, id, call)) {
-                    reply.count_as(done);
-                }
-                Run::Answered { reply, lsn, done }
+        let (lsn, done) = match outcome {
+            Ok(lsn) => (lsn, true),
+            Err(Stop::Failed(_)) => (None, false),
+            Err(Stop::Suspended(Suspend::NameService(wait)))
+                if !(wait.coming && may_wait.names) =>
+            {
+                return Ok(nfs_failure(call, Error::Delay).into());
             }
-            Err(Suspend::NameService(wait)) => {
-                let reply = nfs_failure(call, Error::Delay);
-                match wait.coming {
-                    true => Run::Stopped(Stopped::Name { wait, reply }),
-                    false => answered(reply),
-                }
-            }
-            Err(suspend) => Run::Stopped(Stopped::Operation(suspend)),
-        })
+            Err(Stop::Suspended(suspend)) => return Err(suspend.into()),
+        };
+        let mut reply = ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
+        if let Some(done) = volume.and_then(|id| counted(cx, id, call)) {
+            reply.count_as(done);
+        }
+        Ok(Answer { reply, lsn, done })
     }
 
     fn mount(
@@ -710,7 +731,8 @@ impl Service {
         call: &Call<'_>,
         cx: &mut OpContext,
         mut head: Vec<u8>,
-    ) -> Result<Run, Refusal> {
+        may_wait: MayWait,
+    ) -> RunResult {
         let args = mount3::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let table = self.vfs.exports();
@@ -728,7 +750,7 @@ impl Service {
         let outcome = op.run(&args);
         let (unknown, volume) = (op.unknown, op.volume);
         let done = volume.and_then(|id| counted(cx, id, call));
-        Ok(ended(outcome, unknown, head, done))
+        ended(outcome, unknown, (head, done), may_wait)
     }
 
     fn nlm(
@@ -737,7 +759,8 @@ impl Service {
         call: &Call<'_>,
         cx: &mut OpContext,
         mut head: Vec<u8>,
-    ) -> Result<Run, Refusal> {
+        may_wait: MayWait,
+    ) -> RunResult {
         let args = nlm::wire::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let table = self.vfs.exports();
@@ -746,43 +769,50 @@ impl Service {
             false => Credential::None,
         };
         let local = conn.local.ip().to_canonical();
-        let session = conn.session(&credential);
+        let session = v3::session(conn, &credential);
         let mut op = nlm::Op::new(&self.locks, &table, session, local, cx, &mut head);
         let outcome = op.run(&args);
         let (unknown, unrecorded, volume) = (op.unknown, op.unrecorded.take(), op.volume);
         let done = volume.and_then(|id| counted(cx, id, call));
-        Ok(match (unrecorded, ended(outcome, unknown, head, done)) {
-            (Some(lsn), Run::Answered { reply, .. }) => {
-                Run::Stopped(Stopped::Record { lsn, reply })
+        let answer = ended(outcome, unknown, (head, done), may_wait)?;
+        match unrecorded {
+            Some(lsn) if may_wait.records => {
+                Err(Suspend::Record(Arc::clone(&self.records), lsn).into())
             }
-            (_, run) => run,
-        })
+            _ => Ok(answer),
+        }
     }
 
-    fn nsm(&self, conn: &ConnInfo, call: &Call<'_>, mut head: Vec<u8>) -> Result<Run, Refusal> {
+    fn nsm(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        mut head: Vec<u8>,
+        may_wait: MayWait,
+    ) -> RunResult {
         let args = nsm::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let unknown = nsm::serve(&self.locks, conn.peer, &args, &mut head);
-        Ok(ended(Ok(()), unknown, head, None))
+        ended(Ok(()), unknown, (head, None), may_wait)
     }
 }
 
-/// How a run of MOUNT, NLM or NSM ended, and what it counts as.
+/// Returns the result of a run of MOUNT, NLM or NSM from its encoded results and what they count as.
 fn ended(
     outcome: Result<(), Suspend>,
     unknown: Option<Wait>,
-    head: Vec<u8>,
-    done: Option<Done>,
-) -> Run {
+    (head, done): (Vec<u8>, Option<Done>),
+    may_wait: MayWait,
+) -> RunResult {
+    outcome?;
+    if let Some(wait) = unknown.filter(|wait| wait.coming && may_wait.names) {
+        return Err(Suspend::NameService(wait).into());
+    }
     let mut reply = ReplyBuf::whole(head, None);
     if let Some(done) = done {
         reply.count_as(done);
     }
-    match (outcome, unknown) {
-        (Ok(()), Some(wait)) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
-        (Ok(()), _) => answered(reply),
-        (Err(suspend), _) => Run::Stopped(Stopped::Operation(suspend)),
-    }
+    Ok(reply.into())
 }
 
 /// What a call on a volume counts as.
@@ -803,34 +833,17 @@ fn nfs_failure(call: &Call<'_>, error: Error) -> ReplyBuf {
     ReplyBuf::whole(head, None)
 }
 
-fn answered(reply: ReplyBuf) -> Run {
-    Run::Answered {
-        reply,
-        lsn: None,
-        done: false,
-    }
-}
-
-fn finish(ticket: Option<Ticket>, reply: ReplyBuf, lsn: Option<Lsn>, done: bool) -> Handled {
+fn finish(ticket: Option<Ticket>, answer: Answer) -> Outcome {
+    let Answer { reply, lsn, done } = answer;
     if let (Some(ticket), true, Some(bytes)) = (ticket, done, reply.head()) {
         ticket.keep(bytes, lsn);
     }
-    Handled::Reply(reply, lsn)
-}
-
-pub(crate) fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
-    let mut head = ReplyBuf::start(64);
-    rpc::put_refusal(&mut head, xid, why);
-    ReplyBuf::whole(head, None)
-}
-
-pub(crate) fn refuse(xid: u32, why: Refusal) -> Handled {
-    Handled::Reply(refusal(xid, why), None)
+    Outcome::Reply(reply, lsn)
 }
 
 /// What is needed of a call's record to run it again.
-fn kept<'a>(record: &'a [u8], call: &Call<'_>, suspended: &Suspended) -> &'a [u8] {
-    if !takes_data(call) || !suspended.cx.has_data() {
+fn kept<'a>(record: &'a [u8], call: &Call<'_>, cx: &OpContext) -> &'a [u8] {
+    if !takes_data(call) || !cx.has_data() {
         return record;
     }
     // The arguments are the record's end.
@@ -844,11 +857,11 @@ fn takes_data(call: &Call<'_>) -> bool {
 }
 
 /// A call whose volume could not do what it was suspended for.
-fn failed(call: &Call<'_>, error: Error) -> Handled {
+fn failed(call: &Call<'_>, error: Error) -> Outcome {
     let mut head = ReplyBuf::start(64);
     rpc::put_accepted(&mut head, call.xid);
     match call.program {
-        NFS_PROGRAM => return Handled::Reply(nfs_failure(call, error), None),
+        NFS_PROGRAM => return Outcome::Reply(nfs_failure(call, error), None),
         MOUNT_PROGRAM => {
             if let Err(why) = mount3::failure(call.procedure, &mut head) {
                 return refuse(call.xid, why);
@@ -856,5 +869,5 @@ fn failed(call: &Call<'_>, error: Error) -> Handled {
         }
         _ => return refuse(call.xid, Refusal::SystemErr),
     }
-    Handled::Reply(ReplyBuf::whole(head, None), None)
+    Outcome::Reply(ReplyBuf::whole(head, None), None)
 }

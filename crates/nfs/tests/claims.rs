@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use support::{Server, X};
 use weir_base::Clock;
-use weir_nfs::{Handled, Later};
+use weir_nfs::{Later, Outcome};
 use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
     Style, Verdict, Who,
@@ -213,7 +213,7 @@ fn poll(waiting: &mut Later) -> Option<u32> {
     let mut cx = Context::from_waker(Waker::noop());
     match waiting.as_mut().poll(&mut cx) {
         Poll::Pending => None,
-        Poll::Ready(Handled::Reply(reply, _)) => {
+        Poll::Ready(Outcome::Reply(reply, _)) => {
             let message = reply.message();
             Some(u32::from_be_bytes(*message[24..].first_chunk().unwrap()))
         }
@@ -223,7 +223,7 @@ fn poll(waiting: &mut Later) -> Option<u32> {
 
 fn parked(s: &Server, procedure: u32, args: &X) -> Later {
     match s.begin(&s.encode(support::NFS, procedure, args)) {
-        Handled::Parked(mut waiting, _) => {
+        Outcome::Parked(mut waiting, ..) => {
             assert_eq!(poll(&mut waiting), None);
             waiting
         }

@@ -6,7 +6,7 @@
 mod support;
 
 use support::{NFS, Server, X, block_on};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_qos::{Limits, Plan, Rate, VolumePlan};
 
 /// A server with a file of `len` bytes, nothing of it in memory.
@@ -27,7 +27,7 @@ fn cold(len: usize) -> (Server, Vec<u8>, Vec<u8>, Vec<u8>) {
 
 fn later(s: &Server, record: &[u8]) -> weir_nfs::Later {
     match s.service.handle(&s.conn(), record, s.now()) {
-        Handled::Later(f) => f,
+        Outcome::Later(f) => f,
         _ => panic!("nothing to wait for"),
     }
 }
@@ -39,7 +39,7 @@ fn every_kind_of_call_waits_and_succeeds() {
     assert!(matches!(
         s.service
             .handle(&s.conn(), &s.encode(NFS, 1, &X::new().o(&file)), s.now()),
-        Handled::Later(_)
+        Outcome::Later(_)
     ));
     assert_eq!(s.getattr(&file).size, 200_000);
     assert_eq!(s.read(&file, 0, 1 << 20), (data, true));
@@ -54,17 +54,17 @@ fn a_repetition_of_a_waiting_call_is_dropped_and_an_abandoned_call_runs_later() 
     let (s, root, _, _) = cold(10);
     let remove = s.encode(NFS, 12, &X::new().o(&root).o(b"other3"));
     let waiting = later(&s, &remove);
-    assert!(matches!(s.handle(&remove), Handled::Drop));
+    assert!(matches!(s.handle(&remove), Outcome::Drop));
     // The connection closes before the page is there: nothing was done.
     drop(waiting);
     let waiting = later(&s, &remove);
-    let Handled::Reply(first, lsn) = block_on(waiting) else {
+    let Outcome::Reply(first, lsn) = block_on(waiting) else {
         panic!("no reply")
     };
     let first = first.message();
     assert_eq!(first[24..28], [0; 4]);
     assert!(lsn.is_some());
-    let Handled::Reply(again, same) = s.handle(&remove) else {
+    let Outcome::Reply(again, same) = s.handle(&remove) else {
         panic!("no replay")
     };
     assert_eq!((again.message(), same), (first, lsn));
@@ -101,7 +101,7 @@ fn an_abandoned_call_is_charged_for_nothing() {
     assert_eq!(charged(), 100_000);
     drop(waiting);
     assert_eq!(charged(), 0);
-    let Handled::Reply(..) = block_on(later(&s, &read)) else {
+    let Outcome::Reply(..) = block_on(later(&s, &read)) else {
         panic!("no reply")
     };
     assert_eq!(charged(), 100_000);

@@ -13,7 +13,7 @@ use support::callbacks::{Callbacks, RECALL};
 use support::compound::*;
 use support::locker::{BLOCKED, GRACE_PERIOD, GRANTED, Locker};
 use support::{NLM, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_vfs::FileId;
 use weir_vfs::claims::{
     self, Actor, Caching, Event, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Passage,
@@ -309,8 +309,8 @@ impl Case {
 
     fn nfs4(&self, c: &Client<'_>, ops: &Ops) -> &'static str {
         match c.begin(&c.next_args(ops, true)) {
-            Handled::Parked(..) => "asks",
-            Handled::Reply(reply, _) => {
+            Outcome::Parked(..) => "asks",
+            Outcome::Reply(reply, _) => {
                 let status = u32::from_be_bytes(reply.message()[24..28].try_into().unwrap());
                 match status {
                     OK => "yes",

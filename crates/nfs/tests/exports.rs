@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use support::compound::{Client, Ops};
 use support::{MOUNT, NFS, Server, X};
-use weir_nfs::{ConnInfo, Handled};
+use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::{Clients, Export, Flavours, Protocols, Rule, Squash};
 
@@ -45,7 +45,7 @@ impl Connected<'_> {
             .service
             .handle(&self.conn, &record, self.server.now())
         {
-            Handled::Reply(reply, _) => {
+            Outcome::Reply(reply, _) => {
                 u32::from_be_bytes(reply.message()[24..28].try_into().unwrap())
             }
             _ => panic!("no reply"),
@@ -186,12 +186,12 @@ impl Resolver for Zone {
 }
 
 /// A call that is waiting.
-type Waiting = Pin<Box<dyn Future<Output = Handled> + Send>>;
+type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 fn begin(s: &Server, program: (u32, u32), procedure: u32, args: &X) -> Waiting {
     let record = s.encode(program, procedure, args);
     match s.service.handle(&s.conn(), &record, s.now()) {
-        Handled::Later(waiting) => waiting,
+        Outcome::Later(waiting) => waiting,
         _ => panic!("it was decided without the name"),
     }
 }
@@ -202,7 +202,7 @@ fn poll(waiting: &mut Waiting) -> Option<u32> {
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
     {
-        Poll::Ready(Handled::Reply(reply, _)) => Some(u32::from_be_bytes(
+        Poll::Ready(Outcome::Reply(reply, _)) => Some(u32::from_be_bytes(
             reply.message()[24..28].try_into().unwrap(),
         )),
         Poll::Ready(_) => panic!("no reply"),
@@ -246,7 +246,7 @@ fn a_lookup_into_an_export_waits_for_a_name() {
     publish(&s, vec![rule("*.example.com")]);
     let client = Client::new(&s, "10.0.0.1", b"client");
     let ops = Ops::new().root().lookup(b"vol1").getfh();
-    let Handled::Later(mut lookup) = client.begin(&client.next_args(&ops, true)) else {
+    let Outcome::Later(mut lookup) = client.begin(&client.next_args(&ops, true)) else {
         panic!("it was decided without the name")
     };
     assert_eq!(poll(&mut lookup), None);

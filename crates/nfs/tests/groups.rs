@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use support::{NFS, R, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_nfs::groups::{Answer, Directory, FULL, KEPT, PATIENCE};
 use weir_vfs::Groups;
 
@@ -44,8 +44,8 @@ fn access(s: &Server, file: &[u8], count: u32) -> Vec<u8> {
     x.u(1).o(&cred.0).u(0).u(0).o(file).u(1).0
 }
 
-fn readable(handled: Handled) -> bool {
-    let Handled::Reply(reply, _) = handled else {
+fn readable(handled: Outcome) -> bool {
+    let Outcome::Reply(reply, _) = handled else {
         panic!("no reply")
     };
     let mut r = R(reply.message(), 24);
@@ -54,8 +54,8 @@ fn readable(handled: Handled) -> bool {
     r.u() == 1
 }
 
-fn poll(handled: &mut Handled) -> Option<Handled> {
-    let Handled::Later(later) = handled else {
+fn poll(handled: &mut Outcome) -> Option<Outcome> {
+    let Outcome::Later(later) = handled else {
         panic!("it does not wait")
     };
     match later.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -12,7 +12,7 @@ use support::compound::Ops;
 use support::gss::*;
 use support::{NFS, R, Server, X, block_on};
 use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN, window};
-use weir_nfs::{ConnInfo, Handled};
+use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::Flavours;
 
 /// Why a call was denied.
@@ -131,7 +131,7 @@ fn what_is_not_under_the_context_is_refused() {
     for at in 4..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1;
-        if let Handled::Reply(reply, _) = s.handle(&bad) {
+        if let Outcome::Reply(reply, _) = s.handle(&bad) {
             let message = reply.message();
             let accepted = message[8..12] == [0; 4];
             let success = accepted && message.len() > 40 && message[12..16] == [0, 0, 0, 6] && {
@@ -161,13 +161,13 @@ fn a_number_is_taken_once() {
     let args = X::new().o(&s.root());
     let user = User::new(&s, 7, 100);
     let first = user.record(GETATTR, 1, NONE, &args);
-    assert!(matches!(s.handle(&first), Handled::Reply(..)));
-    assert!(matches!(s.handle(&first), Handled::Drop));
+    assert!(matches!(s.handle(&first), Outcome::Reply(..)));
+    assert!(matches!(s.handle(&first), Outcome::Drop));
     user.call(&s, GETATTR, window::SIZE, NONE, &args);
     user.call(&s, GETATTR, 2, NONE, &args);
     user.call(&s, GETATTR, window::SIZE + 4, NONE, &args);
     let below = user.record(GETATTR, 3, NONE, &args);
-    assert!(matches!(s.handle(&below), Handled::Close(_)));
+    assert!(matches!(s.handle(&below), Outcome::Close(_)));
 }
 
 /// The flavour that a call bears inside must not come from outside.
@@ -182,11 +182,8 @@ fn flavours_of_our_own_are_refused_off_the_wire() {
         assert_eq!(denied(s.send(&record)), 1, "AUTH_BADCRED");
         // Nor do they make a long record be read.
         let cx = std::task::Context::from_waker(std::task::Waker::noop());
-        let begin = s.service.poll_begin(&s.conn(), &record, 1 << 20, &cx);
-        assert!(matches!(
-            begin,
-            std::task::Poll::Ready(weir_nfs::Begin::Refuse(..))
-        ));
+        let begin = s.service.begin(&s.conn(), &record, 1 << 20, &cx);
+        assert!(matches!(begin, weir_nfs::Begin::Refuse(..)));
     }
     let without = Server::new();
     let x = head(GETATTR, INIT, 0, NONE, &[]).u(0).u(0).o(b"x");
@@ -210,8 +207,8 @@ fn long_tokens_are_read_and_other_long_records_of_strangers_are_not() {
     let s = server(Flavours::KRB5);
     let cx = std::task::Context::from_waker(std::task::Waker::noop());
     let goes = |record: &[u8], bytes| {
-        let begin = s.service.poll_begin(&s.conn(), record, bytes, &cx);
-        matches!(begin, std::task::Poll::Ready(weir_nfs::Begin::Go(None)))
+        let begin = s.service.begin(&s.conn(), record, bytes, &cx);
+        matches!(begin, weir_nfs::Begin::Go(None))
     };
     let x = head((NFS.0, 3, 0), INIT, 0, NONE, &[]).u(0).u(0).0;
     assert!(goes(&x, MAX_TOKEN));
@@ -287,11 +284,11 @@ fn few_contexts_are_established_at_once() {
     s.service.accept_contexts(Arc::new(Slow));
     let record = head((NFS.0, 3, 0), INIT, 0, NONE, &[]).u(0).u(0).o(b"x").0;
     let begin = || s.service.handle(&s.conn(), &record, s.now());
-    let waiting: Vec<Handled> = (0..ESTABLISHING).map(|_| begin()).collect();
-    assert!(waiting.iter().all(|h| matches!(h, Handled::Later(_))));
-    assert!(matches!(begin(), Handled::Reply(..)), "SYSTEM_ERR");
+    let waiting: Vec<Outcome> = (0..ESTABLISHING).map(|_| begin()).collect();
+    assert!(waiting.iter().all(|h| matches!(h, Outcome::Later(_))));
+    assert!(matches!(begin(), Outcome::Reply(..)), "SYSTEM_ERR");
     drop(waiting);
-    assert!(matches!(begin(), Handled::Later(_)));
+    assert!(matches!(begin(), Outcome::Later(_)));
 }
 
 /// A COMPOUND, and a READ that waits for the device: the reply is sealed when it comes.
@@ -307,10 +304,10 @@ fn compounds_and_calls_that_wait_are_sealed() {
     let args = X::new().o(&file).h(0).u(65_536);
     let record = user.record(READ, 1, PRIVACY, &args);
     let conn: ConnInfo = s.conn();
-    let Handled::Later(later) = s.service.handle(&conn, &record, s.now()) else {
+    let Outcome::Later(later) = s.service.handle(&conn, &record, s.now()) else {
         panic!("it is in memory")
     };
-    let Handled::Reply(reply, _) = block_on(later) else {
+    let Outcome::Reply(reply, _) = block_on(later) else {
         panic!("no reply")
     };
     let mut r = user.open(R(reply.message(), 0), 1, PRIVACY);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use support::locker::*;
 use support::{NLM, Server, X, host_record};
-use weir_nfs::{Arrival, Handled, Later};
+use weir_nfs::{Arrival, Later, Outcome};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::{Rule, Squash};
 
@@ -26,7 +26,7 @@ fn records_that_are_not_understood_do_not_stop_the_server() {
 }
 
 /// Sends a lock call and leaves it where it is.
-fn begin(l: &Locker<'_>) -> Handled {
+fn begin(l: &Locker<'_>) -> Outcome {
     let s = l.s.from(l.addr);
     let record = s.encode(NLM, 2, &l.lock_args(false, true, 0, 1, false));
     let arrival = Arrival {
@@ -39,7 +39,7 @@ fn begin(l: &Locker<'_>) -> Handled {
 
 fn parked(l: &Locker<'_>) -> Later {
     match begin(l) {
-        Handled::Later(later) => later,
+        Outcome::Later(later) => later,
         _ => panic!("a first lock is not answered at once"),
     }
 }
@@ -47,7 +47,7 @@ fn parked(l: &Locker<'_>) -> Later {
 fn poll(later: &mut Later) -> Option<u32> {
     match later.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => None,
-        Poll::Ready(Handled::Reply(reply, _)) => {
+        Poll::Ready(Outcome::Reply(reply, _)) => {
             let message = reply.message();
             Some(u32::from_be_bytes(
                 message[message.len() - 4..].try_into().unwrap(),
@@ -103,7 +103,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
     );
     // Once it is in the record, nothing is waited for or written.
     let end = s.engine.aggregate().log().cut().next;
-    assert!(matches!(begin(&a), Handled::Reply(..)));
+    assert!(matches!(begin(&a), Outcome::Reply(..)));
     assert_eq!(s.engine.aggregate().log().cut().next, end);
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use support::locker::*;
 use support::{GRACE, NLM, NSM, R, Server, X, host_record};
-use weir_nfs::{Handled, Outgoing};
+use weir_nfs::{Outcome, Outgoing};
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::{Clients, Export, Flavours, Rule, Squash};
 
@@ -375,7 +375,7 @@ impl Resolver for Hosts {
 fn tell(s: &Server, addr: &str, (program, procedure): ((u32, u32), u32), args: &X, names: &Hosts) {
     let record = s.from(addr).encode(program, procedure, args);
     match s.service.handle(&s.conn(), &record, s.now()) {
-        Handled::Later(later) => {
+        Outcome::Later(later) => {
             s.vfs.names.serve_pending(names);
             support::block_on(later);
         }

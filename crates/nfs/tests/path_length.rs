@@ -11,7 +11,7 @@ mod support;
 use support::callbacks::opened;
 use support::compound::*;
 use support::{NFS, R, Server, X, block_on};
-use weir_nfs::{Arrival, ConnInfo, Handled};
+use weir_nfs::{Arrival, ConnInfo, Outcome};
 
 /// The loads that there are.
 const LOADS: [&str; 8] = [
@@ -40,10 +40,10 @@ impl Bench<'_> {
             reads: usize::MAX,
         };
         let handled = match s.service.handle(&self.conn, &record, arrival) {
-            Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
+            Outcome::Later(f) | Outcome::Held(f) | Outcome::Parked(f, ..) => block_on(f),
             now => now,
         };
-        let Handled::Reply(reply, _) = handled else {
+        let Outcome::Reply(reply, _) = handled else {
             panic!("no reply");
         };
         let mut r = R(reply.message(), 24);

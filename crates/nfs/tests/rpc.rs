@@ -5,7 +5,7 @@
 mod support;
 
 use support::{MOUNT, NFS, NLM, NSM, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 
 /// A call with everything chosen.
 fn call(version: u32, program: (u32, u32), procedure: u32, auth: &X, args: &X) -> Vec<u8> {
@@ -154,9 +154,9 @@ fn what_is_no_call_ends_the_connection() {
         &[0, 0, 0, 1, 0, 0, 0, 2],
         &[0; 11],
     ] {
-        assert!(matches!(s.handle(m), Handled::Close(_)), "{m:?}");
+        assert!(matches!(s.handle(m), Outcome::Close(_)), "{m:?}");
     }
-    assert!(matches!(s.handle(&[0, 0, 0, 1, 0, 0, 0, 1]), Handled::Drop));
+    assert!(matches!(s.handle(&[0, 0, 0, 1, 0, 0, 0, 1]), Outcome::Drop));
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn calls_cut_at_every_byte_are_answered_or_end_the_connection() {
     for whole in calls {
         for cut in 0..whole.len() {
             match s.handle(&whole[..cut]) {
-                Handled::Close(_) => assert!(cut < 24, "{cut}"),
-                Handled::Reply(r, None) => {
+                Outcome::Close(_) => assert!(cut < 24, "{cut}"),
+                Outcome::Reply(r, None) => {
                     let w = words(&r.message());
                     assert!(w[2] == 1 || w[5] != 0, "served what was cut at {cut}");
                 }
@@ -249,7 +249,7 @@ proptest::proptest! {
             let call = &mut calls[which];
             let at = at % call.len();
             call[at] = to;
-            if let Handled::Reply(r, _) = s.handle(call) {
+            if let Outcome::Reply(r, _) = s.handle(call) {
                 let m = r.message();
                 proptest::prop_assert!(m.len() % 4 == 0 && m[..4] == call[..4] && m[4..8] == [0, 0, 0, 1]);
             }

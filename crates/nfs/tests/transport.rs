@@ -7,7 +7,7 @@ mod support;
 use support::compound::{Client, OK, Ops, WRONGSEC};
 use support::locker::Locker;
 use support::{MOUNT, NFS, NLM, NSM, R, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_vfs::{Rule, Squash, Transport};
 
 const TLS: u32 = 7;
@@ -33,7 +33,7 @@ fn a_probe_is_answered_with_the_token_if_tls_is_offered() {
     assert_eq!(refused(s.send(&probe(NFS, 0, b"").0)), BADCRED);
     s.service.offer_tls();
     for program in [NFS, (100_003, 4), MOUNT, NLM, NSM] {
-        let Handled::StartTls(reply) = s.handle(&probe(program, 0, b"").0) else {
+        let Outcome::StartTls(reply) = s.handle(&probe(program, 0, b"").0) else {
             panic!("{program:?}: no TLS")
         };
         let mut r = R(reply.message(), 0);
@@ -89,8 +89,8 @@ fn an_export_that_wants_tls_is_refused_without() {
         let write = X::new().o(&file).h(0).u(1 << 20).u(0).u(1 << 20);
         let head = s.encode(NFS, 7, &write);
         let cx = std::task::Context::from_waker(std::task::Waker::noop());
-        let begun = s.service.poll_begin(&s.conn(), &head, 1 << 20, &cx);
-        let goes = matches!(begun, std::task::Poll::Ready(weir_nfs::Begin::Go(_)));
+        let begun = s.service.begin(&s.conn(), &head, 1 << 20, &cx);
+        let goes = matches!(begun, weir_nfs::Begin::Go(_));
         assert_eq!(goes, admitted, "{at}");
 
         let client = Client::new(&s, "10.0.0.1", b"client");

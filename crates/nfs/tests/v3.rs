@@ -5,7 +5,7 @@
 mod support;
 
 use support::{R, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_vfs::{Clients, Flavours, Rule, Squash};
 
 const PERM: u32 = 1;
@@ -751,7 +751,7 @@ fn a_held_reply_can_be_turned_into_a_failure_of_the_same_shape() {
     s.mkdir(&root, b"gonedir", 0o755);
     for (p, args) in samples(&root, &file).iter().enumerate().skip(1) {
         let record = s.encode(support::NFS, p as u32, args);
-        let Handled::Reply(reply, _) = s.handle(&record) else {
+        let Outcome::Reply(reply, _) = s.handle(&record) else {
             panic!("no reply")
         };
         let mut r = R(reply.into_failure().message(), 0);

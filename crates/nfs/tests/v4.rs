@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use support::compound::*;
 use support::{NFS, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_vfs::{Export, Flavours, Protocols, Rule, Squash};
 
 const HOST: &str = "10.0.0.1";
@@ -549,7 +549,7 @@ fn a_compound_waits_at_its_operation() {
     let c = Client::new(&s, HOST, b"client");
     let ops = Ops::new().root().lookup(b"vol1").lookup(b"f").getattr(&[4]);
     let args = c.next_args(&ops, true);
-    let Handled::Later(waiting) = c.begin(&args) else {
+    let Outcome::Later(waiting) = c.begin(&args) else {
         panic!("the file is not in memory");
     };
     assert_eq!(c.send(&args).status, DELAY, "it is under way");
@@ -571,7 +571,7 @@ fn a_reply_is_cut_where_the_log_has_failed() {
     let root = c.volume();
     let ops = Ops::new().fh(&root).open(b"f", b"o", BOTH, Some(1)).getfh();
     let args = c.next_args(&ops, true);
-    let Handled::Reply(reply, lsn) = c.begin(&args) else {
+    let Outcome::Reply(reply, lsn) = c.begin(&args) else {
         panic!("no reply");
     };
     assert!(lsn.is_some());

@@ -7,7 +7,7 @@ mod support;
 use support::callbacks::*;
 use support::compound::*;
 use support::{R, Server, X};
-use weir_nfs::{ConnInfo, Handled};
+use weir_nfs::{ConnInfo, Outcome};
 
 const HOST: &str = "10.0.0.1";
 const WANT_READ: u32 = 0x100;
@@ -17,7 +17,7 @@ const ADMIN_REVOKED: u32 = 10_047;
 fn over(conn: &ConnInfo, c: &Client<'_>, ops: &Ops) -> u32 {
     let record = c.s.encode(NFS4, 1, &c.next_args(ops, true));
     match c.s.service.handle(conn, &record, c.s.now()) {
-        Handled::Reply(reply, _) => R(reply.message(), 24).u(),
+        Outcome::Reply(reply, _) => R(reply.message(), 24).u(),
         _ => panic!("no reply"),
     }
 }

@@ -10,7 +10,7 @@ use support::callbacks::poll;
 use support::compound::*;
 use support::{Server, X};
 use weir_nfs::idmap::{Accounts, Answer, Found, PATIENCE, Query};
-use weir_nfs::{Handled, Later};
+use weir_nfs::{Later, Outcome};
 
 const HOST: &str = "10.0.0.1";
 const BADOWNER: u32 = 10_039;
@@ -44,7 +44,7 @@ fn chown(file: &[u8], owner: &[u8]) -> Ops {
 
 fn waits(c: &Client<'_>, ops: &Ops) -> Later {
     match c.begin(&c.next_args(ops, true)) {
-        Handled::Later(later) => later,
+        Outcome::Later(later) => later,
         _ => panic!("it does not wait for the name service"),
     }
 }

@@ -6,7 +6,6 @@
 mod support;
 
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
@@ -124,9 +123,9 @@ fn delegations_are_asked_back_when_memory_is_short() {
 fn begun(s: &Server, args: &X) -> Option<R> {
     let head = s.encode(NFS4, 1, args);
     let cx = std::task::Context::from_waker(std::task::Waker::noop());
-    match s.service.poll_begin(&s.conn(), &head, 1 << 20, &cx) {
-        Poll::Ready(Begin::Go(_)) => None,
-        Poll::Ready(Begin::Refuse(reply, _)) => {
+    match s.service.begin(&s.conn(), &head, 1 << 20, &cx) {
+        Begin::Go(_) => None,
+        Begin::Refuse(reply, _) => {
             let mut r = R(reply.message(), 0);
             r.raw(24);
             Some(r)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::callbacks::*;
 use support::compound::*;
 use support::{R, Server, X};
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_vfs::claims::ServiceId;
 
 const HOST: &str = "10.0.0.1";
@@ -233,7 +233,7 @@ fn a_connection_that_remembers_a_session_learns_of_its_end() {
     let conn = s.conn();
     let a = Client::new(&s, HOST, b"a");
     let over = |args: &X| match s.service.handle(&conn, &s.encode(NFS4, 1, args), s.now()) {
-        Handled::Reply(reply, _) => R(reply.message(), 24).u(),
+        Outcome::Reply(reply, _) => R(reply.message(), 24).u(),
         _ => panic!("no reply"),
     };
     assert_eq!(over(&a.next_args(&Ops::new().root(), false)), OK);

@@ -12,7 +12,7 @@
 //! clients that know it, an entry also says that there are no streams to ask for.
 
 use crate::access::allowed;
-use crate::chain::{Fail, Operand, Run};
+use crate::chain::{Failure, Operand, Run};
 use crate::create::{Found, listed};
 use crate::dir::Entries;
 use crate::info::Entry;
@@ -20,7 +20,7 @@ use crate::names;
 use crate::session::{Access, File, Listing, Named, Open, Session};
 use crate::wire::{Malformed, Put, Reader, utf16};
 use weir_vfs::volume::{Attr, DirEntry, FileKind, ReadDirLimit};
-use weir_vfs::{Charged, Error, FileId, FileRef, Looks, Reads, Unfinished};
+use weir_vfs::{Charged, Error, FileId, FileRef, Looks, Reads, Stop};
 
 /// The name of the context.
 pub(crate) const TAG: &[u8; 4] = b"AAPL";
@@ -203,7 +203,7 @@ impl Run<'_> {
         (wanted, most, single): (&str, usize, bool),
         listing: &mut Listing,
         (form, out): (Form, &mut Vec<u8>),
-    ) -> Result<(bool, bool), Fail> {
+    ) -> Result<(bool, bool), Stop<Failure>> {
         let (dir, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
         let access_based = self.is_access_based(file.id);
         let here = dir.getattr(&mut self.c.cx)?;
@@ -234,7 +234,7 @@ impl Run<'_> {
                 let attr = match dots {
                     true => attr,
                     false => match operand.getattr(&mut self.c.cx) {
-                        Err(Unfinished::Failed(_)) => continue,
+                        Err(Stop::Failed(_)) => continue,
                         attr => attr?,
                     },
                 };
@@ -274,7 +274,7 @@ impl Run<'_> {
         wanted: &str,
         file: &File,
         listing: &Listing,
-    ) -> Result<Vec<Next>, Fail> {
+    ) -> Result<Vec<Next>, Stop<Failure>> {
         if listing.any {
             return Ok(Vec::new());
         }
@@ -285,7 +285,7 @@ impl Run<'_> {
                 at: Some(at),
                 attr: Some(found.attr),
             }]),
-            Err(Unfinished::Failed(Error::NotFound)) => Ok(Vec::new()),
+            Err(Stop::Failed(Error::NotFound)) => Ok(Vec::new()),
             Err(why) => Err(why.into()),
         }
     }
@@ -298,7 +298,7 @@ impl Run<'_> {
         (here, file): (&Attr, &File),
         cookie: u64,
         most: usize,
-    ) -> Result<(Vec<Next>, bool), Fail> {
+    ) -> Result<(Vec<Next>, bool), Stop<Failure>> {
         let limit = ReadDirLimit {
             entries: ENTRIES,
             bytes: most.clamp(4096, 64 << 10),
@@ -329,9 +329,9 @@ impl Run<'_> {
         operand: &Operand<'_>,
         charged: &Charged<Looks>,
         may_read: bool,
-    ) -> Result<Streams, Fail> {
+    ) -> Result<Streams, Stop<Failure>> {
         let all = match operand.streams_on(&mut self.c.cx, charged) {
-            Err(Unfinished::Failed(_)) => Vec::new(),
+            Err(Stop::Failed(_)) => Vec::new(),
             all => all?,
         };
         let called = |name: &[u8]| all.iter().find(|s| s.name.eq_ignore_ascii_case(name));
@@ -352,7 +352,7 @@ impl Run<'_> {
         let (stream, read) = self.enter(session, id, access, Reads(FINDER.end))?;
         match stream.read(&mut self.c.cx, read, 0) {
             // Locked, or gone.
-            Err(Unfinished::Failed(_)) => {}
+            Err(Stop::Failed(_)) => {}
             data => {
                 let bytes = data?.to_vec();
                 if let Some(finder) = bytes.get(FINDER).filter(|_| bytes.starts_with(b"AFP\0")) {

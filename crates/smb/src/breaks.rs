@@ -1,13 +1,13 @@
 //! OPLOCK_BREAK: the answers to breaks of oplocks and leases (MS-SMB2 §3.3.5.22).
 
-use crate::chain::{Outcome, Run};
+use crate::chain::{CommandResult, Run};
 use crate::leases::Hold;
 use crate::status::Status;
 use crate::wire::{Put, Reader};
 
 impl Run<'_> {
     /// OPLOCK_BREAK.
-    pub(crate) fn oplock_break(&mut self) -> Outcome {
+    pub(crate) fn oplock_break(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         match r.u16()? {
             24 => self.break_of_oplock(r),
@@ -16,7 +16,7 @@ impl Run<'_> {
         }
     }
 
-    fn break_of_oplock(&mut self, mut r: Reader<'_>) -> Outcome {
+    fn break_of_oplock(&mut self, mut r: Reader<'_>) -> CommandResult {
         let level = r.u8()?;
         r.bytes(5)?;
         let halves = (r.u64()?, r.u64()?);
@@ -35,7 +35,7 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    fn break_of_lease(&mut self, mut r: Reader<'_>) -> Outcome {
+    fn break_of_lease(&mut self, mut r: Reader<'_>) -> CommandResult {
         r.u16()?;
         r.u32()?;
         let (key, bits) = (r.array()?, r.u32()?);

@@ -12,7 +12,6 @@ use crate::header::{Header, command, flag, link};
 use crate::keys::Signer;
 use crate::negotiate::{Dialect, Protection};
 use crate::operation;
-use crate::pending::Parked;
 use crate::reply::{self, Counted, Part, Reply};
 use crate::service::Service;
 use crate::session::{Access, Open, Session, Target, Tree};
@@ -26,8 +25,8 @@ use weir_vfs::signal::Signal;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 use weir_vfs::{
-    Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Suspend,
-    Transport, Unfinished,
+    Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Stop,
+    Transport,
 };
 
 /// The FileId by which a related request means the file of the ones before it.
@@ -35,57 +34,38 @@ const SAME: (u64, u64) = (u64::MAX, u64::MAX);
 /// Requests of one chain at most.
 const MOST: usize = 256;
 
-/// Why a command gives no result.
-pub(crate) enum Fail {
-    /// It failed with this status.
+/// A command's failure.
+pub(crate) enum Failure {
+    /// The response has this status.
     Status(Status),
-    /// It failed with this status, and the response says more: how many error contexts its data are.
+    /// The response has this status, and its data are so many error contexts.
     With(Status, u8, Vec<u8>),
-    /// It waits.
-    Wait(Suspend),
-    /// It waits on purpose, for what another client does; then it is run again.
-    Park(Parked),
-    /// It waits for what another thread of this server does; then it is run again.
-    Later(Parked),
     /// The connection is to be closed.
     Close(&'static str),
 }
 
-impl From<Status> for Fail {
-    fn from(status: Status) -> Fail {
-        Fail::Status(status)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Status(error.into())
     }
 }
 
-impl From<Malformed> for Fail {
-    fn from(malformed: Malformed) -> Fail {
-        Fail::Status(malformed.into())
+impl weir_vfs::Failure for Failure {}
+
+impl From<Status> for Stop<Failure> {
+    fn from(status: Status) -> Stop<Failure> {
+        Stop::Failed(Failure::Status(status))
     }
 }
 
-impl From<Error> for Fail {
-    fn from(error: Error) -> Fail {
-        Fail::Status(error.into())
-    }
-}
-
-impl From<Suspend> for Fail {
-    fn from(suspend: Suspend) -> Fail {
-        Fail::Wait(suspend)
-    }
-}
-
-impl From<Unfinished> for Fail {
-    fn from(why: Unfinished) -> Fail {
-        match why {
-            Unfinished::Failed(error) => error.into(),
-            Unfinished::Suspended(suspend) => suspend.into(),
-        }
+impl From<Malformed> for Stop<Failure> {
+    fn from(malformed: Malformed) -> Stop<Failure> {
+        Stop::Failed(Failure::Status(malformed.into()))
     }
 }
 
 /// What a command comes to: its status, with its body written if that is no error.
-pub(crate) type Outcome = Result<Status, Fail>;
+pub(crate) type CommandResult = Result<Status, Stop<Failure>>;
 
 /// What a command has done that is not to be done again when it goes on.
 #[derive(Default)]
@@ -130,17 +110,8 @@ pub(crate) enum Step {
     Ranges(Box<crate::fsctl::Ranges>),
 }
 
-/// Why a chain stopped.
-pub(crate) enum Stopped {
-    /// It waits.
-    Wait(Suspend),
-    /// It waits on purpose.
-    Park(Parked),
-    /// It waits for another thread.
-    Later(Parked),
-    /// The connection is to be closed.
-    Close(&'static str),
-}
+/// Reason why a chain ends without a response: the connection is to be closed.
+pub(crate) struct Close(pub &'static str);
 
 /// Which hash a response belongs to.
 pub(crate) enum Hash {
@@ -379,7 +350,7 @@ impl<'a> Run<'a> {
         file: FileId,
         access: Access<'r>,
         cost: C,
-    ) -> Result<(Operand<'r>, Charged<C>), Fail>
+    ) -> Result<(Operand<'r>, Charged<C>), Stop<Failure>>
     where
         'a: 'r,
     {
@@ -408,7 +379,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn command(&mut self) -> Outcome {
+    fn command(&mut self) -> CommandResult {
         match self.header.command {
             command::NEGOTIATE => self.negotiate(),
             command::SESSION_SETUP => self.session_setup(),
@@ -467,11 +438,11 @@ impl Service {
         admitted: &Admissions,
         chain: &mut Chain,
         record: &[u8],
-    ) -> Result<Finished, Stopped> {
+    ) -> Result<Finished, Stop<Close>> {
         let table = self.vfs.exports();
         loop {
             let Ok((header, message)) = link(record, chain.at) else {
-                return Err(Stopped::Close("a message that is none of SMB2"));
+                return Err(Stop::Failed(Close("a message that is none of SMB2")));
             };
             let begun = match chain.begun.take() {
                 Some(begun) => begun,
@@ -492,39 +463,28 @@ impl Service {
                 message,
             };
             let outcome = match failed {
-                Some(status) => Err(Fail::Status(status)),
+                Some(status) => Err(Stop::Failed(Failure::Status(status))),
                 None => run.command(),
             };
             let status = match outcome {
                 Ok(status) => status,
-                Err(Fail::Status(status)) => {
+                Err(Stop::Failed(Failure::Status(status))) => {
                     chain.fails(body);
                     reply::put_error(&mut chain.out);
                     status
                 }
-                Err(Fail::With(status, contexts, data)) => {
+                Err(Stop::Failed(Failure::With(status, contexts, data))) => {
                     chain.fails(body);
                     reply::put_error_with(&mut chain.out, contexts, &data);
                     status
                 }
-                Err(Fail::Wait(suspend)) => {
+                Err(Stop::Suspended(suspend)) => {
                     chain.out.truncate(at);
                     chain.payload = None;
                     chain.begun = Some(begun);
-                    return Err(Stopped::Wait(suspend));
+                    return Err(Stop::Suspended(suspend));
                 }
-                Err(Fail::Park(parked)) => {
-                    chain.out.truncate(at);
-                    chain.payload = None;
-                    chain.begun = Some(begun);
-                    return Err(Stopped::Park(parked));
-                }
-                Err(Fail::Later(work)) => {
-                    chain.out.truncate(at);
-                    chain.begun = Some(begun);
-                    return Err(Stopped::Later(work));
-                }
-                Err(Fail::Close(why)) => return Err(Stopped::Close(why)),
+                Err(Stop::Failed(Failure::Close(why))) => return Err(Stop::Failed(Close(why))),
             };
             chain.cx.settle(&self.vfs.throttle);
             chain.creating = None;
@@ -561,7 +521,7 @@ impl Service {
                 return Ok(self.finish(conn, chain));
             }
             if chain.parts.len() == MOST {
-                return Err(Stopped::Close("a chain that is too long"));
+                return Err(Stop::Failed(Close("a chain that is too long")));
             }
             if let Some(payload) = chain.payload.take() {
                 // Only the last one's data leaves by reference.
@@ -607,27 +567,27 @@ impl Service {
         chain: &mut Chain,
         mut header: Header,
         message: &[u8],
-    ) -> Result<Begun, Stopped> {
+    ) -> Result<Begun, Stop<Close>> {
         if header.has(flag::RESPONSE) {
-            return Err(Stopped::Close("a response that nothing asked for"));
+            return Err(Stop::Failed(Close("a response that nothing asked for")));
         }
         let (credits, withheld) = {
             let mut state = conn.state.lock();
             let negotiated = state.negotiated.as_ref();
             if negotiated.is_none() && header.command != command::NEGOTIATE {
-                return Err(Stopped::Close("a request before NEGOTIATE"));
+                return Err(Stop::Failed(Close("a request before NEGOTIATE")));
             }
             if negotiated.is_some() && header.command == command::NEGOTIATE {
-                return Err(Stopped::Close("a second NEGOTIATE"));
+                return Err(Stop::Failed(Close("a second NEGOTIATE")));
             }
             if negotiated.is_none() {
                 header.charge = header.charge.min(1);
             }
             if header.command == command::CANCEL {
-                return Err(Stopped::Close("CANCEL in a chain"));
+                return Err(Stop::Failed(Close("CANCEL in a chain")));
             }
             if !state.window.take(header.message, header.charge) {
-                return Err(Stopped::Close("a message number that may not be used"));
+                return Err(Stop::Failed(Close("a message number that may not be used")));
             }
             let (wanted, withheld) = match (state.sessions.is_empty(), header.credits) {
                 (true, asked) => (asked.min(1), asked - asked.min(1)),
@@ -681,9 +641,9 @@ impl Service {
                 if header.command == command::TREE_CONNECT
                     && found.negotiated.dialect == Dialect::Smb311
                 {
-                    return Err(Stopped::Close(
+                    return Err(Stop::Failed(Close(
                         "a TREE_CONNECT of 3.1.1 without a signature",
-                    ));
+                    )));
                 }
                 true
             }

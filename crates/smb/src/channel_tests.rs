@@ -294,13 +294,13 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
         b.seals = false;
         let before = world.service.counts();
         assert_eq!(before.0, 1);
-        world.service.connection_ended(base + 1);
+        world.ended(base + 1);
         assert_eq!(world.service.counts(), before, "it has another channel");
         assert_eq!(
             statuses(&b.ask(false, &[read(&file, 0, 6)])),
             [Status::SUCCESS]
         );
-        world.service.connection_ended(base + 2);
+        world.ended(base + 2);
         assert_eq!(world.service.counts(), (0, 0, 0));
     }
 }

@@ -7,7 +7,7 @@ use crate::lz77::tests::{random, text};
 use crate::negotiate::Dialect;
 use crate::ntlm::tests::negotiate as ntlm_negotiate;
 use crate::sealing::{Cipher, TRANSFORM};
-use crate::service::Handled;
+use crate::service::Outcome;
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::Put;
@@ -233,7 +233,7 @@ fn nothing_is_compressed_where_it_was_not_negotiated() {
         let (compressed, all) = ask(&mut c, &[read_compressed(&file, 0, 60_000)], None);
         assert!(!compressed && all[0].body[16..] == text(60_000)[..]);
         let record = c.chain(false, &[write(&file, 0, &text(60_000))]);
-        assert!(!world.service.takes_long(c.connection, &COMPRESSED, 1 << 20));
+        assert!(!world.takes_long(c.connection, &COMPRESSED, 1 << 20));
         for with in [LZ77, ALL_KINDS] {
             let mut other = Client::new(&world, n as u64 + 101);
             other.contexts = c.contexts.clone();
@@ -339,9 +339,9 @@ fn a_stranger_has_little_memory_taken() {
     let record = padded(&mut c, SMB_SMALL + 1);
     assert!(matches!(world.send(2, &record), Came::Closed));
     // Nor may it send a long one, which a user may.
-    assert!(!world.service.takes_long(1, &COMPRESSED, SMB_SMALL + 1));
+    assert!(!world.takes_long(1, &COMPRESSED, SMB_SMALL + 1));
     let mut user = client(&world, 3, ALL_KINDS, None);
-    assert!(world.service.takes_long(3, &COMPRESSED, SMB_SMALL + 1));
+    assert!(world.takes_long(3, &COMPRESSED, SMB_SMALL + 1));
     let file = file(&mut user, "f", b"");
     let mut request = write(&file, 0, b"x");
     request.1.put_zeroes(1 << 20);
@@ -392,10 +392,10 @@ fn a_message_that_waits_says_how_long_it_is() {
         let message = packed(&record, DATA, ALL_KINDS);
         let expected = record.len() - message.len();
         let message = sealed(&c, message);
-        let Handled::Larger(waits, more) = world.handle(c.connection, &message) else {
+        let Outcome::Larger(waits, more) = world.handle(c.connection, &message) else {
             panic!("it does not wait")
         };
-        assert!(matches!(*waits, Handled::Parked(..)));
+        assert!(matches!(*waits, Outcome::Parked(..)));
         assert_eq!(more, expected);
     }
 }

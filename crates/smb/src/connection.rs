@@ -11,6 +11,7 @@ use crate::pending::Pending;
 use crate::session::Session;
 use crate::spnego::Mechanism;
 use parking_lot::Mutex;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,6 +22,27 @@ pub const MAX_SESSIONS: usize = 256;
 pub const MAX_SETUPS: usize = 16;
 /// Longest list of mechanisms that is kept, in bytes.
 pub const MAX_MECHANISMS: usize = 1024;
+
+/// The connection that a message came over.
+pub type ConnInfo = weir_conn::ConnInfo<Slot>;
+
+/// Place of the service's part of a connection, which is made with the first message.
+#[derive(Clone, Default)]
+pub struct Slot(OnceCell<Arc<Connection>>);
+
+impl Slot {
+    /// Returns the service's part of the connection, if a message has come over it.
+    pub(crate) fn get(&self) -> Option<&Arc<Connection>> {
+        self.0.get()
+    }
+}
+
+/// Returns the service's part of `conn`.
+pub(crate) fn of(conn: &ConnInfo) -> &Arc<Connection> {
+    let (peer, local) = (conn.peer.ip(), conn.local.ip());
+    let new = || Arc::new(Connection::new(conn.id, peer, local));
+    conn.state.0.get_or_init(new)
+}
 
 /// A connection of a client.
 pub struct Connection {

@@ -7,7 +7,7 @@
 
 use crate::access::{allowed, denied, generic, modes};
 use crate::apple;
-use crate::chain::{Fail, Operand, Outcome, Run, Step};
+use crate::chain::{CommandResult, Failure, Operand, Run, Step};
 use crate::deletions::{self, Marker, What};
 use crate::durable::{self, Durable};
 use crate::info::{self, attributes};
@@ -30,9 +30,7 @@ use weir_base::invariant;
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
-use weir_vfs::{
-    Changes, Charged, Error, FileId, FileRef, Namespace, OpContext, Suspend, Unfinished,
-};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, OpContext, Stop, Suspend};
 
 /// The mode of files and directories that are made, of which the umask is left where their directory passes no list on: what a
 /// client of SMB says of permissions is in no mode.
@@ -91,7 +89,7 @@ enum Walked {
 
 impl<'a> Run<'a> {
     /// CREATE.
-    pub(crate) fn create(&mut self) -> Outcome {
+    pub(crate) fn create(&mut self) -> CommandResult {
         let (session, tree) = (self.session()?, self.tree()?);
         let shared = match tree.target {
             Target::Pipes => Shared::Pipes,
@@ -212,14 +210,19 @@ impl<'a> Run<'a> {
     }
 
     /// Makes an open persistent that is to be, and answers.
-    fn claimed(&mut self, session: &Arc<Session>, claimed: Claimed, request: &Request) -> Outcome {
+    fn claimed(
+        &mut self,
+        session: &Arc<Session>,
+        claimed: Claimed,
+        request: &Request,
+    ) -> CommandResult {
         let Claimed { open, attr } = claimed.clone();
         // A wait from here on repeats nothing of what was before.
         self.c.step = Step::Claimed(claimed);
         match self.persist(session, &open, request) {
             Ok(()) => {}
-            Err(Unfinished::Suspended(suspend)) => return Err(suspend.into()),
-            Err(Unfinished::Failed(error)) => {
+            Err(Stop::Suspended(suspend)) => return Err(suspend.into()),
+            Err(Stop::Failed(error)) => {
                 session.take(open.id);
                 open.end(&self.s.vfs, &self.s.leases);
                 return Err(error.into());
@@ -235,7 +238,7 @@ impl<'a> Run<'a> {
         session: &Session,
         open: &Arc<Open>,
         request: &Request,
-    ) -> Result<(), Unfinished> {
+    ) -> Result<(), Stop> {
         let Some(durable::Wanted::Second { timeout, .. }) = self.persistent(request) else {
             return Ok(());
         };
@@ -297,7 +300,7 @@ impl<'a> Run<'a> {
         volume: FileId,
         path: &[Vec<u8>],
         exact: bool,
-    ) -> Result<Walked, Fail> {
+    ) -> Result<Walked, Stop<Failure>> {
         let cx = &mut self.c.cx;
         let mut file = FileRef {
             ino: volume.ino,
@@ -317,7 +320,7 @@ impl<'a> Run<'a> {
         };
         for (n, name) in dirs.iter().enumerate() {
             let (found, next, stored) = match listed(&root.at(file), cx, name, exact) {
-                Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
+                Err(Stop::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
                 found => found?,
@@ -348,12 +351,12 @@ impl<'a> Run<'a> {
                     base: None,
                 }))
             }
-            Err(Unfinished::Failed(Error::NotFound)) => {
+            Err(Stop::Failed(Error::NotFound)) => {
                 named.path.push_str(&names::shown(last));
                 named.name = last.clone().into();
                 Ok(Walked::Missing { dir: file, named })
             }
-            Err(Unfinished::Failed(Error::NotDir)) => Err(Status::OBJECT_PATH_NOT_FOUND.into()),
+            Err(Stop::Failed(Error::NotDir)) => Err(Status::OBJECT_PATH_NOT_FOUND.into()),
             Err(why) => Err(why.into()),
         }
     }
@@ -366,7 +369,7 @@ impl<'a> Run<'a> {
         dir: FileRef,
         named: Named,
         request: &Request,
-    ) -> Result<Found, Fail> {
+    ) -> Result<Found, Stop<Failure>> {
         if !request.disposition.makes() {
             return Err(Status::OBJECT_NAME_NOT_FOUND.into());
         }
@@ -409,9 +412,7 @@ impl<'a> Run<'a> {
         };
         let done = match done {
             // Another client made it since the path was walked: now it is there to be opened.
-            Err(Unfinished::Failed(Error::Exists))
-                if request.disposition != Disposition::Create =>
-            {
+            Err(Stop::Failed(Error::Exists)) if request.disposition != Disposition::Create => {
                 return Err(Suspend::Turn.into());
             }
             done => done?,
@@ -486,7 +487,7 @@ impl<'a> Run<'a> {
         found: &Found,
         granted: u32,
         request: &Request,
-    ) -> Result<Arc<Open>, Fail> {
+    ) -> Result<Arc<Open>, Stop<Failure>> {
         let pin = operand.pin(&mut self.c.cx)?;
         let file = operand.file_id();
         let directory = found.attr.kind == FileKind::Directory;
@@ -672,7 +673,12 @@ impl<'a> Run<'a> {
     }
 
     /// Cuts an open file that is to be overwritten.
-    fn cut(&mut self, session: &Arc<Session>, open: &Arc<Open>, request: &Request) -> Outcome {
+    fn cut(
+        &mut self,
+        session: &Arc<Session>,
+        open: &Arc<Open>,
+        request: &Request,
+    ) -> CommandResult {
         let Some(file) = open.file() else {
             return Err(Status::INVALID_PARAMETER.into());
         };
@@ -687,7 +693,7 @@ impl<'a> Run<'a> {
         let done = operand.setattr(&mut self.c.cx, charged, &set, None);
         // Attributes are the owner's to set, the content is not.
         let done = match done {
-            Err(Unfinished::Failed(Error::Perm)) => {
+            Err(Stop::Failed(Error::Perm)) => {
                 let (operand, charged) = self.enter(session, file.id, made, Changes)?;
                 let set = SetAttr { dos: None, ..set };
                 operand.setattr(&mut self.c.cx, charged, &set, None)
@@ -702,7 +708,7 @@ impl<'a> Run<'a> {
                 let attr = self.whole(session, open, file, done.value.after)?;
                 self.claimed(session, Claimed::new(Arc::clone(open), attr), request)
             }
-            Err(Unfinished::Failed(error)) => {
+            Err(Stop::Failed(error)) => {
                 // The client learns of no open.
                 session.take(open.id);
                 open.end(&self.s.vfs, &self.s.leases);
@@ -720,7 +726,7 @@ impl<'a> Run<'a> {
         attr: &Attr,
         (action, is_new): (u32, bool),
         request: &Request,
-    ) -> Outcome {
+    ) -> CommandResult {
         let maximal = match (request.maximal, open.file()) {
             (true, Some(file)) => {
                 let access = Access::Permissions(&session.walker);
@@ -731,7 +737,7 @@ impl<'a> Run<'a> {
                         let dir = operand.at(operand.near(dir)).getattr(&mut self.c.cx);
                         match dir {
                             Ok(dir) => Some(operand.removes(&dir, attr)),
-                            Err(Unfinished::Failed(_)) => Some(false),
+                            Err(Stop::Failed(_)) => Some(false),
                             Err(why) => return Err(why.into()),
                         }
                     }
@@ -781,7 +787,7 @@ impl<'a> Run<'a> {
         Ok(Status::SUCCESS)
     }
 
-    fn open_pipe(&mut self, session: &Session, tree: &Tree, request: &Request) -> Outcome {
+    fn open_pipe(&mut self, session: &Session, tree: &Tree, request: &Request) -> CommandResult {
         let name = request.path.strip_prefix('\\').unwrap_or(&request.path);
         let pipe = Pipe::open(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
         let id = self.s.open_number();
@@ -829,7 +835,7 @@ pub(crate) fn listed(
     cx: &mut OpContext,
     name: &[u8],
     exact: bool,
-) -> weir_vfs::Outcome<(weir_vfs::volume::Found, FileRef, Box<[u8]>)> {
+) -> weir_vfs::OpResult<(weir_vfs::volume::Found, FileRef, Box<[u8]>)> {
     match exact {
         true => {
             let (found, file) = dir.listed(cx, name)?;

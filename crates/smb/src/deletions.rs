@@ -6,7 +6,7 @@
 //! what a CLOSE is about to take, which it would remove before the open's oplock is given up, with a break of it that nobody asked for.
 //! It is done on behalf of the user who marked the file.
 
-use crate::chain::Fail;
+use crate::chain::Failure;
 use crate::channel::Security;
 use crate::service::Service;
 use crate::session::{Access, Base, Session};
@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use weir_vfs::claims::{Event, Owner, Passage, Removal, Style};
 use weir_vfs::{
     AccessModel, Admissions, Changes, ClientKey, FileId, Flavour, Identity, Namespace, OpContext,
-    Outcome, Protocol, Suspend, Transport, Unfinished, Vfs,
+    OpResult, Protocol, Stop, Suspend, Transport, Vfs,
 };
 
 /// What is to be removed.
@@ -81,7 +81,11 @@ impl Marker {
 ///
 /// # Errors
 /// Wait for that.
-pub(crate) fn outlast_caches(vfs: &Vfs, file: FileId, access: Access<'_>) -> Result<(), Fail> {
+pub(crate) fn outlast_caches(
+    vfs: &Vfs,
+    file: FileId,
+    access: Access<'_>,
+) -> Result<(), Stop<Failure>> {
     match vfs
         .claims
         .names(file, access.actor(), Event::Name, Style::Unix)
@@ -222,14 +226,14 @@ impl Service {
         &self,
         deletion: &Deletion,
         cx: &mut OpContext,
-    ) -> Outcome<Option<weir_base::Lsn>> {
+    ) -> OpResult<Option<weir_base::Lsn>> {
         let Deletion {
             file,
             removal,
             mark,
         } = deletion;
         let removed = self.remove_name(removal, *file, mark, cx);
-        if !matches!(removed, Err(Unfinished::Suspended(_))) {
+        if !matches!(removed, Err(Stop::Suspended(_))) {
             self.vfs.claims.deleted(*file);
         }
         removed
@@ -241,7 +245,7 @@ impl Service {
         file: FileId,
         mark: &Mark,
         cx: &mut OpContext,
-    ) -> Outcome<Option<weir_base::Lsn>> {
+    ) -> OpResult<Option<weir_base::Lsn>> {
         let table = self.vfs.exports();
         let before = (Flavour::Ntlm, Transport::MutualTls);
         let (flavour, transport) = mark.by.security.unwrap_or(before);
@@ -273,7 +277,7 @@ impl Service {
         match found {
             Ok(ino) if ino == file.ino => {}
             Ok(_) => return Ok(None),
-            Err(Unfinished::Failed(weir_vfs::Error::NotFound)) => return Ok(None),
+            Err(Stop::Failed(weir_vfs::Error::NotFound)) => return Ok(None),
             Err(why) => return Err(why),
         }
         Ok(match mark.what {
@@ -285,7 +289,7 @@ impl Service {
     /// Does a deletion to its end.
     pub(crate) async fn delete(&self, deletion: Deletion) {
         let mut cx = OpContext::new(self.clock.now(), 0, None);
-        while let Err(Unfinished::Suspended(suspend)) = self.remove(&deletion, &mut cx) {
+        while let Err(Stop::Suspended(suspend)) = self.remove(&deletion, &mut cx) {
             if cx.resume(&self.vfs, suspend).await.is_err() {
                 self.vfs.claims.deleted(deletion.file);
                 break;

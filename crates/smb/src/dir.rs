@@ -1,7 +1,7 @@
 //! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
 
 use crate::apple::{EXTRA_AT, Extra, Form};
-use crate::chain::{Operand, Outcome as Answer, Run};
+use crate::chain::{CommandResult as Answer, Operand, Run};
 use crate::create::listed;
 use crate::domains::Known;
 use crate::info::Entry;
@@ -14,7 +14,7 @@ use crate::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
-use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, Outcome, Unfinished};
+use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, OpResult, Stop};
 
 /// Entries of one look into the directory, and bytes of their names.
 const ENTRIES: usize = 1024;
@@ -89,7 +89,7 @@ fn readable(
     charged: &Charged<Looks>,
     cookie: u64,
     limit: ReadDirLimit,
-) -> Outcome<Vec<u64>> {
+) -> OpResult<Vec<u64>> {
     let mut next = Vec::new();
     dir.list_on(cx, charged, cookie, limit, &mut |entry, _| {
         next.push((entry.cookie, entry.attr));
@@ -195,7 +195,7 @@ impl Run<'_> {
                     Ok((found, _, stored)) => {
                         full = !entries.add(&file.shown(&stored), &found.attr, None);
                     }
-                    Err(Unfinished::Failed(Error::NotFound)) => {}
+                    Err(Stop::Failed(Error::NotFound)) => {}
                     Err(why) => return Err(why.into()),
                 }
             }

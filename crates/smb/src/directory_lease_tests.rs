@@ -211,6 +211,6 @@ fn who_does_not_know_them_has_none() {
     // A durable open is of files.
     let mut a = Client::ready(&world, 2);
     let file = opens(&mut a);
-    world.service.connection_ended(2);
+    world.ended(2);
     assert_eq!(world.service.counts().2, 1, "{file:?}");
 }

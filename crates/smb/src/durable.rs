@@ -12,7 +12,7 @@
 //! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
 //! finds what the first one has opened.
 
-use crate::chain::{Fail, Outcome, Run, Step};
+use crate::chain::{CommandResult, Failure, Run, Step};
 use crate::header::flag;
 use crate::leases::Leases;
 use crate::negotiate::Dialect;
@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::VolumeId;
-use weir_vfs::Vfs;
 use weir_vfs::grace::Kinds;
 use weir_vfs::signal::Signal;
+use weir_vfs::{Stop, Suspend, Vfs};
 
 /// How long an open of the first version is kept: as Windows does.
 const FIRST: Duration = Duration::from_secs(16 * 60);
@@ -510,7 +510,7 @@ impl Run<'_> {
         tree: &Tree,
         guid: [u8; 16],
         request: &Request,
-    ) -> Result<Option<Outcome>, Status> {
+    ) -> Result<Option<CommandResult>, Status> {
         if self.c.creating.is_some() {
             return Ok(None);
         }
@@ -571,7 +571,7 @@ impl Run<'_> {
         tree: &Tree,
         request: &Request,
         back: Back,
-    ) -> Outcome {
+    ) -> CommandResult {
         self.take_over(session, tree, request, (back, None))
     }
 
@@ -582,7 +582,7 @@ impl Run<'_> {
         tree: &Tree,
         request: &Request,
         (back, action): (Back, Option<u32>),
-    ) -> Outcome {
+    ) -> CommandResult {
         let open = match std::mem::take(&mut self.c.step) {
             // Since then it has its session.
             Step::Opened(open) => open,
@@ -598,9 +598,9 @@ impl Run<'_> {
                     // The client has noticed before the server that its connection is lost: for a second that may be.
                     Err(Status::OBJECT_NAME_NOT_FOUND) if first && self.s.has(session, back.id) => {
                         self.c.step = Step::Awaited;
-                        return Err(Fail::Park(Box::pin(async move {
+                        return Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
                             came.settled().await;
-                        })));
+                        }))));
                     }
                     taken => taken?,
                 };
@@ -629,7 +629,11 @@ impl Run<'_> {
 
     /// Holds a request for a new claim in a volume, which conflicts with these kinds, for as long as clients may claim
     /// something of them again ([`weir_vfs::grace`]). A client's return to a persistent open is no new claim.
-    pub(crate) fn outlast_grace(&self, against: Kinds, volume: VolumeId) -> Result<(), Fail> {
+    pub(crate) fn outlast_grace(
+        &self,
+        against: Kinds,
+        volume: VolumeId,
+    ) -> Result<(), Stop<Failure>> {
         let (grace, now) = (&self.s.vfs.grace, self.s.clock.monotonic());
         if grace.admit_new(against, volume, now).is_ok() {
             return Ok(());
@@ -642,9 +646,9 @@ impl Run<'_> {
             .awaited
             .lock()
             .push(Arc::clone(&over));
-        Err(Fail::Park(Box::pin(async move {
+        Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
             over.settled().await;
-        })))
+        }))))
     }
 
     /// The response to a CREATE of an open that was there, with the action that it had, or a new one.
@@ -654,14 +658,14 @@ impl Run<'_> {
         open: Arc<Open>,
         request: &Request,
         action: Option<u32>,
-    ) -> Outcome {
+    ) -> CommandResult {
         self.c.file = Some(open.id);
         self.c.lease = open.hold.lease().map(|lease| self.s.leases.shown(lease));
         let attr = match open.file() {
             Some(file) => self.attr(session, &open, file)?,
             None => None,
         };
-        let attr = attr.ok_or(Fail::Status(Status::OBJECT_NAME_NOT_FOUND))?;
+        let attr = attr.ok_or(Stop::Failed(Failure::Status(Status::OBJECT_NAME_NOT_FOUND)))?;
         let durable = action.is_some();
         self.opened(
             session,

@@ -105,7 +105,7 @@ fn a_durable_open_is_taken_over_with_all_it_has() {
     let back = asks(BATCH, &[first_back(&file)]);
     let refused = early.ask(false, std::slice::from_ref(&back));
     assert_eq!(statuses(&refused), [Status::OBJECT_NAME_NOT_FOUND]);
-    world.service.connection_ended(1);
+    world.ended(1);
     let mut bob = again(&world, 3, "Bob");
     assert_eq!(
         statuses(&bob.ask(false, std::slice::from_ref(&back))),
@@ -134,7 +134,7 @@ fn who_wants_the_file_ends_what_nobody_is_there_for() {
         let (world, _) = with_mail();
         let mut a = Client::ready(&world, 1);
         let file = a.one(command::CREATE, asks(oplock, &contexts).1).file();
-        world.service.connection_ended(1);
+        world.ended(1);
         let mut b = Client::ready(&world, 9);
         let opened = b.one(command::CREATE, asks(BATCH, &[]).1);
         assert_eq!((opened.status, opened.body[2]), (Status::SUCCESS, BATCH));
@@ -178,7 +178,7 @@ fn the_second_version_has_an_id_and_a_time() {
         let mut c = again(&world, connection, "Alice");
         let opened = c.one(command::CREATE, asks(BATCH, &[second(20_000)]).1);
         assert!(has(&opened, b"DH2Q"));
-        world.service.connection_ended(connection);
+        world.ended(connection);
         opened.file()
     };
     let file = open(1);
@@ -213,7 +213,7 @@ fn either_version_comes_back_to_what_the_other_has_opened() {
         let n = 2 * n as u64;
         let mut c = again(&world, n + 1, "Alice");
         let file = c.one(command::CREATE, asks(BATCH, &[made]).1).file();
-        world.service.connection_ended(n + 1);
+        world.ended(n + 1);
         let mut c = again(&world, n + 2, "Alice");
         let mut back = |guid: Option<[u8; 16]>| {
             let context = match guid {
@@ -311,7 +311,7 @@ fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
     // What is used does not yield.
     let refused = a.ask(false, &[create("new", 0x3, SHARE, OPEN_IF, 0)]);
     assert_eq!(statuses(&refused), [Status::INSUFFICIENT_RESOURCES]);
-    world.service.connection_ended(1);
+    world.ended(1);
     let mut c = again(&world, 2, "Alice");
     for n in 0..2 * kept.len() {
         let (command, body) = durable(&format!("new{n}"));

@@ -1,12 +1,12 @@
 //! Extended attributes (MS-FSCC §2.4.16): the same that NFSv4.2 has as `user.` attributes, whose names are compared here in any
 //! case. Permission is the open's (FILE_READ_EA, FILE_WRITE_EA).
 
-use crate::chain::{Fail, Operand, Run};
+use crate::chain::{Failure, Operand, Run};
 use crate::session::{Access, File, Open, Session, mask};
 use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
 use weir_vfs::volume::{Done, SetHow};
-use weir_vfs::{Changes, Charged, Error, Looks, Unfinished};
+use weir_vfs::{Changes, Charged, Error, Looks, Stop};
 
 /// Attributes that one request sets at most.
 const MOST: usize = 1024;
@@ -91,7 +91,7 @@ impl Run<'_> {
         session: &Session,
         open: &Open,
         file: &File,
-    ) -> Result<Vec<Stored>, Fail> {
+    ) -> Result<Vec<Stored>, Stop<Failure>> {
         let mut all = Vec::new();
         let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
@@ -99,7 +99,7 @@ impl Run<'_> {
             let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
             let value = match operand.xattr(&mut self.c.cx, charged, &name) {
                 // Removed meanwhile.
-                Err(Unfinished::Failed(Error::NotFound)) => continue,
+                Err(Stop::Failed(Error::NotFound)) => continue,
                 value => value?,
             };
             // A name or value that is longer has no place in an entry.
@@ -117,7 +117,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         (wanted, most): (&[u8], usize),
-    ) -> Result<(Status, Vec<u8>), Fail> {
+    ) -> Result<(Status, Vec<u8>), Stop<Failure>> {
         if !open.may(mask::READ_EA) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -166,7 +166,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         list: &[u8],
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         if !open.may(mask::WRITE_EA) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -188,7 +188,7 @@ impl Run<'_> {
         charged: Charged<Changes>,
         there: &[Vec<u8>],
         ea: &Ea,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let own = there
             .iter()
             .find(|name| name.eq_ignore_ascii_case(&ea.name));
@@ -196,7 +196,7 @@ impl Run<'_> {
         let value = Some(&*ea.value).filter(|value| !value.is_empty());
         let cx = &mut self.c.cx;
         match operand.set_xattr(cx, charged, name, value, SetHow::Either) {
-            Err(Unfinished::Failed(Error::NotFound)) if value.is_none() => Ok(()),
+            Err(Stop::Failed(Error::NotFound)) if value.is_none() => Ok(()),
             done => {
                 let Done { lsn, .. } = done?;
                 self.c.wait_for(lsn);

@@ -4,7 +4,7 @@
 //! does. If the open, or the WRITE itself, asks for WRITE_THROUGH, or the open is persistent, it is durable when it is answered. CLOSE
 //! makes nothing durable. Locks are durable of persistent opens alone ([`crate::persistent`]).
 
-use crate::chain::{Fail, Outcome, Run, Step};
+use crate::chain::{CommandResult, Failure, Run, Step};
 use crate::negotiate::{Dialect, MAX_TRANSFER};
 use crate::notify::filter;
 use crate::session::{Access, File, Held, Kind, MAX_LOCKS, Open, Session, mask};
@@ -19,7 +19,7 @@ use weir_base::Lsn;
 use weir_vfs::claims::{Lock, Range, Verdict};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, FileKind, Stability};
-use weir_vfs::{Error, Exempt, Looks, Reads, Suspend, Unfinished, Vfs, Writes};
+use weir_vfs::{Error, Exempt, Looks, Reads, Stop, Suspend, Vfs, Writes};
 
 /// Bytes of a READ up to which they are copied: by reference they would cost more.
 const COPIED: usize = 4096;
@@ -42,7 +42,7 @@ fn file_of(open: &Open) -> Result<&File, Status> {
 
 impl Run<'_> {
     /// CLOSE (§3.3.5.10).
-    pub(crate) fn close(&mut self) -> Outcome {
+    pub(crate) fn close(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 24 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -97,10 +97,10 @@ impl Run<'_> {
         if let Some(deletion) = deletion {
             match self.s.remove(&deletion, &mut self.c.cx) {
                 Ok(lsn) => self.c.wait_for(lsn),
-                Err(Unfinished::Failed(error)) => {
+                Err(Stop::Failed(error)) => {
                     tracing::debug!(?error, "a file to be deleted with its last close stays");
                 }
-                Err(Unfinished::Suspended(suspend)) => {
+                Err(Stop::Suspended(suspend)) => {
                     self.c.step = Step::Deleting(Box::new(deletion), attr);
                     return Err(suspend.into());
                 }
@@ -118,7 +118,7 @@ impl Run<'_> {
     }
 
     /// What a command waits for that goes on when a change of a record is durable.
-    pub(crate) fn recorded(&self, lsn: Lsn) -> Fail {
+    pub(crate) fn recorded(&self, lsn: Lsn) -> Stop<Failure> {
         let records = Arc::clone(&self.s.leases.persistents.records);
         Suspend::Record(records, lsn).into()
     }
@@ -129,17 +129,17 @@ impl Run<'_> {
         session: &Session,
         open: &Open,
         file: &File,
-    ) -> Result<Option<Attr>, Fail> {
+    ) -> Result<Option<Attr>, Stop<Failure>> {
         let (operand, _) = match self.enter(session, file.id, Access::Open(open), Looks) {
-            Err(Fail::Status(_)) => return Ok(None),
+            Err(Stop::Failed(Failure::Status(_))) => return Ok(None),
             entered => entered?,
         };
         let attr = match operand.getattr(&mut self.c.cx) {
-            Err(Unfinished::Failed(_)) => return Ok(None),
+            Err(Stop::Failed(_)) => return Ok(None),
             attr => attr?,
         };
         match self.whole(session, open, file, attr) {
-            Err(Fail::Status(_)) => Ok(None),
+            Err(Stop::Failed(Failure::Status(_))) => Ok(None),
             attr => Ok(Some(attr?)),
         }
     }
@@ -151,7 +151,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         attr: Attr,
-    ) -> Result<Attr, Fail> {
+    ) -> Result<Attr, Stop<Failure>> {
         let Some(base) = file.base else {
             return Ok(attr);
         };
@@ -166,7 +166,7 @@ impl Run<'_> {
     }
 
     /// FLUSH (§3.3.5.11).
-    pub(crate) fn flush(&mut self) -> Outcome {
+    pub(crate) fn flush(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 24 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -195,7 +195,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         (offset, len): (u64, u64),
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let (operand, charged) = self.enter(session, file.id, Access::Open(open), Exempt)?;
         let done = operand.commit(&mut self.c.cx, charged, offset, len)?;
         self.c.wait_for(done.lsn);
@@ -203,7 +203,7 @@ impl Run<'_> {
     }
 
     /// READ (§3.3.5.12).
-    pub(crate) fn read(&mut self) -> Outcome {
+    pub(crate) fn read(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 49 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -249,7 +249,7 @@ impl Run<'_> {
         let cost = Reads(len as usize);
         let (operand, charged) = self.enter(&session, file.id, Access::Open(&open), cost)?;
         let data = match operand.read(&mut self.c.cx, charged, offset) {
-            Err(Unfinished::Failed(Error::Locked)) => {
+            Err(Stop::Failed(Error::Locked)) => {
                 return Err(Status::FILE_LOCK_CONFLICT.into());
             }
             data => data?,
@@ -274,7 +274,7 @@ impl Run<'_> {
     }
 
     /// WRITE (§3.3.5.13).
-    pub(crate) fn write(&mut self) -> Outcome {
+    pub(crate) fn write(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 49 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -329,7 +329,7 @@ impl Run<'_> {
                     }
                 };
                 let done = match done {
-                    Err(Unfinished::Failed(Error::Locked)) => {
+                    Err(Stop::Failed(Error::Locked)) => {
                         return Err(Status::FILE_LOCK_CONFLICT.into());
                     }
                     done => done?,
@@ -357,7 +357,7 @@ impl Run<'_> {
     }
 
     /// LOCK (§3.3.5.14).
-    pub(crate) fn lock(&mut self) -> Outcome {
+    pub(crate) fn lock(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 48 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -444,7 +444,7 @@ impl Run<'_> {
         file: &File,
         count: usize,
         mut r: Reader<'_>,
-    ) -> Result<Freed, Fail> {
+    ) -> Result<Freed, Stop<Failure>> {
         let mut freed = Freed {
             vfs: Arc::clone(&self.s.vfs),
             open: Arc::clone(open),
@@ -501,7 +501,7 @@ impl Run<'_> {
         file: &File,
         range: Range,
         exclusive: bool,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let mut locks = file.locks.lock();
         if !has_room(open, file, locks.len() + 1) {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
@@ -536,7 +536,7 @@ impl Run<'_> {
         file: &File,
         range: Range,
         exclusive: bool,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let mut waiting = match std::mem::take(&mut self.c.step) {
             Step::Waits(waiting) => waiting,
             _ => {
@@ -579,9 +579,9 @@ impl Run<'_> {
             false => {
                 let over = waiting.over();
                 self.c.step = Step::Waits(waiting);
-                Err(Fail::Park(Box::pin(async move {
+                Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
                     over.settled().await;
-                })))
+                }))))
             }
         }
     }
@@ -626,7 +626,7 @@ fn locks(elements: &Reader<'_>) -> bool {
 }
 
 /// Takes out a range that an open has locked.
-fn take_lock(file: &File, range: Range) -> Result<(), Fail> {
+fn take_lock(file: &File, range: Range) -> Result<(), Stop<Failure>> {
     let mut locks = file.locks.lock();
     let at = locks.iter().position(|held| held.range == range);
     let at = at.ok_or(Status::RANGE_NOT_LOCKED)?;

@@ -600,12 +600,12 @@ fn share_modes_and_locks_bind_other_opens() {
         ]
     );
     // The end of the connection ends it all.
-    world.service.connection_ended(1);
+    world.ended(1);
     assert_eq!(
         statuses(&b.ask(false, &[lock(&theirs, 15, 1, exclusive)])),
         [Status::SUCCESS]
     );
-    world.service.connection_ended(2);
+    world.ended(2);
     assert_eq!(world.vfs.claims.totals().held, 0);
     assert_eq!(world.service.counts(), (0, 0, 0));
 }
@@ -649,7 +649,7 @@ fn what_is_marked_goes_with_its_last_close() {
     );
     // What a connection leaves behind, the background deletes: until then an open waits, of a stream as well.
     b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
-    world.service.connection_ended(2);
+    world.ended(2);
     let (mut later, _) = waits(&mut a, create("left", ALL, SHARE, OPEN, 0));
     let (mut stream, _) = waits(&mut a, create("left:s", ALL, SHARE, CREATE, 0));
     let mut background = Box::pin(Arc::clone(&world.service).background());

@@ -4,7 +4,7 @@
 //! as they were, under the limits of the volume; holes stay holes. What a copy has done is not done again when it goes on after a
 //! wait ([`Copying`]).
 
-use crate::chain::{Fail, Run, Step};
+use crate::chain::{Failure, Run, Step};
 use crate::info::attributes;
 use crate::session::{Access, File, Open, Session, mask};
 use crate::status::Status;
@@ -12,7 +12,7 @@ use crate::wire::{Put, Reader};
 use std::sync::Arc;
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{AtEnd, ReadOut, Seek, SetAttr, Sought, Stability};
-use weir_vfs::{Changes, Error, Looks, Reads, Unfinished, Writes};
+use weir_vfs::{Changes, Error, Looks, Reads, Stop, Writes};
 
 /// Control codes.
 mod code {
@@ -84,7 +84,7 @@ impl Run<'_> {
         halves: (u64, u64),
         input: &[u8],
         most: usize,
-    ) -> Result<(Status, Vec<u8>), Fail> {
+    ) -> Result<(Status, Vec<u8>), Stop<Failure>> {
         let known = [
             code::IS_PATHNAME_VALID,
             code::GET_COMPRESSION,
@@ -166,7 +166,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         sparse: bool,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let writes = mask::WRITE_DATA | mask::WRITE_ATTRIBUTES;
         if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
@@ -202,7 +202,7 @@ impl Run<'_> {
         file: &File,
         from: u64,
         to: u64,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
@@ -219,7 +219,7 @@ impl Run<'_> {
         }
         let hole = (from, end - from);
         match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Keep) {
-            Err(Unfinished::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
+            Err(Stop::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
             done => {
                 self.c.wait_for(done?.lsn);
                 Ok(())
@@ -235,7 +235,7 @@ impl Run<'_> {
         file: &File,
         (start, len): (u64, u64),
         most: usize,
-    ) -> Result<(Status, Vec<u8>), Fail> {
+    ) -> Result<(Status, Vec<u8>), Stop<Failure>> {
         if file.directory() {
             return Err(Status::INVALID_PARAMETER.into());
         }
@@ -268,7 +268,7 @@ impl Run<'_> {
                 None => Seek::Data,
             };
             let sought = match operand.seek(&mut self.c.cx, charged, so_far.from, what) {
-                Err(Unfinished::Suspended(suspend)) => {
+                Err(Stop::Suspended(suspend)) => {
                     self.c.step = Step::Ranges(Box::new(so_far));
                     return Err(suspend.into());
                 }
@@ -310,7 +310,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         input: &[u8],
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let mut r = Reader::new(input);
         let source = (r.u64()?, r.u64()?);
         let (from, to, len) = (r.u64()?, r.u64()?, r.u64()?);
@@ -352,8 +352,8 @@ impl Run<'_> {
             return Err(Status::INVALID_PARAMETER.into());
         }
         match operand.clone_range(cx, charged, to, (&giver, from), len.min(end - from)) {
-            Err(Unfinished::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
-            Err(Unfinished::Failed(Error::Invalid | Error::CrossDevice)) => {
+            Err(Stop::Failed(Error::Locked)) => Err(Status::FILE_LOCK_CONFLICT.into()),
+            Err(Stop::Failed(Error::Invalid | Error::CrossDevice)) => {
                 Err(Status::INVALID_PARAMETER.into())
             }
             done => {
@@ -371,7 +371,7 @@ impl Run<'_> {
         file: &File,
         (code, input): (u32, &[u8]),
         most: usize,
-    ) -> Result<(Status, Vec<u8>), Fail> {
+    ) -> Result<(Status, Vec<u8>), Stop<Failure>> {
         if most < 12 {
             return Err(Status::INVALID_PARAMETER.into());
         }
@@ -433,8 +433,8 @@ impl Run<'_> {
             };
             match self.copy_chunk(session, (&source, of), (open, file), *chunk, &mut copying) {
                 Ok(()) => {}
-                Err(Fail::Status(status)) => break status,
-                Err(Fail::Wait(suspend)) => {
+                Err(Stop::Failed(Failure::Status(status))) => break status,
+                Err(Stop::Suspended(suspend)) => {
                     self.c.step = Step::Copying(Box::new(copying));
                     return Err(suspend.into());
                 }
@@ -443,7 +443,7 @@ impl Run<'_> {
         };
         if copying.total > 0 && open.writes_through() {
             match self.commit(session, open, file, (0, 0)) {
-                Err(Fail::Wait(suspend)) => {
+                Err(Stop::Suspended(suspend)) => {
                     self.c.step = Step::Copying(Box::new(copying));
                     return Err(suspend.into());
                 }
@@ -462,10 +462,10 @@ impl Run<'_> {
         (open, file): (&Open, &File),
         chunk: Chunk,
         copying: &mut Copying,
-    ) -> Result<(), Fail> {
-        let lock = |why: Unfinished| match why {
-            Unfinished::Failed(Error::Locked) => Status::FILE_LOCK_CONFLICT.into(),
-            why => Fail::from(why),
+    ) -> Result<(), Stop<Failure>> {
+        let lock = |why: Stop| match why {
+            Stop::Failed(Error::Locked) => Status::FILE_LOCK_CONFLICT.into(),
+            why => Stop::<Failure>::from(why),
         };
         let within = u64::from(copying.within);
         let whole = [chunk.from, chunk.to, u64::from(chunk.len)];
@@ -484,7 +484,7 @@ impl Run<'_> {
                     copying.chunks += 1;
                     copying.total += chunk.len;
                 }
-                Err(Unfinished::Failed(Error::Invalid | Error::CrossDevice)) => {
+                Err(Stop::Failed(Error::Invalid | Error::CrossDevice)) => {
                     copying.piecewise = true;
                 }
                 Err(why) => return Err(lock(why)),

@@ -1,11 +1,12 @@
 //! IOCTL (MS-SMB2 §3.3.5.15): what clients ask of every server. Controls of files: [`crate::fsctl`].
 
-use crate::chain::{Fail, Outcome, Run};
+use crate::chain::{CommandResult, Failure, Run};
 use crate::negotiate::{self, MAX_TRANSFER};
 use crate::session::Kind;
 use crate::status::Status;
 use crate::wire::{Put, Reader, part};
 use std::net::IpAddr;
+use weir_vfs::Stop;
 
 /// Control codes (§2.2.31).
 mod code {
@@ -57,7 +58,7 @@ fn interface(address: IpAddr) -> [u8; 152] {
 
 impl Run<'_> {
     /// IOCTL.
-    pub(crate) fn ioctl(&mut self) -> Outcome {
+    pub(crate) fn ioctl(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 57 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -126,8 +127,9 @@ impl Run<'_> {
     }
 
     /// FSCTL_VALIDATE_NEGOTIATE_INFO (§3.3.5.15.12): one who changed the negotiation is hung up on.
-    fn validate(&self, input: &[u8]) -> Result<Vec<u8>, Fail> {
-        const CHANGED: Fail = Fail::Close("the negotiation was changed on its way");
+    fn validate(&self, input: &[u8]) -> Result<Vec<u8>, Stop<Failure>> {
+        const CHANGED: Stop<Failure> =
+            Stop::Failed(Failure::Close("the negotiation was changed on its way"));
         let state = self.conn.state.lock();
         let negotiated = state.negotiated.as_ref().ok_or(CHANGED)?;
         let (offer, dialect) = (&negotiated.offer, negotiated.dialect);

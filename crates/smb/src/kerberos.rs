@@ -13,7 +13,7 @@
 //! **The end.** A ticket ends, and the session with it, but for what frees something; a client that has another ticket renews
 //! it (§3.3.5.5.2).
 
-use crate::chain::{Fail, Outcome, Run, Step};
+use crate::chain::{CommandResult, Run, Step};
 use crate::connection::{Setup, Stage};
 use crate::setup::{Asked, Authenticated, CHANGED, Unwrapped};
 use crate::spnego::{self, Mechanism, State};
@@ -23,7 +23,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_vfs::Identity;
+use weir_vfs::{Identity, Stop, Suspend};
 
 /// Longest token: a ticket with the groups of an Active Directory user is up to 64 KiB.
 pub const MAX_TOKEN: usize = 64 << 10;
@@ -107,7 +107,7 @@ impl Run<'_> {
         setup: Setup,
         client: &Unwrapped<'_>,
         mut waiting: Waiting,
-    ) -> Outcome {
+    ) -> CommandResult {
         // It is not offered any more.
         let tickets = self.s.tickets().ok_or(Status::LOGON_FAILURE)?;
         if client.message.len() > MAX_TOKEN {
@@ -118,13 +118,13 @@ impl Run<'_> {
         let place = Arc::clone(&waiting.accepted);
         let work = tickets.accept(client.message.to_vec());
         self.c.step = Step::Authenticates(Box::new(waiting));
-        Err(Fail::Later(Box::pin(async move {
+        Err(Stop::Suspended(Suspend::Thread(Box::pin(async move {
             *place.lock() = Some(work.await);
-        })))
+        }))))
     }
 
     /// Goes on with what has become of it.
-    pub(crate) fn accepted(&mut self, waiting: Waiting) -> Outcome {
+    pub(crate) fn accepted(&mut self, waiting: Waiting) -> CommandResult {
         let accepted = waiting.accepted.lock().take();
         let (Some(accepted), Some((asked, mut setup))) = (accepted, waiting.about) else {
             weir_base::invariant!(false, "a ticket that nothing has become of");
@@ -165,7 +165,7 @@ impl Run<'_> {
         setup: Setup,
         mut logon: Logon,
         client: &Unwrapped<'_>,
-    ) -> Outcome {
+    ) -> CommandResult {
         let mechanisms = setup.mechanisms.as_deref().unwrap_or_default();
         let proven = client.token.mic;
         if !proven.is_some_and(|code| logon.code.verify(mechanisms, code)) {

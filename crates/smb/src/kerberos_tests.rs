@@ -263,7 +263,7 @@ fn a_session_ends_with_its_ticket_unless_another_renews_it() {
 fn only_a_logon_may_be_long_before_there_is_a_user() {
     let long = |world: &World, command: u16, bytes: usize| {
         let record = Client::new(world, 1).chain(false, &[(command, vec![0; 100])]);
-        world.service.takes_long(1, &record, bytes)
+        world.takes_long(1, &record, bytes)
     };
     let world = served();
     assert!(long(&world, command::SESSION_SETUP, MAX_TOKEN));

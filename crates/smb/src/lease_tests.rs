@@ -1,7 +1,7 @@
 //! Oplocks, leases, their breaks, and requests that wait for them, with the client of [`crate::service_tests`].
 
 use crate::header::{HEADER, command, flag};
-use crate::service::{Handled, Later};
+use crate::service::{Later, Outcome};
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::{Put, utf16};
@@ -84,7 +84,7 @@ fn lease_in(answer: &Answer) -> (u32, u16) {
 /// A request that waits for a break: it, and the async id that the interim response gave it.
 pub(crate) fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64) {
     let record = c.chain(false, &[request]);
-    let Handled::Parked(mut later, _, Some(interim)) = c.world.handle(c.connection, &record) else {
+    let Outcome::Parked(mut later, _, Some(interim)) = c.world.handle(c.connection, &record) else {
         panic!("it does not wait")
     };
     let interim = answers(&interim.to_vec()).remove(0);
@@ -97,7 +97,7 @@ pub(crate) fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64)
 pub(crate) fn poll(later: &mut Later) -> Option<Answer> {
     let mut cx = Context::from_waker(Waker::noop());
     match later.as_mut().poll(&mut cx) {
-        Poll::Ready(done) => Some(answers(&done.unwrap().0.to_vec()).remove(0)),
+        Poll::Ready(done) => Some(answers(&done.reply().unwrap().0.to_vec()).remove(0)),
         Poll::Pending => None,
     }
 }
@@ -282,7 +282,7 @@ fn nfs_breaks_leases_and_an_ended_session_has_none() {
     let kept = a.ask(false, &[lease_answer(7, R | H)]);
     assert_eq!(statuses(&kept), [Status::SUCCESS]);
     assert!(question.ticket().is_over() && question.answer().is_none());
-    world.service.connection_ended(1);
+    world.ended(1);
     assert_eq!(world.vfs.claims.totals().grants, 0);
     assert_eq!(world.vfs.claims.totals().held, 0);
 }
@@ -331,8 +331,8 @@ fn a_lock_waits_for_another_and_for_nothing_else() {
         [Status::SUCCESS]
     );
     assert_eq!(poll(&mut later).unwrap().status, Status::RANGE_NOT_LOCKED);
-    world.service.connection_ended(1);
-    world.service.connection_ended(2);
+    world.ended(1);
+    world.ended(2);
     assert_eq!(
         world.vfs.claims.totals(),
         weir_vfs::claims::Totals::default()
@@ -361,7 +361,7 @@ fn a_request_that_waits_is_cancelled() {
     }
     assert_eq!(sent.lock().len(), 1, "the break goes on");
     // What the ended session had is nobody's any more.
-    world.service.connection_ended(1);
+    world.ended(1);
     let all = b.ask(false, &[caching("f", BATCH, None), caching("g", 0, None)]);
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
 }

@@ -98,9 +98,8 @@ pub mod wire;
 mod wkssvc;
 
 pub use bound::reply_bound;
+pub use connection::{ConnInfo, Slot};
 pub use leases::Mail;
 pub use penalties::PENALTY;
 pub use reply::Reply;
-pub use service::{
-    Arrived, Config, Handled, Later, Machine, SERVICE, Service, SessionInfo, User, Users,
-};
+pub use service::{Config, Later, Machine, Outcome, SERVICE, Service, SessionInfo, User, Users};

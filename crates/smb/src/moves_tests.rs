@@ -102,7 +102,7 @@ fn a_durable_open_is_found_by_the_path_that_it_has_by_now() {
     let opened = mac.send(asks("d\\f", &[first(), lease(7, R_H)]));
     assert!(crate::durable_tests::has(&opened, b"DHnQ"));
     let file = opened.file();
-    world.service.connection_ended(1);
+    world.ended(1);
     assert_eq!(rename(&mut other, &folder, "e"), Status::SUCCESS);
     let mut mac = again(&world, 2, "Alice");
     let mut back = |name| {

@@ -11,7 +11,7 @@
 //! **What is reported when.** Names at once. Sizes, times and attributes that are set at once; what is written, with CLOSE, as
 //! Windows does. Of NFS only names are reported: by what name a file handle was found nobody knows.
 
-use crate::chain::{Fail, Outcome, Run, Step};
+use crate::chain::{CommandResult, Run, Step};
 use crate::feed::{Feed, Got, Waiter};
 use crate::names;
 use crate::negotiate::MAX_TRANSFER;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use weir_base::{Budget, Ino, VolumeId};
 use weir_vfs::claims::{Event as Claimed, Style};
 use weir_vfs::watch::{Event, Report, Watcher, Way};
-use weir_vfs::{AccessModel, Exempt, FileId, Looks, Namespace, Vfs};
+use weir_vfs::{AccessModel, Exempt, FileId, Looks, Namespace, Stop, Suspend, Vfs};
 
 /// Bits of CompletionFilter (§2.2.35).
 pub(crate) mod filter {
@@ -300,7 +300,7 @@ impl Drop for Asked {
 
 impl Run<'_> {
     /// CHANGE_NOTIFY.
-    pub(crate) fn change_notify(&mut self) -> Outcome {
+    pub(crate) fn change_notify(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 32 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -340,9 +340,9 @@ impl Run<'_> {
             None => {
                 let came = Arc::clone(&asked.waiter.came);
                 self.c.step = Step::Watches(Box::new(asked));
-                Err(Fail::Park(Box::pin(async move {
+                Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
                     came.settled().await;
-                })))
+                }))))
             }
         }
     }
@@ -362,7 +362,7 @@ impl Run<'_> {
         Ok(new)
     }
 
-    fn put_changes(&mut self, got: Got) -> Outcome {
+    fn put_changes(&mut self, got: Got) -> CommandResult {
         let (data, status) = match got {
             Ok(data) => (data, Status::SUCCESS),
             Err(Status::NOTIFY_ENUM_DIR) => (Vec::new(), Status::NOTIFY_ENUM_DIR),

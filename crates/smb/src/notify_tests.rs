@@ -2,7 +2,7 @@
 
 use crate::header::command;
 use crate::lease_tests::{poll, waits};
-use crate::service::Handled;
+use crate::service::Outcome;
 use crate::service_tests::*;
 use crate::status::Status;
 use crate::wire::{Put, from_utf16};
@@ -180,7 +180,7 @@ fn a_watch_ends_with_its_open_its_directory_or_its_session() {
     let (mut cancelled, _) = waits(&mut a, notify(&root, false, 100, NAMES));
     a.message -= 1;
     let cancel = a.chain(false, &[(command::CANCEL, vec![4, 0, 0, 0])]);
-    assert!(matches!(world.handle(1, &cancel), Handled::Drop));
+    assert!(matches!(world.handle(1, &cancel), Outcome::Drop));
     assert_eq!(poll(&mut cancelled).unwrap().status, Status::CANCELLED);
     let (mut last, _) = waits(&mut a, notify(&root, false, 100, NAMES));
     assert!(world.vfs.watchers.is_active());

@@ -11,14 +11,8 @@ use crate::header::{Header, command, flag};
 use crate::keys::Signer;
 use crate::reply::{self, Part, Reply};
 use crate::status::Status;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use weir_vfs::signal::Signal;
-
-/// What a request waits for on purpose.
-pub(crate) type Parked = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A request that waits, as CANCEL finds it.
 pub struct Pending {
@@ -68,17 +62,9 @@ impl Place {
         }
     }
 
-    /// Waits for `work`, or until the request is cancelled: with what status.
-    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
-        let mut work = std::pin::pin!(work);
-        let mut cancelled = Arc::clone(&self.cancelled).settled();
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(status) = Pin::new(&mut cancelled).poll(cx) {
-                return Poll::Ready(Err(status));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+    /// Returns the signal that the request is cancelled, and with what status.
+    pub fn cancelled(&self) -> Arc<Signal<Status>> {
+        Arc::clone(&self.cancelled)
     }
 }
 

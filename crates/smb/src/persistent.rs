@@ -47,8 +47,8 @@ use weir_base::limits::protocol::{MAX_PERSISTENT_OPENS, REPLY_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, Reservation, SipKey, VolumeId};
 use weir_vfs::claims::{Claims, Range, When};
 use weir_vfs::grace::{RecordId, Records};
-use weir_vfs::volume::{CallKey, DoneCall, FsError, MAX_CLIENT, Stop};
-use weir_vfs::{FileId, Outcome, Unfinished};
+use weir_vfs::volume::{self, CallKey, DoneCall, FsError, MAX_CLIENT};
+use weir_vfs::{FileId, OpResult, Stop};
 
 const VERSION: u8 = 1;
 /// Bytes of a lock in a record.
@@ -357,7 +357,7 @@ impl Persistents {
         head: &Head,
         file: &File,
         deletes: Deletes,
-    ) -> Outcome<Option<(Persistent, Lsn)>> {
+    ) -> OpResult<Option<(Persistent, Lsn)>> {
         let record = head.encode().and_then(|head| {
             let record = encode(&head, deletes, &file.named.lock(), &[], &[])?;
             Some((head, record))
@@ -370,13 +370,13 @@ impl Persistents {
         };
         let (id, lsn) = match self.records.add(SERVICE, &record) {
             Ok(added) => added,
-            Err(Stop::Fail(FsError::NoSpace)) => {
+            Err(volume::Stop::Fail(FsError::NoSpace)) => {
                 self.count.fetch_sub(1, Ordering::Relaxed);
                 return Ok(None);
             }
             Err(stop) => {
                 self.count.fetch_sub(1, Ordering::Relaxed);
-                return Err(Unfinished::of_record(&self.records, stop));
+                return Err(Stop::of_record(&self.records, stop));
             }
         };
         let durable = head.durable();
@@ -452,7 +452,7 @@ impl Persistent {
     }
 
     /// Records the open as it is now; nothing, if it is being closed.
-    pub(crate) fn note(&self, file: &File) -> Outcome<Option<Lsn>> {
+    pub(crate) fn note(&self, file: &File) -> OpResult<Option<Lsn>> {
         let erased = self.erased.lock();
         // What would not fit was refused before.
         let Some(record) = self.encode(file).filter(|_| !*erased) else {
@@ -461,7 +461,7 @@ impl Persistent {
         let noted = self.all.records.replace(self.record, &record);
         noted
             .map(Some)
-            .map_err(|stop| Unfinished::of_record(&self.all.records, stop))
+            .map_err(|stop| Stop::of_record(&self.all.records, stop))
     }
 
     /// As [`Persistent::note`], at once if there is room in the log, or else some time.
@@ -488,13 +488,13 @@ impl Persistent {
     }
 
     /// Removes its record. Its claims must not be given up before the LSN is durable; `None`: it was removed before.
-    pub(crate) fn erase(&self) -> Outcome<Option<Lsn>> {
+    pub(crate) fn erase(&self) -> OpResult<Option<Lsn>> {
         let mut erased = self.erased.lock();
         if *erased {
             return Ok(None);
         }
         let removed = self.all.records.remove(self.record);
-        let lsn = removed.map_err(|stop| Unfinished::of_record(&self.all.records, stop))?;
+        let lsn = removed.map_err(|stop| Stop::of_record(&self.all.records, stop))?;
         *erased = true;
         Ok(Some(lsn))
     }

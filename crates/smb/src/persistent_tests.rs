@@ -4,7 +4,7 @@ use crate::durable_tests::{again, asks, has, lease, put_contexts, second_back};
 use crate::header::command;
 use crate::lease_tests::{BATCH, LEASE, Sent, mailed, poll, waits};
 use crate::negotiate::{Dialect, POSIX_TAG};
-use crate::service::Handled;
+use crate::service::Outcome;
 use crate::service_tests::files::{query, set};
 use crate::service_tests::*;
 use crate::status::Status;
@@ -453,7 +453,7 @@ fn a_break_waits_for_a_persistent_client_without_a_connection() {
     let mut a = Client::ready(&world, 1);
     let contexts = [wanted(60_000, GUID, PERSISTENT), lease(7, R_H_W)];
     let made = open(&mut a, LEASE, SHARE, &contexts).file();
-    world.service.connection_ended(1);
+    world.ended(1);
     let mut b = Client::ready(&world, 9);
     let (_later, _) = waits(&mut b, asks(0, &[]));
     assert_eq!(
@@ -489,7 +489,7 @@ fn what_others_gain_is_durable_first() {
     assert_eq!(claims.totals().held, 2);
     for (request, left) in [(lock(&made, 0, 5, 4), 1), (close(&made), 0)] {
         let record = a.chain(false, &[request]);
-        let Handled::Later(mut later) = world.handle(1, &record) else {
+        let Outcome::Later(mut later) = world.handle(1, &record) else {
             panic!("it does not wait for the log")
         };
         assert_eq!(claims.totals().held, left + 1);
@@ -507,11 +507,11 @@ fn what_others_gain_is_durable_first() {
     // A client that hangs up in between has closed all the same.
     let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
     let record = a.chain(false, &[close(&opened.file())]);
-    let Handled::Later(later) = world.handle(1, &record) else {
+    let Outcome::Later(later) = world.handle(1, &record) else {
         panic!("it does not wait for the log")
     };
     drop(later);
-    world.service.connection_ended(1);
+    world.ended(1);
     assert_eq!((claims.totals().held, world.service.persistent()), (0, 0));
 }
 
@@ -525,7 +525,7 @@ fn what_a_tree_disconnect_closes_is_not_there_again_after_a_crash() {
     let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
     assert_eq!(granted(&opened), Some((120_000, PERSISTENT)));
     let record = a.chain(false, &[(command::TREE_DISCONNECT, vec![4, 0, 0, 0])]);
-    let Handled::Later(mut later) = world.handle(1, &record) else {
+    let Outcome::Later(mut later) = world.handle(1, &record) else {
         panic!("it does not wait for the log")
     };
     let claims = &world.vfs.claims;

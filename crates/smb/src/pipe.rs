@@ -2,7 +2,7 @@
 //! ([`crate::lsa`]), by which they show the names of users; `samr` ([`crate::samr`]), by which they list users; and `wkssvc`
 //! ([`crate::wkssvc`]), by which they ask what machine this is.
 
-use crate::chain::{Fail, Run};
+use crate::chain::{Failure, Run};
 use crate::lsa;
 use crate::rpc::{self, Asked, BAD_ARGUMENTS, Binding, NO_SUCH_OPERATION, POINTER, Syntax};
 use crate::samr;
@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::wire::{Malformed, Put, Reader};
 use crate::wkssvc;
 use parking_lot::Mutex;
-use weir_vfs::Suspend;
+use weir_vfs::{Stop, Suspend};
 
 /// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.
 const SRVSVC: Syntax = [
@@ -100,7 +100,11 @@ struct Share<'s> {
 
 impl Run<'_> {
     /// Takes a fragment that was written to a pipe, and has the response ready to be read.
-    pub(crate) fn transact(&mut self, pipe: &Mutex<Pipe>, fragment: &[u8]) -> Result<(), Fail> {
+    pub(crate) fn transact(
+        &mut self,
+        pipe: &Mutex<Pipe>,
+        fragment: &[u8],
+    ) -> Result<(), Stop<Failure>> {
         let mut pipe = pipe.lock();
         if pipe.unread.len() > MOST_UNREAD {
             return Err(Status::INSUFFICIENT_RESOURCES.into());

@@ -3,12 +3,12 @@
 //! A client lists the times of a file's snapshots and opens one by its time: in a create context, or in a path whose first name is
 //! `@GMT-YYYY.MM.DD-HH.MM.SS`. What it opens so cannot be changed. Of two snapshots of one second the later one counts.
 
-use crate::chain::{Fail, Run};
+use crate::chain::{Failure, Run};
 use crate::session::{Access, File, Open, Session};
 use crate::status::Status;
 use crate::wire::{Put, from_filetime};
 use weir_base::Time;
-use weir_vfs::Looks;
+use weir_vfs::{Looks, Stop};
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS.
 pub(crate) const ENUMERATE: u32 = 0x0014_4064;
@@ -79,7 +79,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         most: usize,
-    ) -> Result<(Status, Vec<u8>), Fail> {
+    ) -> Result<(Status, Vec<u8>), Stop<Failure>> {
         if most < 16 {
             return Err(Status::INVALID_PARAMETER.into());
         }

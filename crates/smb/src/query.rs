@@ -1,6 +1,6 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
-use crate::chain::{Fail, Operand, Outcome, Run, Step};
+use crate::chain::{CommandResult, Failure, Operand, Run, Step};
 use crate::create::{has_room, listed};
 use crate::deletions::{self, Marker, What};
 use crate::ea;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
 use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Suspend, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Stop, Suspend};
 
 /// InfoType (§2.2.37).
 mod kind {
@@ -78,7 +78,7 @@ fn least(class: u8) -> usize {
 
 impl Run<'_> {
     /// QUERY_INFO.
-    pub(crate) fn query_info(&mut self) -> Outcome {
+    pub(crate) fn query_info(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 41 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -190,7 +190,7 @@ impl Run<'_> {
         Ok(status)
     }
 
-    fn query_pipe(&mut self, kind: u8, class: u8) -> Outcome {
+    fn query_pipe(&mut self, kind: u8, class: u8) -> CommandResult {
         if (kind, class) != (kind::FILE, class::STANDARD) {
             return Err(Status::NOT_SUPPORTED.into());
         }
@@ -212,7 +212,7 @@ impl Run<'_> {
     }
 
     /// SET_INFO.
-    pub(crate) fn set_info(&mut self) -> Outcome {
+    pub(crate) fn set_info(&mut self) -> CommandResult {
         let mut r = Reader::new(self.body());
         if r.u16()? != 33 {
             return Err(Status::INVALID_PARAMETER.into());
@@ -318,7 +318,7 @@ impl Run<'_> {
         file: &File,
         [btime, atime, mtime, ctime]: [u64; 4],
         dos: u32,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         if !open.may(mask::WRITE_ATTRIBUTES) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -372,7 +372,7 @@ impl Run<'_> {
         file: &File,
         data: &[u8],
         parts: u32,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let owns = parts & (security::OWNER | security::GROUP) != 0;
         let needed = [
             (owns, mask::WRITE_OWNER),
@@ -399,7 +399,7 @@ impl Run<'_> {
         }: Base,
         owner: &Owner,
         wanted: &Wanted,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let access = Access::Made(owner, &owner.who);
         let (operand, charged) = self.enter(session, file, access, Changes)?;
         let mut attr = operand.getattr(&mut self.c.cx)?;
@@ -412,7 +412,7 @@ impl Run<'_> {
         };
         if set != SetAttr::default() {
             let done = match operand.setattr(&mut self.c.cx, charged, &set, None) {
-                Err(Unfinished::Failed(Error::Perm)) => return Err(Status::INVALID_OWNER.into()),
+                Err(Stop::Failed(Error::Perm)) => return Err(Status::INVALID_OWNER.into()),
                 done => done?,
             };
             self.c.wait_for(done.lsn);
@@ -433,7 +433,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         size: u64,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         may_resize(open, file, size)?;
         let entered = self.enter(session, file.id, Access::Open(open), Changes)?;
         self.resize(session, open, entered, size, None)
@@ -445,7 +445,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         size: u64,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         may_resize(open, file, size)?;
         let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
         let attr = operand.getattr(&mut self.c.cx)?;
@@ -467,7 +467,7 @@ impl Run<'_> {
         (operand, charged): (Operand<'_>, Charged<Changes>),
         size: u64,
         guard: Option<Time>,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
@@ -485,9 +485,9 @@ impl Run<'_> {
         charged: Charged<Changes>,
         set: &SetAttr,
         guard: Option<Time>,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         match operand.setattr(&mut self.c.cx, charged, set, guard) {
-            Err(Unfinished::Failed(Error::NotSync)) => Err(Suspend::Turn.into()),
+            Err(Stop::Failed(Error::NotSync)) => Err(Suspend::Turn.into()),
             done => {
                 self.c.wait_for(done?.lsn);
                 Ok(())
@@ -502,7 +502,7 @@ impl Run<'_> {
         open: &Arc<Open>,
         file: &File,
         flags: u32,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         if !open.may(mask::DELETE) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -565,7 +565,7 @@ impl Run<'_> {
         session: &Session,
         dir: FileId,
         owner: &Owner,
-    ) -> Result<bool, Fail> {
+    ) -> Result<bool, Stop<Failure>> {
         let limit = ReadDirLimit {
             entries: 3,
             bytes: 4096,
@@ -582,7 +582,7 @@ impl Run<'_> {
     }
 
     /// Where a new name is to be; `exact`: a client with POSIX extensions says so.
-    fn place(&mut self, session: &Session, to: &str, exact: bool) -> Result<Place, Fail> {
+    fn place(&mut self, session: &Session, to: &str, exact: bool) -> Result<Place, Stop<Failure>> {
         let to: Cow<'_, str> = match exact {
             true => names::of_posix(to).into(),
             false => to.into(),
@@ -603,7 +603,7 @@ impl Run<'_> {
         let cx = &mut self.c.cx;
         for name in dirs {
             let (found, next, stored) = match listed(&operand.at(at), cx, name, exact) {
-                Err(Unfinished::Failed(Error::NotFound | Error::NotDir)) => {
+                Err(Stop::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
                 found => found?,
@@ -618,7 +618,7 @@ impl Run<'_> {
         shown.push_str(&names::shown(last));
         let existing = match listed(&operand.at(at), cx, last, exact) {
             Ok((_, _, stored)) => Some(stored),
-            Err(Unfinished::Failed(Error::NotFound)) => None,
+            Err(Stop::Failed(Error::NotFound)) => None,
             Err(why) => return Err(why.into()),
         };
         let dir = FileId {
@@ -641,7 +641,7 @@ impl Run<'_> {
         session: &Session,
         file: FileId,
         deny: Modes,
-    ) -> Result<bool, Fail> {
+    ) -> Result<bool, Stop<Failure>> {
         let request = OpenRequest {
             owner: &session.walker,
             key: &session.walker.who,
@@ -672,7 +672,7 @@ impl Run<'_> {
         file: &File,
         to: &str,
         flags: u32,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let replace = flags & REPLACE != 0;
         let posix = file.posix || flags & POSIX_SEMANTICS != 0;
         if !open.may(mask::DELETE) {
@@ -798,7 +798,7 @@ impl Run<'_> {
         file: &File,
         to: &str,
         replace: bool,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         if file.directory() {
             return Err(Status::FILE_IS_A_DIRECTORY.into());
         }
@@ -819,7 +819,7 @@ impl Run<'_> {
 }
 
 /// Reads the RootDirectory and the name of a rename or a link. Over SMB there is no root but the share's (MS-SMB2 §3.3.5.21.1).
-fn new_name(r: &mut Reader<'_>) -> Result<String, Fail> {
+fn new_name(r: &mut Reader<'_>) -> Result<String, Stop<Failure>> {
     let short = |_| Status::INFO_LENGTH_MISMATCH;
     let (root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
     if root != 0 {
@@ -829,7 +829,7 @@ fn new_name(r: &mut Reader<'_>) -> Result<String, Fail> {
 }
 
 /// Whether an open may change its file's size, or what is allocated to it, to `size` bytes.
-fn may_resize(open: &Open, file: &File, size: u64) -> Result<(), Fail> {
+fn may_resize(open: &Open, file: &File, size: u64) -> Result<(), Stop<Failure>> {
     if file.directory() || size > i64::MAX as u64 {
         return Err(Status::INVALID_PARAMETER.into());
     }

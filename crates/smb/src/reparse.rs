@@ -17,7 +17,7 @@
 //! leads into this share is not known here, and nothing else may be said to clients of NFS. A target has 4,095 bytes at most, of which
 //! each is one unit of UTF-16 at most, so that both copies of it fit in a message many times over.
 
-use crate::chain::{Fail, Run};
+use crate::chain::{Failure, Run};
 use crate::info::{TAG_NFS, TAG_SYMLINK};
 use crate::names;
 use crate::negotiate::Dialect;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::limits::MAX_SYMLINK;
 use weir_vfs::volume::{Attr, FileKind};
-use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Unfinished};
+use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Stop};
 
 /// "SYML" (MS-SMB2 §2.2.2.2.1).
 const ERROR_TAG: u32 = 0x4c4d_5953;
@@ -246,7 +246,7 @@ impl Run<'_> {
         (root, link): (FileId, FileRef),
         path: &str,
         others: usize,
-    ) -> Fail {
+    ) -> Stop<Failure> {
         let target = match self.target(session, root, link) {
             Ok(target) => target,
             Err(why) => return why,
@@ -266,10 +266,15 @@ impl Run<'_> {
             }
             _ => (0, response),
         };
-        Fail::With(Status::STOPPED_ON_SYMLINK, contexts, data)
+        Stop::Failed(Failure::With(Status::STOPPED_ON_SYMLINK, contexts, data))
     }
 
-    fn target(&mut self, session: &Session, root: FileId, link: FileRef) -> Result<Vec<u8>, Fail> {
+    fn target(
+        &mut self,
+        session: &Session,
+        root: FileId,
+        link: FileRef,
+    ) -> Result<Vec<u8>, Stop<Failure>> {
         let access = Access::Permissions(&session.walker);
         let (operand, charged) = self.enter(session, root, access, Looks)?;
         let (target, _) = operand.at(link).readlink(&mut self.c.cx, charged)?;
@@ -282,7 +287,7 @@ impl Run<'_> {
         session: &Session,
         open: &Arc<Open>,
         file: &File,
-    ) -> Result<Vec<u8>, Fail> {
+    ) -> Result<Vec<u8>, Stop<Failure>> {
         let (operand, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         if !is_link(&attr) || file.base.is_some() {
@@ -299,7 +304,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         input: &[u8],
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         may_convert(open, file)?;
         let depth = file.named.lock().path.matches('\\').count();
         let (tag, target) = wanted(input, depth)?;
@@ -316,7 +321,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         input: &[u8],
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         may_convert(open, file)?;
         let (tag, len, _) = header(input)?;
         if len != 0 {
@@ -332,7 +337,12 @@ impl Run<'_> {
     }
 
     /// Whether an open file is a link by now.
-    fn is_link_now(&mut self, session: &Session, open: &Open, file: &File) -> Result<bool, Fail> {
+    fn is_link_now(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+    ) -> Result<bool, Stop<Failure>> {
         let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
         Ok(is_link(&operand.getattr(&mut self.c.cx)?))
     }
@@ -344,7 +354,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         target: Option<&[u8]>,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let named = file.named.lock().clone();
         // A share's root has no name.
         let dir = named.dir.ok_or(Status::ACCESS_DENIED)?;
@@ -357,7 +367,7 @@ impl Run<'_> {
         let place = (&dir, &*named.name);
         let done = match here.convert(&mut self.c.cx, charged, place, target) {
             // It has content, streams or several names, or is neither file nor directory.
-            Err(Unfinished::Failed(Error::Invalid)) => return Err(Status::NOT_SUPPORTED.into()),
+            Err(Stop::Failed(Error::Invalid)) => return Err(Status::NOT_SUPPORTED.into()),
             done => done?,
         };
         self.c.wait_for(done.lsn);

@@ -32,7 +32,7 @@ fn linked() -> World {
         assert_eq!(c.one(command::CREATE, made.1).status, Status::SUCCESS);
     }
     drop(c);
-    world.service.connection_ended(7);
+    world.ended(7);
     world
 }
 
@@ -89,7 +89,7 @@ fn a_path_stops_at_a_link_and_says_where_it_leads() {
                 );
             }
         }
-        world.service.connection_ended(1);
+        world.ended(1);
     }
 }
 

@@ -318,3 +318,17 @@ fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool
         message[48..HEADER].copy_from_slice(&signature);
     }
 }
+
+impl weir_conn::Reply for Reply {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn pieces<'a>(&'a self, skip: usize, out: &mut weir_conn::Pieces<'a>) {
+        self.slices(skip, out);
+    }
+
+    fn into_failure(self) -> Reply {
+        Reply::into_failure(self)
+    }
+}

@@ -3,10 +3,10 @@
 //! `handle` runs on the thread that read the message, and for all that is in memory to its end. What waits becomes a future
 //! that owns a copy of the message and goes on at the command where the chain stopped ([`crate::chain`]).
 
-use crate::chain::{Chain, Finished, Stopped};
+use crate::chain::{Chain, Close, Finished};
 use crate::channel::Channel;
 use crate::compression::{self, COMPRESSED};
-use crate::connection::Connection;
+use crate::connection::{self, ConnInfo, Connection};
 use crate::deletions::Deletions;
 use crate::domains::Domains;
 use crate::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
@@ -17,7 +17,7 @@ use crate::moves::Moves;
 use crate::negotiate::{Dialect, Protection, Server};
 use crate::notify::Watches;
 use crate::penalties::Penalties;
-use crate::pending::{self, Parked, Place};
+use crate::pending::{self, Place};
 use crate::persistent::{Made, Persistent, Persistents};
 use crate::reply::Reply;
 use crate::sealing::{self, TRANSFORM};
@@ -27,24 +27,21 @@ use crate::wire::Malformed;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
-use weir_base::{Clock, Lsn, Rng, Time, VolumeId};
+use weir_base::{Clock, Lsn, Rng, VolumeId};
+use weir_conn::{Arrival, Parts, Request, Resumed, resume};
 use weir_vfs::claims::{Notice, ServiceId, Sink};
 use weir_vfs::grace::Records;
 use weir_vfs::signal::Signal;
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{Admissions, Identity, Suspend, Vfs};
+use weir_vfs::{Admissions, Identity, Stop, Suspend, Vfs};
 
 /// The number of this service in the table of claims.
 pub const SERVICE: ServiceId = ServiceId(2);
 
-/// Mutexes that the connections are dealt to.
-const SHARDS: u64 = 64;
 /// What a message that waits takes up besides its bytes.
 const HELD_OVERHEAD: usize = 4096;
 
@@ -109,44 +106,11 @@ pub struct Config {
     pub done_calls: Vec<DoneCall>,
 }
 
-/// A response that is not there yet.
-pub type Later = Pin<Box<dyn Future<Output = Option<(Reply, Option<Lsn>)>> + Send>>;
+/// A message that is suspended.
+pub type Later = weir_conn::Pending<Reply>;
 
-/// What became of a message.
-pub enum Handled {
-    /// The response. With an [`Lsn`] it may be sent when the log is durable up to there; if the log fails before, send
-    /// [`Reply::into_failure`] in its place.
-    Reply(Reply, Option<Lsn>),
-    /// It waits. Dropping it is safe: what has not been done then is not.
-    Later(Later),
-    /// It waits on purpose. The second is sent in its place if too many do; otherwise the third at once.
-    Parked(Later, Reply, Option<Reply>),
-    /// It waits for the limits of its volume; its memory is accounted to the client's credit.
-    Held(Later),
-    /// The first, one of those that wait, of a message that takes up so many bytes more than have arrived: it was compressed.
-    Larger(Box<Handled>, usize),
-    /// There is no response (CANCEL).
-    Drop,
-    /// The connection is to be closed.
-    Close(&'static str),
-}
-
-/// Where and when a message arrived.
-#[derive(Clone, Copy)]
-pub struct Arrived<'a> {
-    /// Number of the connection, unique in this run of the server.
-    pub connection: u64,
-    /// The client's address.
-    pub peer: IpAddr,
-    /// The server's address.
-    pub local: IpAddr,
-    /// How the connection's last requests were admitted.
-    pub admitted: &'a Admissions,
-    /// Civil time.
-    pub time: Time,
-    /// Nanoseconds on the monotonic clock.
-    pub monotonic: Option<u64>,
-}
+/// The outcome of a message.
+pub type Outcome = weir_conn::Outcome<Reply>;
 
 /// What administrators see of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,8 +168,6 @@ pub struct Service {
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) penalties: Penalties,
-    /// Taken by the event loop of a connection alone, so nobody waits.
-    connections: Vec<Mutex<HashMap<u64, Arc<Connection>>>>,
     /// All sessions, to find one that another replaces or that a connection is to be bound to.
     sessions: Mutex<HashMap<u64, Weak<Session>>>,
     pub(crate) next_open: AtomicU64,
@@ -250,7 +212,6 @@ impl Service {
             leases,
             watches,
             penalties: Penalties::default(),
-            connections: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sessions: Mutex::default(),
             next_open: AtomicU64::new(1),
             made,
@@ -336,24 +297,14 @@ impl Service {
         }
     }
 
-    fn shard(&self, connection: u64) -> &Mutex<HashMap<u64, Arc<Connection>>> {
-        &self.connections[(connection % SHARDS) as usize]
-    }
-
-    fn connection(&self, id: u64, (peer, local): (IpAddr, IpAddr)) -> Arc<Connection> {
-        let mut shard = self.shard(id).lock();
-        let new = || Arc::new(Connection::new(id, peer, local));
-        Arc::clone(shard.entry(id).or_insert_with(new))
-    }
-
     /// The peer sends nothing more on this connection: sessions that have no other end.
-    pub fn connection_ended(&self, id: u64) {
-        let Some(connection) = self.shard(id).lock().remove(&id) else {
+    pub fn connection_ended(&self, conn: &ConnInfo) {
+        let Some(connection) = conn.state.get() else {
             return;
         };
         let sessions = std::mem::take(&mut connection.state.lock().sessions);
         for channel in sessions.values() {
-            let last = channel.channels.lock().remove(id);
+            let last = channel.channels.lock().remove(conn.id);
             if last {
                 self.end(channel, How::Lost);
             }
@@ -479,7 +430,7 @@ impl Service {
     /// Whether memory may be taken for a message of so many bytes of which only `head` is there: it has to be of a user's session. Only
     /// WRITE and SET_INFO are that long, or a chain; or a SESSION_SETUP with a ticket that names many groups. What a stranger can have
     /// memory taken for is thus bounded by [`MAX_TOKEN`].
-    pub fn takes_long(&self, connection: u64, head: &[u8], bytes: usize) -> bool {
+    pub fn takes_long(&self, conn: &ConnInfo, head: &[u8], bytes: usize) -> bool {
         /// Bytes of a SESSION_SETUP that are none of its token.
         const AROUND: usize = 256;
         if let Ok(header) = Header::decode(head)
@@ -489,8 +440,7 @@ impl Service {
         {
             return true;
         }
-        let known = self.shard(connection).lock().get(&connection).cloned();
-        let Some(connection) = known else {
+        let Some(connection) = conn.state.get() else {
             return false;
         };
         let session = match head.first_chunk::<4>() {
@@ -504,128 +454,128 @@ impl Service {
         session.is_ok_and(|session| connection.session(session).is_some())
     }
 
-    /// Whether a user has been authenticated on the connection.
-    pub fn knows(&self, connection: u64) -> bool {
-        let shard = self.shard(connection).lock();
-        shard.get(&connection).is_some_and(|c| c.has_users())
+    /// Returns true if a user has been authenticated on the connection.
+    pub fn knows(&self, conn: &ConnInfo) -> bool {
+        conn.state.get().is_some_and(|c| c.has_users())
     }
 
     /// Serves one message, without its mark.
-    pub fn handle(self: &Arc<Self>, at: Arrived<'_>, record: &[u8]) -> Handled {
-        let connection = self.connection(at.connection, (at.peer, at.local));
+    pub fn handle(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome {
+        let connection = connection::of(conn);
         match record.first_chunk::<4>() {
             Some(&PROTOCOL) if record.len() >= HEADER => {
-                self.handle_plain(at, connection, Cow::Borrowed(record), None)
+                self.handle_plain(conn, now, Cow::Borrowed(record), None)
             }
-            Some(&TRANSFORM) => match open(&connection, record) {
+            Some(&TRANSFORM) => match open(connection, record) {
                 Ok((plain, channel)) => match plain.first_chunk::<4>() {
                     Some(&PROTOCOL) if plain.len() >= HEADER => {
-                        self.handle_plain(at, connection, Cow::Owned(plain), Some(channel))
+                        self.handle_plain(conn, now, Cow::Owned(plain), Some(channel))
                     }
-                    Some(&COMPRESSED) => {
-                        self.handle_compressed(at, connection, &plain, Some(channel))
-                    }
-                    _ => Handled::Close("an encrypted message that is none of SMB2"),
+                    Some(&COMPRESSED) => self.handle_compressed(conn, now, &plain, Some(channel)),
+                    _ => Outcome::Close("an encrypted message that is none of SMB2"),
                 },
-                Err(why) => Handled::Close(why),
+                Err(why) => Outcome::Close(why),
             },
-            Some(&COMPRESSED) => self.handle_compressed(at, connection, record, None),
-            Some(&SMB1) => self.began_as_smb1(&connection, record),
-            _ => Handled::Close("not a message of SMB2"),
+            Some(&COMPRESSED) => self.handle_compressed(conn, now, record, None),
+            Some(&SMB1) => self.began_as_smb1(connection, record),
+            _ => Outcome::Close("not a message of SMB2"),
         }
     }
 
     /// Serves a compressed message, which may have been encrypted.
     fn handle_compressed(
         self: &Arc<Self>,
-        at: Arrived<'_>,
-        connection: Arc<Connection>,
+        conn: &ConnInfo,
+        now: Arrival,
         message: &[u8],
         sealed: Option<Arc<Channel>>,
-    ) -> Handled {
-        let plain = match decompressed(&connection, message) {
+    ) -> Outcome {
+        let plain = match decompressed(connection::of(conn), message) {
             Ok(plain) => plain,
-            Err(why) => return Handled::Close(why),
+            Err(why) => return Outcome::Close(why),
         };
         let more = plain.len().saturating_sub(message.len());
-        match self.handle_plain(at, connection, Cow::Owned(plain), sealed) {
-            waits @ (Handled::Later(_) | Handled::Held(_) | Handled::Parked(..)) => {
-                Handled::Larger(Box::new(waits), more)
+        match self.handle_plain(conn, now, Cow::Owned(plain), sealed) {
+            waits @ (Outcome::Later(_) | Outcome::Held(_) | Outcome::Parked(..)) => {
+                Outcome::Larger(Box::new(waits), more)
             }
-            handled => handled,
+            outcome => outcome,
         }
     }
 
     fn handle_plain(
         self: &Arc<Self>,
-        at: Arrived<'_>,
-        connection: Arc<Connection>,
+        conn: &ConnInfo,
+        now: Arrival,
         record: Cow<'_, [u8]>,
         sealed: Option<Arc<Channel>>,
-    ) -> Handled {
+    ) -> Outcome {
+        let connection = connection::of(conn);
         // The one command without a response (§3.3.5.16).
         if let Ok((header, _)) = link(&record, 0)
             && header.command == command::CANCEL
         {
             connection.cancel(&header);
-            return Handled::Drop;
+            return Outcome::Drop;
         }
-        let mut chain = Chain::new(at.time, at.connection, at.monotonic, sealed);
-        match self.run(&connection, at.admitted, &mut chain, &record) {
+        let mut chain = Chain::new(now.time, conn.id, now.monotonic, sealed);
+        match self.run(connection, &conn.admitted, &mut chain, &record) {
             Ok(finished) => match finished.delay {
                 Some(delay) => {
                     let Finished { reply, lsn, .. } = finished;
-                    Handled::Later(Box::pin(async move {
+                    Outcome::Later(Box::pin(async move {
                         delay.settled().await;
-                        Some((reply, lsn))
+                        Outcome::Reply(reply, lsn)
                     }))
                 }
-                None => Handled::Reply(finished.reply, finished.lsn),
+                None => Outcome::Reply(finished.reply, finished.lsn),
             },
-            Err(Stopped::Close(why)) => Handled::Close(why),
-            Err(Stopped::Park(parked)) => {
-                self.park(at, chain, connection, record, Wait::Park(parked))
-            }
-            Err(Stopped::Later(work)) => {
-                let waiting = Waiting {
-                    service: Arc::clone(self),
-                    chain,
-                };
-                let (admitted, record) = (at.admitted.clone(), record.into_owned());
-                let (on, wait) = ((connection, None), Wait::Park(work));
-                Handled::Later(Box::pin(later(waiting, on, admitted, record, wait)))
-            }
-            Err(Stopped::Wait(suspend @ Suspend::Recall(_))) => {
-                self.park(at, chain, connection, record, Wait::Suspend(suspend))
-            }
-            Err(Stopped::Wait(suspend)) => {
-                let limited = matches!(suspend, Suspend::Limit(_));
-                let bytes = record.len() + HELD_OVERHEAD;
-                let held = limited.then(|| self.vfs.throttle.hold(connection.peer, bytes));
-                let waiting = Waiting {
-                    service: Arc::clone(self),
-                    chain,
-                };
-                let (admitted, record) = (at.admitted.clone(), record.into_owned());
-                let later = Box::pin(async move {
-                    let _held = held;
-                    let wait = Wait::Suspend(suspend);
-                    later(waiting, (connection, None), admitted, record, wait).await
-                });
-                match limited {
-                    true => Handled::Held(later),
-                    false => Handled::Later(later),
-                }
-            }
+            Err(Stop::Failed(Close(why))) => Outcome::Close(why),
+            Err(Stop::Suspended(suspend)) => self.suspend(conn, chain, record, suspend),
         }
     }
-}
 
-/// What a chain waits for.
-enum Wait {
-    Suspend(Suspend),
-    /// On purpose.
-    Park(Parked),
+    /// Has a chain wait whose first run was suspended. The client is notified if it waits on purpose and that is possible.
+    #[cold]
+    fn suspend(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        mut chain: Chain,
+        record: Cow<'_, [u8]>,
+        suspend: Suspend,
+    ) -> Outcome {
+        let connection = connection::of(conn);
+        let (mut place, mut parked) = (None, None);
+        if suspend.is_deliberate() {
+            let refusal = pending::refusal(&mut chain);
+            let id = self.open_number();
+            let interim = pending::interim(&mut chain, id).map(|(header, interim)| {
+                place = Some(Place::new(connection, id, &header));
+                interim
+            });
+            // One of several requests of a message is not parked: they are bounded by what a connection may have under way.
+            parked = refusal.map(|refusal| (refusal, interim));
+        }
+        // The memory of a message that waits for its limits is accounted to its client's credit.
+        let limited = suspend.is_limit();
+        let bytes = record.len() + HELD_OVERHEAD;
+        let held = limited.then(|| self.vfs.throttle.hold(connection.peer, bytes));
+        let waiting = Waiting {
+            service: Arc::clone(self),
+            connection: Arc::clone(connection),
+            admitted: conn.admitted.clone(),
+            record: record.into_owned(),
+            chain,
+            place,
+            delayed: None,
+        };
+        let later = Box::pin(resume(waiting, suspend, held));
+        match parked {
+            Some((refusal, interim)) => Outcome::Parked(later, refusal, interim),
+            None if limited => Outcome::Held(later),
+            None => Outcome::Later(later),
+        }
+    }
 }
 
 /// What an encrypted message says, and the channel that it is for. What is not as it should be ends the connection
@@ -658,42 +608,17 @@ fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'st
     }
 }
 
-impl Service {
-    /// Has a chain wait on purpose, of which its client is notified if that is possible.
-    fn park(
-        self: &Arc<Self>,
-        at: Arrived<'_>,
-        mut chain: Chain,
-        connection: Arc<Connection>,
-        record: Cow<'_, [u8]>,
-        wait: Wait,
-    ) -> Handled {
-        let refusal = pending::refusal(&mut chain);
-        let id = self.open_number();
-        let interim = pending::interim(&mut chain, id);
-        let (place, interim) = match interim {
-            Some((header, interim)) => (Some(Place::new(&connection, id, &header)), Some(interim)),
-            None => (None, None),
-        };
-        let waiting = Waiting {
-            service: Arc::clone(self),
-            chain,
-        };
-        let (admitted, record) = (at.admitted.clone(), record.into_owned());
-        let on = (connection, place);
-        let later = Box::pin(later(waiting, on, admitted, record, wait));
-        match refusal {
-            Some(refusal) => Handled::Parked(later, refusal, interim),
-            // One of several requests of a message: they are bounded by what a connection may have under way.
-            None => Handled::Later(later),
-        }
-    }
-}
-
-/// A chain that waits. What of it is not done when it is dropped is charged for nothing.
+/// A chain that waits. What has not been done when it is dropped is charged for nothing.
 struct Waiting {
     service: Arc<Service>,
+    connection: Arc<Connection>,
+    admitted: Admissions,
+    record: Vec<u8>,
     chain: Chain,
+    /// Its place among the requests that can be cancelled.
+    place: Option<Place>,
+    /// The reply, which is delayed.
+    delayed: Option<(Reply, Option<Lsn>)>,
 }
 
 impl Drop for Waiting {
@@ -702,43 +627,44 @@ impl Drop for Waiting {
     }
 }
 
-async fn later(
-    mut waiting: Waiting,
-    (connection, place): (Arc<Connection>, Option<Place>),
-    admitted: Admissions,
-    record: Vec<u8>,
-    mut wait: Wait,
-) -> Option<(Reply, Option<Lsn>)> {
-    let Waiting { service, chain } = &mut waiting;
-    loop {
-        let cx = &mut chain.cx;
-        let ended = async {
-            match wait {
-                Wait::Park(parked) => {
-                    parked.await;
-                    Ok(())
-                }
-                Wait::Suspend(suspend) => {
-                    let resumed = cx.resume(&service.vfs, suspend).await;
-                    resumed.map_err(Status::from)
-                }
+impl Request for Waiting {
+    type Reply = Reply;
+    type Cancel = Status;
+
+    fn parts(&mut self) -> Parts<'_, Status> {
+        Parts {
+            vfs: &self.service.vfs,
+            cx: &mut self.chain.cx,
+            patience: None,
+            cancelled: self.place.as_ref().map(Place::cancelled),
+        }
+    }
+
+    fn resume(&mut self, resumed: Resumed<Status>) -> Result<Outcome, Suspend> {
+        if let Some((reply, lsn)) = self.delayed.take() {
+            return Ok(Outcome::Reply(reply, lsn));
+        }
+        let chain = &mut self.chain;
+        chain.failed = match resumed {
+            Resumed::Ready => None,
+            Resumed::Failed(error) => Some(error.into()),
+            Resumed::Cancelled(status) => Some(status),
+            Resumed::NotRecalled | Resumed::NotNamed => {
+                unreachable!("a request of SMB waits for as long as it takes")
             }
         };
-        let ended = match &place {
-            Some(place) => place.unless_cancelled(ended).await.and_then(|ended| ended),
-            None => ended.await,
-        };
-        chain.failed = ended.err();
-        match service.run(&connection, &admitted, chain, &record) {
-            Ok(finished) => {
-                if let Some(delay) = finished.delay {
-                    delay.settled().await;
+        let service = &self.service;
+        let ran = service.run(&self.connection, &self.admitted, chain, &self.record);
+        match ran {
+            Ok(finished) => match finished.delay {
+                Some(delay) => {
+                    self.delayed = Some((finished.reply, finished.lsn));
+                    Err(Suspend::Thread(Box::pin(delay.settled())))
                 }
-                return Some((finished.reply, finished.lsn));
-            }
-            Err(Stopped::Wait(again)) => wait = Wait::Suspend(again),
-            Err(Stopped::Park(again) | Stopped::Later(again)) => wait = Wait::Park(again),
-            Err(Stopped::Close(_)) => return None,
+                None => Ok(Outcome::Reply(finished.reply, finished.lsn)),
+            },
+            Err(Stop::Failed(Close(why))) => Ok(Outcome::Close(why)),
+            Err(Stop::Suspended(again)) => Err(again),
         }
     }
 }

@@ -1,25 +1,29 @@
 //! The service with a client written by hand: signatures, chains, claims, and what any bytes do to it.
 
+use crate::connection::ConnInfo;
 use crate::header::{HEADER, Header, PROTOCOL, command, flag};
 use crate::keys::{Preauth, Signer, Signing};
 use crate::legacy::Key;
 use crate::negotiate::{Dialect, Protection};
 use crate::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
 use crate::sealing::{Cipher, Nonces, Sealing};
-use crate::service::{Arrived, Config, Handled, Service, User, Users};
+use crate::service::{Config, Outcome, Service, User, Users};
 use crate::status::Status;
 use crate::wire::{Put, utf16};
+use parking_lot::Mutex;
 use proptest::prelude::*;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, Clock, ManualClock, SeededRng};
+use weir_conn::Arrival;
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::grace::Records;
 use weir_vfs::throttle::{CreditLimits, Throttle};
-use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
+use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
@@ -70,6 +74,7 @@ pub(crate) struct World {
     pub engine: Engine,
     disks: [Arc<MemDevice>; 2],
     protection: Protection,
+    connections: Mutex<HashMap<u64, ConnInfo>>,
 }
 
 pub(crate) fn world() -> World {
@@ -137,6 +142,7 @@ fn booted(
         engine,
         disks,
         protection,
+        connections: Mutex::default(),
     };
     published(&world, |_| {});
     world
@@ -174,23 +180,47 @@ impl World {
     /// The reply to a message that does not wait, and what it waits for in the log.
     pub fn reply(&self, connection: u64, record: &[u8]) -> (crate::Reply, Option<weir_base::Lsn>) {
         match self.handle(connection, record) {
-            Handled::Reply(reply, lsn) => (reply, lsn),
+            Outcome::Reply(reply, lsn) => (reply, lsn),
             _ => panic!("no reply at once"),
         }
     }
 
     /// What the service came to with a message.
-    pub fn handle(&self, connection: u64, record: &[u8]) -> Handled {
-        let admitted = Admissions::default();
-        let at = Arrived {
-            connection,
-            peer: [127, 0, 0, 1].into(),
-            local: [127, 0, 0, 2].into(),
-            admitted: &admitted,
-            time: self.clock.now(),
+    pub fn handle(&self, connection: u64, record: &[u8]) -> Outcome {
+        let now = Arrival {
             monotonic: Some(ARRIVED),
+            ..self.clock.now().into()
         };
-        self.service.handle(at, record)
+        self.on(connection, |conn| self.service.handle(conn, record, now))
+    }
+
+    /// Runs `act` on a connection, which begins if it is not there.
+    fn on<T>(&self, connection: u64, act: impl FnOnce(&ConnInfo) -> T) -> T {
+        let found = self.connections.lock().remove(&connection);
+        let new = || {
+            ConnInfo::new(
+                connection,
+                ([127, 0, 0, 1], 9).into(),
+                ([127, 0, 0, 2], 445).into(),
+            )
+        };
+        let conn = found.unwrap_or_else(new);
+        let done = act(&conn);
+        self.connections.lock().insert(connection, conn);
+        done
+    }
+
+    /// Ends a connection.
+    pub fn ended(&self, connection: u64) {
+        self.on(connection, |conn| self.service.connection_ended(conn));
+        self.connections.lock().remove(&connection);
+    }
+
+    /// Returns true if a message of so many bytes may be read that begins with `head`.
+    pub fn takes_long(&self, connection: u64, head: &[u8], bytes: usize) -> bool {
+        self.on(connection, |conn| {
+            self.service.takes_long(conn, head, bytes)
+        })
     }
 
     /// The reply, when what it says is durable.
@@ -210,17 +240,20 @@ impl World {
         self.came(self.handle(connection, record))
     }
 
-    fn came(&self, handled: Handled) -> Came {
+    fn came(&self, handled: Outcome) -> Came {
         match handled {
-            Handled::Larger(handled, _) => self.came(*handled),
-            Handled::Reply(reply, lsn) => self.answered(reply, lsn),
-            Handled::Later(mut later)
-            | Handled::Held(mut later)
-            | Handled::Parked(mut later, ..) => {
+            Outcome::Larger(handled, _) => self.came(*handled),
+            Outcome::Reply(reply, lsn) => self.answered(reply, lsn),
+            Outcome::Later(mut later)
+            | Outcome::Held(mut later)
+            | Outcome::Parked(mut later, ..) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 for _ in 0..100_000 {
                     if let Poll::Ready(done) = later.as_mut().poll(&mut cx) {
-                        return done.map_or(Came::Closed, |(r, lsn)| self.answered(r, lsn));
+                        return match done.reply() {
+                            Some((reply, lsn)) => self.answered(reply, lsn),
+                            None => Came::Closed,
+                        };
                     }
                     self.clock.advance(Duration::from_millis(100));
                     self.service.tick();
@@ -228,8 +261,8 @@ impl World {
                 }
                 panic!("it waits for ever")
             }
-            Handled::Drop => Came::Nothing,
-            Handled::Close(_) => Came::Closed,
+            Outcome::Drop => Came::Nothing,
+            Outcome::StartTls(_) | Outcome::Close(_) => Came::Closed,
         }
     }
 }
@@ -791,7 +824,7 @@ proptest! {
         if let Came::Answer(reply) = world.send(1, &record) {
             prop_assert_eq!(answers(&reply).len(), chain.len());
         }
-        world.service.connection_ended(1);
+        world.ended(1);
         prop_assert_eq!(world.vfs.claims.totals().held, 0);
     }
 
@@ -812,7 +845,7 @@ proptest! {
             }
             world.send(1, &message);
         }
-        world.service.connection_ended(1);
+        world.ended(1);
         prop_assert_eq!(world.service.counts(), (0, 0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
 
-use crate::chain::{Chain, Fail, Hash, Outcome, Run, Step};
+use crate::chain::{Chain, CommandResult, Failure, Hash, Run, Step};
 use crate::channel::{Channel, Recent};
 use crate::connection::{
     Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Negotiated, Setup, Stage,
@@ -12,7 +12,7 @@ use crate::negotiate::{self, Dialect, Protection, SessionSetup};
 use crate::ntlm::{Challenge, Claimed};
 use crate::reply::{self, Part, Reply};
 use crate::sealing::{Nonces, Sealing};
-use crate::service::{Handled, How, Service};
+use crate::service::{How, Outcome, Service};
 use crate::session::{Keys, Session, Target, mask};
 use crate::shares;
 use crate::spnego::{self, Mechanism, State};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_base::Lsn;
-use weir_vfs::{Identity, Unfinished};
+use weir_vfs::{Identity, Stop};
 
 /// SMB2_SESSION_FLAG_BINDING (§2.2.5).
 const BINDING: u8 = 1;
@@ -44,16 +44,16 @@ const NTLM: &[u8] = b"NTLMSSP\0";
 
 impl Service {
     /// Replies to an SMB1 NEGOTIATE (§3.3.5.3).
-    pub(crate) fn began_as_smb1(&self, conn: &Connection, record: &[u8]) -> Handled {
+    pub(crate) fn began_as_smb1(&self, conn: &Connection, record: &[u8]) -> Outcome {
         let mut state = conn.state.lock();
         if state.negotiated.is_some() || state.began_as_smb1 {
-            return Handled::Close("SMB1 after SMB2");
+            return Outcome::Close("SMB1 after SMB2");
         }
         if !negotiate::offers_smb2(record) {
-            return Handled::Close("a client that speaks nothing later than SMB 2.0");
+            return Outcome::Close("a client that speaks nothing later than SMB 2.0");
         }
         if !state.window.take(0, 1) {
-            return Handled::Close("a message number that may not be used");
+            return Outcome::Close("a message number that may not be used");
         }
         let header = Header {
             charge: 0,
@@ -82,7 +82,7 @@ impl Service {
             promises: false,
             async_id: None,
         };
-        Handled::Reply(Reply::new(out, None, vec![part], None), None)
+        Outcome::Reply(Reply::new(out, None, vec![part], None), None)
     }
 
     /// The server's first name, as NTLM shows it.
@@ -124,7 +124,7 @@ pub(crate) struct Authenticated {
     pub kerberos: bool,
 }
 
-fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Fail> {
+fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Stop<Failure>> {
     if token.starts_with(NTLM) {
         return Ok(Unwrapped {
             message: token,
@@ -142,7 +142,7 @@ fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Fail> {
 
 impl Run<'_> {
     /// NEGOTIATE (§3.3.5.4).
-    pub(crate) fn negotiate(&mut self) -> Outcome {
+    pub(crate) fn negotiate(&mut self) -> CommandResult {
         let offer = negotiate::decode(self.message)?;
         let dialect = offer.dialect.ok_or(Status::NOT_SUPPORTED)?;
         let server = self.s.server();
@@ -159,7 +159,7 @@ impl Run<'_> {
     }
 
     /// SESSION_SETUP (§3.3.5.5): NTLM in two steps, Kerberos in one, or more if the client has guessed another mechanism.
-    pub(crate) fn session_setup(&mut self) -> Outcome {
+    pub(crate) fn session_setup(&mut self) -> CommandResult {
         if let Step::Authenticates(waiting) = std::mem::take(&mut self.c.step) {
             return self.accepted(*waiting);
         }
@@ -218,7 +218,7 @@ impl Run<'_> {
     }
 
     /// The first message of a client.
-    fn first(&mut self, asked: Asked, mut setup: Setup, client: &Unwrapped<'_>) -> Outcome {
+    fn first(&mut self, asked: Asked, mut setup: Setup, client: &Unwrapped<'_>) -> CommandResult {
         let kerberos = self.s.tickets().is_some();
         let (mechanism, sent) = match client.wrapped {
             false => (Mechanism::Ntlm, true),
@@ -263,7 +263,7 @@ impl Run<'_> {
     }
 
     /// Asks the client for another message.
-    pub(crate) fn goes_on(&mut self, id: u64, setup: Setup, message: &[u8]) -> Outcome {
+    pub(crate) fn goes_on(&mut self, id: u64, setup: Setup, message: &[u8]) -> CommandResult {
         self.conn.state.lock().setups.insert(id, setup);
         self.c.hash = Some(Hash::Setup(id));
         put_setup(self.c, 0, message);
@@ -314,7 +314,7 @@ impl Run<'_> {
         session: Arc<Session>,
         signer: Signer,
         (user, kerberos): (&str, bool),
-    ) -> Outcome {
+    ) -> CommandResult {
         if session.user != user {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -348,7 +348,7 @@ impl Run<'_> {
         setup: Setup,
         challenge: &Challenge,
         client: &Unwrapped<'_>,
-    ) -> Outcome {
+    ) -> CommandResult {
         let users = &self.s.users;
         let mut user = None;
         let verified = challenge.verify(client.message, |claimed: &Claimed| {
@@ -395,7 +395,7 @@ impl Run<'_> {
         setup: Setup,
         who: Authenticated,
         message: &[u8],
-    ) -> Outcome {
+    ) -> CommandResult {
         let Authenticated {
             user,
             identity,
@@ -463,7 +463,7 @@ impl Run<'_> {
     }
 
     /// Refuses a logon: slowly, and with a line in the log. Who cannot say any more who they are has no session (§3.3.5.5.3).
-    pub(crate) fn refuse(&mut self, asked: &Asked, user: &str, why: &str) -> Fail {
+    pub(crate) fn refuse(&mut self, asked: &Asked, user: &str, why: &str) -> Stop<Failure> {
         if let Some(session) = &asked.renews {
             self.s.end(session, How::Over);
         }
@@ -474,12 +474,12 @@ impl Run<'_> {
                 self.c.delay = Some(delay);
                 Status::LOGON_FAILURE.into()
             }
-            None => Fail::Close("too many wrong passwords"),
+            None => Stop::Failed(Failure::Close("too many wrong passwords")),
         }
     }
 
     /// LOGOFF (§3.3.5.6).
-    pub(crate) fn logoff(&mut self) -> Outcome {
+    pub(crate) fn logoff(&mut self) -> CommandResult {
         let session = self.session()?;
         self.s.end(&session, How::Lost);
         self.c.out.put_u16(4);
@@ -488,7 +488,7 @@ impl Run<'_> {
     }
 
     /// TREE_CONNECT (§3.3.5.7).
-    pub(crate) fn tree_connect(&mut self) -> Outcome {
+    pub(crate) fn tree_connect(&mut self) -> CommandResult {
         let session = self.session()?;
         let mut r = Reader::new(self.body());
         if r.u16()? != 9 {
@@ -534,7 +534,7 @@ impl Run<'_> {
     }
 
     /// TREE_DISCONNECT (§3.3.5.8).
-    pub(crate) fn tree_disconnect(&mut self) -> Outcome {
+    pub(crate) fn tree_disconnect(&mut self) -> CommandResult {
         let session = self.session()?;
         let erased = match std::mem::take(&mut self.c.step) {
             Step::Disconnects(erased) => erased,
@@ -556,19 +556,23 @@ impl Run<'_> {
     /// Removes the records of the persistent opens under the tree connect, and has the request wait until that is durable: what others
     /// gain by the disconnect, they keep over a crash, and no open is there again that its client has given up. `erased` is how far it
     /// has come, if it has waited for room in the log.
-    fn erase_under(&mut self, session: &Session, mut erased: Option<Lsn>) -> Result<(), Fail> {
+    fn erase_under(
+        &mut self,
+        session: &Session,
+        mut erased: Option<Lsn>,
+    ) -> Result<(), Stop<Failure>> {
         for open in session.opens_under(self.header.tree) {
             let Some(persistent) = open.persistent.get() else {
                 continue;
             };
             match persistent.erase() {
                 Ok(lsn) => erased = erased.max(lsn),
-                Err(Unfinished::Suspended(suspend)) => {
+                Err(Stop::Suspended(suspend)) => {
                     self.c.step = Step::Disconnects(Some(erased));
                     return Err(suspend.into());
                 }
                 // Nothing is recorded any more, whatever is asked for: the disconnect goes on.
-                Err(Unfinished::Failed(error)) => {
+                Err(Stop::Failed(error)) => {
                     tracing::debug!(?error, "the record of a persistent open stays");
                 }
             }

@@ -4,7 +4,7 @@
 //! A stream has its own data and claims. Attributes, permissions and identity are its file's, with which a stream of a name that is
 //! new is made too. NFS does not see streams.
 
-use crate::chain::{Fail, Operand, Run, Step};
+use crate::chain::{Failure, Operand, Run, Step};
 use crate::create::{Found, has_room};
 use crate::files::is_regular;
 use crate::info::{self, attributes};
@@ -16,7 +16,7 @@ use crate::wire::{Put, utf16};
 use std::sync::Arc;
 use weir_vfs::claims::Modes;
 use weir_vfs::volume::{Attr, FileKind};
-use weir_vfs::{Changes, Error, FileId, Looks, Suspend, Unfinished};
+use weir_vfs::{Changes, Error, FileId, Looks, Stop, Suspend};
 
 /// The attributes of a stream as clients see them: its own size, and all else of its file.
 pub(crate) fn merged(base: &Attr, stream: &Attr) -> Attr {
@@ -36,7 +36,7 @@ impl Run<'_> {
         root: &Operand<'_>,
         found: &Found,
         request: &Request,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let (file, access) = (
             root.at(found.file).file_id(),
             Access::Made(&session.walker, &session.walker.who),
@@ -68,7 +68,7 @@ impl Run<'_> {
         of: Found,
         name: &[u8],
         request: &Request,
-    ) -> Result<Found, Fail> {
+    ) -> Result<Found, Stop<Failure>> {
         if request.asks(option::DIRECTORY) {
             return Err(Status::NOT_A_DIRECTORY.into());
         }
@@ -85,7 +85,7 @@ impl Run<'_> {
         }
         let (found, file, made) = match here.stream(&mut self.c.cx, name) {
             Ok((found, file)) => (found, file, false),
-            Err(Unfinished::Failed(Error::NotFound)) => {
+            Err(Stop::Failed(Error::NotFound)) => {
                 if !request.disposition.makes() {
                     return Err(Status::OBJECT_NAME_NOT_FOUND.into());
                 }
@@ -99,7 +99,7 @@ impl Run<'_> {
                 let (operand, charged) = self.enter(session, base.id, access, Changes)?;
                 has_room(&operand, request.allocation, 0)?;
                 match operand.make_stream(&mut self.c.cx, charged, name) {
-                    Err(Unfinished::Failed(Error::Exists)) => return Err(Suspend::Turn.into()),
+                    Err(Stop::Failed(Error::Exists)) => return Err(Suspend::Turn.into()),
                     made => {
                         let (done, file) = made?;
                         self.c.wait_for(done.lsn);
@@ -135,7 +135,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
         out: &mut Vec<u8>,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let base = file.main();
         let access = Access::Made(&open.owner, &open.key);
         let (operand, charged) = self.enter(session, base.id, access, Looks)?;
@@ -174,7 +174,7 @@ impl Run<'_> {
         open: &Arc<Open>,
         (file, base): (&File, Base),
         (to, replace): (&str, bool),
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Failure>> {
         let ("", Some(name)) = names::split_stream(to)? else {
             return Err(Status::INVALID_PARAMETER.into());
         };
@@ -195,7 +195,7 @@ impl Run<'_> {
                 let done = operand.move_stream(&mut self.c.cx, charged, &other.name, None)?;
                 self.c.wait_for(done.lsn);
             }
-            Ok(_) | Err(Unfinished::Failed(Error::NotFound)) => {}
+            Ok(_) | Err(Stop::Failed(Error::NotFound)) => {}
             Err(why) => return Err(why.into()),
         }
         let done = operand.move_stream(&mut self.c.cx, charged, &old.name, Some(&name))?;

@@ -11,9 +11,11 @@ use crate::grace::Records;
 use crate::names::Wait;
 use crate::signal::Signal;
 use crate::throttle::Throttled;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use weir_base::Lsn;
-use weir_volume::{ClientRecords, FsError, Stop, Volume};
+use weir_volume::{self as volume, ClientRecords, FsError, Volume};
 
 /// Why an operation cannot be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -119,37 +121,57 @@ impl From<FsError> for Error {
     }
 }
 
-/// What an operation waits for.
+/// Event that a suspended request waits for.
 pub enum Suspend {
     /// The volume's device, or something that its engine is short of.
     Device(DeviceWait),
-    /// Room in the log, for what is recorded of its client.
+    /// Room in the log for a record of the client.
     Room(Box<RoomWait>),
-    /// The limits of its volume.
+    /// The limits of the volume.
     Limit(Box<Throttled>),
-    /// The name of its client, on which an export rule depends.
+    /// The name of the client, on which an export rule depends.
     NameService(Wait),
-    /// The name service, for who a user or group is.
+    /// The name service's answer about a user or group.
     Users(Arc<Signal<()>>),
-    /// A change of what is recorded of its client, which is to be durable before others gain anything by it.
+    /// Durability of a record of the client, which has to precede what the record grants.
     Record(Arc<Records>, Lsn),
-    /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes on where it was.
+    /// Another request's turn: the operation has used the event loop for long enough, and continues where it was.
     Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after
-    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait. Or clients that may claim
-    /// again what they had before a start.
+    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait. Or
+    /// clients that may claim again what they had before a start.
     Recall(Ticket),
+    /// Another client's action, in the form in which the protocol observes it.
+    Client(Event),
+    /// Another thread of the server, likewise.
+    Thread(Event),
+}
+
+/// An event that a protocol defines.
+pub type Event = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Suspend {
+    /// Returns true if the request waits on purpose, for what another client does. That client's part in it may
+    /// come over the same connection, so such a request must not delay others.
+    pub fn is_deliberate(&self) -> bool {
+        matches!(self, Suspend::Recall(_) | Suspend::Client(_))
+    }
+
+    /// Returns true if the request waits for the limits of its volume.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Suspend::Limit(_))
+    }
 }
 
 /// The wait of [`Suspend::Device`]: for the device, or for what the engine is short of.
 pub struct DeviceWait {
-    pub(crate) stop: Stop,
+    pub(crate) stop: volume::Stop,
     pub(crate) volume: Arc<Volume>,
 }
 
 /// The wait of [`Suspend::Room`]: for room in the log, to record something of a client.
 pub struct RoomWait {
-    stop: Stop,
+    stop: volume::Stop,
     records: ClientRecords,
 }
 
@@ -160,21 +182,26 @@ impl RoomWait {
     }
 }
 
-/// Why an operation gives no result.
-pub enum Unfinished {
-    /// It cannot be done.
-    Failed(Error),
-    /// It waits, and has changed nothing.
+/// The reason why an operation has no result: it failed, or it is suspended and has changed nothing.
+///
+/// Protocols use it with failures of their own, into which those of this crate convert ([`Failure`]).
+pub enum Stop<F = Error> {
+    /// The operation cannot be done.
+    Failed(F),
+    /// The operation waits, and has changed nothing.
     Suspended(Suspend),
 }
 
-impl Unfinished {
-    /// Why a record of a client could not be changed.
+/// A protocol's failure.
+pub trait Failure: From<Error> {}
+
+impl Stop {
+    /// Returns the reason why a record of a client could not be changed.
     #[cold]
-    pub fn of_record(records: &Records, stop: Stop) -> Unfinished {
+    pub fn of_record(records: &Records, stop: volume::Stop) -> Stop {
         match stop {
-            Stop::Fail(e) => Unfinished::Failed(e.into()),
-            stop => Unfinished::Suspended(Suspend::Room(Box::new(RoomWait {
+            volume::Stop::Fail(e) => Stop::Failed(e.into()),
+            stop => Stop::Suspended(Suspend::Room(Box::new(RoomWait {
                 stop,
                 records: records.kept().clone(),
             }))),
@@ -182,25 +209,40 @@ impl Unfinished {
     }
 }
 
-impl From<Error> for Unfinished {
-    fn from(e: Error) -> Unfinished {
-        Unfinished::Failed(e)
+impl From<Error> for Stop {
+    fn from(e: Error) -> Stop {
+        Stop::Failed(e)
     }
 }
 
-impl From<Suspend> for Unfinished {
-    fn from(s: Suspend) -> Unfinished {
-        Unfinished::Suspended(s)
+impl<F> From<Suspend> for Stop<F> {
+    fn from(s: Suspend) -> Stop<F> {
+        Stop::Suspended(s)
+    }
+}
+
+impl<F: Failure> From<Error> for Stop<F> {
+    fn from(e: Error) -> Stop<F> {
+        Stop::Failed(e.into())
+    }
+}
+
+impl<F: Failure> From<Stop> for Stop<F> {
+    fn from(stop: Stop) -> Stop<F> {
+        match stop {
+            Stop::Failed(e) => Stop::Failed(e.into()),
+            Stop::Suspended(s) => Stop::Suspended(s),
+        }
     }
 }
 
 /// Result of an operation.
-pub type Outcome<T> = Result<T, Unfinished>;
+pub type OpResult<T> = Result<T, Stop>;
 
-/// As [`Unfinished`], within this crate: what the volume stops for is not known together with the volume yet.
+/// As [`Stop`], within this crate: what the volume stops for is not known together with the volume yet.
 pub(crate) enum Halt {
     Failed(Error),
-    Stopped(Stop),
+    Stopped(volume::Stop),
     /// Others have claims that were not asked about, or have changed since: to be asked about, at once.
     Claimed,
     /// The file has an access control list that was not read.
@@ -226,10 +268,10 @@ impl From<FsError> for Halt {
     }
 }
 
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Halt {
+impl From<volume::Stop> for Halt {
+    fn from(stop: volume::Stop) -> Halt {
         match stop {
-            Stop::Fail(e) => Halt::Failed(e.into()),
+            volume::Stop::Fail(e) => Halt::Failed(e.into()),
             stop => Halt::Stopped(stop),
         }
     }
@@ -238,14 +280,14 @@ impl From<Stop> for Halt {
 impl Halt {
     /// With the volume that stopped.
     #[cold]
-    pub(crate) fn of(self, volume: &Arc<Volume>) -> Unfinished {
+    pub(crate) fn of(self, volume: &Arc<Volume>) -> Stop {
         match self {
-            Halt::Failed(e) => Unfinished::Failed(e),
-            Halt::Stopped(stop) => Unfinished::Suspended(Suspend::Device(DeviceWait {
+            Halt::Failed(e) => Stop::Failed(e),
+            Halt::Stopped(stop) => Stop::Suspended(Suspend::Device(DeviceWait {
                 stop,
                 volume: Arc::clone(volume),
             })),
-            Halt::Recall(ticket) => Unfinished::Suspended(Suspend::Recall(ticket)),
+            Halt::Recall(ticket) => Stop::Suspended(Suspend::Recall(ticket)),
             Halt::Claimed => unreachable!("readers of the hints ask the table"),
             Halt::Unread => unreachable!("what finds a list reads it"),
         }

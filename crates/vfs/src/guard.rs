@@ -12,7 +12,7 @@ use crate::EngineContext;
 use crate::access::{self, S_ISVTX, W, X, grants, owns};
 use crate::acl::{Acl, Principal, mask};
 use crate::claims::{Actor, Style};
-use crate::error::{Error, Halt, Outcome};
+use crate::error::{Error, Halt, OpResult};
 use crate::handle::Namespace;
 use crate::passage;
 use crate::pipeline::{Changes, Charged, OpContext, Operand};
@@ -228,7 +228,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The access control list; of a file without one what its mode says.
-    pub fn acl(&self, cx: &mut OpContext) -> Outcome<Acl> {
+    pub fn acl(&self, cx: &mut OpContext) -> OpResult<Acl> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             self.list(cx, &attr)
@@ -241,7 +241,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         _: Charged<Changes>,
         acl: &Acl,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             self.may_set_permissions()?;

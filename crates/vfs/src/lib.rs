@@ -35,7 +35,7 @@ pub mod watch;
 
 pub use admission::Admissions;
 pub use clients::Clients;
-pub use error::{BadName, DeviceWait, Error, Outcome, RoomWait, Suspend, Unfinished};
+pub use error::{BadName, DeviceWait, Error, Event, Failure, OpResult, RoomWait, Stop, Suspend};
 pub use exports::{
     Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Share, Squash, Transport,
     Verdict,

@@ -3,7 +3,7 @@
 use crate::EngineContext;
 use crate::access::{self, X};
 use crate::claims::{Actor, Event, Passage};
-use crate::error::{Error, Halt, Outcome, Suspend};
+use crate::error::{Error, Halt, OpResult, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
 use crate::passage::{self, Io};
@@ -16,14 +16,14 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
-    AtEnd, Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind, Found, FsError,
-    Guard, Pin, ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime, Snapshot,
-    Sought, Stability, Stop, Stream, Written,
+    self as volume, AtEnd, Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind,
+    Found, FsError, Guard, Pin, ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime,
+    Snapshot, Sought, Stability, Stream, Written,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Whether the file may be opened so; its attributes. What is no regular file is refused.
-    pub fn may_open(&self, cx: &mut OpContext, read: bool, write: bool) -> Outcome<Attr> {
+    pub fn may_open(&self, cx: &mut OpContext, read: bool, write: bool) -> OpResult<Attr> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             match attr.kind {
@@ -52,7 +52,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Changes>,
         accessed: Option<Time>,
         modified: Option<Time>,
-    ) -> Outcome<Option<Lsn>> {
+    ) -> OpResult<Option<Lsn>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             let Some(modified) = modified.filter(|t| *t != attr.mtime) else {
@@ -73,7 +73,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         accessed: Option<Time>,
         modified: Option<Time>,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| match modified {
             Some(modified) => {
                 let attr = self.attr(cx)?;
@@ -97,7 +97,7 @@ impl<A: AccessModel> Operand<'_, A> {
         mut attr: Attr,
         accessed: Option<Time>,
         modified: Time,
-    ) -> Result<Done<Change>, Stop> {
+    ) -> Result<Done<Change>, volume::Stop> {
         loop {
             let next = attr.ctime.plus(Duration::from_nanos(1));
             let set = SetAttr {
@@ -109,14 +109,14 @@ impl<A: AccessModel> Operand<'_, A> {
             let (volume, ino) = (self.volume(), self.file.ino);
             match volume.setattr(cx, ino, &set, Some(attr.ctime)) {
                 // It has been changed meanwhile.
-                Err(Stop::Fail(FsError::NotSync)) => attr = volume.getattr(cx, ino)?,
+                Err(volume::Stop::Fail(FsError::NotSync)) => attr = volume.getattr(cx, ino)?,
                 done => return done,
             }
         }
     }
 
     /// Keeps the file for as long as the pin lives, also without a name; `None` for what never ends, in a snapshot.
-    pub fn pin(&self, cx: &mut OpContext) -> Outcome<Option<Pin>> {
+    pub fn pin(&self, cx: &mut OpContext) -> OpResult<Option<Pin>> {
         let volume = &self.export.volume;
         match self.file.namespace {
             Namespace::Live if !volume.protected() => {
@@ -128,7 +128,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// As [`weir_volume::Volume::note_call`].
-    pub fn note_call(&self, cx: &mut OpContext, word: Ino) -> Outcome<Option<Lsn>> {
+    pub fn note_call(&self, cx: &mut OpContext, word: Ino) -> OpResult<Option<Lsn>> {
         self.run(cx, |cx| Ok(self.volume().note_call(cx, word)?))
     }
 
@@ -158,13 +158,13 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         _: Charged<Changes>,
         name: &[u8],
-    ) -> Outcome<Done<Removed>> {
+    ) -> OpResult<Done<Removed>> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let (volume, dir) = (self.volume(), self.file.ino);
             // Which of both it is may change in between: then the second answer counts.
             let done = match volume.remove(cx, dir, name) {
-                Err(Stop::Fail(FsError::IsDir)) => volume.rmdir(cx, dir, name)?,
+                Err(volume::Stop::Fail(FsError::IsDir)) => volume.rmdir(cx, dir, name)?,
                 done => done?,
             };
             Ok(self.removed(heard, name, done))
@@ -182,7 +182,7 @@ impl<A: AccessModel> Operand<'_, A> {
         charged: Charged<Writes>,
         from: Option<u64>,
         data: &[u8],
-    ) -> Outcome<Done<Written>> {
+    ) -> OpResult<Done<Written>> {
         self.write_where(cx, charged, data, Stability::Unstable, |size| match from {
             None => Ok(size),
             Some(from) if from >= size => Ok(from),
@@ -198,7 +198,7 @@ impl<A: AccessModel> Operand<'_, A> {
         data: &[u8],
         how: Stability,
         place: impl Fn(u64) -> Result<u64, Error>,
-    ) -> Outcome<Done<Written>> {
+    ) -> OpResult<Done<Written>> {
         assert!(
             data.len() <= charged.bytes(),
             "no more is written than was charged"
@@ -236,7 +236,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// As [`Operand::lookup`], of an entry of a listing that was charged.
-    pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> Outcome<(Found, FileRef)> {
+    pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> OpResult<(Found, FileRef)> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
@@ -245,7 +245,7 @@ impl<A: AccessModel> Operand<'_, A> {
         &self,
         cx: &mut OpContext,
         name: &[u8],
-    ) -> Outcome<(Found, FileRef, Box<[u8]>)> {
+    ) -> OpResult<(Found, FileRef, Box<[u8]>)> {
         self.run(cx, |cx| {
             check_name(name)?;
             if let Some((found, file)) = self.lookup_snapshots(cx, name)? {
@@ -259,7 +259,7 @@ impl<A: AccessModel> Operand<'_, A> {
                     let file = self.near(found.ino);
                     Ok((found, file, stored))
                 }
-                Err(Stop::Fail(e)) => {
+                Err(volume::Stop::Fail(e)) => {
                     // As in a lookup of the exact name: who may not search learns nothing.
                     let attr = self.directory(cx)?;
                     access::require(&attr, &self.who.unix, X)?;
@@ -291,7 +291,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Whether the caller may read what an entry of a listing leads to, by its mode or list.
-    pub fn may_read_entry(&self, cx: &mut OpContext, attr: &Attr) -> Outcome<bool> {
+    pub fn may_read_entry(&self, cx: &mut OpContext, attr: &Attr) -> OpResult<bool> {
         self.run(cx, |cx| {
             let mut attr = *attr;
             self.guard(cx, &mut attr)?;
@@ -307,7 +307,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cookie: u64,
         limit: ReadDirLimit,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
-    ) -> Outcome<ReadDirOut> {
+    ) -> OpResult<ReadDirOut> {
         self.run(cx, |cx| {
             let attr = self.directory(cx)?;
             self.may_read(&attr)?;
@@ -321,7 +321,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The value of an extended attribute; needs permission to read.
-    pub fn xattr(&self, cx: &mut OpContext, _: Charged<Looks>, name: &[u8]) -> Outcome<Vec<u8>> {
+    pub fn xattr(&self, cx: &mut OpContext, _: Charged<Looks>, name: &[u8]) -> OpResult<Vec<u8>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             self.may_read(&attr)?;
@@ -333,7 +333,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The names of all extended attributes; needs permission to read.
-    pub fn xattrs(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<Vec<Vec<u8>>> {
+    pub fn xattrs(&self, cx: &mut OpContext, _: Charged<Looks>) -> OpResult<Vec<Vec<u8>>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             self.may_read(&attr)?;
@@ -352,7 +352,7 @@ impl<A: AccessModel> Operand<'_, A> {
         name: &[u8],
         value: Option<&[u8]>,
         how: SetHow,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             let attr = self.attr(cx)?;
@@ -370,12 +370,12 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// All named streams of the file or directory, in an order that stays.
-    pub fn streams(&self, cx: &mut OpContext, charged: Charged<Looks>) -> Outcome<Vec<Stream>> {
+    pub fn streams(&self, cx: &mut OpContext, charged: Charged<Looks>) -> OpResult<Vec<Stream>> {
         self.streams_on(cx, &charged)
     }
 
     /// As [`Operand::streams`], of an entry of a listing that was charged.
-    pub fn streams_on(&self, cx: &mut OpContext, _: &Charged<Looks>) -> Outcome<Vec<Stream>> {
+    pub fn streams_on(&self, cx: &mut OpContext, _: &Charged<Looks>) -> OpResult<Vec<Stream>> {
         self.run(cx, |cx| match self.file.namespace {
             Namespace::Snapshots => Ok(Vec::new()),
             _ => Ok(self.reading()?.streams(cx, self.file.ino)?),
@@ -383,7 +383,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The named stream of this name, in any case.
-    pub fn stream(&self, cx: &mut OpContext, name: &[u8]) -> Outcome<(Stream, FileRef)> {
+    pub fn stream(&self, cx: &mut OpContext, name: &[u8]) -> OpResult<(Stream, FileRef)> {
         self.run(cx, |cx| {
             check_name(name)?;
             if self.file.namespace == Namespace::Snapshots {
@@ -401,7 +401,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         _: Charged<Changes>,
         name: &[u8],
-    ) -> Outcome<(Done<Stream>, FileRef)> {
+    ) -> OpResult<(Done<Stream>, FileRef)> {
         self.run(cx, |cx| {
             self.change_streams(cx)?;
             check_name(name)?;
@@ -418,7 +418,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Changes>,
         name: &[u8],
         to: Option<&[u8]>,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.change_streams(cx)?;
             let (volume, ino) = (self.volume(), self.file.ino);
@@ -455,7 +455,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Changes>,
         (dir, name): (&Operand<'_, A>, &[u8]),
         target: Option<&[u8]>,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             check_name(name)?;
@@ -500,7 +500,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Looks>,
         from: u64,
         what: Seek,
-    ) -> Outcome<Sought> {
+    ) -> OpResult<Sought> {
         let start = from.max(cx.progress);
         let sought = self.run(cx, |cx| {
             let attr = self.attr(cx)?;
@@ -531,7 +531,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Changes>,
         (offset, len): (u64, u64),
         at_end: AtEnd,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             let attr = self.attr(cx)?;

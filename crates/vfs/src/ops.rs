@@ -9,7 +9,7 @@
 
 use crate::access::{self, R, W, X};
 use crate::claims::{Actor, Event, Heard, HolderAttr};
-use crate::error::{BadName, Error, Halt, Outcome, Suspend};
+use crate::error::{BadName, Error, Halt, OpResult, Suspend};
 use crate::exports::Export;
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
@@ -24,9 +24,9 @@ use std::borrow::Cow;
 use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
-    Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Guard, Linked,
-    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
-    StatFs, Stop, Written,
+    self as volume, Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
+    Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime,
+    Stability, StatFs, Written,
 };
 
 type Result<T> = std::result::Result<T, Halt>;
@@ -152,7 +152,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Attributes; any client that has the handle may see them.
-    pub fn getattr(&self, cx: &mut OpContext) -> Outcome<Attr> {
+    pub fn getattr(&self, cx: &mut OpContext) -> OpResult<Attr> {
         self.run(cx, |cx| self.attr(cx))
     }
 
@@ -167,7 +167,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         &self,
         cx: &mut OpContext,
         actor: Actor<'_>,
-    ) -> Outcome<(Attr, Option<HolderAttr>)> {
+    ) -> OpResult<(Attr, Option<HolderAttr>)> {
         let attr = self.getattr(cx)?;
         if !self.may_be_held() {
             return Ok((attr, None));
@@ -226,7 +226,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         cx: &mut OpContext,
         _: Charged<Looks>,
         name: &[u8],
-    ) -> Outcome<(Found, FileRef)> {
+    ) -> OpResult<(Found, FileRef)> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
@@ -245,7 +245,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 let file = self.near(found.ino);
                 Ok((found, file))
             }
-            Err(Stop::Fail(e)) => {
+            Err(volume::Stop::Fail(e)) => {
                 // A caller that may not search must not learn which names do not exist.
                 let attr = self.directory(cx)?;
                 access::require(&attr, &self.who.unix, X)?;
@@ -256,7 +256,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// The target of a symbolic link.
-    pub fn readlink(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<(Vec<u8>, Attr)> {
+    pub fn readlink(&self, cx: &mut OpContext, _: Charged<Looks>) -> OpResult<(Vec<u8>, Attr)> {
         self.run(cx, |cx| {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::Invalid.into());
@@ -273,7 +273,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         _: Charged<Exempt>,
         offset: u64,
         len: u64,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             if attr.kind != FileKind::Regular {
@@ -304,7 +304,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             if access::permits(&parent, &self.who.unix, X) {
                 return match self.volume().lookup(cx, parent.ino, name) {
                     Ok(_) => Err(Error::Exists.into()),
-                    Err(Stop::Fail(_)) => Err(e.into()),
+                    Err(volume::Stop::Fail(_)) => Err(e.into()),
                     Err(stop) => Err(stop.into()),
                 };
             }
@@ -329,7 +329,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         _: Charged<Changes>,
         name: &[u8],
         attrs: &SetAttr,
-    ) -> Outcome<Done<Created>> {
+    ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
             let (attrs, heard) = self.making(cx, name, FileKind::Directory, attrs)?;
             let done = self.volume().mkdir(cx, self.file.ino, name, &attrs)?;
@@ -345,7 +345,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         name: &[u8],
         target: &[u8],
         attrs: &SetAttr,
-    ) -> Outcome<Done<Created>> {
+    ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
             let (attrs, heard) = self.making(cx, name, FileKind::Symlink, attrs)?;
             if target.len() > MAX_SYMLINK {
@@ -369,7 +369,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         kind: FileKind,
         rdev: (u32, u32),
         attrs: &SetAttr,
-    ) -> Outcome<Done<Created>> {
+    ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
             let (attrs, heard) = self.making(cx, name, kind, attrs)?;
             if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.unix.is_root() {
@@ -406,7 +406,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         cx: &mut OpContext,
         _: Charged<Changes>,
         name: &[u8],
-    ) -> Outcome<Done<Removed>> {
+    ) -> OpResult<Done<Removed>> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let done = self.volume().remove(cx, self.file.ino, name)?;
@@ -420,7 +420,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         cx: &mut OpContext,
         _: Charged<Changes>,
         name: &[u8],
-    ) -> Outcome<Done<Removed>> {
+    ) -> OpResult<Done<Removed>> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let done = self.volume().rmdir(cx, self.file.ino, name)?;
@@ -436,7 +436,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         from: &[u8],
         target: &Operand<'t, A>,
         to: &[u8],
-    ) -> Outcome<Done<Renamed>> {
+    ) -> OpResult<Done<Renamed>> {
         self.run(cx, |cx| {
             if target.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
@@ -501,7 +501,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         if target.mode & access::S_ISVTX != 0 {
             match self.volume().lookup(cx, target.ino, to) {
                 Ok(old) => access::may_unlink(target, &old.attr, who)?,
-                Err(Stop::Fail(FsError::NotFound)) => {}
+                Err(volume::Stop::Fail(FsError::NotFound)) => {}
                 Err(stop) => return Err(stop.into()),
             }
         }
@@ -515,7 +515,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         _: Charged<Changes>,
         dir: &Operand<'t, A>,
         name: &[u8],
-    ) -> Outcome<Done<Linked>> {
+    ) -> OpResult<Done<Linked>> {
         self.run(cx, |cx| {
             if dir.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
@@ -550,7 +550,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         cookie: u64,
         limit: ReadDirLimit,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
-    ) -> Outcome<ReadDirOut> {
+    ) -> OpResult<ReadDirOut> {
         self.run(cx, |cx| {
             let attr = self.directory(cx)?;
             access::require(&attr, &self.who.unix, R)?;
@@ -583,7 +583,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         _: Charged<Exempt>,
         access: LockAccess,
-    ) -> Outcome<()> {
+    ) -> OpResult<()> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             if attr.kind != FileKind::Regular {
@@ -607,7 +607,7 @@ impl<A: AccessModel> Operand<'_, A> {
         _: Charged<Changes>,
         set: &SetAttr,
         guard: Option<Time>,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             check_times(set)?;
@@ -652,7 +652,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut OpContext,
         charged: Charged<Reads>,
         offset: u64,
-    ) -> Outcome<ReadOut> {
+    ) -> OpResult<ReadOut> {
         let out = self.run(cx, |cx| {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::IsDir.into());
@@ -697,7 +697,7 @@ impl<A: AccessModel> Operand<'_, A> {
         offset: u64,
         data: &[u8],
         how: Stability,
-    ) -> Outcome<Done<Written>> {
+    ) -> OpResult<Done<Written>> {
         self.write_where(cx, charged, data, how, |_| Ok(offset))
     }
 
@@ -712,7 +712,7 @@ impl<A: AccessModel> Operand<'_, A> {
         to: u64,
         (source, from): (&Operand<'_, A>, u64),
         len: u64,
-    ) -> Outcome<Done<Change>> {
+    ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {
             self.writable()?;
             let one_volume = source.export.volume.id() == self.export.volume.id();
@@ -763,7 +763,7 @@ impl<A: AccessModel> Operand<'_, A> {
         name: &[u8],
         how: CreateHow,
         attrs: &SetAttr,
-    ) -> Outcome<Done<Created>> {
+    ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
             self.writable()?;
             let dir = self.file.ino;
@@ -778,7 +778,7 @@ impl<A: AccessModel> Operand<'_, A> {
                         self.guard(cx, &mut found.attr)?;
                         Some(found.attr)
                     }
-                    Err(Stop::Fail(FsError::NotFound)) => None,
+                    Err(volume::Stop::Fail(FsError::NotFound)) => None,
                     Err(stop) => return Err(stop.into()),
                 },
                 CreateHow::Guarded | CreateHow::Exclusive(_) => None,
@@ -827,7 +827,7 @@ impl Vfs {
         cx: &mut OpContext,
         export: &Export,
         path: &str,
-    ) -> Outcome<[u8; HANDLE_BYTES]> {
+    ) -> OpResult<[u8; HANDLE_BYTES]> {
         let mut at = Operand {
             export,
             who: Cow::Owned(Identity::default()),

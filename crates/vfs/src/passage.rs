@@ -17,7 +17,7 @@ use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
 use crate::session::AccessModel;
 use weir_base::Ino;
-use weir_volume::{FsError, Stop};
+use weir_volume::{self as volume, FsError};
 
 /// A name in a directory that is about to change, and whether something has it that goes or moves.
 pub(crate) type Change<'a> = (Ino, Option<&'a [u8]>);
@@ -147,7 +147,7 @@ impl<A: AccessModel> Operand<'_, A> {
             };
             match self.export.volume.lookup(cx, *dir, name) {
                 Ok(found) => self.ask(found.ino, Event::Name)?,
-                Err(Stop::Fail(FsError::NotFound)) => {}
+                Err(volume::Stop::Fail(FsError::NotFound)) => {}
                 Err(stop) => return Err(stop.into()),
             }
         }

@@ -8,28 +8,28 @@
 //!    compile, nor one that was charged as something cheaper, nor two for one charge:
 //!
 //! ```
-//! use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Reads, Vfs, volume::ReadOut};
-//! fn read<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//! use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Reads, Vfs, volume::ReadOut};
+//! fn read<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
-//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<weir_vfs::volume::Attr> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
+//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<weir_vfs::volume::Attr> {
 //!     file.getattr(cx)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
-//! fn charged_as_less<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
+//! fn charged_as_less<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Looks)?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
-//! fn twice<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
+//! fn twice<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
 //!     file.read(cx, charged, 0)?;
 //!     file.read(cx, charged, 4096)
@@ -48,7 +48,7 @@
 use crate::Vfs;
 use crate::acl::Acl;
 use crate::claims::{Claims, Question};
-use crate::error::{Error, Halt, Outcome, Suspend};
+use crate::error::{Error, Halt, OpResult, Suspend};
 use crate::exports::Export;
 use crate::grace::Grace;
 use crate::handle::FileId;
@@ -189,6 +189,10 @@ impl OpContext {
                 ticket.over().await;
                 Ok(())
             }
+            Suspend::Client(event) | Suspend::Thread(event) => {
+                event.await;
+                Ok(())
+            }
         }
     }
 
@@ -327,7 +331,7 @@ impl<A> Operand<'_, A> {
         &self,
         cx: &mut OpContext,
         operation: impl FnOnce(&mut EngineContext) -> Result<T, Halt>,
-    ) -> Outcome<T> {
+    ) -> OpResult<T> {
         operation(&mut cx.engine).map_err(|halt| halt.of(&self.export.volume))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::admission::{self, Admission};
 use crate::claims::Claims;
-use crate::error::{Error, Outcome, Suspend};
+use crate::error::{Error, OpResult, Suspend};
 use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
 use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
@@ -144,7 +144,7 @@ impl Vfs {
         table: &ExportTable,
         volume: VolumeId,
         session: &Session<'_, A>,
-    ) -> Outcome<Flavours> {
+    ) -> OpResult<Flavours> {
         let (_, rule) = self.rule(table, volume, session)?;
         Ok(match session.transport >= rule.transport {
             true => rule.flavours,
@@ -158,7 +158,7 @@ impl Vfs {
         table: &'t ExportTable,
         volume: VolumeId,
         session: &Session<'_, A>,
-    ) -> Outcome<(&'t Export, &'t Rule)> {
+    ) -> OpResult<(&'t Export, &'t Rule)> {
         match admission::find(table, volume, session, &self.names) {
             Admission::Yes(export, rule) => Ok((export, rule)),
             Admission::Denied => Err(Error::Denied.into()),
@@ -176,7 +176,7 @@ impl Vfs {
         table: &'t ExportTable,
         handle: &[u8],
         session: &Session<'t, A>,
-    ) -> Outcome<Admitted<'t, A>> {
+    ) -> OpResult<Admitted<'t, A>> {
         let id = self
             .key
             .decode(handle)
@@ -195,7 +195,7 @@ impl Vfs {
         table: &'t ExportTable,
         handle: &[u8],
         session: &Session<'t, A>,
-    ) -> Outcome<Admitted<'t, A>> {
+    ) -> OpResult<Admitted<'t, A>> {
         let id = self.key.decode(handle);
         let id = id.map_err(|BadHandle| Error::BadHandle)?;
         let mut session = *session;
@@ -213,7 +213,7 @@ impl Vfs {
         table: &'t ExportTable,
         id: FileId,
         session: &Session<'t, A>,
-    ) -> Outcome<Admitted<'t, A>> {
+    ) -> OpResult<Admitted<'t, A>> {
         let (_, rule) = self.rule(table, id.volume, session)?;
         let by = match rule.writers {
             Flavours::NONE => rule.flavours,
@@ -235,7 +235,7 @@ impl Vfs {
         table: &'t ExportTable,
         id: FileId,
         session: &Session<'t, A>,
-    ) -> Outcome<Admitted<'t, A>> {
+    ) -> OpResult<Admitted<'t, A>> {
         let (export, rule) = self.rule(table, id.volume, session)?;
         if session.transport < rule.transport {
             return Err(Error::Unprotected.into());

@@ -13,7 +13,7 @@ use crate::pipeline::Operand;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use weir_base::{Ino, Time, VolumeId};
-use weir_volume::{Attr, DirEntry, EngineContext, FileKind, ReadDirLimit, Stop, Volume};
+use weir_volume::{self as volume, Attr, DirEntry, EngineContext, FileKind, ReadDirLimit, Volume};
 
 /// Entries of a directory among which the name of one of them is looked for.
 const SEARCHED: usize = 16_384;
@@ -98,7 +98,7 @@ impl Way<'_> {
     ///
     /// # Errors
     /// It is gone, or what says it is not in memory.
-    pub fn parent(&mut self, dir: Ino) -> Result<Option<Ino>, Stop> {
+    pub fn parent(&mut self, dir: Ino) -> Result<Option<Ino>, volume::Stop> {
         if dir == self.volume.root() {
             return Ok(None);
         }

@@ -15,8 +15,8 @@ use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Wh
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
 use weir_vfs::{
     AccessModel, Admissions, EngineContext, Error, Export, FileId, Flavour, Groups, HandleKey,
-    Identity, Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Transport,
-    Unfinished, Vfs, Volume, Writes,
+    Identity, Namespace, OpContext, OpResult, Protocol, Rule, Session, Squash, Stop, Suspend,
+    Transport, Vfs, Volume, Writes,
 };
 use weir_volume::{Attr, Engine, EngineOptions};
 
@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// A WRITE of `len` bytes from the beginning, once.
-    fn write(&self, cx: &mut OpContext, byte: u8, len: usize) -> Outcome<()> {
+    fn write(&self, cx: &mut OpContext, byte: u8, len: usize) -> OpResult<()> {
         let table = self.vfs.exports();
         let admitted = Admissions::default();
         let who = Identity::unix(0, 0, Groups::default());
@@ -171,7 +171,7 @@ fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
                 // A cache of reads alone is forgotten without an answer.
                 let mut cx = OpContext::new(now(), 1, None);
                 while let Err(why) = s.write(&mut cx, n as u8, 64 << 10) {
-                    let Unfinished::Suspended(suspend) = why else {
+                    let Stop::Suspended(suspend) = why else {
                         panic!("a write failed");
                     };
                     block_on(cx.resume(&s.vfs, suspend)).unwrap();
@@ -232,7 +232,7 @@ fn an_operation_waits_for_a_recall_and_has_done_nothing() {
         assert_eq!(claims.grant(s.file, &owner, Kind::Lease, all), all);
         let before = s.first();
         let mut cx = OpContext::new(now(), 1, None);
-        let Err(Unfinished::Suspended(suspend)) = s.write(&mut cx, 7 + u8::from(timeout), 9) else {
+        let Err(Stop::Suspended(suspend)) = s.write(&mut cx, 7 + u8::from(timeout), 9) else {
             panic!("nothing to wait for");
         };
         assert!(matches!(suspend, Suspend::Recall(_)));

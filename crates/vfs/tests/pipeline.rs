@@ -11,8 +11,8 @@ use weir_store::{FramePool, MemDevice};
 use weir_vfs::volume::{Attr, CreateHow, SetAttr, SetTime, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
-    Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, Operand, Outcome, Protocol,
-    Reads, Rule, Session, Squash, Suspend, Transport, Unfinished, Vfs, Volume, Writes,
+    Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, OpResult, Operand, Protocol,
+    Reads, Rule, Session, Squash, Stop, Suspend, Transport, Vfs, Volume, Writes,
 };
 use weir_volume::{Engine, EngineOptions};
 
@@ -97,8 +97,8 @@ impl Server {
         (who, access): (&Identity, A),
         file: FileId,
         cost: C,
-        operation: impl FnOnce(&mut OpContext, Operand<'_, A>, Charged<C>) -> Outcome<T>,
-    ) -> Outcome<T> {
+        operation: impl FnOnce(&mut OpContext, Operand<'_, A>, Charged<C>) -> OpResult<T>,
+    ) -> OpResult<T> {
         let table = self.vfs.exports();
         let admitted = Admissions::default();
         let origin = IpAddr::from([10, 0, 0, 1]);
@@ -188,18 +188,18 @@ fn cx() -> OpContext {
     OpContext::new(now(), 1, None)
 }
 
-fn finished<T>(outcome: Outcome<T>) -> T {
+fn finished<T>(outcome: OpResult<T>) -> T {
     match outcome {
         Ok(value) => value,
-        Err(Unfinished::Failed(error)) => panic!("{error:?}"),
-        Err(Unfinished::Suspended(_)) => panic!("it waits"),
+        Err(Stop::Failed(error)) => panic!("{error:?}"),
+        Err(Stop::Suspended(_)) => panic!("it waits"),
     }
 }
 
-fn failed<T>(outcome: Outcome<T>) -> Error {
+fn failed<T>(outcome: OpResult<T>) -> Error {
     match outcome {
-        Err(Unfinished::Failed(error)) => error,
-        Err(Unfinished::Suspended(_)) => panic!("it waits"),
+        Err(Stop::Failed(error)) => error,
+        Err(Stop::Suspended(_)) => panic!("it waits"),
         Ok(_) => panic!("it was done"),
     }
 }
@@ -298,7 +298,7 @@ fn appends_at_once_lie_behind_each_other() {
                         continue;
                     }
                     // Another one may have been there first.
-                    while let Err(Unfinished::Failed(error)) =
+                    while let Err(Stop::Failed(error)) =
                         append(Some(server.attr(file).size), record)
                     {
                         assert_eq!(error, Error::Access);
@@ -375,7 +375,7 @@ fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
             |cx, file, _charged| file.getattr(cx)
         });
         match attr {
-            Err(Unfinished::Suspended(suspend)) => {
+            Err(Stop::Suspended(suspend)) => {
                 assert!(matches!(suspend, Suspend::Device(_)));
                 waits += 1;
                 server.resume(&mut cx, suspend);
@@ -391,15 +391,15 @@ fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
 fn to_the_end<T>(
     server: &Server,
     cx: &mut OpContext,
-    mut run: impl FnMut(&mut OpContext) -> Outcome<T>,
+    mut run: impl FnMut(&mut OpContext) -> OpResult<T>,
     mut untouched: impl FnMut(),
 ) -> (Result<T, Error>, usize) {
     let mut waits = 0;
     loop {
         match run(cx) {
             Ok(value) => return (Ok(value), waits),
-            Err(Unfinished::Failed(error)) => return (Err(error), waits),
-            Err(Unfinished::Suspended(suspend)) => {
+            Err(Stop::Failed(error)) => return (Err(error), waits),
+            Err(Stop::Suspended(suspend)) => {
                 untouched();
                 waits += 1;
                 server.resume(cx, suspend);
@@ -693,7 +693,7 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             let done = change(who, set);
             match may {
                 true => finished(done),
-                false => assert!(matches!(done, Err(Unfinished::Failed(Error::Perm)))),
+                false => assert!(matches!(done, Err(Stop::Failed(Error::Perm)))),
             }
         }
     }
@@ -710,6 +710,6 @@ fn permissions_of_windows_are_set_by_windows_alone() {
     };
     assert!(matches!(
         set_list(EACH, &everyone),
-        Err(Unfinished::Failed(Error::Perm))
+        Err(Stop::Failed(Error::Perm))
     ));
 }

@@ -266,7 +266,7 @@ pub fn run(args: &Serve) -> Result<()> {
                 }
             });
         }
-        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock));
+        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock), weir_nfs::rpc::is_lock_call);
         match datagrams {
             Ok(serving) => {
                 tokio::task::spawn_local(serving);

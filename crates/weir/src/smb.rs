@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::task::Context;
 
 use weir_base::Clock;
-use weir_nfs::{Arrival, ConnInfo};
-use weir_smb::{Arrived, Service};
+use weir_conn::{Arrival, Begin, DirectTcp, Outcome};
+use weir_smb::{ConnInfo, Reply, Service, Slot};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::Throttle;
 use weir_volume::Engine;
 
-use crate::net::{self, Answer, Backend, DirectTcp, Handled, Pieces, Reply};
+use crate::net::Backend;
 
 /// The service behind its connections.
 pub struct Smb {
@@ -45,59 +45,18 @@ impl Smb {
     }
 }
 
-impl Reply for weir_smb::Reply {
-    fn bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>) {
-        self.slices(skip, out);
-    }
-
-    fn into_failure(self) -> weir_smb::Reply {
-        weir_smb::Reply::into_failure(self)
-    }
-}
-
-async fn answer(work: weir_smb::Later) -> Option<Answer<weir_smb::Reply>> {
-    work.await
-}
-
-fn came_to(handled: weir_smb::Handled) -> Handled<weir_smb::Reply> {
-    match handled {
-        weir_smb::Handled::Reply(reply, after) => Handled::Reply(reply, after),
-        weir_smb::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
-        weir_smb::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
-        weir_smb::Handled::Parked(work, refusal, interim) => {
-            Handled::Parked(Box::pin(answer(work)), refusal, interim)
-        }
-        weir_smb::Handled::Larger(handled, more) => {
-            Handled::Larger(Box::new(came_to(*handled)), more)
-        }
-        weir_smb::Handled::Drop => Handled::Drop,
-        weir_smb::Handled::Close(why) => Handled::Close(why),
-    }
-}
-
 impl Backend for Smb {
     type Framing = DirectTcp;
-    type Reply = weir_smb::Reply;
+    type Reply = Reply;
+    type State = Slot;
     type Log = Engine;
 
-    fn unasked(&self, message: Box<[u8]>) -> weir_smb::Reply {
-        weir_smb::Reply::unasked(&message)
+    fn unasked(&self, message: Box<[u8]>) -> Reply {
+        Reply::unasked(&message)
     }
 
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<weir_smb::Reply> {
-        let at = Arrived {
-            connection: conn.id,
-            peer: conn.peer.ip(),
-            local: conn.local.ip(),
-            admitted: &conn.admitted,
-            time: now.time,
-            monotonic: now.monotonic,
-        };
-        came_to(self.service.handle(at, record))
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome<Reply> {
+        self.service.handle(conn, record, now)
     }
 
     fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
@@ -115,10 +74,10 @@ impl Backend for Smb {
         head: &[u8],
         bytes: usize,
         _: &mut Context<'_>,
-    ) -> net::Begin<weir_smb::Reply> {
-        match self.service.takes_long(conn.id, head, bytes) {
-            true => net::Begin::Go(None),
-            false => net::Begin::Close("a long message of no user"),
+    ) -> Begin<Reply> {
+        match self.service.takes_long(conn, head, bytes) {
+            true => Begin::Go(None),
+            false => Begin::Close("a long message of no user"),
         }
     }
 
@@ -127,7 +86,7 @@ impl Backend for Smb {
     }
 
     fn knows(&self, conn: &ConnInfo) -> bool {
-        self.service.knows(conn.id)
+        self.service.knows(conn)
     }
 
     fn under_pressure(&self) -> bool {
@@ -135,13 +94,13 @@ impl Backend for Smb {
         held > limits.total / 8
     }
 
-    fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &weir_smb::Reply>) {
-        let done = replies.flat_map(weir_smb::Reply::done);
+    fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &Reply>) {
+        let done = replies.flat_map(Reply::done);
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.stats.record(conn.id, conn.peer.ip(), now, done);
     }
 
     fn ended(&self, conn: &ConnInfo) {
-        self.service.connection_ended(conn.id);
+        self.service.connection_ended(conn);
     }
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Context;
 use weir_base::limits::api::{LIVE_BYTES, LIVE_SHARE};
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
@@ -15,8 +15,8 @@ use parking_lot::RwLock;
 use tokio_rustls::rustls::ServerConfig;
 use weir_api::live::Live;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
-use weir_nfs::record::RecordMarks;
-use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
+use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
+use weir_nfs::{ConnInfo, ReplyBuf, Service};
 use weir_smb::negotiate::Protection;
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
@@ -34,7 +34,7 @@ use crate::control::Control;
 use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::metrics::Metrics;
-use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
+use crate::net::{self, Backend, Seat, Services, Wakeups};
 use crate::notify::Starting;
 use crate::pair::{self, LEASE, Pair, PairCommands};
 use crate::plane::ApiAddress;
@@ -467,28 +467,6 @@ pub struct Rpc {
     tls: RwLock<Option<Arc<ServerConfig>>>,
 }
 
-impl Reply for ReplyBuf {
-    fn bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>) {
-        self.slices(skip, out);
-    }
-
-    fn into_failure(self) -> ReplyBuf {
-        ReplyBuf::into_failure(self)
-    }
-}
-
-/// The reply that a call comes to, if any.
-async fn answer(work: weir_nfs::Later) -> Option<Answer<ReplyBuf>> {
-    match work.await {
-        weir_nfs::Handled::Reply(reply, after) => Some((reply, after)),
-        _ => None,
-    }
-}
-
 impl Protocols {
     /// Over an open engine.
     pub fn new(engine: Arc<Engine>, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
@@ -581,27 +559,19 @@ impl net::Log for Engine {
 impl Backend for Rpc {
     type Framing = RecordMarks;
     type Reply = ReplyBuf;
+    type State = weir_nfs::v4::Remembered;
     type Log = Engine;
 
     fn unasked(&self, message: Box<[u8]>) -> ReplyBuf {
         ReplyBuf::unasked(&message)
     }
 
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<ReplyBuf> {
-        match self.service.handle(conn, record, now) {
-            weir_nfs::Handled::Reply(reply, after) => Handled::Reply(reply, after),
-            weir_nfs::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
-            weir_nfs::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
-            weir_nfs::Handled::Parked(work, refusal) => {
-                Handled::Parked(Box::pin(answer(work)), refusal, None)
-            }
-            weir_nfs::Handled::StartTls(reply) => match self.tls.read().clone() {
-                Some(tls) => Handled::StartTls(reply, tls),
-                None => unreachable!("the service offers what it was given settings for"),
-            },
-            weir_nfs::Handled::Drop => Handled::Drop,
-            weir_nfs::Handled::Close(why) => Handled::Close(why),
-        }
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome<ReplyBuf> {
+        self.service.handle(conn, record, now)
+    }
+
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.tls.read().clone()
     }
 
     fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
@@ -619,13 +589,8 @@ impl Backend for Rpc {
         head: &[u8],
         bytes: usize,
         cx: &mut Context<'_>,
-    ) -> net::Begin<ReplyBuf> {
-        match self.service.poll_begin(conn, head, bytes, cx) {
-            Poll::Ready(weir_nfs::Begin::Go(credit)) => net::Begin::Go(credit),
-            Poll::Ready(weir_nfs::Begin::Refuse(reply, lsn)) => net::Begin::Refuse(reply, lsn),
-            Poll::Ready(weir_nfs::Begin::Close(why)) => net::Begin::Close(why),
-            Poll::Pending => net::Begin::Wait,
-        }
+    ) -> Begin<ReplyBuf> {
+        self.service.begin(conn, head, bytes, cx)
     }
 
     fn reply_bound(&self, record: &[u8], reads: usize) -> usize {

@@ -12,10 +12,10 @@
 //! place, and the earlier counts as never seen.
 
 use super::{MAX_AGE, hash};
-use crate::connection::Line;
 use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use weir_base::{Ino, Lsn, VolumeId};
+use weir_conn::Line;
 use weir_vfs::volume::CallKey;
 
 /// What an entry costs besides its reply: its place in the queue and in the table, with the

@@ -28,10 +28,9 @@ pub mod krb5;
 pub mod window;
 mod wire;
 
-use crate::connection::{Arrival, ConnInfo};
+use crate::outcome::{Later, Outcome, refuse as refuse_call};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, AuthStat, Call, Refusal};
-use crate::service::{Handled, Service};
 use crate::xdr::Put;
 use contexts::{Context, Contexts};
 use smallvec::SmallVec;
@@ -124,8 +123,8 @@ pub struct Gss {
     establishing: AtomicUsize,
 }
 
-/// How the reply to a call is sealed.
-struct Seal {
+/// Seal of the reply to a call.
+pub(crate) struct Seal {
     context: Arc<Context>,
     copy: usize,
     sequence: u32,
@@ -157,25 +156,24 @@ impl Gss {
         self.contexts.tick();
     }
 
-    /// Serves a call with this flavour that arrived on `conn`.
-    pub(crate) fn call(
+    /// Opens a call with this flavour that arrived on the connection `conn`.
+    ///
+    /// # Errors
+    /// The outcome of a call that is not for a program, or that is refused.
+    pub(crate) fn open(
         self: &Arc<Self>,
-        service: &Arc<Service>,
-        conn: &ConnInfo,
+        conn: u64,
         call: &Call<'_>,
         record: &[u8],
-        now: Arrival,
-    ) -> Handled {
+    ) -> Result<Opened, Outcome> {
         let Some(credential) = Credential::decode(call.cred) else {
-            return refuse(call.xid, AuthStat::BadCred);
+            return Err(refuse(call.xid, AuthStat::BadCred));
         };
         match credential.procedure {
-            Procedure::Init if call.procedure == 0 => self.establish(call),
+            Procedure::Init if call.procedure == 0 => Err(self.establish(call)),
             // No mechanism that is served takes more than one step.
-            Procedure::Init | Procedure::Continue => refuse(call.xid, AuthStat::GssCred),
-            Procedure::Data | Procedure::Destroy => {
-                self.data(service, conn, (call, record), &credential, now)
-            }
+            Procedure::Init | Procedure::Continue => Err(refuse(call.xid, AuthStat::GssCred)),
+            Procedure::Data | Procedure::Destroy => self.data(conn, (call, record), &credential),
         }
     }
 
@@ -189,24 +187,24 @@ impl Gss {
         }
     }
 
-    fn establish(self: &Arc<Self>, call: &Call<'_>) -> Handled {
+    fn establish(self: &Arc<Self>, call: &Call<'_>) -> Outcome {
         let Some(token) = wire::token(call.args) else {
-            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
+            return refuse_call(call.xid, Refusal::GarbageArgs);
         };
         let begun = self.establishing.fetch_add(1, Ordering::Relaxed);
         let turn = Turn(Arc::clone(self));
         if begun >= ESTABLISHING {
-            return crate::service::refuse(call.xid, Refusal::SystemErr);
+            return refuse_call(call.xid, Refusal::SystemErr);
         }
         let xid = call.xid;
         let accepted = self.acceptor.accept(token.to_vec());
-        Handled::Later(Box::pin(async move {
+        Outcome::Later(Box::pin(async move {
             let accepted = accepted.await;
             turn.0.established(xid, accepted)
         }))
     }
 
-    fn established(&self, xid: u32, accepted: Accepted) -> Handled {
+    fn established(&self, xid: u32, accepted: Accepted) -> Outcome {
         let Accepted {
             mut major,
             minor,
@@ -231,37 +229,38 @@ impl Gss {
         let mut out = ReplyBuf::start(128 + token.len());
         wire::put_accepted(&mut out, xid, mic.as_deref());
         wire::put_init_result(&mut out, handle, (major, minor), &token);
-        Handled::Reply(ReplyBuf::whole(out, None), None)
+        Outcome::Reply(ReplyBuf::whole(out, None), None)
     }
 
     fn data(
         &self,
-        service: &Arc<Service>,
-        conn: &ConnInfo,
+        conn: u64,
         (call, record): (&Call<'_>, &[u8]),
         credential: &Credential<'_>,
-        now: Arrival,
-    ) -> Handled {
+    ) -> Result<Opened, Outcome> {
+        let refuse = |why| Err(refuse(call.xid, why));
         let Some(context) = self.contexts.get(credential.handle) else {
-            return refuse(call.xid, AuthStat::GssCred);
+            return refuse(AuthStat::GssCred);
         };
         let Some((head, mic)) = wire::verifier(record) else {
-            return refuse(call.xid, AuthStat::GssCred);
+            return refuse(AuthStat::GssCred);
         };
-        let copy = conn.id as usize;
+        let copy = conn as usize;
         if !context.copy(copy).verify(head, mic) {
-            return refuse(call.xid, AuthStat::GssCred);
+            return refuse(AuthStat::GssCred);
         }
         if credential.sequence >= window::MAX_SEQUENCE {
-            return refuse(call.xid, AuthStat::GssCtx);
+            return refuse(AuthStat::GssCtx);
         }
         // Not before the verifier was seen to be right: nobody else moves the window.
         match context.see(credential.sequence, self.contexts.now()) {
             window::Seen::New => {}
             // RFC 2203 §5.3.3.1: a replay is discarded without a word.
-            window::Seen::Again => return Handled::Drop,
+            window::Seen::Again => return Err(Outcome::Drop),
             // The client would wait for a minute; so it sends again at once.
-            window::Seen::Below => return Handled::Close("a call below the window of its context"),
+            window::Seen::Below => {
+                return Err(Outcome::Close("a call below the window of its context"));
+            }
         }
         let seal = Seal {
             context,
@@ -273,13 +272,27 @@ impl Gss {
             self.contexts.remove(credential.handle);
             let mut out = ReplyBuf::start(64);
             rpc::put_accepted(&mut out, call.xid);
-            return seal.handled(Handled::Reply(ReplyBuf::whole(out, None), None));
+            return Err(seal.outcome(Outcome::Reply(ReplyBuf::whole(out, None), None)));
         }
-        let Some((record, at)) = seal.open(call) else {
-            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
-        };
-        let inner = record.get(at..).unwrap_or_default();
-        seal.handled(service.handle_established(conn, inner, now))
+        match seal.open(call) {
+            Some((bytes, at)) => Ok(Opened { seal, bytes, at }),
+            None => Err(refuse_call(call.xid, Refusal::GarbageArgs)),
+        }
+    }
+}
+
+/// A call whose caller is established.
+pub(crate) struct Opened {
+    /// Seals the reply.
+    pub(crate) seal: Seal,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Opened {
+    /// Returns the record of the call as it were if its caller had been established otherwise.
+    pub(crate) fn record(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 }
 
@@ -331,28 +344,28 @@ impl Seal {
         self.context.copy(self.copy)
     }
 
-    /// What becomes of the call, with its reply sealed.
-    fn handled(self, handled: Handled) -> Handled {
-        match handled {
-            Handled::Reply(reply, lsn) => match self.seal(reply) {
-                Some(sealed) => Handled::Reply(sealed, lsn),
-                None => Handled::Close(GONE),
+    /// Returns the outcome of the call with its reply sealed.
+    pub(crate) fn outcome(self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Reply(reply, lsn) => match self.seal(reply) {
+                Some(sealed) => Outcome::Reply(sealed, lsn),
+                None => Outcome::Close(GONE),
             },
-            Handled::Parked(later, refusal) => match self.seal(refusal) {
-                Some(sealed) => {
-                    let later = Box::pin(async move { self.handled(later.await) });
-                    Handled::Parked(later, sealed)
-                }
-                None => Handled::Close(GONE),
+            Outcome::Parked(later, refusal, _) => match self.seal(refusal) {
+                Some(sealed) => Outcome::Parked(self.sealing(later), sealed, None),
+                None => Outcome::Close(GONE),
             },
-            Handled::Later(later) => {
-                Handled::Later(Box::pin(async move { self.handled(later.await) }))
+            Outcome::Later(later) => Outcome::Later(self.sealing(later)),
+            Outcome::Held(later) => Outcome::Held(self.sealing(later)),
+            Outcome::Larger(outcome, more) => {
+                Outcome::Larger(Box::new(self.outcome(*outcome)), more)
             }
-            Handled::Held(later) => {
-                Handled::Held(Box::pin(async move { self.handled(later.await) }))
-            }
-            other @ (Handled::Drop | Handled::Close(_) | Handled::StartTls(_)) => other,
+            other @ (Outcome::Drop | Outcome::Close(_) | Outcome::StartTls(_)) => other,
         }
+    }
+
+    fn sealing(self, later: Later) -> Later {
+        Box::pin(async move { self.outcome(later.await) })
     }
 
     /// The reply with a verifier, and its results protected as the call's arguments were (RFC 2203 §5.3.3.2).
@@ -400,6 +413,6 @@ impl Seal {
 /// Why a connection is closed whose replies cannot be sealed any more.
 const GONE: &str = "the security context is no longer good";
 
-fn refuse(xid: u32, why: AuthStat) -> Handled {
-    crate::service::refuse(xid, Refusal::Auth(why))
+fn refuse(xid: u32, why: AuthStat) -> Outcome {
+    refuse_call(xid, Refusal::Auth(why))
 }

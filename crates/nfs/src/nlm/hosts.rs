@@ -6,7 +6,7 @@
 use super::SERVICE;
 use super::recorded::{self, Entry, MAX_NAME, Monitor};
 use crate::rpc;
-use crate::service::NSM_PROGRAM;
+use crate::rpc::NSM_PROGRAM;
 use crate::xdr::Put;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +19,8 @@ use weir_base::limits::protocol::{
 use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
 use weir_vfs::grace::{Bound, Claimant, Kinds, RecordId, Records};
-use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Outcome, Unfinished};
+use weir_vfs::volume::{self, FsError};
+use weir_vfs::{OpResult, Stop};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
@@ -231,9 +231,9 @@ impl Hosts {
         state: u32,
         now: Duration,
         shares: bool,
-    ) -> Outcome<Lsn> {
+    ) -> OpResult<Lsn> {
         let added = self.try_add(client, local, state, now, shares);
-        added.map_err(|stop| Unfinished::of_record(&self.records, stop))
+        added.map_err(|stop| Stop::of_record(&self.records, stop))
     }
 
     fn try_add(
@@ -243,7 +243,7 @@ impl Hosts {
         state: u32,
         now: Duration,
         shares: bool,
-    ) -> Result<Lsn, Stop> {
+    ) -> Result<Lsn, volume::Stop> {
         let (addr, name) = (client.address, &client.name);
         let at = self.hosts.get_mut(&addr);
         if let Some(host) = at.and_then(|at| at.iter_mut().find(|h| h.name == *name)) {
@@ -296,7 +296,7 @@ impl Hosts {
         name: &Arc<[u8]>,
         local: IpAddr,
         shares: bool,
-    ) -> Result<Recovering, Stop> {
+    ) -> Result<Recovering, volume::Stop> {
         let key = (addr, Arc::clone(name));
         let Some(old) = self.recovering.get(&key) else {
             let record = recorded::host(addr, name, &[local], shares);

@@ -28,8 +28,8 @@ pub(crate) use serve::{Op, takes_identity};
 pub(crate) use wire::PROCEDURES;
 
 use crate::outgoing::{Outbox, Outgoing};
+use crate::rpc::NLM_PROGRAM;
 use crate::rpc::{self, Message};
-use crate::service::NLM_PROGRAM;
 use hosts::Hosts;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};

@@ -11,7 +11,7 @@ use weir_vfs::claims::{
 };
 use weir_vfs::grace::{Kinds, Refused};
 use weir_vfs::names::Wait;
-use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
+use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Stop, Suspend};
 
 /// A call being served.
 pub(crate) struct Op<'a> {
@@ -148,14 +148,14 @@ impl<'a> Op<'a> {
         let vfs = &self.service.vfs;
         let admitted = match vfs.admit_locker(self.table, handle, &self.session) {
             Ok(admitted) => admitted,
-            Err(Unfinished::Failed(Error::Stale)) => return Ok(Err(Stat::StaleHandle)),
+            Err(Stop::Failed(Error::Stale)) => return Ok(Err(Stat::StaleHandle)),
             Err(why) => {
                 self.stranger = true;
-                if let Unfinished::Suspended(Suspend::NameService(wait)) = why {
+                if let Stop::Suspended(Suspend::NameService(wait)) = why {
                     self.unknown = Some(wait);
                 }
                 return Ok(Err(match why {
-                    Unfinished::Failed(Error::BadHandle) => Stat::StaleHandle,
+                    Stop::Failed(Error::BadHandle) => Stat::StaleHandle,
                     _ => Stat::Failed,
                 }));
             }
@@ -164,11 +164,11 @@ impl<'a> Op<'a> {
         let (file, charged) = admitted.charge(vfs, self.cx, Exempt)?;
         match file.may_lock(self.cx, charged, access) {
             Ok(()) => Ok(Ok(file.file_id())),
-            Err(Unfinished::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
-            Err(Unfinished::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
+            Err(Stop::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
+            Err(Stop::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
             // There is no status for a permission that is missing; the Linux server returns this one.
-            Err(Unfinished::Failed(_)) => Ok(Err(Stat::Failed)),
-            Err(Unfinished::Suspended(suspend)) => Err(suspend),
+            Err(Stop::Failed(_)) => Ok(Err(Stat::Failed)),
+            Err(Stop::Suspended(suspend)) => Err(suspend),
         }
     }
 
@@ -177,7 +177,7 @@ impl<'a> Op<'a> {
     fn locked_file(&mut self, handle: &[u8]) -> Result<FileId, Stat> {
         let vfs = &self.service.vfs;
         let admitted = vfs.admit_locker(self.table, handle, &self.session);
-        self.stranger = !matches!(admitted, Ok(_) | Err(Unfinished::Failed(Error::Stale)));
+        self.stranger = !matches!(admitted, Ok(_) | Err(Stop::Failed(Error::Stale)));
         let file = vfs.file_id(handle).map_err(|_| Stat::StaleHandle)?;
         self.volume = Some(file.volume);
         Ok(file)
@@ -285,8 +285,8 @@ impl<'a> Op<'a> {
                     self.unrecorded = Some(lsn);
                     return Ok(Err(Stat::DeniedNoLocks));
                 }
-                Err(Unfinished::Failed(_)) => return Ok(Err(Stat::DeniedNoLocks)),
-                Err(Unfinished::Suspended(suspend)) => return Err(suspend),
+                Err(Stop::Failed(_)) => return Ok(Err(Stat::DeniedNoLocks)),
+                Err(Stop::Suspended(suspend)) => return Err(suspend),
             }
         }
         Ok(Ok(()))

@@ -8,11 +8,11 @@
 use super::args::ReadDirArgs;
 use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
-use super::{Op, Reply};
+use super::{Op, Release};
 use crate::xdr::{Put, padding};
 pub(super) use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Unfinished};
+use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Stop};
 
 /// Directory attributes, verifier, end of list, eof.
 const FIXED: usize = POST_OP_BYTES + 8 + 4 + 4;
@@ -22,17 +22,17 @@ const ENTRY: usize = 4 + 8 + 4 + 8;
 const PLUS: usize = POST_OP_BYTES + 4 + 4 + HANDLE_BYTES;
 
 /// READDIR: `maxcount` is the size of READDIR3resok (RFC 1813 §3.3.16).
-pub(super) fn readdir(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Reply {
+pub(super) fn readdir(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
     list(op, a, false)
 }
 
 /// READDIRPLUS: `maxcount` is the size of READDIRPLUS3resok, and `dircount` that
 /// of the part which READDIR would return (RFC 1813 §3.3.17).
-pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Reply {
+pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
     list(op, a, true)
 }
 
-fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Reply {
+fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
     let (dir, charged) = op.enter(a.dir, Looks)?;
     let room = (a.maxcount as usize).min(MAX_LISTING).saturating_sub(FIXED);
     let names_room = a.dircount.map_or(usize::MAX, |n| n as usize);
@@ -78,7 +78,7 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Reply {
     let checked = outcome.and_then(|o| {
         // Position 0 is the start whatever the verifier (RFC 1813 §3.3.16).
         if a.cookie != 0 && a.verifier != o.verifier {
-            Err(Unfinished::from(Error::BadCookie))
+            Err(Stop::from(Error::BadCookie))
         } else {
             Ok(o)
         }
@@ -100,7 +100,7 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Reply {
             op.out.truncate(start);
             op.status(Status::TooSmall);
             put_post_op(op.out, Some(&o.dir));
-            Ok(None)
+            Err(Stop::Failed(Status::TooSmall))
         }
         Err(stop) => {
             op.out.truncate(start);

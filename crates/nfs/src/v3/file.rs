@@ -5,11 +5,11 @@ use super::args::{RangeArgs, SetAttrArgs, WriteArgs};
 use super::fsinfo::{MAX_READ, MAX_WRITE};
 use super::status::Status;
 use super::types::{put_fattr, put_post_op, put_wcc};
-use super::{Op, Reply, split};
+use super::{Op, Release, split};
 use crate::reply::Payload;
 use crate::xdr::Put;
 use weir_vfs::volume::{Attr, FileKind, Stability};
-use weir_vfs::{Changes, Error, Exempt, Looks, Permitted, Reads, Unfinished, Writes};
+use weir_vfs::{Changes, Error, Exempt, Looks, Permitted, Reads, Stop, Writes};
 
 /// ACCESS3 bits (RFC 1813 §3.3.4).
 pub mod bits {
@@ -28,7 +28,7 @@ pub mod bits {
 }
 
 /// GETATTR (RFC 1813 §3.3.1).
-pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Reply {
+pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
     let (object, _charged) = op.enter(object, Looks)?;
     let attr = object.getattr(op.cx).map_err(|why| op.refuse(why))?;
     op.status(Status::Ok);
@@ -37,7 +37,7 @@ pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Reply {
 }
 
 /// SETATTR (RFC 1813 §3.3.2).
-pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Reply {
+pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
     let (object, charged) = op.enter(a.object, Changes)?;
     let done = object.setattr(op.cx, charged, &a.new, a.guard);
     let (change, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&object]))?);
@@ -63,7 +63,7 @@ fn granted(attr: &Attr, may: Permitted) -> u32 {
 }
 
 /// ACCESS (RFC 1813 §3.3.4): of the bits asked for, those that are granted.
-pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Reply {
+pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
     let (object, _charged) = op.enter(object, Looks)?;
     let attr = object.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &object))?;
@@ -75,7 +75,7 @@ pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Reply {
 }
 
 /// READLINK (RFC 1813 §3.3.5). Not a link: INVAL.
-pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Reply {
+pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
     let (link, charged) = op.enter(link, Looks)?;
     let read = link.readlink(op.cx, charged);
     let (target, attr) = read.map_err(|why| op.fail_attr(why, &link))?;
@@ -86,7 +86,7 @@ pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Reply {
 }
 
 /// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
-pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
+pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
     let len = (a.count as usize).min(MAX_READ).min(op.cx.reads());
     let (file, charged) = op.enter(a.file, Reads(len))?;
     let read = file.read(op.cx, charged, a.offset);
@@ -103,13 +103,13 @@ pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
 /// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part, and what is to be stable as far as a record of the log
 /// holds it: the client sends the rest. A count that
 /// is not the data's length is refused.
-pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Reply {
+pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
     let malformed = a.count as usize != a.data.len();
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
     let bytes = if malformed { 0 } else { data.len() };
     let (file, charged) = op.enter(a.file, Writes(bytes))?;
     if malformed {
-        return Err(op.fail_wcc(Unfinished::Failed(Error::Invalid), &[&file]));
+        return Err(op.fail_wcc(Stop::Failed(Error::Invalid), &[&file]));
     }
     let done = file.write(op.cx, charged, a.offset, data, a.stable);
     let (written, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&file]))?);
@@ -131,7 +131,7 @@ fn stable_how(s: Stability) -> u32 {
 }
 
 /// COMMIT (RFC 1813 §3.3.21). Count 0 means to the end of the file.
-pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
+pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
     let (file, charged) = op.enter(a.file, Exempt)?;
     let len = match a.count {
         0 => u64::MAX - a.offset,

@@ -3,7 +3,7 @@
 use super::dir::MAX_LISTING;
 use super::status::Status;
 use super::types::put_post_op;
-use super::{Op, Reply};
+use super::{Op, Release};
 use crate::xdr::Put;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
@@ -18,7 +18,7 @@ pub const MAX_WRITE: usize = MAX_IO;
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
 /// FSSTAT (RFC 1813 §3.3.18): space and inodes.
-pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Reply {
+pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
     let (root, _charged) = op.enter(root, Looks)?;
     let attr = root.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &root))?;
@@ -41,7 +41,7 @@ pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Reply {
 }
 
 /// FSINFO (RFC 1813 §3.3.19): sizes and properties of the file system.
-pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Reply {
+pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Release {
     let (root, _charged) = op.enter(root, Exempt)?;
     let attr = root.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &root))?;
@@ -61,7 +61,7 @@ pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Reply {
 }
 
 /// PATHCONF (RFC 1813 §3.3.20): limits on names and links.
-pub(super) fn pathconf(op: &mut Op<'_>, object: &[u8]) -> Reply {
+pub(super) fn pathconf(op: &mut Op<'_>, object: &[u8]) -> Release {
     let (object, _charged) = op.enter(object, Exempt)?;
     let attr = object.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &object))?;

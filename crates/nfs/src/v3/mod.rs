@@ -1,10 +1,8 @@
 //! NFS version 3 (RFC 1813): one call from its arguments to its encoded results.
 //!
 //! A procedure is a function over an [`Op`]: it has the vfs admit and charge the session for each handle, acts, and
-//! appends its results. What it returns says when the
-//! reply may be released. `Err(Suspend)` means that nothing
-//! was changed and the call is to be run again from the start; then what was
-//! appended is thrown away.
+//! appends its results. It returns the log record that the reply waits for. A call that is suspended
+//! has changed nothing and is run again from the start; then what was appended is thrown away.
 //!
 //! Failures carry the attributes that the procedure's `resfail` has room for,
 //! read after the failure; "before" attributes only come with success, where
@@ -22,42 +20,47 @@ pub mod types;
 
 use crate::failure::Failure;
 use crate::reply::Payload;
+use crate::rpc::Credential;
 use crate::xdr::Put;
 use access::EachCall;
 use args::Args;
 use status::Status;
 use types::{put_post_op, put_wcc_failed};
 use weir_base::{Lsn, VolumeId};
+use weir_conn::ConnInfo;
 use weir_vfs::volume::Done;
-use weir_vfs::{Admitted, Charged, Cost, Error, ExportTable, OpContext, Suspend, Unfinished, Vfs};
+use weir_vfs::{
+    Admitted, Charged, Cost, Error, ExportTable, OpContext, Protocol, Stop, Suspend, Vfs,
+};
 
 /// A session of this protocol.
 pub type Session<'s> = weir_vfs::Session<'s, EachCall>;
+
+/// Returns the session of a call with this credential. A client of NFSv3 is its address.
+pub(crate) fn session<'s, S>(conn: &'s ConnInfo<S>, credential: &'s Credential) -> Session<'s> {
+    let origin = conn.address();
+    Session {
+        origin,
+        protocol: Protocol::Nfsv3,
+        flavour: credential.flavour(),
+        transport: conn.transport,
+        identity: credential.identity(),
+        access: EachCall,
+        client: origin.into(),
+        admitted: &conn.admitted,
+    }
+}
 
 /// A file that a procedure works on.
 pub(crate) type Operand<'s> = weir_vfs::Operand<'s, EachCall>;
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
-/// When the reply may be released: at once, or when the log has come so far.
-pub type Release = Result<Option<Lsn>, Suspend>;
-
-/// Why a procedure does not go on.
-enum End {
-    /// It has failed, and the reply that says so is written.
-    Failed,
-    /// It waits, and has changed nothing.
-    Suspended(Suspend),
-}
-
-impl From<Suspend> for End {
-    fn from(suspend: Suspend) -> End {
-        End::Suspended(suspend)
-    }
-}
-
-/// As [`Release`], within a procedure.
-type Reply = Result<Option<Lsn>, End>;
+/// The log record that the reply to a call waits for.
+///
+/// # Errors
+/// The call has failed, and its results with this status are appended; or it is suspended.
+pub type Release = Result<Option<Lsn>, Stop<Status>>;
 
 /// One call being served.
 pub struct Op<'a> {
@@ -85,15 +88,10 @@ pub struct Op<'a> {
 
 impl<'a> Op<'a> {
     /// Serves a call whose arguments are decoded; appends its results.
+    ///
+    /// # Errors
+    /// The call has failed, which its results say, or is suspended.
     pub fn run(&mut self, args: &Args<'_>) -> Release {
-        match self.procedure(args) {
-            Ok(lsn) => Ok(lsn),
-            Err(End::Failed) => Ok(None),
-            Err(End::Suspended(suspend)) => Err(suspend),
-        }
-    }
-
-    fn procedure(&mut self, args: &Args<'_>) -> Reply {
         match args {
             Args::Null => Ok(None),
             Args::GetAttr(object) => file::getattr(self, object),
@@ -121,7 +119,7 @@ impl<'a> Op<'a> {
     }
 
     /// Verifies a handle and admits the session.
-    fn admit(&mut self, handle: &[u8]) -> Result<Admitted<'a, EachCall>, End> {
+    fn admit(&mut self, handle: &[u8]) -> Result<Admitted<'a, EachCall>, Stop<Status>> {
         let admitted = self.vfs.admit(self.table, handle, &self.session);
         let admitted = admitted.map_err(|why| self.refuse(why))?;
         self.volume.get_or_insert(admitted.volume());
@@ -129,7 +127,11 @@ impl<'a> Op<'a> {
     }
 
     /// Verifies a handle, admits the session and charges it.
-    fn enter<C: Cost>(&mut self, handle: &[u8], cost: C) -> Result<(Operand<'a>, Charged<C>), End> {
+    fn enter<C: Cost>(
+        &mut self,
+        handle: &[u8],
+        cost: C,
+    ) -> Result<(Operand<'a>, Charged<C>), Stop<Status>> {
         let admitted = self.admit(handle)?;
         Ok(admitted.charge(self.vfs, self.cx, cost)?)
     }
@@ -140,35 +142,36 @@ impl<'a> Op<'a> {
 
     /// A failure before there is an object whose attributes could be sent.
     #[cold]
-    fn refuse(&mut self, why: Unfinished) -> End {
+    fn refuse(&mut self, why: Stop) -> Stop<Status> {
         self.failed(why, |op| Failure::of(op.procedure).put_absent(op.out))
     }
 
     /// A failure whose `resfail` is a `post_op_attr`.
     #[cold]
-    fn fail_attr(&mut self, why: Unfinished, object: &Operand<'_>) -> End {
+    fn fail_attr(&mut self, why: Stop, object: &Operand<'_>) -> Stop<Status> {
         self.failed(why, |op| op.put_attr(object))
     }
 
     /// A failure whose `resfail` is a `wcc_data` of each of `objects`.
     #[cold]
-    fn fail_wcc(&mut self, why: Unfinished, objects: &[&Operand<'_>]) -> End {
+    fn fail_wcc(&mut self, why: Stop, objects: &[&Operand<'_>]) -> Stop<Status> {
         self.failed(why, |op| {
             objects.iter().for_each(|object| op.put_wcc(object))
         })
     }
 
     /// Writes the reply of a failure, with `rest` behind the status; what is suspended goes up as it is.
-    fn failed(&mut self, why: Unfinished, rest: impl FnOnce(&mut Self)) -> End {
+    fn failed(&mut self, why: Stop, rest: impl FnOnce(&mut Self)) -> Stop<Status> {
         let error = match why {
-            Unfinished::Failed(error) => error,
-            Unfinished::Suspended(Suspend::Recall(_)) if !self.patient => Error::Delay,
-            Unfinished::Suspended(suspend) => return End::Suspended(suspend),
+            Stop::Failed(error) => error,
+            Stop::Suspended(Suspend::Recall(_)) if !self.patient => Error::Delay,
+            Stop::Suspended(suspend) => return Stop::Suspended(suspend),
         };
         self.unprotected |= error == Error::Unprotected;
-        self.status(Status::of(self.procedure, error));
+        let status = Status::of(self.procedure, error);
+        self.status(status);
         rest(self);
-        End::Failed
+        Stop::Failed(status)
     }
 
     /// A `post_op_attr` for a failed reply; the attributes are optional there, so whatever keeps them from being read at

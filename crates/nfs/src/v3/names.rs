@@ -4,13 +4,13 @@
 use super::args::{CreateArgs, How, MknodArgs, SymlinkArgs};
 use super::status::Status;
 use super::types::{DirOp, put_post_op, put_post_op_handle, put_wcc};
-use super::{Op, Operand, Reply, split};
+use super::{Op, Operand, Release, split};
 use crate::xdr::Put;
 use weir_vfs::volume::{CreateHow, Created, Done, FileKind, Removed, SetAttr};
-use weir_vfs::{Changes, Looks, Outcome};
+use weir_vfs::{Changes, Looks, OpResult, Stop};
 
 /// LOOKUP (RFC 1813 §3.3.3).
-pub(super) fn lookup(op: &mut Op<'_>, at: &DirOp<'_>) -> Reply {
+pub(super) fn lookup(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
     let (dir, charged) = op.enter(at.dir, Looks)?;
     let found = dir.lookup(op.cx, charged, at.name);
     let (found, file) = found.map_err(|why| op.fail_attr(why, &dir))?;
@@ -23,7 +23,7 @@ pub(super) fn lookup(op: &mut Op<'_>, at: &DirOp<'_>) -> Reply {
 }
 
 /// Results of CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 §3.3.8 to §3.3.11).
-fn made(op: &mut Op<'_>, dir: &Operand<'_>, outcome: Outcome<Done<Created>>) -> Reply {
+fn made(op: &mut Op<'_>, dir: &Operand<'_>, outcome: OpResult<Done<Created>>) -> Release {
     let (created, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[dir]))?);
     let file = dir.near(created.ino);
     let handle = op.vfs.handle(dir.file_id().volume, file);
@@ -35,7 +35,7 @@ fn made(op: &mut Op<'_>, dir: &Operand<'_>, outcome: Outcome<Done<Created>>) -> 
 }
 
 /// CREATE (RFC 1813 §3.3.8).
-pub(super) fn create(op: &mut Op<'_>, a: &CreateArgs<'_>) -> Reply {
+pub(super) fn create(op: &mut Op<'_>, a: &CreateArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, Changes)?;
     let (how, attrs) = match a.how {
         How::Unchecked(attrs) => (CreateHow::Unchecked, attrs),
@@ -47,21 +47,21 @@ pub(super) fn create(op: &mut Op<'_>, a: &CreateArgs<'_>) -> Reply {
 }
 
 /// MKDIR (RFC 1813 §3.3.9).
-pub(super) fn mkdir(op: &mut Op<'_>, at: &DirOp<'_>, attrs: &SetAttr) -> Reply {
+pub(super) fn mkdir(op: &mut Op<'_>, at: &DirOp<'_>, attrs: &SetAttr) -> Release {
     let (dir, charged) = op.enter(at.dir, Changes)?;
     let outcome = dir.mkdir(op.cx, charged, at.name, attrs);
     made(op, &dir, outcome)
 }
 
 /// SYMLINK (RFC 1813 §3.3.10).
-pub(super) fn symlink(op: &mut Op<'_>, a: &SymlinkArgs<'_>) -> Reply {
+pub(super) fn symlink(op: &mut Op<'_>, a: &SymlinkArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, Changes)?;
     let outcome = dir.symlink(op.cx, charged, a.at.name, a.target, &a.attrs);
     made(op, &dir, outcome)
 }
 
 /// MKNOD (RFC 1813 §3.3.11). Kinds with procedures of their own: BADTYPE.
-pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Reply {
+pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, Changes)?;
     if matches!(
         a.kind,
@@ -69,13 +69,13 @@ pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Reply {
     ) {
         op.status(Status::BadType);
         op.put_wcc(&dir);
-        return Ok(None);
+        return Err(Stop::Failed(Status::BadType));
     }
     let outcome = dir.mknod(op.cx, charged, a.at.name, a.kind, a.rdev, &a.attrs);
     made(op, &dir, outcome)
 }
 
-fn removed(op: &mut Op<'_>, dir: &Operand<'_>, outcome: Outcome<Done<Removed>>) -> Reply {
+fn removed(op: &mut Op<'_>, dir: &Operand<'_>, outcome: OpResult<Done<Removed>>) -> Release {
     let (removed, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[dir]))?);
     op.status(Status::Ok);
     put_wcc(op.out, &removed.dir);
@@ -83,21 +83,21 @@ fn removed(op: &mut Op<'_>, dir: &Operand<'_>, outcome: Outcome<Done<Removed>>) 
 }
 
 /// REMOVE (RFC 1813 §3.3.12).
-pub(super) fn remove(op: &mut Op<'_>, at: &DirOp<'_>) -> Reply {
+pub(super) fn remove(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
     let (dir, charged) = op.enter(at.dir, Changes)?;
     let outcome = dir.remove(op.cx, charged, at.name);
     removed(op, &dir, outcome)
 }
 
 /// RMDIR (RFC 1813 §3.3.13).
-pub(super) fn rmdir(op: &mut Op<'_>, at: &DirOp<'_>) -> Reply {
+pub(super) fn rmdir(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
     let (dir, charged) = op.enter(at.dir, Changes)?;
     let outcome = dir.rmdir(op.cx, charged, at.name);
     removed(op, &dir, outcome)
 }
 
 /// RENAME (RFC 1813 §3.3.14).
-pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Reply {
+pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Release {
     let (source, charged) = op.enter(from.dir, Changes)?;
     let target = source.beside(op.admit(to.dir)?);
     let done = source.rename(op.cx, charged, from.name, &target, to.name);
@@ -109,7 +109,7 @@ pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Reply
 }
 
 /// LINK (RFC 1813 §3.3.15).
-pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Reply {
+pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Release {
     let (file, charged) = op.enter(file, Changes)?;
     let dir = file.beside(op.admit(at.dir)?);
     let done = file.link(op.cx, charged, &dir, at.name);

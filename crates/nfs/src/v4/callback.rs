@@ -24,12 +24,12 @@ use super::backchannel::{Entry, Made, Slot, back_sessions, flag, note_path, work
 use super::client::Client;
 use super::copy_ops::put_written;
 use super::offload::Offload;
+use super::remembered::ConnInfo;
 use super::serve::Nfs4;
 use super::session::Session;
 use super::state::Delegation;
 use super::status::Status;
 use super::types::{Bitmap, time};
-use crate::connection::ConnInfo;
 use crate::rpc::{self, AUTH_NONE, CALL, RPC_VERSION};
 use crate::xdr::{Put, Reader};
 use parking_lot::Mutex;

@@ -30,11 +30,11 @@ use super::offload::Offload;
 use super::persistent;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
 use super::reach::Reach;
+use super::remembered::ConnInfo;
 use super::session::Session;
 use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;
 use super::types::SessionId;
-use crate::connection::ConnInfo;
 use crate::rpc::Credential;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
@@ -546,7 +546,7 @@ impl Registry {
     /// so the requests of one session write no counter of references, which its other connections' cores would have to fetch.
     /// With true if the client is seen at an address for the first time.
     pub fn take_session(&self, conn: &ConnInfo, id: &SessionId) -> Option<(Arc<Session>, bool)> {
-        let mut remembered = conn.session.borrow_mut();
+        let mut remembered = conn.state.session.borrow_mut();
         match remembered.take_if(|session| session.id == *id && !session.is_dead()) {
             Some(session) => Some((session, false)),
             None => {
@@ -559,14 +559,14 @@ impl Registry {
 
     /// A session, by the connection's memory or the table.
     pub fn session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
-        if let Some(session) = conn.session.borrow().as_ref()
+        if let Some(session) = conn.state.session.borrow().as_ref()
             && session.id == *id
             && !session.is_dead()
         {
             return Some(Arc::clone(session));
         }
         let session = self.sessions.read().get(id).cloned()?;
-        *conn.session.borrow_mut() = Some(Arc::clone(&session));
+        *conn.state.session.borrow_mut() = Some(Arc::clone(&session));
         Some(session)
     }
 

@@ -5,13 +5,13 @@ use super::client::Client;
 use super::copy_ops::Copying;
 use super::persistent::{Repeated, Request, must_run_once};
 use super::pseudo::{self, Pseudo};
+use super::remembered::ConnInfo;
 use super::serve::Nfs4;
 use super::session::Session;
 use super::slot::Results;
 use super::state::DELEGATIONS;
 use super::status::Status;
 use super::types::{Bitmap, StateId};
-use crate::connection::{Arrival, ConnInfo};
 use crate::failure::Cut;
 use crate::operation;
 use crate::reply::{Payload, ReplyBuf};
@@ -20,13 +20,14 @@ use crate::xdr::{Put, Reader};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::{Lsn, Time, VolumeId};
+use weir_conn::Arrival;
 use weir_vfs::access::{R, W, X, permits};
 use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::stats::Done;
 use weir_vfs::volume::{Attr, Guard};
 use weir_vfs::{
     AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, Flavours,
-    HANDLE_BYTES, Identity, Looks, Namespace, OpContext, Protocol, Suspend, Unfinished,
+    HANDLE_BYTES, Identity, Looks, Namespace, OpContext, Protocol, Stop, Suspend,
 };
 
 /// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
@@ -100,43 +101,16 @@ pub(super) enum Fh {
     File(FileId),
 }
 
-/// Why an operation gives no result.
-pub(super) enum Fail {
-    /// It failed with this status.
-    Status(Status),
-    /// It waits, and has changed nothing.
-    Wait(Suspend),
-}
+impl weir_vfs::Failure for Status {}
 
-impl From<Status> for Fail {
-    fn from(status: Status) -> Fail {
-        Fail::Status(status)
-    }
-}
-
-impl From<Error> for Fail {
-    fn from(error: Error) -> Fail {
-        Fail::Status(error.into())
-    }
-}
-
-impl From<Suspend> for Fail {
-    fn from(suspend: Suspend) -> Fail {
-        Fail::Wait(suspend)
-    }
-}
-
-impl From<Unfinished> for Fail {
-    fn from(why: Unfinished) -> Fail {
-        match why {
-            Unfinished::Failed(error) => error.into(),
-            Unfinished::Suspended(suspend) => suspend.into(),
-        }
+impl From<Status> for Stop<Status> {
+    fn from(status: Status) -> Stop<Status> {
+        Stop::Failed(status)
     }
 }
 
 /// What becomes of an operation. A status that is not OK has its results behind it already.
-pub(super) type Outcome = Result<Status, Fail>;
+pub(super) type OperationResult = Result<Status, Stop<Status>>;
 
 /// A request's slot, which is busy until this ends.
 pub(super) struct Hold {
@@ -315,7 +289,7 @@ impl Cursor {
             });
             hold.session.slots.end(hold.slot, kept);
             if self.repeated.is_none() {
-                conn.session.replace(Some(hold.session));
+                conn.state.session.replace(Some(hold.session));
             }
         }
         let out = std::mem::take(&mut self.out);
@@ -480,7 +454,7 @@ impl<'a> Run<'a> {
             Args::Sequence(sequence) => match self.sequence(sequence) {
                 Ok(None) => Ok(Status::Ok),
                 Ok(Some((reply, lsn))) => return Err(Ran::Replay(reply, lsn)),
-                Err(status) => Err(Fail::Status(status)),
+                Err(status) => Err(Stop::Failed(status)),
             },
             args => match self.done_before() {
                 Some(done) => self.repeat(args, done),
@@ -489,7 +463,7 @@ impl<'a> Run<'a> {
         };
         let outcome = match outcome {
             // Nothing was changed: what is not answered in room cannot be answered.
-            Ok(Status::Ok) if self.too_long() => Err(Fail::Status(self.too_big())),
+            Ok(Status::Ok) if self.too_long() => Err(Stop::Failed(self.too_big())),
             outcome => outcome,
         };
         if self.c.lsn != lsn && self.c.cut.is_none() {
@@ -510,13 +484,13 @@ impl<'a> Run<'a> {
                 self.finish(operation);
                 Err(Ran::Ended)
             }
-            Err(Fail::Status(status)) => {
+            Err(Stop::Failed(status)) => {
                 self.c.out.truncate(start);
                 self.c.payload = None;
                 self.finish(operation);
                 Err(self.fails(operation, status))
             }
-            Err(Fail::Wait(wait)) => {
+            Err(Stop::Suspended(wait)) => {
                 self.c.out.truncate(start);
                 self.c.payload = None;
                 Err(Ran::Waits(wait))
@@ -606,7 +580,7 @@ impl<'a> Run<'a> {
 
     /// Carries an operation out. One that must not be carried out twice leaves its key in the log.
     #[inline]
-    fn operate_once(&mut self, operation: u32, args: &Args<'_>) -> Outcome {
+    fn operate_once(&mut self, operation: u32, args: &Args<'_>) -> OperationResult {
         self.may_follow(args)?;
         if must_run_once(operation) {
             self.leave_key();
@@ -621,7 +595,7 @@ impl<'a> Run<'a> {
         self.c.cx.set_call(key);
     }
 
-    fn operate(&mut self, args: &Args<'_>) -> Outcome {
+    fn operate(&mut self, args: &Args<'_>) -> OperationResult {
         match args {
             Args::Access(asked) => self.access(*asked),
             Args::Close(state) => self.close_open(state),
@@ -742,7 +716,7 @@ impl<'a> Run<'a> {
 
     /// The attributes of the current file.
     #[inline]
-    pub(super) fn attr_of(&mut self, operand: &Operand<'_, '_>) -> Result<Attr, Unfinished> {
+    pub(super) fn attr_of(&mut self, operand: &Operand<'_, '_>) -> Result<Attr, Stop> {
         match &self.c.seen {
             Some((file, attr)) if Fh::File(*file) == self.c.current => Ok(*attr),
             _ => operand.getattr(&mut self.c.cx),
@@ -771,7 +745,7 @@ impl<'a> Run<'a> {
     /// The flavours by which the client may use the volume of the current handle; `None` in the pseudo file system, which is
     /// open to each.
     #[inline]
-    pub(super) fn flavours(&self) -> Result<Option<Flavours>, Unfinished> {
+    pub(super) fn flavours(&self) -> Result<Option<Flavours>, Stop> {
         let Fh::File(file) = self.c.current else {
             return Ok(None);
         };
@@ -783,22 +757,22 @@ impl<'a> Run<'a> {
     /// NFS4ERR_WRONGSEC if the volume of the current handle wants another flavour. Whether it is there, and for the client,
     /// the next operation finds out.
     #[inline]
-    pub(super) fn right_flavour(&self) -> Outcome {
+    pub(super) fn right_flavour(&self) -> OperationResult {
         match self.flavours() {
             Ok(Some(flavours))
                 if !flavours.contains(self.credential.flavour()) && !self.machine_acts() =>
             {
                 Err(Status::WrongSec.into())
             }
-            Err(Unfinished::Suspended(wait)) => Err(wait.into()),
-            Ok(_) | Err(Unfinished::Failed(_)) => Ok(Status::Ok),
+            Err(Stop::Suspended(wait)) => Err(wait.into()),
+            Ok(_) | Err(Stop::Failed(_)) => Ok(Status::Ok),
         }
     }
 
     /// What an operation that sets the current handle ends with: NFS4ERR_WRONGSEC unless the next operation sets another one,
     /// tells the client which flavour to use, or may fail with that itself (§2.6.3.1.1).
     #[inline]
-    pub(super) fn may_stand(&self) -> Outcome {
+    pub(super) fn may_stand(&self) -> OperationResult {
         match self.c.next {
             None | Some(11 | 15 | 16 | 18 | 22..=24 | 29 | 31..=33 | 52) => Ok(Status::Ok),
             Some(_) => self.right_flavour(),
@@ -811,11 +785,11 @@ impl<'a> Run<'a> {
         &mut self,
         file: FileId,
         access: Access<'o>,
-    ) -> Result<Admitted<'a, Access<'o>>, Fail> {
+    ) -> Result<Admitted<'a, Access<'o>>, Stop<Status>> {
         let session = self.caller(access);
         self.c.used = true;
         match self.s.vfs.admit_file(self.table, file, &session) {
-            Err(Unfinished::Failed(Error::WrongFlavour)) if self.machine_acts() => {
+            Err(Stop::Failed(Error::WrongFlavour)) if self.machine_acts() => {
                 Ok(self.s.vfs.admit_any_flavour(self.table, file, &session)?)
             }
             admitted => Ok(admitted?),
@@ -853,7 +827,7 @@ impl<'a> Run<'a> {
         file: FileId,
         access: Access<'o>,
         cost: C,
-    ) -> Result<(Operand<'a, 'o>, Charged<C>), Fail> {
+    ) -> Result<(Operand<'a, 'o>, Charged<C>), Stop<Status>> {
         let admitted = self.admit(file, access)?;
         let charged = admitted.charge(&self.s.vfs, &mut self.c.cx, cost)?;
         self.c.charged = true;
@@ -863,7 +837,7 @@ impl<'a> Run<'a> {
     /// As `enter`, to read a file's attributes: free along with another operation, as the attributes that version 3 sends
     /// with each.
     #[inline]
-    pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Fail> {
+    pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Stop<Status>> {
         Ok(match self.c.charged {
             true => self.enter(file, Access::Mode(None), Exempt)?.0,
             false => self.enter(file, Access::Mode(None), Looks)?.0,

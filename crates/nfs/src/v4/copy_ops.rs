@@ -6,7 +6,7 @@
 //! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
 
 use super::args::Copy;
-use super::compound::{Fail, Fh, Outcome, Run};
+use super::compound::{Fh, OperationResult, Run};
 use super::file_ops::Stated;
 use super::status::Status;
 use crate::xdr::Put;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{AtEnd, FileKind, ReadOut, Seek, Sought, Stability};
-use weir_vfs::{Changes, Error, FileId, Looks, Reads, Unfinished, Writes};
+use weir_vfs::{Changes, Error, FileId, Looks, Reads, Stop, Writes};
 
 /// Bytes that a request copies at most, unless they are shared or of holes.
 const MOST: u64 = 4 << 20;
@@ -96,7 +96,7 @@ impl Copying {
 
 impl Run<'_> {
     /// COPY: from the saved file to the current one.
-    pub(super) fn copy(&mut self, a: &Copy) -> Outcome {
+    pub(super) fn copy(&mut self, a: &Copy) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
             Fh::File(file) => file,
@@ -154,7 +154,7 @@ impl Run<'_> {
     }
 
     /// How many bytes are to be copied, which the source must have (§15.2.3).
-    fn wanted(&mut self, a: &Copy, (from, reads): (FileId, &Stated)) -> Result<u64, Fail> {
+    fn wanted(&mut self, a: &Copy, (from, reads): (FileId, &Stated)) -> Result<u64, Stop<Status>> {
         let (operand, _) = self.enter(from, reads.reading(), weir_vfs::Exempt)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         match attr.kind {
@@ -176,7 +176,7 @@ impl Run<'_> {
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
-    ) -> Result<Option<Copied>, Fail> {
+    ) -> Result<Option<Copied>, Stop<Status>> {
         let Some(copying) = &self.c.copying else {
             unreachable!("a COPY that has begun");
         };
@@ -198,7 +198,7 @@ impl Run<'_> {
                     stable: Stability::FileSync,
                 }))
             }
-            Err(Unfinished::Failed(Error::Invalid | Error::CrossDevice)) => {
+            Err(Stop::Failed(Error::Invalid | Error::CrossDevice)) => {
                 self.renew_context();
                 if let Some(copying) = &mut self.c.copying {
                     copying.piecewise = true;
@@ -215,14 +215,14 @@ impl Run<'_> {
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
-    ) -> Result<Copied, Fail> {
+    ) -> Result<Copied, Stop<Status>> {
         let mut copying = self.c.copying.take().unwrap_or_default();
         let outcome = self.pieces(&mut copying, MOST, a, (from, reads), (to, writes));
         let count = copying.done;
         self.c.copying = Some(copying);
         match outcome {
             // What was copied before it failed is reported, and the next request fails.
-            Err(Fail::Status(_)) if count > 0 => {}
+            Err(Stop::Failed(_)) if count > 0 => {}
             outcome => outcome?,
         }
         Ok(Copied {
@@ -238,7 +238,7 @@ impl Run<'_> {
         a: &Copy,
         from: FileId,
         to: FileId,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Status>> {
         let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
         writes.may_write()?;
         c.moved = 0;
@@ -253,7 +253,7 @@ impl Run<'_> {
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Status>> {
         while c.done < c.count && c.moved < most {
             let at = a.from_offset + c.done;
             let target = a.to_offset.checked_add(c.done).ok_or(Status::FBig)?;
@@ -322,7 +322,11 @@ impl Run<'_> {
     }
 
     /// Makes a hole of the target, as long as that of the source.
-    fn copy_hole(&mut self, hole: (u64, u64), (to, writes): (FileId, &Stated)) -> Result<(), Fail> {
+    fn copy_hole(
+        &mut self,
+        hole: (u64, u64),
+        (to, writes): (FileId, &Stated),
+    ) -> Result<(), Stop<Status>> {
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
         match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Grow) {
             Ok(done) => self.c.wait_for(done.lsn),
@@ -336,7 +340,7 @@ impl Run<'_> {
         &mut self,
         (at, read, part): (u64, &ReadOut, Range<usize>),
         (to, writes): (FileId, &Stated),
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Status>> {
         let data = read.part(part);
         let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
         // Not stable, so that it is written wholly or not at all.

@@ -14,7 +14,7 @@ use super::args::{Claim, Open as OpenArgs};
 use super::backchannel::flag;
 use super::callback::Callback;
 use super::client::Client;
-use super::compound::{Access, Fh, Made, Operand, Outcome, Run};
+use super::compound::{Access, Fh, Made, Operand, OperationResult, Run};
 use super::open_ops::{Claiming, WISHES};
 use super::serve::Nfs4;
 use super::state::{DELEGATION_BYTES, Delegation, State, WRITE, delegation_kinds};
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weir_vfs::claims::{Caching, Kind, Owner};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
-use weir_vfs::{Changes, FileId, Namespace, Unfinished};
+use weir_vfs::{Changes, FileId, Namespace, Stop};
 
 /// Bits of `share_access` that say which delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
 pub(super) const WANTED: u32 = 0xff00;
@@ -296,7 +296,7 @@ impl Run<'_> {
     }
 
     /// WANT_DELEGATION (§18.49). What cannot be given now is not offered later either.
-    pub(super) fn want_delegation(&mut self, want: u32, claim: &Claim<'_>) -> Outcome {
+    pub(super) fn want_delegation(&mut self, want: u32, claim: &Claim<'_>) -> OperationResult {
         let Fh::File(file) = self.here()? else {
             return Ok(self.put_wanted(&Given::Not(IS_DIR)));
         };
@@ -340,7 +340,7 @@ impl Run<'_> {
                     or_less: true,
                     ..Wish::new(true, want, self.c.minor)
                 },
-                Err(Unfinished::Failed(_)) => Wish::new(false, want, self.c.minor),
+                Err(Stop::Failed(_)) => Wish::new(false, want, self.c.minor),
                 Err(why) => return Err(why.into()),
             },
         };
@@ -358,7 +358,7 @@ impl Run<'_> {
     }
 
     /// DELEGRETURN (§18.6).
-    pub(super) fn delegreturn(&mut self, id: &StateId) -> Outcome {
+    pub(super) fn delegreturn(&mut self, id: &StateId) -> OperationResult {
         let file = self.file(Status::BadStateId)?;
         let id = self.resolved(id)?;
         let client = self.client();

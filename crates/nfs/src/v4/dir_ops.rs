@@ -6,14 +6,14 @@
 
 use super::args::ReadDir;
 use super::attrs::{self, Absent, Object};
-use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
+use super::compound::{Access, Fh, Operand, OperationResult, Run};
 use super::status::Status;
 use super::types::Bitmap;
 use crate::idmap::Names;
 use crate::xdr::{Put, padding};
 use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Suspend};
+use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Stop, Suspend};
 
 /// Verifier, end of the list, eof.
 const FIXED: usize = 8 + 4 + 4;
@@ -57,7 +57,7 @@ type Bare = (u64, Vec<u8>);
 
 impl Run<'_> {
     /// READDIR (§18.23): entries after a cookie, with attributes.
-    pub(super) fn readdir(&mut self, a: &ReadDir) -> Outcome {
+    pub(super) fn readdir(&mut self, a: &ReadDir) -> OperationResult {
         let here = self.here()?;
         if attrs::write_only(&a.mask) {
             return Err(Status::Inval.into());
@@ -105,7 +105,7 @@ impl Run<'_> {
         dir: FileId,
         a: &ReadDir,
         listing: &mut Listing<'_>,
-    ) -> Result<(bool, [u8; 8]), Fail> {
+    ) -> Result<(bool, [u8; 8]), Stop<Status>> {
         let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
         let limit = ReadDirLimit {
             entries: listing.room / (ENTRY + 8) + 1,
@@ -176,7 +176,7 @@ impl Run<'_> {
         number: u64,
         a: &ReadDir,
         listing: &mut Listing<'_>,
-    ) -> Result<(bool, [u8; 8]), Fail> {
+    ) -> Result<(bool, [u8; 8]), Stop<Status>> {
         let pseudo = self.pseudo();
         let node = pseudo.node(number).ok_or(Status::Stale)?;
         // By their numbers, which are the cookies: they stay when others come and go.
@@ -245,11 +245,11 @@ fn list_bare(
     cookie: u64,
     name: &[u8],
     handle: impl FnOnce(FileRef) -> [u8; weir_vfs::HANDLE_BYTES],
-) -> Result<bool, Fail> {
+) -> Result<bool, Stop<Status>> {
     let (attr, file): (Attr, FileRef) = match operand.listed(cx, name) {
         Ok((found, file)) => (found.attr, file),
         // It was deleted meanwhile.
-        Err(weir_vfs::Unfinished::Failed(Error::NotFound)) => return Ok(true),
+        Err(weir_vfs::Stop::Failed(Error::NotFound)) => return Ok(true),
         Err(why) => return Err(why.into()),
     };
     let handle = handle(file);

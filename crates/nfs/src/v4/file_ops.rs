@@ -3,7 +3,7 @@
 use super::args::{Attrs, Bytes, Cloning, Write};
 use super::attrs::{self, Absent, New, Object};
 use super::client::Client;
-use super::compound::{ACCESS, Access, Fail, Fh, GETATTR, Operand, Outcome, Run};
+use super::compound::{ACCESS, Access, Fh, GETATTR, Operand, OperationResult, Run};
 use super::pseudo;
 use super::referral::Referral;
 use super::state::{Basis, READ, State, WRITE};
@@ -20,7 +20,7 @@ use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::volume::{AtEnd, Attr, FileKind, Seek, Sought, Stability};
 use weir_vfs::{
     BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
-    Suspend, Unfinished, Writes,
+    Stop, Suspend, Writes,
 };
 
 /// ACCESS4 bits (§18.1, RFC 8276 §8.5).
@@ -139,7 +139,7 @@ fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
 }
 
 /// Why attributes could not be decoded: a name is being looked up, or else `status`.
-fn lacking(names: &Names<'_>, status: Status) -> Fail {
+fn lacking(names: &Names<'_>, status: Status) -> Stop<Status> {
     match names.lacked() {
         Some(coming) => Suspend::Users(coming).into(),
         None => status.into(),
@@ -157,7 +157,7 @@ fn wrong_kind(kind: FileKind) -> Status {
 
 impl<'a> Run<'a> {
     /// PUTFH (§18.19): makes a handle the current one.
-    pub(super) fn putfh(&mut self, handle: &[u8]) -> Outcome {
+    pub(super) fn putfh(&mut self, handle: &[u8]) -> OperationResult {
         let file = self.s.vfs.file_id(handle);
         let file = file.map_err(|BadHandle| Status::BadHandle)?;
         self.c.current = match file.volume {
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
     }
 
     /// GETFH (§18.8): returns the current handle.
-    pub(super) fn getfh(&mut self) -> Outcome {
+    pub(super) fn getfh(&mut self) -> OperationResult {
         let handle = self.handle(self.here()?);
         self.c.out.put_opaque(&handle);
         Ok(Status::Ok)
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
 
     /// The attributes of the current object, and its place.
     #[inline]
-    fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Fail> {
+    fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Stop<Status>> {
         match self.here()? {
             Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
             Fh::File(file) => {
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
     /// changed counts from now on (§10.4.3). If it keeps the file's times, they are as it says from now on (RFC 9754 §5), so that
     /// none that was seen is taken back.
     #[cold]
-    fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Fail> {
+    fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Stop<Status>> {
         let client = self.client();
         let actor = Actor::Client { owner: &client.own };
         let (_, Some(held)) = operand.getattr_held(&mut self.c.cx, actor)? else {
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         &mut self,
         mask: &Bitmap,
         each: impl FnOnce(&Object<'_>, &mut Vec<u8>) -> T,
-    ) -> Result<T, Fail> {
+    ) -> Result<T, Stop<Status>> {
         let (mut attr, operand) = self.attributes()?;
         if let Some(o) = &operand
             && attrs::of_content(mask)
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
     }
 
     /// Attributes that are to be set, of a file that is there or that is made.
-    pub(super) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Fail> {
+    pub(super) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Stop<Status>> {
         let names = Names::of(self.s.idmap.get());
         let new = match made {
             true => New::decode_for_creation(self.c.minor, a, &names),
@@ -292,14 +292,14 @@ impl<'a> Run<'a> {
     }
 
     /// The access control list among them.
-    pub(super) fn new_list(&self, new: &New, a: &Attrs<'_>) -> Result<Option<Acl>, Fail> {
+    pub(super) fn new_list(&self, new: &New, a: &Attrs<'_>) -> Result<Option<Acl>, Stop<Status>> {
         let names = Names::of(self.s.idmap.get());
         let list = new.list(a, &names);
         list.map_err(|status| lacking(&names, status))
     }
 
     /// GETATTR (§18.7): the attributes in `mask`.
-    pub(super) fn getattr(&mut self, mask: &Bitmap) -> Outcome {
+    pub(super) fn getattr(&mut self, mask: &Bitmap) -> OperationResult {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
         }
@@ -355,7 +355,7 @@ impl<'a> Run<'a> {
     }
 
     /// VERIFY (`same`), NVERIFY (§18.30, §18.15).
-    pub(super) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> Outcome {
+    pub(super) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> OperationResult {
         let mask = a.mask;
         if !mask.within(&attrs::supported(self.c.minor)) {
             self.here()?;
@@ -387,7 +387,7 @@ impl<'a> Run<'a> {
     }
 
     /// ACCESS (§18.1): of the bits asked for those that mean something, and those that are granted.
-    pub(super) fn access(&mut self, asked: u32) -> Outcome {
+    pub(super) fn access(&mut self, asked: u32) -> OperationResult {
         let known = match self.c.minor {
             1 => bits::OF_1,
             _ => bits::ALL,
@@ -412,7 +412,7 @@ impl<'a> Run<'a> {
     }
 
     /// READLINK (§18.24): the target of a symbolic link.
-    pub(super) fn readlink(&mut self) -> Outcome {
+    pub(super) fn readlink(&mut self) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
         match link.readlink(&mut self.c.cx, charged) {
@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
                 self.c.out.put_opaque(&target);
                 Ok(Status::Ok)
             }
-            Err(Unfinished::Failed(Error::Invalid)) => Err(Status::WrongType.into()),
+            Err(Stop::Failed(Error::Invalid)) => Err(Status::WrongType.into()),
             Err(why) => Err(why.into()),
         }
     }
@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
         let client = self.client_ref();
         // The client is a part of the stateid.
         let own = id.other.starts_with(&client.id.to_be_bytes());
-        let known = self.conn.states.take(&id).filter(|_| own);
+        let known = self.conn.state.states.take(&id).filter(|_| own);
         let found = match known {
             Some(basis) => Ok(basis),
             None => client.states.read().find_basis(&id)?,
@@ -465,7 +465,7 @@ impl<'a> Run<'a> {
     /// The connection remembers under what its request has read or written.
     fn remember(&self, id: &StateId, stated: Stated) {
         if let (Stated::Basis(basis), Ok(id)) = (stated, self.resolved(id)) {
-            self.conn.states.put(&id, basis);
+            self.conn.state.states.put(&id, basis);
         }
     }
 
@@ -482,12 +482,12 @@ impl<'a> Run<'a> {
     /// Why reading or writing was refused, in this protocol's words.
     pub(super) fn io_failed(
         &mut self,
-        why: Unfinished,
+        why: Stop,
         operand: &Operand<'_, '_>,
         stated: Option<&Stated>,
-    ) -> Fail {
+    ) -> Stop<Status> {
         match why {
-            Unfinished::Failed(Error::Invalid | Error::IsDir) => {
+            Stop::Failed(Error::Invalid | Error::IsDir) => {
                 let attr = operand.attr_at_hand(&mut self.c.cx);
                 let kind = attr.map_or(FileKind::Regular, |a| a.kind);
                 match kind {
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
                     kind => wrong_kind(kind).into(),
                 }
             }
-            Unfinished::Failed(Error::Access)
+            Stop::Failed(Error::Access)
                 if matches!(stated, Some(Stated::State(_) | Stated::Basis(_))) =>
             {
                 Status::OpenMode.into()
@@ -505,7 +505,7 @@ impl<'a> Run<'a> {
     }
 
     /// READ (§18.22). At or beyond the end: no bytes, and eof.
-    pub(super) fn read(&mut self, a: &Bytes) -> Outcome {
+    pub(super) fn read(&mut self, a: &Bytes) -> OperationResult {
         let out = self.read_data(a)?;
         self.c.out.put_bool(out.eof);
         self.c.out.put_u32(out.len as u32);
@@ -515,7 +515,7 @@ impl<'a> Run<'a> {
 
     /// READ_PLUS (RFC 7862 §15.10): one segment, of data or, if nothing else was asked for, of a hole. Data may have holes in
     /// it: clients are better off with few long segments.
-    pub(super) fn read_plus(&mut self, a: &Bytes) -> Outcome {
+    pub(super) fn read_plus(&mut self, a: &Bytes) -> OperationResult {
         const DATA: u32 = 0;
         const HOLE: u32 = 1;
         let read = self.read_data(a)?;
@@ -539,7 +539,7 @@ impl<'a> Run<'a> {
     }
 
     /// SEEK (RFC 7862 §15.11): where data or a hole begins.
-    pub(super) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> Outcome {
+    pub(super) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> OperationResult {
         let what = match what {
             0 => Seek::Data,
             1 => Seek::Hole,
@@ -562,7 +562,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    fn read_data(&mut self, a: &Bytes) -> Result<weir_vfs::volume::ReadOut, Fail> {
+    fn read_data(&mut self, a: &Bytes) -> Result<weir_vfs::volume::ReadOut, Stop<Status>> {
         let file = self.file(Status::IsDir)?;
         let stated = self.stated_for_data(&a.state, file)?;
         let room = self.c.room().saturating_sub(READ_RESULT);
@@ -582,7 +582,7 @@ impl<'a> Run<'a> {
     }
 
     /// WRITE (§18.32). More than the largest size is written in part.
-    pub(super) fn write(&mut self, a: &Write<'_>) -> Outcome {
+    pub(super) fn write(&mut self, a: &Write<'_>) -> OperationResult {
         let file = self.file(Status::IsDir)?;
         let stated = self.stated_for_data(&a.state, file)?;
         let data = a.data.get(..MAX_IO).unwrap_or(a.data);
@@ -608,7 +608,7 @@ impl<'a> Run<'a> {
     }
 
     /// COMMIT (§18.3). Count 0 means to the end of the file.
-    pub(super) fn commit(&mut self, offset: u64, count: u32) -> Outcome {
+    pub(super) fn commit(&mut self, offset: u64, count: u32) -> OperationResult {
         let file = self.file(Status::IsDir)?;
         let (operand, charged) = self.enter(file, Access::Mode(None), Exempt)?;
         let len = match count {
@@ -626,7 +626,7 @@ impl<'a> Run<'a> {
     }
 
     /// SETATTR (§18.30): under a stateid, for the size.
-    pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> Outcome {
+    pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> OperationResult {
         let here = self.here()?;
         let new = self.new_attrs(a, false)?;
         let Fh::File(file) = here else {
@@ -679,7 +679,7 @@ impl<'a> Run<'a> {
     }
 
     /// Sets what is neither a list nor the times of a delegation.
-    fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Fail> {
+    fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Stop<Status>> {
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let old = match new.needs_old() {
             true => {
@@ -701,7 +701,7 @@ impl<'a> Run<'a> {
     }
 
     /// The current file, which `bytes` are to be changed of under an open for writing.
-    fn writable(&mut self, a: &Bytes) -> Result<(FileId, Stated), Fail> {
+    fn writable(&mut self, a: &Bytes) -> Result<(FileId, Stated), Stop<Status>> {
         let file = self.file(Status::WrongType)?;
         let stated = self.stated(&a.state, file)?;
         stated.may_write()?;
@@ -715,7 +715,7 @@ impl<'a> Run<'a> {
     }
 
     /// DEALLOCATE (RFC 7862 §15.4).
-    pub(super) fn deallocate(&mut self, a: &Bytes) -> Outcome {
+    pub(super) fn deallocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let hole = (a.offset, a.count);
@@ -730,7 +730,7 @@ impl<'a> Run<'a> {
 
     /// ALLOCATE (RFC 7862 §15.1): the file is as long as asked, if the volume has the space now. Blocks are not set apart,
     /// since a later write takes new ones in any case.
-    pub(super) fn allocate(&mut self, a: &Bytes) -> Outcome {
+    pub(super) fn allocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let attr = operand.getattr(&mut self.c.cx)?;
@@ -756,7 +756,7 @@ impl<'a> Run<'a> {
     }
 
     /// CLONE (RFC 7862 §15.13): the destination shares the source's blocks.
-    pub(super) fn clone_range(&mut self, a: &Cloning) -> Outcome {
+    pub(super) fn clone_range(&mut self, a: &Cloning) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
             Fh::File(file) => file,
@@ -774,7 +774,7 @@ impl<'a> Run<'a> {
     }
 
     /// IO_ADVISE (RFC 7862 §15.5): no hint is followed.
-    pub(super) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> Outcome {
+    pub(super) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         self.stated(&a.state, file)?;
         Bitmap::default().put(&mut self.c.out);

@@ -2,7 +2,7 @@
 
 use super::args::{self, Locker};
 use super::client::SERVICE;
-use super::compound::{Access, Fail, Outcome, Run};
+use super::compound::{Access, OperationResult, Run};
 use super::open_ops::{Claiming, OwnerKind};
 use super::state::{DELEGATIONS, LOCK_BYTES, READ, State, WRITE};
 use super::status::Status;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use weir_vfs::claims::{Actor, Full, Lock, Owner, Passage, Range, Verdict};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
-use weir_vfs::{Exempt, FileId, Suspend};
+use weir_vfs::{Exempt, FileId, Stop, Suspend};
 
 /// `nfs_lock_type4`: READ_LT, WRITE_LT (§18.10.1).
 const READ_LT: u32 = 1;
@@ -39,7 +39,7 @@ fn range(r: &args::Range) -> Result<Range, Status> {
 
 impl Run<'_> {
     /// The current file, which must be one that can be locked, and that the caller is admitted to.
-    fn lockable(&mut self) -> Result<FileId, Fail> {
+    fn lockable(&mut self) -> Result<FileId, Stop<Status>> {
         let file = self.file(Status::IsDir)?;
         let (operand, _charged) = self.enter(file, Access::Mode(None), Exempt)?;
         match operand.getattr(&mut self.c.cx)?.kind {
@@ -75,7 +75,12 @@ impl Run<'_> {
     }
 
     /// LOCK (§18.10), under an open's or a lock's stateid.
-    pub(super) fn lock(&mut self, r: &args::Range, reclaim: bool, locker: &Locker<'_>) -> Outcome {
+    pub(super) fn lock(
+        &mut self,
+        r: &args::Range,
+        reclaim: bool,
+        locker: &Locker<'_>,
+    ) -> OperationResult {
         let file = self.lockable()?;
         let bytes = range(r)?;
         let client = self.client();
@@ -167,7 +172,7 @@ impl Run<'_> {
     }
 
     /// LOCKT (§18.11): tests for a conflict, without a stateid.
-    pub(super) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> Outcome {
+    pub(super) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> OperationResult {
         let file = self.lockable()?;
         let want = Lock {
             owner: self.owner(OwnerKind::Lock, owner),
@@ -198,7 +203,7 @@ impl Run<'_> {
     }
 
     /// LOCKU (§18.12): unlocks a range.
-    pub(super) fn locku(&mut self, r: &args::Range, id: &StateId) -> Outcome {
+    pub(super) fn locku(&mut self, r: &args::Range, id: &StateId) -> OperationResult {
         let file = self.lockable()?;
         let bytes = range(r)?;
         let id = self.resolved(id)?;

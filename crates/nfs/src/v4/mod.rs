@@ -42,6 +42,7 @@ mod pseudo;
 mod reach;
 mod recorded;
 mod referral;
+mod remembered;
 mod serve;
 mod session;
 mod session_ops;
@@ -55,9 +56,8 @@ pub use client::Counts;
 pub(crate) use numbers::OPERATIONS;
 pub use offload::Background;
 pub use referral::{Location, Referral};
+pub use remembered::{ConnInfo, Remembered};
 pub(crate) use serve::{Nfs4, Parts};
-pub(crate) use session::Session;
-pub(crate) use state::Recent;
 pub use state::StateCounts;
 
 use crate::idmap::Names;

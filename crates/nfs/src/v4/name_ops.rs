@@ -1,13 +1,13 @@
 //! Operations on names: LOOKUP, LOOKUPP, CREATE, REMOVE, RENAME, LINK.
 
 use super::args::{Attrs, Make};
-use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
+use super::compound::{Access, Fh, Operand, OperationResult, Run};
 use super::pseudo;
 use super::status::Status;
 use super::types::{StateId, put_change};
 use weir_base::limits::MAX_NAME;
 use weir_vfs::volume::{Attr, Change, Created, Done, FileKind, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Stop};
 
 /// A name that can be an entry's (§14.5); what is longer is found out by the directory.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
@@ -27,9 +27,9 @@ fn found(
     cx: &mut OpContext,
     charged: Charged<Looks>,
     name: &[u8],
-) -> Result<(Attr, FileRef), Fail> {
+) -> Result<(Attr, FileRef), Stop<Status>> {
     match dir.lookup(cx, charged, name) {
-        Err(Unfinished::Failed(Error::NotDir)) => match dir.attr_at_hand(cx) {
+        Err(Stop::Failed(Error::NotDir)) => match dir.attr_at_hand(cx) {
             Some(attr) if attr.kind == FileKind::Symlink => Err(Status::Symlink.into()),
             _ => Err(Status::NotDir.into()),
         },
@@ -48,7 +48,7 @@ impl Run<'_> {
     }
 
     /// LOOKUP (§18.13): a name in the current directory.
-    pub(super) fn lookup(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn lookup(&mut self, name: &[u8]) -> OperationResult {
         let before = (self.c.current, self.c.state);
         self.step_to(name)?;
         let outcome = match before.0 {
@@ -64,7 +64,7 @@ impl Run<'_> {
     }
 
     /// Makes what a name in the current directory leads to the current file, whatever flavour that wants.
-    pub(super) fn step_to(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn step_to(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
         match here {
@@ -102,7 +102,7 @@ impl Run<'_> {
     }
 
     /// LOOKUPP (§18.14). Above the root of an export is the directory that it covers has its name in.
-    pub(super) fn lookupp(&mut self) -> Outcome {
+    pub(super) fn lookupp(&mut self) -> OperationResult {
         match self.here()? {
             Fh::Pseudo(pseudo::ROOT) => return Err(Status::NoEnt.into()),
             Fh::Pseudo(number) => {
@@ -139,7 +139,12 @@ impl Run<'_> {
     }
 
     /// CREATE (§18.4): anything but a regular file.
-    pub(super) fn create(&mut self, make: &Make<'_>, name: &[u8], a: &Attrs<'_>) -> Outcome {
+    pub(super) fn create(
+        &mut self,
+        make: &Make<'_>,
+        name: &[u8],
+        a: &Attrs<'_>,
+    ) -> OperationResult {
         let here = self.here()?;
         if matches!(make, Make::Other(_)) {
             return Err(Status::BadType.into());
@@ -187,7 +192,7 @@ impl Run<'_> {
     }
 
     /// REMOVE (§18.25): of directories too.
-    pub(super) fn remove(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn remove(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
         let Fh::File(dir) = here else {
@@ -213,7 +218,7 @@ impl Run<'_> {
     }
 
     /// RENAME (§18.26): from the saved directory into the current one.
-    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) -> Outcome {
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) -> OperationResult {
         let (source, target) = self.both()?;
         check_name(from)?;
         check_name(to)?;
@@ -230,7 +235,7 @@ impl Run<'_> {
     }
 
     /// LINK (§18.9): the saved file into the current directory.
-    pub(super) fn link(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn link(&mut self, name: &[u8]) -> OperationResult {
         let (file, dir) = self.both()?;
         check_name(name)?;
         let client = self.client();

@@ -15,12 +15,12 @@
 use super::args::{Copy, Head};
 use super::callback::Callback;
 use super::client::Client;
-use super::compound::{Cursor, Fail, Outcome, Run};
+use super::compound::{Cursor, OperationResult, Run};
 use super::copy_ops::Copying;
+use super::remembered::ConnInfo;
 use super::serve::Nfs4;
 use super::status::Status;
 use super::types::StateId;
-use crate::connection::ConnInfo;
 use crate::rpc::Credential;
 use crate::xdr::Put;
 use std::future::Future;
@@ -28,7 +28,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
-use weir_vfs::{FileId, Suspend};
+use weir_vfs::{FileId, Stop, Suspend};
 
 /// Work that no connection waits for.
 pub type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -146,8 +146,8 @@ impl Job {
         match ran {
             Ok(()) if done == before || self.copying.is_done() => Ok(Turn::End),
             Ok(()) => Ok(Turn::Piece),
-            Err(Fail::Status(status)) => Err(status),
-            Err(Fail::Wait(wait)) => Ok(Turn::Waits(wait)),
+            Err(Stop::Failed(status)) => Err(status),
+            Err(Stop::Suspended(wait)) => Ok(Turn::Waits(wait)),
         }
     }
 
@@ -283,7 +283,7 @@ impl Run<'_> {
     }
 
     /// OFFLOAD_STATUS (RFC 7862 §15.9): how far a copy is.
-    pub(super) fn offload_status(&mut self, id: &StateId) -> Outcome {
+    pub(super) fn offload_status(&mut self, id: &StateId) -> OperationResult {
         let offload = self.offload_of(id)?;
         // First how it ended: what was copied by then is all.
         let ended = offload.ended();
@@ -297,7 +297,7 @@ impl Run<'_> {
     }
 
     /// OFFLOAD_CANCEL (RFC 7862 §15.8): ends a copy, of which nothing is reported any more.
-    pub(super) fn offload_cancel(&mut self, id: &StateId) -> Outcome {
+    pub(super) fn offload_cancel(&mut self, id: &StateId) -> OperationResult {
         let offload = self.offload_of(id)?;
         offload.cancelled.store(true, Ordering::Release);
         self.s.forget_offload(self.client_ref(), &offload);

@@ -9,7 +9,7 @@
 use super::args::{Attrs, Claim, How, Open as OpenArgs};
 use super::attrs::{New, SIZE};
 use super::client::Client;
-use super::compound::{Access, Fail, Fh, Made, Operand, Outcome, Run};
+use super::compound::{Access, Fh, Made, Operand, OperationResult, Run};
 use super::deleg_ops::Given;
 use super::name_ops::check_name;
 use super::state::{
@@ -24,7 +24,7 @@ use weir_base::VolumeId;
 use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
 use weir_vfs::grace::{Bound, Kinds, Refused};
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Suspend, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Stop, Suspend};
 
 /// Bits of `share_access` that are wishes for delegations.
 pub(super) const WISHES: u32 = 0x003f_ff00;
@@ -75,7 +75,11 @@ impl<'a> Run<'a> {
     }
 
     /// Checks that the time is for such a claim, and records it.
-    pub(super) fn may_claim(&mut self, client: &Client, claim: &Claiming) -> Result<(), Fail> {
+    pub(super) fn may_claim(
+        &mut self,
+        client: &Client,
+        claim: &Claiming,
+    ) -> Result<(), Stop<Status>> {
         // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
         match (claim.reclaim, client.reclaimed.load(Ordering::Acquire)) {
             (true, true) => return Err(Status::NoGrace.into()),
@@ -99,10 +103,10 @@ impl<'a> Run<'a> {
         client: &Client,
         kinds: Kinds,
         volume: VolumeId,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Status>> {
         let lsn = match self.s.record(client, Bound::of(kinds, volume)) {
             // There are too many clients, not too many bytes.
-            Err(Unfinished::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
+            Err(Stop::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
             recorded => recorded?,
         };
         self.c.depends_on(Some(lsn));
@@ -110,7 +114,7 @@ impl<'a> Run<'a> {
     }
 
     /// OPEN (§18.16): opens or creates a file, or upgrades an open.
-    pub(super) fn open(&mut self, a: &OpenArgs<'_>) -> Outcome {
+    pub(super) fn open(&mut self, a: &OpenArgs<'_>) -> OperationResult {
         let here = self.here()?;
         let shares = (a.access & 3, a.deny);
         if shares.0 == 0 || a.deny > 3 || a.access & !(3 | WISHES) != 0 {
@@ -175,7 +179,7 @@ impl<'a> Run<'a> {
         let state = match found.opened {
             Some(state) => state,
             None => match self.enter_open(&client, &operand, &found, &owner, shares) {
-                Err(Fail::Status(status)) if found.made => {
+                Err(Stop::Failed(status)) if found.made => {
                     self.leave_failure(&operand, status)?;
                     return Err(status.into());
                 }
@@ -195,7 +199,7 @@ impl<'a> Run<'a> {
             };
             match operand.setattr(&mut self.c.cx, charged, &set, None) {
                 Ok(done) => self.c.wait_for(done.lsn),
-                Err(Unfinished::Failed(error)) => {
+                Err(Stop::Failed(error)) => {
                     // The client learns of no open.
                     let open = client.states.read().open_of(found.file, &owner);
                     if let Some(open) = open.filter(|o| o.is_new()) {
@@ -225,7 +229,7 @@ impl<'a> Run<'a> {
         charged: Charged<Changes>,
         name: &[u8],
         how: &How<'_>,
-    ) -> Result<(Made, Option<Charged<Changes>>), Fail> {
+    ) -> Result<(Made, Option<Charged<Changes>>), Stop<Status>> {
         let volume = dir.file_id().volume;
         let place = |file: FileRef| FileId {
             volume,
@@ -235,7 +239,7 @@ impl<'a> Run<'a> {
         let new = |attrs: &Attrs<'_>| {
             let new = self.new_attrs(attrs, true)?;
             let list = self.new_list(&new, attrs)?;
-            Ok::<_, Fail>((new, list))
+            Ok::<_, Stop<Status>>((new, list))
         };
         let none = || (New::default(), None);
         let (create, (new, list)) = match how {
@@ -264,7 +268,7 @@ impl<'a> Run<'a> {
                     };
                     return Ok((found, Some(charged)));
                 }
-                Err(Unfinished::Failed(Error::NotFound)) if create.is_some() => {}
+                Err(Stop::Failed(Error::NotFound)) if create.is_some() => {}
                 Err(why) => return Err(why.into()),
             }
         }
@@ -277,15 +281,15 @@ impl<'a> Run<'a> {
         let attrs = new.over((0, 0));
         let place_of = dir.at(dir.file()).with_list(list);
         let done = match place_of.create(&mut self.c.cx, charged, name, how, &attrs) {
-            Err(Unfinished::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
+            Err(Stop::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
                 return Err(Status::Delay.into());
             }
-            Err(Unfinished::Failed(error)) if create == Some(CreateHow::Guarded) => {
+            Err(Stop::Failed(error)) if create == Some(CreateHow::Guarded) => {
                 // That there is one precedes all else (open(2)).
                 return match dir.listed(&mut self.c.cx, name) {
                     Ok(_) => Err(Status::Exist.into()),
-                    Err(Unfinished::Suspended(wait)) => Err(wait.into()),
-                    Err(Unfinished::Failed(_)) => Err(error.into()),
+                    Err(Stop::Suspended(wait)) => Err(wait.into()),
+                    Err(Stop::Failed(_)) => Err(error.into()),
                 };
             }
             done => done?,
@@ -311,7 +315,7 @@ impl<'a> Run<'a> {
         found: &Made,
         owner: &Owner,
         (access, deny): (u32, u32),
-    ) -> Result<StateId, Fail> {
+    ) -> Result<StateId, Stop<Status>> {
         let (read, write) = (access & READ != 0, access & WRITE != 0);
         // What this OPEN has made is a file, and open to its maker.
         let may = match found.made {
@@ -320,7 +324,7 @@ impl<'a> Run<'a> {
         };
         match may {
             Ok(()) => {}
-            Err(Unfinished::Failed(Error::Invalid)) => {
+            Err(Stop::Failed(Error::Invalid)) => {
                 let attr = operand.attr_at_hand(&mut self.c.cx);
                 let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
                 let status = if link {
@@ -402,7 +406,7 @@ impl<'a> Run<'a> {
     }
 
     /// OPEN_DOWNGRADE (§18.18): gives up part of an open's shares.
-    pub(super) fn downgrade(&mut self, id: &StateId, access: u32, deny: u32) -> Outcome {
+    pub(super) fn downgrade(&mut self, id: &StateId, access: u32, deny: u32) -> OperationResult {
         let open = self.open_of(id)?;
         let (had, denied) = open.shares();
         let access = access & 3;
@@ -432,7 +436,7 @@ impl<'a> Run<'a> {
     }
 
     /// CLOSE. What was locked under the open is unlocked (§18.2.4).
-    pub(super) fn close_open(&mut self, id: &StateId) -> Outcome {
+    pub(super) fn close_open(&mut self, id: &StateId) -> OperationResult {
         let open = self.open_of(id)?;
         let client = self.client();
         self.end_open(&client, &open);
@@ -460,7 +464,7 @@ impl<'a> Run<'a> {
     }
 
     /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or one that was revoked.
-    pub(super) fn free_stateid(&mut self, id: &StateId) -> Outcome {
+    pub(super) fn free_stateid(&mut self, id: &StateId) -> OperationResult {
         let id = self.resolved(id)?;
         let client = self.client();
         if self.s.free_revoked(&client, &id) {

@@ -20,7 +20,7 @@
 
 use super::args::{Args, Channel, CreateSession, How, Open as OpenArgs, Security};
 use super::client::Client;
-use super::compound::{Fail, Fh, Hold, Operand, Outcome, Run};
+use super::compound::{Fh, Hold, Operand, OperationResult, Run};
 use super::deleg_ops::Given;
 use super::serve::Nfs4;
 use super::session::{MAX_OPERATIONS, PERSIST, Session};
@@ -35,7 +35,7 @@ use std::time::Duration;
 use weir_base::limits::protocol::REPLY_AGE_RECOVERED;
 use weir_base::{Ino, SipKey, VolumeId};
 use weir_vfs::volume::{CallKey, DoneCall};
-use weir_vfs::{FileId, Namespace, Unfinished};
+use weir_vfs::{FileId, Namespace, Stop};
 
 /// The first byte of a key is this and the operation's place in the COMPOUND. The keys of NFSv3 begin with a procedure's number,
 /// below 22.
@@ -223,7 +223,7 @@ impl Run<'_> {
         &mut self,
         operand: &Operand<'_, '_>,
         status: Status,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), Stop<Status>> {
         let ino = Ino(FAILED | status as u64);
         let lsn = operand.note_call(&mut self.c.cx, ino)?;
         self.c.depends_on(lsn);
@@ -231,30 +231,34 @@ impl Run<'_> {
     }
 
     /// The change counter of an object; 0 if that is gone.
-    fn change_of(&mut self, fh: Fh) -> Result<u64, Fail> {
+    fn change_of(&mut self, fh: Fh) -> Result<u64, Stop<Status>> {
         let Fh::File(file) = fh else {
             return Ok(0);
         };
         let attr = match self.look(file) {
             Ok(operand) => operand.getattr(&mut self.c.cx),
-            Err(Fail::Wait(wait)) => return Err(wait.into()),
-            Err(Fail::Status(_)) => return Ok(0),
+            Err(Stop::Suspended(wait)) => return Err(wait.into()),
+            Err(Stop::Failed(_)) => return Ok(0),
         };
         match attr {
             Ok(attr) => Ok(attr.change),
-            Err(Unfinished::Suspended(wait)) => Err(wait.into()),
-            Err(Unfinished::Failed(_)) => Ok(0),
+            Err(Stop::Suspended(wait)) => Err(wait.into()),
+            Err(Stop::Failed(_)) => Ok(0),
         }
     }
 
-    fn put_present(&mut self, fh: Fh) -> Result<(), Fail> {
+    fn put_present(&mut self, fh: Fh) -> Result<(), Stop<Status>> {
         let change = self.change_of(fh)?;
         put_present(&mut self.c.out, change);
         Ok(())
     }
 
     /// Answers an operation that was carried out before the restart, with the inode that it made or changed.
-    pub(super) fn repeat(&mut self, args: &Args<'_>, (volume, ino): (VolumeId, Ino)) -> Outcome {
+    pub(super) fn repeat(
+        &mut self,
+        args: &Args<'_>,
+        (volume, ino): (VolumeId, Ino),
+    ) -> OperationResult {
         let current = self.here()?;
         if let Some(status) = failed_with(ino) {
             return Err(status.into());
@@ -285,7 +289,7 @@ impl Run<'_> {
     }
 
     /// The same of an OPEN that made or cut a file.
-    fn repeat_open(&mut self, a: &OpenArgs<'_>, file: FileId) -> Result<(), Fail> {
+    fn repeat_open(&mut self, a: &OpenArgs<'_>, file: FileId) -> Result<(), Stop<Status>> {
         let set = match &a.how {
             How::NoCreate | How::Exclusive(_) => Bitmap::default(),
             How::Unchecked(attrs) | How::Guarded(attrs) | How::ExclusiveWith(_, attrs) => {

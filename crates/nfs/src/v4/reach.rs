@@ -9,8 +9,9 @@
 //! ended, or when its lease has run out. A principal that Kerberos has established is believed from anywhere.
 
 use super::recorded::MAX_ADDRESSES;
-use crate::connection::{ConnInfo, Line};
+use super::remembered::ConnInfo;
 use std::net::IpAddr;
+use weir_conn::Line;
 
 /// Connections of a client that are known; of more the oldest are forgotten.
 const MAX_LINES: usize = 32;

@@ -5,7 +5,6 @@
 //! What a client can ask is where the file system is (`fs_locations`), and with that the few attributes that tell one file system from another.
 
 use super::compound::Run;
-use crate::service::Service;
 use crate::xdr::Put;
 use std::sync::Arc;
 
@@ -37,14 +36,6 @@ impl Referral {
             out.put_opaque(location.server.as_bytes());
             put_path(out, &location.path);
         }
-    }
-}
-
-impl Service {
-    /// Clients of NFSv4 are sent to other servers for these paths. Only the first call counts, and before any request.
-    pub fn refer(&self, referrals: Vec<Referral>) {
-        let referrals = referrals.into_iter().map(Arc::new).collect();
-        let _ = self.nfs4.referrals.set(referrals);
     }
 }
 

@@ -6,34 +6,33 @@ use super::callback::Callbacks;
 use super::client::{Caller, Client, IN_USE, Record, Registry, SERVICE};
 use super::compound::{Cursor, Ran, Run, Unread};
 use super::deleg_ops::Recalled;
-use super::offload::{Background, Offloads};
+use super::offload::Offloads;
 use super::persistent::Before;
 use super::protect::Principal;
 use super::pseudo::Pseudo;
 use super::recorded::{self, MAX_ADDRESSES};
 use super::referral::Referral;
+use super::remembered::ConnInfo;
 use super::status::Status;
 use super::types::SessionId;
-use crate::connection::{Arrival, ConnInfo};
-use crate::idmap::{Accounts, IdMap};
-use crate::patience::{self, Patience};
+use crate::idmap::IdMap;
+use crate::outcome::{HELD_OVERHEAD, Outcome, PATIENCE_NFS4, refusal, refuse};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Message, Refusal};
-use crate::service::{HELD_OVERHEAD, Handled, Service};
 use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use weir_base::limits::protocol::NAME_WAIT;
 use weir_base::{Clock, Lsn, Rng, SipKey, Time};
+use weir_conn::{Arrival, Parts as RequestParts, Patience, Request, Resumed, resume};
 use weir_vfs::claims::{Notice, Sink};
 use weir_vfs::grace::{Bound, Claimant, RecordId, Records};
-use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{Error, ExportTable, Outcome, Suspend, Unfinished, Vfs};
+use weir_vfs::{Error, ExportTable, OpResult, Stop, Suspend, Vfs};
 
 /// What the service is made of.
 pub(crate) struct Parts {
@@ -147,7 +146,7 @@ impl Nfs4 {
                 referrals: OnceLock::new(),
                 me: this.clone(),
                 pressed: AtomicU64::new(0),
-                patience: Patience::of(patience::NFS4),
+                patience: Patience::of(PATIENCE_NFS4),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
                 kerberos: AtomicBool::new(false),
@@ -193,52 +192,52 @@ impl Nfs4 {
         call: &Call<'_>,
         record: &[u8],
         now: Arrival,
-    ) -> Handled {
+    ) -> Outcome {
         match call.procedure {
             0 => {
                 let mut head = ReplyBuf::start(64);
                 rpc::put_accepted(&mut head, call.xid);
-                return Handled::Reply(ReplyBuf::whole(head, None), None);
+                return Outcome::Reply(ReplyBuf::whole(head, None), None);
             }
             super::COMPOUND => {}
-            _ => return crate::service::refuse(call.xid, Refusal::ProcUnavail),
+            _ => return refuse(call.xid, Refusal::ProcUnavail),
         }
         let mut r = Reader::new(call.args);
         let Ok(head) = Head::decode(&mut r) else {
-            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
+            return refuse(call.xid, Refusal::GarbageArgs);
         };
         let at = call.args.len() - r.rest().len();
         let mut cursor = Cursor::new(call.xid, &head, at, now, conn.id);
         if !matches!(head.minor, 1 | 2) {
             cursor.close(Status::MinorVersMismatch, 0);
             let (reply, _) = cursor.take_reply(self, conn);
-            return Handled::Reply(reply, None);
+            return Outcome::Reply(reply, None);
         }
         match self.run(conn, call, record.len(), &mut cursor) {
             Ok(Ran::Ended) => self.ended(conn, &mut cursor),
-            Ok(Ran::Replay(reply, lsn)) => Handled::Reply(reply, lsn),
-            Err(why) => crate::service::refuse(call.xid, why),
+            Ok(Ran::Replay(reply, lsn)) => Outcome::Reply(reply, lsn),
+            Err(why) => refuse(call.xid, why),
             Ok(Ran::Waits(wait)) => {
-                // What limits hold back takes up its client's credit, and keeps nothing else from being read.
-                let held = matches!(wait, Suspend::Limit(_)).then(|| {
+                // The memory of a call that waits for its limits is accounted to its client's credit.
+                let held = wait.is_limit().then(|| {
                     let bytes = record.len() + HELD_OVERHEAD;
                     self.vfs.throttle.hold(conn.peer.ip(), bytes)
                 });
                 if let (Some(hold), None) = (&cursor.hold, &cursor.repeated) {
-                    conn.session.replace(Some(Arc::clone(&hold.session)));
+                    let session = Arc::clone(&hold.session);
+                    conn.state.session.replace(Some(session));
                 }
-                let is_held = held.is_some();
-                let is_parked = matches!(wait, Suspend::Recall(_));
                 let waiting = Waiting {
                     service: Arc::clone(self),
                     cursor: Some(Box::new(cursor)),
+                    conn: conn.clone(),
+                    record: record.to_vec(),
                 };
-                let later = Box::pin(later(waiting, wait, held, conn.clone(), record.to_vec()));
-                match () {
-                    () if is_held => Handled::Held(later),
-                    () if is_parked => Handled::Parked(later, Nfs4::delayed(call)),
-                    () => Handled::Later(later),
-                }
+                Outcome::suspended(
+                    wait,
+                    |wait| Box::pin(resume(waiting, wait, held)),
+                    || Nfs4::delayed(call),
+                )
             }
         }
     }
@@ -287,9 +286,9 @@ impl Nfs4 {
         }
     }
 
-    fn ended(&self, conn: &ConnInfo, cursor: &mut Cursor) -> Handled {
+    fn ended(&self, conn: &ConnInfo, cursor: &mut Cursor) -> Outcome {
         let (reply, lsn) = cursor.take_reply(self, conn);
-        Handled::Reply(reply, lsn)
+        Outcome::Reply(reply, lsn)
     }
 
     /// The reply to a request that is to be sent again later: its slot does not move.
@@ -338,7 +337,7 @@ impl Nfs4 {
                 cursor.abandon(self);
                 (Nfs4::delayed(call), None)
             }
-            Err(why) => (crate::service::refusal(call.xid, why), None),
+            Err(why) => (refusal(call.xid, why), None),
         }
     }
 
@@ -438,7 +437,7 @@ impl Nfs4 {
     }
 
     /// Records that a client may have such claims. A claim must not be acknowledged before the LSN is durable.
-    pub(super) fn record(&self, client: &Client, bound: Bound) -> Outcome<Lsn> {
+    pub(super) fn record(&self, client: &Client, bound: Bound) -> OpResult<Lsn> {
         let mut record = client.record.lock();
         if let Some(record) = record.as_ref().filter(|record| record.bound.covers(bound)) {
             return Ok(record.lsn);
@@ -463,7 +462,7 @@ impl Nfs4 {
             Some((id, ..)) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
             None => self.records.add(SERVICE, &encoded()),
         };
-        let (id, lsn) = made.map_err(|stop| Unfinished::of_record(&self.records, stop))?;
+        let (id, lsn) = made.map_err(|stop| Stop::of_record(&self.records, stop))?;
         before.remove(name);
         *record = Some(Record {
             id,
@@ -564,20 +563,6 @@ fn addresses(client: &Client, had: &[IpAddr]) -> Vec<IpAddr> {
     all
 }
 
-impl Service {
-    /// Has `run` carry out what no connection waits for: copies that clients want in the background. Without it they are carried out
-    /// before the reply. It is called from within `handle` and must not block.
-    pub fn run_in_background(&self, run: Arc<dyn Fn(Background) + Send + Sync>) {
-        self.nfs4.offloads.run_with(run);
-    }
-
-    /// Clients may name users and groups in this domain, as `accounts` knows them, from now on. Only the first counts.
-    pub fn map_names(&self, domain: &str, accounts: Arc<dyn Accounts>) {
-        let idmap = IdMap::new(domain, accounts, Arc::clone(&self.nfs4.clock));
-        let _ = self.nfs4.idmap.set(idmap);
-    }
-}
-
 impl Sink for Nfs4 {
     fn notify(&self, notice: Notice) {
         self.notices.lock().push(notice);
@@ -589,6 +574,8 @@ impl Sink for Nfs4 {
 struct Waiting {
     service: Arc<Nfs4>,
     cursor: Option<Box<Cursor>>,
+    conn: ConnInfo,
+    record: Vec<u8>,
 }
 
 impl Drop for Waiting {
@@ -599,62 +586,55 @@ impl Drop for Waiting {
     }
 }
 
-/// Runs a cursor that waits to its end.
-async fn later(
-    mut waiting: Waiting,
-    mut wait: Suspend,
-    mut held: Option<HeldBytes>,
-    conn: ConnInfo,
-    record: Vec<u8>,
-) -> Handled {
-    let Message::Call(call) = rpc::message(&record) else {
-        return Handled::Close("not an RPC message");
-    };
-    let service = Arc::clone(&waiting.service);
-    let names = &service.vfs.names;
-    let begun = names.seconds();
-    loop {
-        let Some(cursor) = waiting.cursor.as_mut() else {
-            unreachable!("a cursor that waits is there");
+fn waiting_cursor(cursor: &mut Option<Box<Cursor>>) -> &mut Cursor {
+    match cursor {
+        Some(cursor) => cursor,
+        None => unreachable!("a cursor that waits is there"),
+    }
+}
+
+impl Request for Waiting {
+    type Reply = ReplyBuf;
+    type Cancel = Infallible;
+
+    fn parts(&mut self) -> RequestParts<'_, Infallible> {
+        RequestParts {
+            vfs: &self.service.vfs,
+            cx: &mut waiting_cursor(&mut self.cursor).cx,
+            patience: Some(&self.service.patience),
+            cancelled: None,
+        }
+    }
+
+    fn resume(&mut self, resumed: Resumed<Infallible>) -> Result<Outcome, Suspend> {
+        let Message::Call(call) = rpc::message(&self.record) else {
+            return Ok(Outcome::Close("not an RPC message"));
         };
-        let failed = match wait {
-            Suspend::NameService(news) => {
-                let late = names.seconds() >= begun + NAME_WAIT;
-                match news.coming && !late {
-                    true => {
-                        names.news(news).await;
-                        None
-                    }
-                    false => Some(Status::Delay),
-                }
-            }
-            Suspend::Recall(ticket) => match service.patience.wait(ticket.over()).await {
-                true => None,
-                false => Some(Status::Delay),
-            },
-            suspend => {
-                let resumed = cursor.cx.resume(&service.vfs, suspend).await;
-                drop(held.take());
-                resumed.err().map(Status::from)
-            }
+        let cursor = waiting_cursor(&mut self.cursor);
+        let failed = match resumed {
+            Resumed::Ready => None,
+            Resumed::NotRecalled | Resumed::NotNamed => Some(Status::Delay),
+            Resumed::Failed(error) => Some(Status::from(error)),
+            Resumed::Cancelled(never) => match never {},
         };
         let ran = match failed {
             Some(status) => {
                 cursor.fail(status);
                 Ok(Ran::Ended)
             }
-            None => service.run(&conn, &call, record.len(), cursor),
+            None => self
+                .service
+                .run(&self.conn, &call, self.record.len(), cursor),
         };
         match ran {
-            Ok(Ran::Waits(again)) => wait = again,
+            Ok(Ran::Waits(again)) => Err(again),
             Ok(Ran::Ended) => {
-                let Some(mut cursor) = waiting.cursor.take() else {
-                    unreachable!("a cursor that was run is there");
-                };
-                return service.ended(&conn, &mut cursor);
+                let outcome = self.service.ended(&self.conn, cursor);
+                self.cursor = None;
+                Ok(outcome)
             }
-            Ok(Ran::Replay(reply, lsn)) => return Handled::Reply(reply, lsn),
-            Err(why) => return crate::service::refuse(call.xid, why),
+            Ok(Ran::Replay(reply, lsn)) => Ok(Outcome::Reply(reply, lsn)),
+            Err(why) => Ok(refuse(call.xid, why)),
         }
     }
 }

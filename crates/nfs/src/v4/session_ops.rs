@@ -3,7 +3,7 @@
 use super::args::{BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds};
 use super::backchannel::flag;
 use super::client::Caller;
-use super::compound::{Fh, Hold, Outcome, Run};
+use super::compound::{Fh, Hold, OperationResult, Run};
 use super::persistent::Request;
 use super::session::Session;
 use super::slot::{Results, Seen};
@@ -152,7 +152,7 @@ impl Run<'_> {
     }
 
     /// EXCHANGE_ID (§18.35): introduces a client.
-    pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> Outcome {
+    pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> OperationResult {
         let registry = &self.s.registry;
         let minor = self.c.minor;
         let caller = self.speaker();
@@ -187,7 +187,7 @@ impl Run<'_> {
     }
 
     /// CREATE_SESSION (§18.36): creates a session, which confirms its client.
-    pub(super) fn create_session(&mut self, a: &CreateSession<'_>) -> Outcome {
+    pub(super) fn create_session(&mut self, a: &CreateSession<'_>) -> OperationResult {
         let encode = |session: &Session| {
             let mut out = Vec::with_capacity(96);
             out.put_fixed(&session.id);
@@ -225,7 +225,7 @@ impl Run<'_> {
     }
 
     /// DESTROY_SESSION (§18.37). The session that the request came over ends last.
-    pub(super) fn destroy_session(&mut self, session: &SessionId) -> Outcome {
+    pub(super) fn destroy_session(&mut self, session: &SessionId) -> OperationResult {
         let own = self.c.hold.as_ref().filter(|h| h.session.id == *session);
         let slot = own.map(|h| h.slot);
         if slot.is_some() && self.c.index + 1 != self.c.count {
@@ -240,14 +240,14 @@ impl Run<'_> {
     }
 
     /// DESTROY_CLIENTID (§18.50): forgets a client without state.
-    pub(super) fn destroy_client(&mut self, client: u64) -> Outcome {
+    pub(super) fn destroy_client(&mut self, client: u64) -> OperationResult {
         let client = self.s.registry.destroy_client(client, &self.speaker())?;
         self.s.end(&client);
         Ok(Status::Ok)
     }
 
     /// BIND_CONN_TO_SESSION (§18.34). Over TCP there is no RDMA mode.
-    pub(super) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> Outcome {
+    pub(super) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> OperationResult {
         let session = self.s.registry.session(self.conn, id);
         let session = session.ok_or(Status::BadSession)?;
         let client = &session.client;
@@ -275,7 +275,11 @@ impl Run<'_> {
     }
 
     /// BACKCHANNEL_CTL (§18.33): what callbacks of this session are sent with.
-    pub(super) fn backchannel_ctl(&mut self, program: u32, security: &Security<'_>) -> Outcome {
+    pub(super) fn backchannel_ctl(
+        &mut self,
+        program: u32,
+        security: &Security<'_>,
+    ) -> OperationResult {
         let Some(hold) = &self.c.hold else {
             unreachable!("an operation of a session has a slot");
         };
@@ -287,7 +291,7 @@ impl Run<'_> {
     }
 
     /// RECLAIM_COMPLETE (§18.51): the client has reclaimed all that it wants.
-    pub(super) fn reclaim_complete(&mut self, one_fs: bool) -> Outcome {
+    pub(super) fn reclaim_complete(&mut self, one_fs: bool) -> OperationResult {
         if one_fs {
             // File systems do not move between servers, so nothing is reclaimed for one.
             self.here()?;
@@ -302,7 +306,7 @@ impl Run<'_> {
     }
 
     /// TEST_STATEID (§18.48): the status of each stateid.
-    pub(super) fn test_stateids(&mut self, states: &StateIds<'_>) -> Outcome {
+    pub(super) fn test_stateids(&mut self, states: &StateIds<'_>) -> OperationResult {
         if self.c.room() < 4 * states.len() + 8 {
             return Err(Status::RepTooBig.into());
         }
@@ -320,7 +324,7 @@ impl Run<'_> {
     }
 
     /// SECINFO (§18.29): of a name in the current directory.
-    pub(super) fn secinfo(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn secinfo(&mut self, name: &[u8]) -> OperationResult {
         if self.right_flavour().is_err() {
             // What is below wants the same, and cannot be looked up by this flavour.
             return self.put_flavours();
@@ -335,7 +339,7 @@ impl Run<'_> {
     }
 
     /// SECINFO_NO_NAME (§18.45): of the current handle, or of the directory above.
-    pub(super) fn secinfo_no_name(&mut self, style: u32) -> Outcome {
+    pub(super) fn secinfo_no_name(&mut self, style: u32) -> OperationResult {
         match style {
             0 => drop(self.here()?),
             1 if self.right_flavour().is_err() => {}
@@ -347,7 +351,7 @@ impl Run<'_> {
 
     /// The security flavours that the rule of the current handle admits this client with, the strongest first; the current
     /// handle is used up (§2.6.3.1.1.8). Above all exports, any.
-    fn put_flavours(&mut self) -> Outcome {
+    fn put_flavours(&mut self) -> OperationResult {
         let flavours = self.flavours()?.unwrap_or(Flavours::SYS.or(Flavours::KRB5));
         let kerberos = self.s.kerberos.load(Ordering::Relaxed);
         let out = &mut self.c.out;

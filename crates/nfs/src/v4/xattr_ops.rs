@@ -1,12 +1,12 @@
 //! Extended attributes (RFC 8276 §8.4). Names are in the space of users, without the prefix "user." that clients show.
 
-use super::compound::{Access, Fail, Fh, Outcome, Run};
+use super::compound::{Access, Fh, OperationResult, Run};
 use super::status::Status;
 use super::types::put_change;
 use crate::xdr::{Put, padding};
 use weir_base::limits::{MAX_NAME, MAX_XATTR};
 use weir_vfs::volume::SetHow;
-use weir_vfs::{Changes, Error, FileId, Looks, Unfinished};
+use weir_vfs::{Changes, Error, FileId, Looks, Stop};
 
 /// Decodes `setxattr_option4`: SETXATTR4_EITHER, SETXATTR4_CREATE, SETXATTR4_REPLACE.
 fn how(how: u32) -> Result<SetHow, Status> {
@@ -18,9 +18,9 @@ fn how(how: u32) -> Result<SetHow, Status> {
     }
 }
 
-fn failed(why: Unfinished) -> Fail {
+fn failed(why: Stop) -> Stop<Status> {
     match why {
-        Unfinished::Failed(Error::NotFound) => Status::NoXattr.into(),
+        Stop::Failed(Error::NotFound) => Status::NoXattr.into(),
         why => why.into(),
     }
 }
@@ -43,7 +43,7 @@ impl Run<'_> {
     }
 
     /// GETXATTR (RFC 8276 §8.4.1): the value of an attribute.
-    pub(super) fn getxattr(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn getxattr(&mut self, name: &[u8]) -> OperationResult {
         let file = self.attributed(Status::NoXattr)?;
         check(name)?;
         let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
@@ -53,7 +53,7 @@ impl Run<'_> {
     }
 
     /// SETXATTR (RFC 8276 §8.4.2): creates or replaces an attribute.
-    pub(super) fn setxattr(&mut self, option: u32, name: &[u8], value: &[u8]) -> Outcome {
+    pub(super) fn setxattr(&mut self, option: u32, name: &[u8], value: &[u8]) -> OperationResult {
         let how = how(option)?;
         if value.len() > MAX_XATTR {
             self.here()?;
@@ -63,11 +63,11 @@ impl Run<'_> {
     }
 
     /// REMOVEXATTR (RFC 8276 §8.4.4): removes an attribute.
-    pub(super) fn removexattr(&mut self, name: &[u8]) -> Outcome {
+    pub(super) fn removexattr(&mut self, name: &[u8]) -> OperationResult {
         self.change_xattr(name, None, SetHow::Either)
     }
 
-    fn change_xattr(&mut self, name: &[u8], value: Option<&[u8]>, how: SetHow) -> Outcome {
+    fn change_xattr(&mut self, name: &[u8], value: Option<&[u8]>, how: SetHow) -> OperationResult {
         let file = self.attributed(Status::RoFs)?;
         check(name)?;
         let client = self.client();
@@ -81,7 +81,7 @@ impl Run<'_> {
     }
 
     /// LISTXATTRS. A cookie is how many names came before.
-    pub(super) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> Outcome {
+    pub(super) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> OperationResult {
         let names = match self.here()? {
             Fh::File(file) => {
                 let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;

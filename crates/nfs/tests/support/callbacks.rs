@@ -4,7 +4,7 @@ use super::compound::{Client, OK, Ops, Results};
 use super::{R, Server, X};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use weir_nfs::{Handled, Later};
+use weir_nfs::{Later, Outcome};
 
 pub const RECALL: u32 = 4;
 pub const GETATTR: u32 = 3;
@@ -96,7 +96,7 @@ impl Callback {
     fn send(&self, s: &Server, x: X) {
         let message = X::new().u(self.xid).u(1).u(0).u(0).u(0).u(0).raw(&x.0);
         let handled = s.service.handle(&s.conn(), &message.0, s.now());
-        assert!(matches!(handled, Handled::Drop));
+        assert!(matches!(handled, Outcome::Drop));
     }
 
     /// The client's reply: the operation's status, and what follows.
@@ -185,7 +185,7 @@ pub fn poll(waiting: &mut Later) -> Option<Results> {
     let mut cx = Context::from_waker(Waker::noop());
     match waiting.as_mut().poll(&mut cx) {
         Poll::Pending => None,
-        Poll::Ready(Handled::Reply(reply, _)) => {
+        Poll::Ready(Outcome::Reply(reply, _)) => {
             let mut r = R(reply.message(), 24);
             let (status, _) = (r.u(), r.o());
             let count = r.u();
@@ -215,7 +215,7 @@ pub fn parked(c: &Client<'_>, ops: &Ops) -> Later {
 /// The same, encoded.
 pub fn waits(c: &Client<'_>, args: &X) -> Later {
     match c.begin(args) {
-        Handled::Parked(mut waiting, _) => {
+        Outcome::Parked(mut waiting, ..) => {
             assert!(poll(&mut waiting).is_none());
             waiting
         }

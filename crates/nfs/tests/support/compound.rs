@@ -3,7 +3,7 @@
 use super::{R, Server, X};
 use std::cell::{Cell, RefCell};
 use weir_base::Lsn;
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 
 pub const NFS4: (u32, u32) = (100_003, 4);
 
@@ -321,7 +321,7 @@ impl<'s> Client<'s> {
     }
 
     /// A request that has to wait: what becomes of it.
-    pub fn begin(&self, args: &X) -> Handled {
+    pub fn begin(&self, args: &X) -> Outcome {
         let record = self.s.from(self.addr).encode(NFS4, 1, args);
         let conn = self.s.conn();
         self.s.service.handle(&conn, &record, self.s.now())

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_base::{BlockAddr, Budget, Clock, Lsn, ManualClock, SeededRng, Time};
-use weir_nfs::{Arrival, Config, ConnInfo, Handled, Later, Outgoing, ReplyBuf, Service};
+use weir_nfs::{Arrival, Config, ConnInfo, Later, Outcome, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::device::{Device, Io};
 use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
@@ -312,16 +312,16 @@ impl Server {
     }
 
     /// Of NFSv3, time passes until a call has waited long enough for other clients.
-    pub fn handle(&self, record: &[u8]) -> Handled {
+    pub fn handle(&self, record: &[u8]) -> Outcome {
         let is_nfs3 = record.get(12..20) == Some(&[0, 1, 0x86, 0xa3, 0, 0, 0, 3]);
         match self.begin(record) {
-            Handled::Parked(f, _) if is_nfs3 => block_on_ticking(f, || self.service.tick()),
-            Handled::Later(f) | Handled::Held(f) | Handled::Parked(f, _) => block_on(f),
+            Outcome::Parked(f, ..) if is_nfs3 => block_on_ticking(f, || self.service.tick()),
+            Outcome::Later(f) | Outcome::Held(f) | Outcome::Parked(f, ..) => block_on(f),
             now => now,
         }
     }
 
-    pub fn begin(&self, record: &[u8]) -> Handled {
+    pub fn begin(&self, record: &[u8]) -> Outcome {
         let arrival = Arrival {
             time: self.now(),
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
@@ -331,7 +331,7 @@ impl Server {
     }
 
     pub fn send(&self, record: &[u8]) -> R {
-        let Handled::Reply(reply, lsn) = self.handle(record) else {
+        let Outcome::Reply(reply, lsn) = self.handle(record) else {
             panic!("no reply")
         };
         self.last_lsn.set(lsn);
@@ -447,7 +447,7 @@ fn check_framing(reply: &ReplyBuf) {
 /// The last word of the reply that a parked call comes to.
 pub fn wait(later: &mut Later) -> u32 {
     match block_on(later) {
-        Handled::Reply(reply, _) => {
+        Outcome::Reply(reply, _) => {
             let message = reply.message();
             u32::from_be_bytes(message[message.len() - 4..].try_into().unwrap())
         }

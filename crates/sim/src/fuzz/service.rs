@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use weir_base::Time;
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_store::aggregate::Aggregate;
 use weir_store::log::Log;
 use weir_volume::{
@@ -90,7 +90,7 @@ pub(super) fn service(input: &[u8]) {
     with_fixture(|fixture| {
         fixture.uses += 1;
         match fixture.server.handle(input, fixture.machine.now()) {
-            Handled::Reply(reply, _) => {
+            Outcome::Reply(reply, _) => {
                 let bytes = reply.message();
                 assert!(
                     bytes.len() >= 12 && bytes.len() % 4 == 0,
@@ -99,10 +99,10 @@ pub(super) fn service(input: &[u8]) {
                 );
                 assert_eq!(bytes[..4], input[..4], "the reply to another transaction");
             }
-            Handled::Later(_) | Handled::Held(_) | Handled::Parked(..) => {
+            Outcome::Later(_) | Outcome::Held(_) | Outcome::Parked(..) | Outcome::Larger(..) => {
                 unreachable!("waited for")
             }
-            Handled::Drop | Handled::Close(_) | Handled::StartTls(_) => {}
+            Outcome::Drop | Outcome::Close(_) | Outcome::StartTls(_) => {}
         }
         assert!(fixture.running.engine.poisoned().is_none());
     });

@@ -4,13 +4,12 @@
 //! the mutation: it fills in what a client knows (numbers, session, tree connect), and leaves all else as it comes.
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_base::{Clock, SeededRng, Time};
+use weir_conn::Arrival;
 use weir_smb::compression::{self, Algorithms};
 use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
 use weir_smb::keys::{Preauth, Signer, Signing};
@@ -18,9 +17,9 @@ use weir_smb::legacy::{Key, hmac_md5};
 use weir_smb::negotiate::{self, Dialect, Protection};
 use weir_smb::ntlm::{Challenge, nt_hash};
 use weir_smb::wire::{Put, utf16};
-use weir_smb::{Arrived, Config, Handled, Service, User, Users, lz77, sealing, spnego};
+use weir_smb::{Config, ConnInfo, Later, Outcome, Service, User, Users, lz77, sealing, spnego};
 use weir_vfs::grace::Records;
-use weir_vfs::{Admissions, Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
+use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
 use super::Target;
 use super::smb_requests::{TREE_AT, negotiate_body, request, seeds, setup_body, tree_connect};
@@ -324,7 +323,7 @@ struct Fixture {
     machine: Machine,
     running: Running,
     service: Arc<Service>,
-    connection: u64,
+    connection: ConnInfo,
     /// The number of the next message.
     message: u64,
     session: u64,
@@ -371,7 +370,7 @@ impl Fixture {
             machine,
             running,
             service,
-            connection: 0,
+            connection: connection(0),
             message: 0,
             session: 0,
             trees: [0; 2],
@@ -384,8 +383,8 @@ impl Fixture {
 
     /// Begins a session on a connection of its own, after the end of the one before.
     fn log_on(&mut self) {
-        self.service.connection_ended(self.connection);
-        self.connection += 1;
+        self.service.connection_ended(&self.connection);
+        self.connection = connection(self.connection.id + 1);
         (self.message, self.session, self.signer) = (0, 0, None);
         let mut preauth = Preauth::default();
         let mut ask = |fixture: &mut Fixture, command, body: &[u8]| {
@@ -464,40 +463,32 @@ impl Fixture {
 
     /// The reply to a message, if one came; `None` if it waits for ever or the connection was closed.
     fn send(&mut self, record: &[u8]) -> Option<Vec<u8>> {
-        let admitted = Admissions::default();
-        let at = Arrived {
-            connection: self.connection,
-            peer: [10, 0, 0, 1].into(),
-            local: [10, 0, 0, 99].into(),
-            admitted: &admitted,
-            time: self.machine.now(),
-            monotonic: None,
-        };
-        let handled = self.service.handle(at, record);
-        self.came_to(handled)
+        let now = Arrival::from(self.machine.now());
+        let outcome = self.service.handle(&self.connection, record, now);
+        self.came_to(outcome)
     }
 
-    fn came_to(&mut self, handled: Handled) -> Option<Vec<u8>> {
+    fn came_to(&mut self, handled: Outcome) -> Option<Vec<u8>> {
         match handled {
-            Handled::Reply(reply, _) => Some(reply.to_vec()),
-            Handled::Larger(handled, _) => self.came_to(*handled),
-            Handled::Later(later) | Handled::Held(later) | Handled::Parked(later, ..) => {
+            Outcome::Reply(reply, _) => Some(reply.to_vec()),
+            Outcome::Larger(handled, _) => self.came_to(*handled),
+            Outcome::Later(later) | Outcome::Held(later) | Outcome::Parked(later, ..) => {
                 self.wait(later)
             }
-            Handled::Drop => None,
-            Handled::Close(_) => {
+            Outcome::Drop => None,
+            Outcome::StartTls(_) | Outcome::Close(_) => {
                 self.session = 0;
                 None
             }
         }
     }
 
-    fn wait(&mut self, mut later: Pin<Box<dyn Future<Output = Waited> + Send>>) -> Option<Vec<u8>> {
+    fn wait(&mut self, mut later: Later) -> Option<Vec<u8>> {
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..POLLS {
             match later.as_mut().poll(&mut cx) {
-                Poll::Ready(Some((reply, _))) => return Some(reply.to_vec()),
-                Poll::Ready(None) => {
+                Poll::Ready(Outcome::Reply(reply, _)) => return Some(reply.to_vec()),
+                Poll::Ready(_) => {
                     self.session = 0;
                     return None;
                 }
@@ -512,8 +503,13 @@ impl Fixture {
     }
 }
 
-/// What a request comes to that waits.
-type Waited = Option<(weir_smb::Reply, Option<weir_base::Lsn>)>;
+fn connection(number: u64) -> ConnInfo {
+    ConnInfo::new(
+        number,
+        ([10, 0, 0, 1], 900).into(),
+        ([10, 0, 0, 99], 445).into(),
+    )
+}
 
 /// A chain of a user's requests: each has a response with its signature, or all wait, or the connection is closed.
 fn service(input: &[u8]) {

@@ -1,7 +1,7 @@
 //! Targets of what clients send: records, RPC heads, arguments.
 
 use weir_base::limits::net::{RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
-use weir_nfs::record::{Admit, Flow, Inbox, Receiver, RecordMarks};
+use weir_conn::{Admit, Flow, Inbox, Receiver, RecordMarks};
 use weir_nfs::rpc::{self, Message};
 use weir_testclient::rpc::call;
 use weir_testclient::{Caller, Out};

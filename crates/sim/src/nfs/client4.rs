@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use weir_nfs::{ConnInfo, Handled, Later, NFS_PROGRAM};
+use weir_nfs::{ConnInfo, Later, NFS_PROGRAM, Outcome};
 use weir_testclient::rpc::{call, results};
 use weir_testclient::{Caller, In, Malformed, Out};
 
@@ -145,9 +145,9 @@ impl Client {
         out
     }
 
-    fn handle(&self, server: &Server, machine: &Machine, message: &[u8]) -> Handled {
+    fn handle(&self, server: &Server, machine: &Machine, message: &[u8]) -> Outcome {
         match server.service.handle(&self.conn, message, machine.now()) {
-            Handled::Later(later) | Handled::Held(later) => block_on(later),
+            Outcome::Later(later) | Outcome::Held(later) => block_on(later),
             other => other,
         }
     }
@@ -156,7 +156,7 @@ impl Client {
     fn alone(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> Heard<Vec<u8>> {
         let mut out = self.head(1);
         out.0.extend_from_slice(&ops.out.0);
-        let Handled::Reply(reply, _) = self.handle(server, machine, &out.0) else {
+        let Outcome::Reply(reply, _) = self.handle(server, machine, &out.0) else {
             return Err("no reply".to_owned());
         };
         let bytes = reply.message();
@@ -211,14 +211,14 @@ impl Client {
         out.0.extend_from_slice(&ops.out.0);
         self.last = Some((out.0.clone(), Vec::new()));
         match self.handle(server, machine, &out.0) {
-            Handled::Parked(later, _) => Ok(Sent::Waits(later)),
+            Outcome::Parked(later, ..) => Ok(Sent::Waits(later)),
             handled => self.ended(handled).map(Sent::Reply),
         }
     }
 
     /// What a request of this client has come to.
-    pub fn ended(&mut self, handled: Handled) -> Heard<Reply> {
-        let Handled::Reply(reply, lsn) = handled else {
+    pub fn ended(&mut self, handled: Outcome) -> Heard<Reply> {
+        let Outcome::Reply(reply, lsn) = handled else {
             return Err("no reply".to_owned());
         };
         let bytes = reply.message();
@@ -261,8 +261,8 @@ impl Client {
             return Ok(());
         };
         match self.handle(server, machine, message) {
-            Handled::Reply(again, _) if again.message() == *reply => Ok(()),
-            Handled::Reply(..) => Err("another reply to a retransmission".to_owned()),
+            Outcome::Reply(again, _) if again.message() == *reply => Ok(()),
+            Outcome::Reply(..) => Err("another reply to a retransmission".to_owned()),
             _ => Err("no reply to a retransmission".to_owned()),
         }
     }
@@ -320,7 +320,7 @@ impl Client {
         out.u32(recall.operation).u32(OK);
         let handled = server.service.handle(&self.conn, &out.0, machine.now());
         match handled {
-            Handled::Drop => Ok(()),
+            Outcome::Drop => Ok(()),
             _ => Err("a reply to a reply".to_owned()),
         }
     }

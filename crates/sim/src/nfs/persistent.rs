@@ -1,6 +1,6 @@
 //! A client of NFSv4.2 with a persistent session, which sends COMPOUNDs that change names and attributes.
 
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_testclient::Out;
 use weir_testclient::rpc::{Caller, call, results};
 
@@ -147,7 +147,7 @@ pub struct Session {
 }
 
 fn ask(server: &Server, machine: &Machine, message: &[u8]) -> Checked<(Vec<u8>, u64)> {
-    let Handled::Reply(reply, lsn) = server.handle(message, machine.now()) else {
+    let Outcome::Reply(reply, lsn) = server.handle(message, machine.now()) else {
         return Err("no reply".into());
     };
     let bytes = reply.message();

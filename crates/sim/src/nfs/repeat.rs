@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_nfs::Handled;
+use weir_nfs::Outcome;
 use weir_testclient::nfs3::{Call, Fattr, How, Reply, Sattr};
 use weir_testclient::rpc::{Caller, results};
 
@@ -44,7 +44,7 @@ pub(super) type Sent = (u32, Option<Vec<u8>>, u64);
 /// The reply, and what it waits for.
 fn exchange(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checked<(Reply, u64)> {
     let message = call.message(xid, &Caller::default());
-    let Handled::Reply(reply, lsn) = server.handle(&message, machine.now()) else {
+    let Outcome::Reply(reply, lsn) = server.handle(&message, machine.now()) else {
         return Err("no reply".into());
     };
     let decoded = results(&reply.message(), xid).and_then(|results| call.decode(results));

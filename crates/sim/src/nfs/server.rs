@@ -10,7 +10,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use weir_base::{Clock, Time};
-use weir_nfs::{Config, ConnInfo, Handled, Service};
+use weir_nfs::{Config, ConnInfo, Outcome, Service};
 use weir_store::aggregate::Aggregate;
 use weir_testclient::nfs3::{How, Sattr};
 use weir_testclient::rpc::results;
@@ -91,9 +91,9 @@ impl Server {
 
     /// Sends one RPC message and waits for what becomes of it.
     #[must_use]
-    pub fn handle(&self, message: &[u8], now: Time) -> Handled {
+    pub fn handle(&self, message: &[u8], now: Time) -> Outcome {
         match self.service.handle(&self.conn, message, now) {
-            Handled::Later(future) | Handled::Held(future) | Handled::Parked(future, _) => {
+            Outcome::Later(future) | Outcome::Held(future) | Outcome::Parked(future, ..) => {
                 block_on(future)
             }
             at_once => at_once,
@@ -104,7 +104,7 @@ impl Server {
     fn rpc(&self, call: &Call, now: Time) -> Result<(Reply, u64), Malformed> {
         let xid = self.xid.replace(self.xid.get().wrapping_add(1));
         match self.handle(&call.message(xid, &Caller::default()), now) {
-            Handled::Reply(reply, lsn) => {
+            Outcome::Reply(reply, lsn) => {
                 let bytes = reply.message();
                 if bytes.len() + 4 != reply.len() {
                     return Err(Malformed("the reply's length is not that of its pieces"));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::Lsn;
-use weir_volume::{ClientRecords, Engine, FsError, Stop};
+use weir_volume::{self as volume, ClientRecords, Engine, FsError};
 
 /// The number of a record: its service in the highest byte, then a number that is not used again in this start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +72,7 @@ impl Records {
     ///
     /// # Errors
     /// `NoSpace`: there are too many; `Invalid`: the length; `ReadOnly`; a wait for room in the log.
-    pub fn add(&self, service: ServiceId, record: &[u8]) -> Result<(RecordId, Lsn), Stop> {
+    pub fn add(&self, service: ServiceId, record: &[u8]) -> Result<(RecordId, Lsn), volume::Stop> {
         let id = self.number(service);
         Ok((id, self.kept.set(id.0, Some(record))?))
     }
@@ -81,7 +81,7 @@ impl Records {
     ///
     /// # Errors
     /// As [`Records::add`].
-    pub fn replace(&self, id: RecordId, record: &[u8]) -> Result<Lsn, Stop> {
+    pub fn replace(&self, id: RecordId, record: &[u8]) -> Result<Lsn, volume::Stop> {
         self.set(id, Some(record))
     }
 
@@ -90,11 +90,11 @@ impl Records {
     ///
     /// # Errors
     /// `ReadOnly`; a wait for room in the log.
-    pub fn remove(&self, id: RecordId) -> Result<Lsn, Stop> {
+    pub fn remove(&self, id: RecordId) -> Result<Lsn, volume::Stop> {
         self.set(id, None)
     }
 
-    fn set(&self, id: RecordId, record: Option<&[u8]>) -> Result<Lsn, Stop> {
+    fn set(&self, id: RecordId, record: Option<&[u8]>) -> Result<Lsn, volume::Stop> {
         // Held over the change, so that an older one that is late does not come after it.
         let mut late = self.late.lock();
         let lsn = self.kept.set(id.0, record)?;
@@ -118,7 +118,7 @@ impl Records {
         while let Some(first) = late.first_entry() {
             match self.kept.set(first.key().0, first.get().as_deref()) {
                 Ok(_) => {}
-                Err(Stop::Fail(error)) => {
+                Err(volume::Stop::Fail(error)) => {
                     tracing::error!(%error, "cannot change the record of a client");
                 }
                 // Later.

@@ -19,19 +19,22 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::limits::net as limits;
 use weir_base::{BLOCK_SIZE, Lsn, invariant};
-use weir_nfs::record::{Admit, Broken, Flow, Inbox, Receiver};
-use weir_nfs::{Arrival, ConnInfo};
+use weir_conn::{
+    Admit, Arrival, Begin, Broken, ConnInfo, Flow, Inbox, Outbox, Outcome, Pending, Receiver, Reply,
+};
 use weir_vfs::throttle::HeldBytes;
 
 use super::connected::Present;
 use super::core::{Core, Stalled, Watch, untaken};
 use super::ledger::{Holding, Room};
-use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Begin, Handled, Log, Pending};
+use super::{Backend, Log};
 use tls::Layer;
 
 pub mod kernel_tls;
 mod tls;
+
+/// A reply and the log record that has to be durable before it may be sent.
+type Answer<R> = (R, Option<Lsn>);
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -93,7 +96,8 @@ impl<R> Future for Charged<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let bytes = self.bytes;
-        self.work.as_mut().poll(cx).map(|answer| (bytes, answer))
+        let outcome = self.work.as_mut().poll(cx);
+        outcome.map(|outcome| (bytes, outcome.reply()))
     }
 }
 
@@ -249,7 +253,7 @@ impl<R: Reply> Traffic<R> {
 struct Serving<'a, 'c, B: Backend> {
     core: &'a Core<B::Log>,
     backend: &'a B,
-    info: &'a ConnInfo,
+    info: &'a ConnInfo<B::State>,
     traffic: &'a mut Traffic<B::Reply>,
     holding: &'a mut Holding,
     watch: &'a Rc<Watch>,
@@ -351,10 +355,10 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         let handled = backend.handle(self.info, message, now);
         drop(lent);
         match handled {
-            Handled::Reply(reply, after) => self.answer(reply, after),
-            Handled::Later(work) => {
+            Outcome::Reply(reply, after) => self.answer(reply, after),
+            Outcome::Later(work) => {
                 let reply = backend.reply_bound(message, now.reads);
-                return self.without_reply(Handled::Later(work), message.len() + reply);
+                return self.without_reply(Outcome::Later(work), message.len() + reply);
             }
             handled => return self.without_reply(handled, message.len()),
         }
@@ -372,25 +376,28 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
 
 impl<B: Backend> Serving<'_, '_, B> {
     /// What a request of so many bytes comes to that has no reply yet.
-    fn without_reply(&mut self, handled: Handled<B::Reply>, bytes: usize) -> Flow {
+    fn without_reply(&mut self, handled: Outcome<B::Reply>, bytes: usize) -> Flow {
         match handled {
-            Handled::Reply(reply, after) => self.answer(reply, after),
-            Handled::Larger(handled, more) => return self.without_reply(*handled, bytes + more),
-            Handled::Later(work) => {
+            Outcome::Reply(reply, after) => self.answer(reply, after),
+            Outcome::Larger(handled, more) => return self.without_reply(*handled, bytes + more),
+            Outcome::Later(work) => {
                 self.traffic.wait(work, bytes + limits::PENDING_OVERHEAD);
             }
-            Handled::Held(work) => {
+            Outcome::Held(work) => {
                 self.traffic.hold(work, bytes);
                 // What came with it in one read is no exception from the credit.
                 if !self.backend.may_read(self.info, self.cx) {
                     return Flow::Pause;
                 }
             }
-            Handled::Parked(work, refusal, interim) => {
+            Outcome::Parked(work, refusal, interim) => {
                 let bytes = bytes + limits::PENDING_OVERHEAD;
                 self.traffic.park(work, refusal, interim, bytes);
             }
-            Handled::StartTls(reply, config) => {
+            Outcome::StartTls(reply) => {
+                let Some(config) = self.backend.tls() else {
+                    return Flow::Close("TLS is offered without settings");
+                };
                 if !self.traffic.idle() {
                     return Flow::Close("requests are under way as TLS is to begin");
                 }
@@ -398,8 +405,8 @@ impl<B: Backend> Serving<'_, '_, B> {
                 *self.layer = Layer::Starting(config);
                 return Flow::Pause;
             }
-            Handled::Drop => {}
-            Handled::Close(why) => return Flow::Close(why),
+            Outcome::Drop => {}
+            Outcome::Close(why) => return Flow::Close(why),
         }
         self.next()
     }
@@ -411,7 +418,7 @@ pub(super) struct Conn<B: Backend> {
     backend: Arc<B>,
     stream: TcpStream,
     layer: Layer,
-    info: ConnInfo,
+    info: ConnInfo<B::State>,
     inbox: Inbox<B::Framing>,
     /// Requests that were read but may not be run yet.
     backlog: Vec<u8>,

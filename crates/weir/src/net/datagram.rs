@@ -1,4 +1,4 @@
-//! The lock manager and the status monitor over UDP.
+//! Messages over UDP: the lock manager and the status monitor.
 //!
 //! NFS itself is served over TCP only, but Linux calls the status monitor over UDP whatever the
 //! mount uses: `sm-notify` of a client that has come back, and the kernel of a client on this
@@ -17,21 +17,22 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use weir_base::Clock;
 use weir_base::limits::net::{DATAGRAM as MAX_MESSAGE, DATAGRAMS as WAITING};
-use weir_nfs::{Arrival, ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
+use weir_conn::{Arrival, ConnInfo, Outcome, Reply};
 
+use super::Backend;
 use super::listener::bind_early;
-use super::{Backend, Handled, Reply};
 
 /// Bytes of a record mark, which a datagram does not have.
 const MARK: usize = 4;
 
-/// Opens the UDP port of the same number and returns what serves it, within a local task set; `early`: at an address that this machine need
-/// not have yet.
+/// Opens the UDP port of the same number and returns the future that serves there the messages that `is_served` selects,
+/// within a local task set; `early`: at an address that this machine need not have yet.
 pub fn datagrams<B: Backend>(
     address: SocketAddr,
     early: bool,
     backend: Arc<B>,
     clock: Arc<dyn Clock>,
+    is_served: fn(&[u8]) -> bool,
 ) -> io::Result<impl Future<Output = ()> + 'static> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
     bind_early(&socket, address, early)?;
@@ -47,7 +48,7 @@ pub fn datagrams<B: Backend>(
                 continue;
             };
             let message = buffer.get(..len).unwrap_or_default();
-            if !served(message) {
+            if !is_served(message) {
                 continue;
             }
             let conn = ConnInfo::new(0, peer, address);
@@ -57,13 +58,13 @@ pub fn datagrams<B: Backend>(
                 reads: usize::MAX,
             };
             match backend.handle(&conn, message, arrival) {
-                Handled::Reply(reply, None) => send(&socket, &*backend, &conn, &reply).await,
-                Handled::Later(work) if waiting.get() < WAITING => {
+                Outcome::Reply(reply, None) => send(&socket, &*backend, &conn, &reply).await,
+                Outcome::Later(work) if waiting.get() < WAITING => {
                     let (socket, backend) = (Rc::clone(&socket), Arc::clone(&backend));
                     let waiting = Rc::clone(&waiting);
                     waiting.set(waiting.get() + 1);
                     tokio::task::spawn_local(async move {
-                        if let Some((reply, None)) = work.await {
+                        if let Outcome::Reply(reply, None) = work.await {
                             send(&socket, &*backend, &conn, &reply).await;
                         }
                         waiting.set(waiting.get() - 1);
@@ -75,7 +76,12 @@ pub fn datagrams<B: Backend>(
     })
 }
 
-async fn send<B: Backend>(socket: &UdpSocket, backend: &B, conn: &ConnInfo, reply: &B::Reply) {
+async fn send<B: Backend>(
+    socket: &UdpSocket,
+    backend: &B,
+    conn: &ConnInfo<B::State>,
+    reply: &B::Reply,
+) {
     backend.answered(conn, &mut std::iter::once(reply));
     let answer: Vec<u8> = {
         let mut pieces = Vec::new();
@@ -84,32 +90,4 @@ async fn send<B: Backend>(socket: &UdpSocket, backend: &B, conn: &ConnInfo, repl
     };
     // As unreliable as the transport: the caller asks again.
     let _ = socket.send_to(&answer, conn.peer).await;
-}
-
-/// True for calls of the programs that are served here (RFC 5531 §9: the program is the fourth
-/// word of a call).
-fn served(message: &[u8]) -> bool {
-    let program = message
-        .get(12..16)
-        .and_then(|word| word.try_into().ok())
-        .map(u32::from_be_bytes);
-    program.is_some_and(|program| [NLM_PROGRAM, NSM_PROGRAM].contains(&program))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_lock_programs_are_served() {
-        let call = |program| {
-            let mut out = Vec::new();
-            weir_nfs::rpc::put_call(&mut out, 1, program, 3, 0);
-            out
-        };
-        assert!(served(&call(NLM_PROGRAM)));
-        assert!(served(&call(NSM_PROGRAM)));
-        assert!(!served(&call(weir_nfs::NFS_PROGRAM)));
-        assert!(!served(&[]));
-    }
 }

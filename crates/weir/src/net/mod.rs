@@ -19,7 +19,7 @@
 //! What a connection speaks is its listener's choice ([`Services`]): a [`Backend`] with its [`Framing`] for each protocol, all
 //! on the same event loops. Which it is is known when it is compiled, so that a request costs no indirect call for it.
 //!
-//! A connection goes over to TLS when its protocol says so ([`Handled::StartTls`]); bytes are then opened and sealed between
+//! A connection goes over to TLS when its protocol says so ([`Outcome::StartTls`]); bytes are then opened and sealed between
 //! socket and messages, on the same event loop.
 //!
 //! Messages that a client did not ask for reach it on its own connection, from any thread ([`Wakeups::send`]).
@@ -40,7 +40,7 @@
 //! - A request costs what has arrived of it, and one that was compressed and waits, what it came to. A large one is read only if its head names a file of an export that admits
 //!   the peer.
 //! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
-//! - Requests that wait on purpose ([`Handled::Parked`]) keep nothing else from being read, since what ends their waiting
+//! - Requests that wait on purpose ([`Outcome::Parked`]) keep nothing else from being read, since what ends their waiting
 //!   may come over the same connection. They are bounded in number.
 //! - A peer that does not take its replies, or does not go on with a request, at the least rate, is dropped after
 //!   [`limits::STALL`] (sooner when memory is short, and at once if it is in the way of others).
@@ -50,11 +50,9 @@ mod conn;
 mod connected;
 mod core;
 mod datagram;
-mod framing;
 mod ledger;
 mod listener;
 mod mail;
-mod outbox;
 mod pacer;
 #[cfg(test)]
 mod tests;
@@ -70,61 +68,15 @@ use tokio_rustls::rustls::ServerConfig;
 use weir_base::Lsn;
 #[allow(unused_imports)] // For the documentation.
 use weir_base::limits::net as limits;
-use weir_nfs::record::Framing;
-use weir_nfs::{Arrival, ConnInfo};
-use weir_vfs::throttle::HeldBytes;
+use weir_conn::{Arrival, Begin, ConnInfo, Framing, Outcome, Reply};
 
 pub use conn::kernel_tls;
 pub use connected::Connected;
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
-pub use framing::DirectTcp;
 pub use ledger::{Address, Ledger, address_of};
 pub use listener::{Reserved, accept, reserve};
-pub use outbox::{Pieces, Reply};
 pub use pacer::pace;
-
-/// A reply and the log record that has to be durable before it may be sent.
-pub type Answer<R> = (R, Option<Lsn>);
-
-/// A request that is still being worked on. Stays on its connection's thread.
-pub type Pending<R> = Pin<Box<dyn Future<Output = Option<Answer<R>>>>>;
-
-/// What became of one request.
-pub enum Handled<R> {
-    /// It is done. The reply leaves when the log is durable up to this number, if there is one.
-    Reply(R, Option<Lsn>),
-    /// It waits for something, such as a device read.
-    Later(Pending<R>),
-    /// It waits for the limits of its volume. Its memory is accounted to the client's credit ([`Backend::may_read`])
-    /// instead of what the connection may have under way, so that other requests are served meanwhile.
-    Held(Pending<R>),
-    /// It waits on purpose, for what another client does: a blocking lock, a notice of change, the break of a grant. It
-    /// does not count against what the connection may have under way. The second is sent in its place if more wait so on the
-    /// connection than may ([`limits::CONNECTION_PARKED`]); otherwise the third at once, before its own reply.
-    Parked(Pending<R>, R, Option<R>),
-    /// The first, one of those that wait, of a request that takes up so many bytes more than arrived: it was compressed.
-    Larger(Box<Handled<R>>, usize),
-    /// It is done, and asks for TLS with these settings: the reply leaves in the clear, and all that follows is TLS.
-    StartTls(R, Arc<ServerConfig>),
-    /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still
-    /// running).
-    Drop,
-    /// The peer does not speak the protocol: end the connection.
-    Close(&'static str),
-}
-
-/// Whether a large request may be read.
-pub enum Begin<R> {
-    /// Yes; the memory is accounted to the client's credit until the request is there.
-    Go(Option<HeldBytes>),
-    /// Not now: it stays unread for the time being.
-    Wait,
-    /// No: it is read past without taking memory, and gets this reply, once the log is durable up to there.
-    Refuse(R, Option<Lsn>),
-    /// No: no such message is that long.
-    Close(&'static str),
-}
 
 /// What is durable: replies wait for it.
 pub trait Log: Send + Sync + 'static {
@@ -181,6 +133,9 @@ pub trait Backend: Send + Sync + 'static {
     /// A finished reply, as it is sent on the stream.
     type Reply: Reply;
 
+    /// The state that the service keeps of a connection.
+    type State: Clone + Default + Unpin + 'static;
+
     /// What replies wait for.
     type Log: Log;
 
@@ -188,7 +143,17 @@ pub trait Backend: Send + Sync + 'static {
     fn unasked(&self, message: mail::Message) -> Self::Reply;
 
     /// Runs one request: `record` is a whole message without its framing.
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Self::Reply>;
+    fn handle(
+        &self,
+        conn: &ConnInfo<Self::State>,
+        record: &[u8],
+        now: Arrival,
+    ) -> Outcome<Self::Reply>;
+
+    /// Returns the settings of TLS for a connection on which it begins ([`Outcome::StartTls`]).
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
 
     /// Runs `calls`, which [handles](Backend::handle) what one read brought: what it logs may be written together.
     fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
@@ -197,7 +162,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether the client's credit allows more of its requests to be read. If not, the task of `cx` is woken when it is
     /// worth asking again.
-    fn may_read(&self, _conn: &ConnInfo, _cx: &mut Context<'_>) -> bool {
+    fn may_read(&self, _conn: &ConnInfo<Self::State>, _cx: &mut Context<'_>) -> bool {
         true
     }
 
@@ -205,7 +170,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`Begin::Wait`], the task of `cx` is woken when it is worth asking again.
     fn begin(
         &self,
-        _conn: &ConnInfo,
+        _conn: &ConnInfo<Self::State>,
         _head: &[u8],
         _bytes: usize,
         _cx: &mut Context<'_>,
@@ -220,7 +185,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Whether the peer has been admitted to an export.
-    fn knows(&self, _conn: &ConnInfo) -> bool {
+    fn knows(&self, _conn: &ConnInfo<Self::State>) -> bool {
         true
     }
 
@@ -230,8 +195,13 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// These replies may leave, as of now.
-    fn answered(&self, _conn: &ConnInfo, _replies: &mut dyn Iterator<Item = &Self::Reply>) {}
+    fn answered(
+        &self,
+        _conn: &ConnInfo<Self::State>,
+        _replies: &mut dyn Iterator<Item = &Self::Reply>,
+    ) {
+    }
 
     /// The peer sends no more, or the connection is over: called at least once.
-    fn ended(&self, conn: &ConnInfo);
+    fn ended(&self, conn: &ConnInfo<Self::State>);
 }

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_base::{Lsn, SystemClock};
-use weir_nfs::record::RecordMarks;
+use weir_conn::{DirectTcp, Pieces, RecordMarks};
 
 use super::core::Core;
-use super::framing::DirectTcp;
 use super::*;
 
 mod unasked;
@@ -78,22 +77,23 @@ impl Log for Stub {
 impl Backend for Stub {
     type Framing = RecordMarks;
     type Reply = Bytes;
+    type State = ();
     type Log = Stub;
 
     fn unasked(&self, message: mail::Message) -> Bytes {
         Bytes(marked(&message))
     }
 
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Bytes> {
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome<Bytes> {
         self.handled.fetch_add(1, Ordering::SeqCst);
         let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
         match record.first() {
-            Some(b'e') => Handled::Reply(Bytes(marked(record)), None),
-            Some(b's') => Handled::Reply(Bytes(marked(record)), Some(Lsn(number()))),
-            Some(b'b') => Handled::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
+            Some(b'e') => Outcome::Reply(Bytes(marked(record)), None),
+            Some(b's') => Outcome::Reply(Bytes(marked(record)), Some(Lsn(number()))),
+            Some(b'b') => Outcome::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
             Some(b'g') => {
                 let bytes = (number() as usize).min(now.reads);
-                Handled::Reply(Bytes(marked(&vec![b'g'; bytes])), None)
+                Outcome::Reply(Bytes(marked(&vec![b'g'; bytes])), None)
             }
             Some(letter @ (b'w' | b'l' | b'c')) => {
                 let after = (*letter == b'l').then(|| Lsn(number()));
@@ -101,16 +101,16 @@ impl Backend for Stub {
                 self.waiting.lock().unwrap().insert(number(), sender);
                 let record = record.to_vec();
                 let larger = *letter == b'c';
-                let work = Handled::Later(Box::pin(async move {
+                let work = Outcome::Later(Box::pin(async move {
                     receiver.await.ok();
-                    Some((Bytes(marked(&record)), after))
+                    Outcome::Reply(Bytes(marked(&record)), after)
                 }));
                 match larger {
                     false => work,
-                    true => Handled::Larger(Box::new(work), limits::CONNECTION_IN_FLIGHT),
+                    true => Outcome::Larger(Box::new(work), limits::CONNECTION_IN_FLIGHT),
                 }
             }
-            Some(b'i') => Handled::Reply(Bytes(marked(&conn.id.to_be_bytes())), None),
+            Some(b'i') => Outcome::Reply(Bytes(marked(&conn.id.to_be_bytes())), None),
             Some(b'p') => {
                 let (sender, receiver) = oneshot::channel();
                 self.parked.lock().unwrap().insert(number(), sender);
@@ -118,17 +118,17 @@ impl Backend for Stub {
                 let record = record.to_vec();
                 let done = async move {
                     receiver.await.ok();
-                    Some((Bytes(marked(&record)), None))
+                    Outcome::Reply(Bytes(marked(&record)), None)
                 };
-                Handled::Parked(Box::pin(done), Bytes(marked(b"too many")), interim)
+                Outcome::Parked(Box::pin(done), Bytes(marked(b"too many")), interim)
             }
             Some(b'r') => {
                 let parked = self.parked.lock().unwrap().remove(&number());
                 parked.unwrap().send(()).ok();
-                Handled::Drop
+                Outcome::Drop
             }
-            Some(b'd') => Handled::Drop,
-            _ => Handled::Close("not a command"),
+            Some(b'd') => Outcome::Drop,
+            _ => Outcome::Close("not a command"),
         }
     }
 
@@ -168,14 +168,15 @@ struct Echo;
 impl Backend for Echo {
     type Framing = DirectTcp;
     type Reply = Bytes;
+    type State = ();
     type Log = Stub;
 
     fn unasked(&self, message: mail::Message) -> Bytes {
         Bytes([&DirectTcp::mark(message.len())[..], &message].concat())
     }
 
-    fn handle(&self, _: &ConnInfo, message: &[u8], _: Arrival) -> Handled<Bytes> {
-        Handled::Reply(self.unasked(message.into()), None)
+    fn handle(&self, _: &ConnInfo, message: &[u8], _: Arrival) -> Outcome<Bytes> {
+        Outcome::Reply(self.unasked(message.into()), None)
     }
 
     fn ended(&self, _: &ConnInfo) {}

@@ -1,6 +1,6 @@
 //! TLS on a connection that began in the clear (RFC 9289 §4.1).
 //!
-//! The protocol above replies to a probe with [`Handled::StartTls`](super::Handled). That reply leaves in the clear, and from
+//! The protocol above replies to a probe with [`Outcome::StartTls`](weir_conn::Outcome). That reply leaves in the clear, and from
 //! then on each byte in either direction is TLS's. What came behind the probe in the clear would be taken for requests of the
 //! peer that shows its certificate afterwards, although anyone may have put it there; so the connection is closed.
 //!

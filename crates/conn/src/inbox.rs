@@ -1,7 +1,6 @@
 //! From a socket's bytes to whole messages, without copying what arrives whole.
 //!
-//! How messages are delimited on a stream is a [`Framing`]; here is that of ONC RPC, record marking (RFC 5531 §11). What
-//! follows holds for any.
+//! The [`Framing`] of the protocol delimits messages on the stream; what follows holds for any.
 //!
 //! Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one read: they are
 //! handed out as slices of the caller's receive buffer and never copied. Large calls (WRITE of
@@ -24,61 +23,9 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use weir_base::limits::net::{MAX_FRAGMENTS, RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
+use weir_base::limits::net::{MAX_FRAGMENTS, RECORD_GROWTH};
 
-/// Length in bytes of what stands before each piece of a message.
-pub const MARK_BYTES: usize = 4;
-
-/// What a mark announces: a piece of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Bytes that follow the mark.
-    pub len: usize,
-    /// The message ends with them.
-    pub last: bool,
-}
-
-/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of [`MARK_BYTES`].
-pub trait Framing: 'static {
-    /// Longest message that the receiver is not asked about, in bytes.
-    const SMALL: usize;
-    /// Bytes of a longer message that show the receiver what it is; at most [`Framing::SMALL`].
-    const HEAD: usize;
-
-    /// What a mark says.
-    ///
-    /// # Errors
-    /// It is none: [`Broken::Mark`].
-    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken>;
-
-    /// The mark of a message of `len` bytes in one piece.
-    fn mark(len: usize) -> [u8; MARK_BYTES];
-}
-
-/// Record marking of ONC RPC (RFC 5531 §11): 31 bits of length, and whether the fragment is the record's last.
-pub struct RecordMarks;
-
-/// Bit of the fragment header that marks the last fragment.
-const LAST: u32 = 1 << 31;
-
-impl Framing for RecordMarks {
-    const SMALL: usize = SMALL_RECORD;
-    const HEAD: usize = RECORD_HEAD;
-
-    #[inline]
-    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken> {
-        let mark = u32::from_be_bytes(mark);
-        Ok(Piece {
-            len: (mark & !LAST) as usize,
-            last: mark & LAST != 0,
-        })
-    }
-
-    fn mark(len: usize) -> [u8; MARK_BYTES] {
-        assert!(len < LAST as usize, "a record of {len} bytes has no mark");
-        (len as u32 | LAST).to_be_bytes()
-    }
-}
+use crate::framing::{Broken, Framing, MARK_BYTES, Piece};
 
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,35 +69,6 @@ pub trait Receiver {
     /// The end of a record that was not admitted.
     fn skipped(&mut self) -> Flow;
 }
-
-/// Why a connection cannot be followed any further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// A record longer than the limit: the bytes announced so far.
-    TooLong(usize),
-    /// A record in more fragments than any sender has use for.
-    TooManyFragments,
-    /// Where a mark should stand is something else.
-    Mark(&'static str),
-    /// The receiver of records refused one.
-    Refused(&'static str),
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Broken::TooLong(n) => {
-                write!(f, "a message of {n} bytes or more exceeds the limit")
-            }
-            Broken::TooManyFragments => {
-                write!(f, "a message in more than {MAX_FRAGMENTS} fragments")
-            }
-            Broken::Mark(why) | Broken::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Broken {}
 
 /// The record that has begun.
 #[derive(Default)]
@@ -443,6 +361,8 @@ impl<F: Framing> Inbox<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framing::{LAST, RecordMarks};
+    use weir_base::limits::net::{RECORD_HEAD, SMALL_RECORD};
 
     type Inbox = super::Inbox<RecordMarks>;
 

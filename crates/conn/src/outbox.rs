@@ -45,8 +45,8 @@ pub struct Outbox<R> {
     fresh: usize,
 }
 
-impl<R: Reply> Outbox<R> {
-    pub fn new() -> Outbox<R> {
+impl<R> Default for Outbox<R> {
+    fn default() -> Outbox<R> {
         Outbox {
             queue: VecDeque::new(),
             sent: 0,
@@ -54,29 +54,38 @@ impl<R: Reply> Outbox<R> {
             fresh: 0,
         }
     }
+}
+
+impl<R: Reply> Outbox<R> {
+    /// Creates an empty queue.
+    pub fn new() -> Outbox<R> {
+        Outbox::default()
+    }
 
     /// Bytes that are still to be sent.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// Returns true if nothing is to be sent.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
+    /// Appends a reply.
     pub fn push(&mut self, reply: R) {
         self.bytes += reply.bytes();
         self.fresh += 1;
         self.queue.push_back(reply);
     }
 
-    /// Those that were added since the last call, if there are any.
+    /// Returns the replies that were added since the last call, if there are any.
     pub fn fresh(&mut self) -> Option<impl Iterator<Item = &R>> {
         let fresh = std::mem::take(&mut self.fresh).min(self.queue.len());
         (fresh > 0).then(|| self.queue.range(self.queue.len() - fresh..))
     }
 
-    /// The next write: pieces in order, and how many bytes they hold.
+    /// Returns the pieces of the next write in order, and how many bytes they hold.
     pub fn gather(&self) -> (Pieces<'_>, usize) {
         let mut pieces = Pieces::with_capacity(32);
         let mut total = 0;

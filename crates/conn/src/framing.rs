@@ -1,10 +1,89 @@
-//! How a stream is split into messages, by protocol: the listener that accepted a connection says which.
-//!
-//! ONC RPC's record marks are with the rest of RPC in `weir_nfs::record`, where the stream is followed for any framing; here
-//! is SMB's.
+//! Framing: how a stream is split into messages, by protocol. The listener that accepted a connection says which.
 
-use weir_base::limits::net as limits;
-use weir_nfs::record::{Broken, Framing, MARK_BYTES, Piece};
+use weir_base::limits::net::{self as limits, MAX_FRAGMENTS, RECORD_HEAD, SMALL_RECORD};
+
+/// Length in bytes of what stands before each piece of a message.
+pub const MARK_BYTES: usize = 4;
+
+/// What a mark announces: a piece of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes that follow the mark.
+    pub len: usize,
+    /// The message ends with them.
+    pub last: bool,
+}
+
+/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of [`MARK_BYTES`].
+pub trait Framing: 'static {
+    /// Longest message that the receiver is not asked about, in bytes.
+    const SMALL: usize;
+    /// Bytes of a longer message that show the receiver what it is; at most [`Framing::SMALL`].
+    const HEAD: usize;
+
+    /// What a mark says.
+    ///
+    /// # Errors
+    /// It is none: [`Broken::Mark`].
+    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken>;
+
+    /// The mark of a message of `len` bytes in one piece.
+    fn mark(len: usize) -> [u8; MARK_BYTES];
+}
+
+/// Record marking of ONC RPC (RFC 5531 §11): 31 bits of length, and whether the fragment is the record's last.
+pub struct RecordMarks;
+
+/// Bit of the fragment header that marks the last fragment.
+pub(crate) const LAST: u32 = 1 << 31;
+
+impl Framing for RecordMarks {
+    const SMALL: usize = SMALL_RECORD;
+    const HEAD: usize = RECORD_HEAD;
+
+    #[inline]
+    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken> {
+        let mark = u32::from_be_bytes(mark);
+        Ok(Piece {
+            len: (mark & !LAST) as usize,
+            last: mark & LAST != 0,
+        })
+    }
+
+    fn mark(len: usize) -> [u8; MARK_BYTES] {
+        assert!(len < LAST as usize, "a record of {len} bytes has no mark");
+        (len as u32 | LAST).to_be_bytes()
+    }
+}
+
+/// Why a connection cannot be followed any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A record longer than the limit: the bytes announced so far.
+    TooLong(usize),
+    /// A record in more fragments than any sender has use for.
+    TooManyFragments,
+    /// Where a mark should stand is something else.
+    Mark(&'static str),
+    /// The receiver of records refused one.
+    Refused(&'static str),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::TooLong(n) => {
+                write!(f, "a message of {n} bytes or more exceeds the limit")
+            }
+            Broken::TooManyFragments => {
+                write!(f, "a message in more than {MAX_FRAGMENTS} fragments")
+            }
+            Broken::Mark(why) | Broken::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
 
 /// SMB over direct TCP (MS-SMB2 §2.1): a zero byte, 24 bits of length, and the whole message.
 pub struct DirectTcp;
@@ -34,7 +113,7 @@ impl Framing for DirectTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
+    use crate::inbox::{Admit, Flow, Inbox, Receiver};
 
     struct Kept {
         messages: Vec<Vec<u8>>,

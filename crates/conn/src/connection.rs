@@ -1,0 +1,108 @@
+//! The connection that a message came over, and the time of its arrival.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use weir_base::Time;
+use weir_vfs::{Admissions, Transport};
+
+/// Identity of a connection, and what is remembered of it. `S` is what its protocol remembers.
+#[derive(Clone, Debug)]
+pub struct ConnInfo<S = ()> {
+    /// Number of the connection, unique in this run of the server.
+    pub id: u64,
+    /// The client's address and port.
+    pub peer: SocketAddr,
+    /// The server's address and port.
+    pub local: SocketAddr,
+    /// Protection of the connection.
+    pub transport: Transport,
+    /// Export rules that admitted its last requests.
+    pub admitted: Admissions,
+    /// The state that its protocol keeps.
+    pub state: S,
+    /// Set when the peer sends no more.
+    ended: Arc<AtomicBool>,
+}
+
+/// Weak reference to a connection that a call came over.
+pub struct Line {
+    port: u16,
+    ended: Weak<AtomicBool>,
+}
+
+impl Line {
+    /// Returns true while the peer may send something on the connection.
+    pub fn is_open(&self) -> bool {
+        let ended = self.ended.upgrade();
+        ended.is_some_and(|ended| !ended.load(Ordering::Relaxed))
+    }
+
+    /// Returns true if the same client may send a call again on `conn`, which comes from the same address.
+    pub fn may_repeat_on<S>(&self, conn: &ConnInfo<S>) -> bool {
+        self.port == conn.peer.port() || !self.is_open()
+    }
+}
+
+impl<S> ConnInfo<S> {
+    /// Creates the identity of a connection that has just begun.
+    pub fn new(id: u64, peer: SocketAddr, local: SocketAddr) -> ConnInfo<S>
+    where
+        S: Default,
+    {
+        ConnInfo {
+            id,
+            peer,
+            local,
+            transport: Transport::Clear,
+            admitted: Admissions::default(),
+            state: S::default(),
+            ended: Arc::default(),
+        }
+    }
+
+    /// Notes that the peer sends nothing more on this connection, which also ends when its last copy is dropped.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the client's address, canonical.
+    pub fn address(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
+    /// Returns true if the peer sends nothing more on the connection.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns a weak reference to the connection.
+    pub fn line(&self) -> Line {
+        Line {
+            port: self.peer.port(),
+            ended: Arc::downgrade(&self.ended),
+        }
+    }
+}
+
+/// Time of a message's arrival, and what its replies may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Civil time, for what the message changes.
+    pub time: Time,
+    /// Nanoseconds on the monotonic clock, if the caller has read the clock, which spares reading it for each message.
+    pub monotonic: Option<u64>,
+    /// Maximum number of bytes that a READ returns.
+    pub reads: usize,
+}
+
+impl From<Time> for Arrival {
+    fn from(time: Time) -> Arrival {
+        Arrival {
+            time,
+            monotonic: None,
+            reads: usize::MAX,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Bound on the time that a request waits for another client to give up what it was granted, or to claim again what it
+//! had before a start: some ticks. Then the request is answered DELAY, or JUKEBOX, and its client asks again (RFC 8881
+//! §10.2.1): no slot is taken for as long as a silent client has until it loses what it was granted. Linux asks again
+//! after a second over NFSv4 and after five over NFSv3, whatever happened meanwhile.
+
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+#[derive(Default)]
+struct Inner {
+    ticks: u64,
+    waiting: Vec<Waker>,
+}
+
+/// Counts ticks for the requests of one protocol.
+pub struct Patience {
+    most: u64,
+    inner: Mutex<Inner>,
+}
+
+impl Patience {
+    /// Creates patience of so many ticks.
+    pub fn of(most: u64) -> Patience {
+        Patience {
+            most,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Counts a tick; to be called once a second.
+    pub fn tick(&self) {
+        let waiting = {
+            let mut inner = self.inner.lock();
+            inner.ticks += 1;
+            std::mem::take(&mut inner.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for `event`. Returns true if it happened before patience was lost.
+    pub async fn wait(&self, event: impl Future<Output = ()>) -> bool {
+        let end = self.inner.lock().ticks + self.most;
+        let mut event = pin!(event);
+        std::future::poll_fn(|cx: &mut Context<'_>| {
+            let event: Pin<&mut _> = event.as_mut();
+            if event.poll(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            let mut inner = self.inner.lock();
+            if inner.ticks >= end {
+                return Poll::Ready(false);
+            }
+            if !inner.waiting.iter().any(|w| w.will_wake(cx.waker())) {
+                inner.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,120 @@
+//! The driver of suspended requests: waits for what a request is suspended for, runs it again, and so on to its end.
+//!
+//! A request that was suspended has changed nothing since the last point that it remembers, and continues there. What
+//! that is differs by protocol: NFSv3 runs a call from its start, NFSv4 a COMPOUND from its operation at hand, SMB a
+//! chain from its command at hand. Each is a [`Request`].
+//!
+//! Protocols whose clients repeat a call do not let it wait for as long as another client may take to answer: such a
+//! request has [`Patience`], at whose end it is run once more and has to reply.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use weir_base::limits::protocol::NAME_WAIT;
+use weir_vfs::signal::Signal;
+use weir_vfs::{Error, OpContext, Suspend, Vfs};
+
+use crate::{Outcome, Patience};
+
+/// The end of a wait.
+pub enum Resumed<C> {
+    /// The event has come.
+    Ready,
+    /// The event will not come.
+    Failed(Error),
+    /// Another client has not given up what it was granted in the time that the request may wait for it.
+    NotRecalled,
+    /// The name service has not answered in that time.
+    NotNamed,
+    /// The client has cancelled the request.
+    Cancelled(C),
+}
+
+/// The parts of a request that the driver uses.
+pub struct Parts<'r, C> {
+    /// The way to volumes.
+    pub vfs: &'r Vfs,
+    /// The context of the operation that is suspended.
+    pub cx: &'r mut OpContext,
+    /// Bounds waits for other clients and for the name service; `None`: the request waits for as long as they take.
+    pub patience: Option<&'r Patience>,
+    /// Set when the client cancels the request.
+    pub cancelled: Option<Arc<Signal<C>>>,
+}
+
+/// A suspended request.
+pub trait Request: Send {
+    /// The reply that it ends with.
+    type Reply;
+
+    /// What a client says when it cancels the request.
+    type Cancel: Copy + Send;
+
+    /// Returns the parts that the driver uses.
+    fn parts(&mut self) -> Parts<'_, Self::Cancel>;
+
+    /// Continues the request after a wait.
+    ///
+    /// # Errors
+    /// It is suspended again.
+    fn resume(&mut self, resumed: Resumed<Self::Cancel>) -> Result<Outcome<Self::Reply>, Suspend>;
+}
+
+/// Runs `request`, which is suspended, to its end. `held` is dropped after the first wait: the credit that the request
+/// takes up while it waits for its limits.
+pub async fn resume<R: Request, G: Send>(
+    mut request: R,
+    mut suspend: Suspend,
+    held: G,
+) -> Outcome<R::Reply> {
+    let begun = request.parts().vfs.names.seconds();
+    let mut held = Some(held);
+    loop {
+        let resumed = wait(request.parts(), suspend, begun).await;
+        drop(held.take());
+        match request.resume(resumed) {
+            Ok(outcome) => return outcome,
+            Err(again) => suspend = again,
+        }
+    }
+}
+
+/// Waits for the event that a request is suspended for. `begun` is the second in which the request was suspended first.
+async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Resumed<C> {
+    let Parts {
+        vfs,
+        cx,
+        patience,
+        cancelled,
+    } = parts;
+    let event = async {
+        match (suspend, patience) {
+            (Suspend::NameService(news), Some(_)) => {
+                if !news.coming || vfs.names.seconds() >= begun + NAME_WAIT {
+                    return Resumed::NotNamed;
+                }
+                vfs.names.news(news).await;
+                Resumed::Ready
+            }
+            (Suspend::Recall(ticket), Some(patience)) => match patience.wait(ticket.over()).await {
+                true => Resumed::Ready,
+                false => Resumed::NotRecalled,
+            },
+            (suspend, _) => match cx.resume(vfs, suspend).await {
+                Ok(()) => Resumed::Ready,
+                Err(error) => Resumed::Failed(error),
+            },
+        }
+    };
+    let Some(cancelled) = cancelled else {
+        return event.await;
+    };
+    let (mut event, mut cancelled) = (pin!(event), cancelled.settled());
+    std::future::poll_fn(|cx| match Pin::new(&mut cancelled).poll(cx) {
+        Poll::Ready(how) => Poll::Ready(Resumed::Cancelled(how)),
+        Poll::Pending => event.as_mut().poll(cx),
+    })
+    .await
+}

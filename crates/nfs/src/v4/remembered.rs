@@ -1,0 +1,24 @@
+//! State of NFSv4 that a connection keeps: it spares looking up what its last requests used.
+
+use super::session::Session;
+use super::state::Recent;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The connection that a call came over.
+pub type ConnInfo = weir_conn::ConnInfo<Remembered>;
+
+/// State of NFSv4 that a connection keeps.
+#[derive(Clone, Default)]
+pub struct Remembered {
+    /// The session of its last request.
+    pub(crate) session: RefCell<Option<Arc<Session>>>,
+    /// The states under which its last requests read and wrote.
+    pub(crate) states: Recent,
+}
+
+impl std::fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remembered")
+    }
+}
