@@ -15,8 +15,8 @@ use weir_control::{
 };
 use weir_ontap::cluster::Offer;
 use weir_ontap::{Change, Cluster, Failure, Reason};
-use weir_replica::manager;
-use weir_replica::model::{
+use weir_relations::manager;
+use weir_relations::model::{
     ABORTED, MirrorState, Note, Path, Relationship, Status as Doing, TransferKind,
 };
 

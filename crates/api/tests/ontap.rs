@@ -16,8 +16,8 @@ use weir_control::{Actor, Role};
 use weir_ontap::Cluster;
 use weir_ontap::cluster::Change;
 use weir_ontap::script::Script;
-use weir_replica::manager::Verb;
-use weir_replica::model::{MirrorState, Path, Policy};
+use weir_relations::manager::Verb;
+use weir_relations::model::{MirrorState, Path, Policy};
 
 fn path(text: &str) -> Path {
     Path::parse(text).unwrap()
@@ -715,7 +715,7 @@ async fn what_is_searched_and_ordered_by_is_what_records_show() {
         n.done("POST", R, body).await;
     }
     n.script.moving("SVM:c0", 77, 1_683_200_000);
-    let set = |name: &str, how: fn(&mut weir_replica::manager::Entry)| n.script.set(name, how);
+    let set = |name: &str, how: fn(&mut weir_relations::manager::Entry)| n.script.set(name, how);
     set("SVM:c1", |e| e.trouble = Some("No.".to_owned()));
     set("SVM:c2", |e| e.schedule = Some("daily".to_owned()));
     set("SVM:c3", |e| e.state = MirrorState::BrokenOff);

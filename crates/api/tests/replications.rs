@@ -11,7 +11,7 @@ use support::{Api, PLACE};
 use weir_control::Actor;
 use weir_ontap::Cluster;
 use weir_ontap::script::Script;
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 struct Node {
     api: Api,

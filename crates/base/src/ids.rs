@@ -42,6 +42,23 @@ id! {
     Ino(u64)
 }
 
+/// Identity of an aggregate, chosen at random when it is created.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct AggregateId(pub [u8; 16]);
+
+impl fmt::Display for AggregateId {
+    /// As a UUID is written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 impl BlockAddr {
     /// Byte offset of the block on the device, or `None` beyond 2^64 bytes.
     pub fn byte_offset(self) -> Option<u64> {

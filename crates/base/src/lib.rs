@@ -14,12 +14,14 @@ pub mod limits;
 mod priority;
 mod rng;
 mod siphash;
+mod snapshot_identity;
 
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
-pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
+pub use ids::{AggregateId, BlockAddr, Generation, Ino, Lsn, VolumeId};
 pub use invariant::{Count, Poison, less, violated, violations};
 pub use limits::BLOCK_SIZE;
 pub use priority::{idle_priority, ioprio_realtime, nice, short_slice, yield_timed};
 pub use rng::{Rng, SeededRng, SystemRng};
 pub use siphash::SipKey;
+pub use snapshot_identity::{NoIdentity, SnapshotIdentity};

@@ -2,14 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a volume may do at most, besides what its pool gives it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ceiling {
-    /// Bytes a second.
-    pub bytes: Option<u64>,
-    /// Operations a second.
-    pub ops: Option<u64>,
-}
+pub use weir_relations::policy::Ceiling;
 
 /// What is to become of a volume's changes while the node is without its partner, of an aggregate that two nodes keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use crate::model::EngineSnapshot;
 use crate::secret::Secret;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+pub use weir_base::SnapshotIdentity;
 use weir_vfs::Flavours;
-pub use weir_volume::SnapshotIdentity;
 
 /// Why the node could not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

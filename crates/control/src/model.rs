@@ -12,7 +12,7 @@ use crate::stamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_volume::SnapshotIdentity;
+use weir_base::SnapshotIdentity;
 
 /// Labels of a resource.
 pub type Labels = BTreeMap<String, String>;

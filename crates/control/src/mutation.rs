@@ -10,7 +10,7 @@ use crate::model::{
 use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
 use crate::secret::Secret;
-use weir_replica::manager::{Preconditions, Verb};
+use weir_relations::manager::{Preconditions, Verb};
 
 /// A storage pool to be made.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,49 +1,17 @@
 //! Policies by name, as ONTAP's administrators know them: export rules, maxima and snapshot schedules that belong to a
 //! project, and to which volumes refer. What follows from them is in `rules::named`.
 
-use crate::assigned::Ceiling;
 use crate::model::{ExportRule, Extra, Period};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
-use weir_replica::schedule::{Numbers, Schedule, WEEKDAYS};
+use weir_relations::policy;
+pub use weir_relations::policy::NamedKind;
+use weir_relations::schedule::{Numbers, Schedule, WEEKDAYS};
 
 /// Ids up to this one are those of policies that every server has.
 pub(crate) const LAST_BUILTIN: u64 = 2;
-
-/// What a policy rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum NamedKind {
-    /// Nothing: the project itself, which is there although it has no pool yet.
-    Project,
-    /// Which clients may do what.
-    Export,
-    /// How much may be done in a second.
-    Qos,
-    /// When snapshots are taken, and how many are kept.
-    Snapshot,
-}
-
-impl NamedKind {
-    fn collection(self) -> &'static str {
-        match self {
-            NamedKind::Project => "svms",
-            NamedKind::Export => "exportPolicies",
-            NamedKind::Qos => "qosPolicies",
-            NamedKind::Snapshot => "snapshotPolicies",
-        }
-    }
-
-    pub(crate) fn noun(self) -> &'static str {
-        match self {
-            NamedKind::Project => "project",
-            NamedKind::Export => "export policy",
-            NamedKind::Qos => "QoS policy",
-            NamedKind::Snapshot => "snapshot policy",
-        }
-    }
-}
 
 /// A policy's name, unique among those of its kind in its project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -104,34 +72,11 @@ impl NamedPolicy {
     }
 }
 
-/// What a policy says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum PolicyBody {
-    /// Nothing.
-    Project,
-    /// Rules in the order of their indices, which are unique. The first that fits a client decides.
-    Export(Vec<NumberedRule>),
-    /// A maximum.
-    Qos(Ceiling),
-    /// Schedules.
-    Snapshot {
-        /// Whether they take snapshots.
-        enabled: bool,
-        /// One for each period at most.
-        copies: Vec<Copies>,
-    },
-}
+/// Content of a policy in the catalog.
+pub type PolicyBody = policy::PolicyBody<NumberedRule, Copies>;
 
-impl PolicyBody {
-    pub(crate) fn kind(&self) -> NamedKind {
-        match self {
-            PolicyBody::Project => NamedKind::Project,
-            PolicyBody::Export(_) => NamedKind::Export,
-            PolicyBody::Qos(_) => NamedKind::Qos,
-            PolicyBody::Snapshot { .. } => NamedKind::Snapshot,
-        }
-    }
-}
+/// Change of a policy in the catalog.
+pub type PolicyChange = policy::PolicyChange<PolicyBody>;
 
 /// A rule of an export policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,43 +98,6 @@ pub struct Copies {
     pub at: Schedule,
     /// How many are kept; 0 takes none.
     pub keep: u32,
-}
-
-/// A change of a policy.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PolicyChange {
-    /// Make it.
-    Create {
-        /// Free text of up to 2,048 bytes.
-        comment: String,
-        /// What it says.
-        body: PolicyBody,
-    },
-    /// Change what it says.
-    Set {
-        /// The revision that the change was made from: ABORTED if it is another by now.
-        revision: u64,
-        /// Free text of up to 2,048 bytes; `None`: unchanged.
-        comment: Option<String>,
-        /// What it says; `None`: unchanged.
-        body: Option<PolicyBody>,
-    },
-    /// Give it another bare id.
-    Rename(String),
-    /// Delete it; refused while volumes refer to it.
-    Delete,
-}
-
-impl PolicyChange {
-    /// What is done, in one word.
-    pub(crate) fn verb(&self) -> &'static str {
-        match self {
-            PolicyChange::Create { .. } => "create",
-            PolicyChange::Set { .. } => "update",
-            PolicyChange::Rename(_) => "rename",
-            PolicyChange::Delete => "delete",
-        }
-    }
 }
 
 /// Which period a schedule is one of, and how the NetApp Volumes API says it, without how many are kept.

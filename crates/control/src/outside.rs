@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::rules::replication;
 use crate::submit::operation_on;
 use std::sync::Arc;
-use weir_replica::manager::{self, Changes, Step};
+use weir_relations::manager::{self, Changes, Step};
 
 impl Control {
     /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after, or by

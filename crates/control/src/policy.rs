@@ -1,7 +1,7 @@
 //! Snapshot policies: what a volume's schedules say, and what they want now.
 //!
 //! Nothing is counted down. A schedule's last run is kept with the volume, in the transaction that accepts the snapshot;
-//! what is due follows from it and from the time ([`weir_replica::schedule`]). So a restart changes nothing, and runs that
+//! what is due follows from it and from the time ([`weir_relations::schedule`]). So a restart changes nothing, and runs that
 //! were missed are one run. A clock that is set back a little is waited out, since its slots have been served; after one
 //! that was set back far, the last run counts as now, lest a schedule sleeps until the old time comes again.
 //!
@@ -12,7 +12,7 @@ use crate::refusal::{Refusal, Status};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use weir_base::limits::api::MAX_SNAPSHOT_POLICY;
-use weir_replica::schedule::{Numbers, Schedule, WEEKDAYS, due};
+use weir_relations::schedule::{Numbers, Schedule, WEEKDAYS, due};
 
 /// Seconds by which a clock may be set back without a slot being served again. Less than between two slots.
 const PATIENCE: i64 = 30 * 60;

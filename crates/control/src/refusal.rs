@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
-use weir_replica::manager::{Reason, Refused};
+use weir_relations::manager::{Reason, Refused};
 
 /// gRPC's canonical codes, as far as they are used here; what clients' retry logic decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

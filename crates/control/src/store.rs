@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use weir_replica::manager::Edit;
+use weir_relations::manager::Edit;
 
 /// Operations that have ended are kept until there are more than this, and than can be forgotten at once.
 const OPERATIONS_KEPT: usize = 10_000;

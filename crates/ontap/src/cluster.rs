@@ -1,14 +1,14 @@
 //! What commands read and change: the cluster, its volumes, snapshots and relationships.
 
 use crate::storage::{
-    Aggregate, Details, Physical, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
+    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
 use std::time::Duration;
-pub use weir_replica::manager::{Global, Reason};
-use weir_replica::manager::{Manager, Relations, Verb};
-use weir_replica::model::{Path, Policy, Relationship};
-use weir_replica::schedule::{self, Schedule};
+pub use weir_relations::manager::{Global, Reason};
+use weir_relations::manager::{Manager, Relations, Verb};
+use weir_relations::model::{Path, Policy, Relationship};
+use weir_relations::schedule::{self, Schedule};
 
 /// Why something was refused, in ONTAP's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -488,7 +488,7 @@ pub trait Cluster: Send + Sync {
         Vec::new()
     }
     /// Policies of a kind, ours and the users', by machine and name.
-    fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy>;
+    fn storage_policies(&self, kind: NamedKind) -> Vec<StoragePolicy>;
     /// What volumes do: blocks for as long as it is to be measured.
     fn performance(&self, over: Duration) -> Vec<Performance>;
     /// Operations, newest first.
@@ -553,7 +553,7 @@ pub trait Cluster: Send + Sync {
     /// Sessions over SMB, by number.
     fn smb_sessions(&self) -> Vec<SmbSession>;
     /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as the relationship's
-    /// [`weir_replica::model::Transfer`] (or, when it has ended already, as its last one).
+    /// [`weir_relations::model::Transfer`] (or, when it has ended already, as its last one).
     fn change(&self, change: Change) -> Result<(), Failure>;
 }
 

@@ -1,23 +1,23 @@
 //! A cluster without data: for tests of the layers above [`Cluster`].
 //!
-//! Relationships follow the product's own rules ([`weir_replica::manager`]), over rows in memory; what is a script are
+//! Relationships follow the product's own rules ([`weir_relations::manager`]), over rows in memory; what is a script are
 //! transfers, and lists of volumes and snapshots. Transfers move on only when [`Script::step`] says so, or, in one made by
 //! [`Script::running`], by one step whenever relationships are listed, which is what pollers do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_replica::manager::{
+use weir_relations::manager::{
     self, Changes, Command, Done, Edit, Entry, Event, Manager, Now, Preconditions, Progress,
     Relations, Side, Step, Task, Verb,
 };
-use weir_replica::model::{Copied, MirrorState, Path, SnapshotIdentity};
-use weir_replica::retention::Held;
+use weir_relations::model::{Copied, MirrorState, Path, SnapshotIdentity};
+use weir_relations::retention::Held;
 
 use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
-use crate::storage::{Aggregate, Details, PolicyKind, Settings, StoragePolicy, Svm};
+use crate::storage::{Aggregate, Details, NamedKind, Settings, StoragePolicy, Svm};
 
 /// What the cluster holds; tests reach in as they like.
 #[derive(Default)]
@@ -589,7 +589,7 @@ impl Cluster for Script {
         Ok(Vec::new())
     }
 
-    fn storage_policies(&self, _: PolicyKind) -> Vec<StoragePolicy> {
+    fn storage_policies(&self, _: NamedKind) -> Vec<StoragePolicy> {
         Vec::new()
     }
 

@@ -1,5 +1,8 @@
 //! What commands read and change of storage besides volumes themselves: machines, aggregates, and policies by name.
 
+use weir_relations::policy;
+pub use weir_relations::policy::{Ceiling, NamedKind};
+
 /// A storage virtual machine: a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Svm {
@@ -59,24 +62,11 @@ pub struct Aggregate {
     pub volumes: u64,
 }
 
-/// What a policy rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PolicyKind {
-    /// A machine's own record: it is there although it has no aggregate yet.
-    Svm,
-    /// Which clients may do what.
-    Export,
-    /// How much may be done in a second.
-    Qos,
-    /// When snapshots are taken, and how many are kept.
-    Snapshot,
-}
-
 /// A policy's name, unique among those of its kind at its machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyKey {
     /// What it rules.
-    pub kind: PolicyKind,
+    pub kind: NamedKind,
     /// The machine; empty: it is the cluster's, for all machines.
     pub svm: String,
     /// Its name.
@@ -102,28 +92,11 @@ pub struct StoragePolicy {
     pub system: bool,
 }
 
-/// What a policy says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PolicyBody {
-    /// Nothing.
-    Svm,
-    /// Rules, in the order of their indices.
-    Export(Vec<ExportRule>),
-    /// A maximum for each volume that refers to it.
-    Qos {
-        /// Operations a second.
-        iops: Option<u64>,
-        /// Bytes a second.
-        bytes: Option<u64>,
-    },
-    /// Schedules.
-    Snapshot {
-        /// Whether they take snapshots.
-        enabled: bool,
-        /// One for each schedule.
-        copies: Vec<Copies>,
-    },
-}
+/// Content of a policy, in ONTAP's words.
+pub type PolicyBody = policy::PolicyBody<ExportRule, Copies>;
+
+/// Change of a policy, in ONTAP's words.
+pub type PolicyChange = policy::PolicyChange<PolicyBody>;
 
 /// A rule of an export policy, in ONTAP's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,31 +126,6 @@ pub struct Copies {
     pub count: u32,
     /// What the snapshots' names begin with, and their label. `None` where a policy is made: it follows from the schedule.
     pub label: Option<String>,
-}
-
-/// A change of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PolicyChange {
-    /// Make it.
-    Create {
-        /// Free text; empty is none.
-        comment: String,
-        /// What it says.
-        body: PolicyBody,
-    },
-    /// Change what it says; what is `None` stays.
-    Set {
-        /// The revision that the change was made from.
-        revision: u64,
-        /// Free text; empty is none.
-        comment: Option<String>,
-        /// What it says.
-        body: Option<PolicyBody>,
-    },
-    /// Give it another name.
-    Rename(String),
-    /// Delete it; refused while volumes refer to it.
-    Delete,
 }
 
 /// Settings of a volume that is made or changed; `None` stays, or is as usual.

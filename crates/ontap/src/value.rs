@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use weir_replica::model::{THROTTLE_LEAST, THROTTLE_MOST};
+use weir_relations::model::{THROTTLE_LEAST, THROTTLE_MOST};
 
 /// A number, with a size's suffix if it has one.
 pub fn number(text: &str) -> Option<f64> {

@@ -4,8 +4,8 @@
 
 use weir_ontap::execute;
 use weir_ontap::script::Script;
-use weir_replica::manager::Verb;
-use weir_replica::model::{LastTransfer, Path, TransferKind};
+use weir_relations::manager::Verb;
+use weir_relations::model::{LastTransfer, Path, TransferKind};
 
 fn path(text: &str) -> Path {
     Path::parse(text).unwrap()

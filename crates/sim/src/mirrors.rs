@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use weir_base::{Ino, SeededRng};
-use weir_replica::batch::Forgery;
-use weir_replica::manager::{Job, Task};
-use weir_replica::model::{Path, TransferKind, system_policies};
-use weir_replica::pipe::{Pipe, Ran};
-use weir_replica::plan;
-use weir_replica::send::SendOptions;
-use weir_replica::transfer::TransferError;
+use weir_relations::manager::{Job, Task};
+use weir_relations::model::{Path, TransferKind, system_policies};
+use weir_relations::plan;
+use weir_transfer::batch::Forgery;
+use weir_transfer::pipe::{Pipe, Ran};
+use weir_transfer::progress::TransferError;
+use weir_transfer::send::SendOptions;
 use weir_volume::{
     CreateHow, Engine, EngineContext, FsError, SetAttr, SetHow, SetIds, Stability, Stop, Volume,
 };

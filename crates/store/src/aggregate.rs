@@ -50,8 +50,9 @@ use crate::layout;
 use crate::life::RootPin;
 use crate::log::{Log, LogCut, LogId};
 use crate::space::{Physical, Space, Stats};
-use crate::superblock::{AggregateId, Superblock};
+use crate::superblock::Superblock;
 use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
+use weir_base::AggregateId;
 
 pub use files::Location;
 pub use open::{Finding, Inspection, Replay};

@@ -7,7 +7,9 @@ use weir_base::{BLOCK_SIZE, BlockAddr, Generation, Lsn, VolumeId};
 use crate::block::{BlockPtr, PTR_SIZE};
 use crate::log::{LogCut, LogId, LogPos};
 use crate::node::{self, KEY_SIZE, Key, NODE_CAPACITY};
-use crate::superblock::{AggregateId, FORMAT_VERSION, IndexRef, Superblock};
+use weir_base::AggregateId;
+
+use crate::superblock::{FORMAT_VERSION, IndexRef, Superblock};
 use crate::tree::{ROOT_SIZE, TreeRoot};
 
 use self::tables::{check_offsets, table};

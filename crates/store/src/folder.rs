@@ -30,7 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::HOST_MARGIN;
 use crate::error::StoreError;
-use crate::superblock::{AggregateId, FORMAT_VERSION, other_format};
+use crate::superblock::{FORMAT_VERSION, other_format};
+use weir_base::AggregateId;
 
 const MAGIC: &str = "weir-aggregate";
 const LOG_MAGIC: &str = "weir-log";

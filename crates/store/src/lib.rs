@@ -33,5 +33,5 @@ pub use life::RootPin;
 pub use node::Key;
 pub use settle::Settler;
 pub use space::{Physical, Space, Stream};
-pub use superblock::{AggregateId, Superblock};
+pub use superblock::Superblock;
 pub use tree::{Edit, NodeSource, Pressure, Stop, TreeRoot, Value};

@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use weir_base::{BLOCK_SIZE, Generation, Lsn};
+use weir_base::{AggregateId, BLOCK_SIZE, Generation, Lsn};
 
 use crate::layout::{SUPER_BLOCKS, Slot};
 use crate::log::{LogCut, LogId, LogPos};
@@ -32,23 +32,6 @@ const INDEX_REF: usize = 16;
 const MAX_BYTES: usize = SUPER_BLOCKS as usize * BLOCK_SIZE;
 /// Most groups of chunks that a superblock can refer to: about 124 TiB.
 pub const MAX_GROUPS: usize = (MAX_BYTES - HEADER) / INDEX_REF;
-
-/// Identity of an aggregate, chosen at random when it is created.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct AggregateId(pub [u8; 16]);
-
-impl fmt::Display for AggregateId {
-    /// As a UUID is written.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
 
 /// A reference to an index block of the allocation map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

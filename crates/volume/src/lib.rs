@@ -22,7 +22,6 @@ pub use format::catalog::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME, StreamPosi
 pub use format::clients::{MAX_CLIENT, MAX_CLIENTS};
 pub use format::content::ContentHash;
 pub use format::edit::{EditError, verify_record};
-pub use format::identity::{NoIdentity, SnapshotIdentity};
 pub use format::mark::MarkId;
 pub use format::record::{DIRECTORY_LINK, DOS_ATTRIBUTES};
 pub use lifecycle::clients::ClientRecords;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use weir_api::live::{Condition, ConditionKind as Kind, Live, Severity, limit_of};
 use weir_control::{Collection, Control, QosType, Surface, View, Volume};
-use weir_replica::model::{ABORTED, Relationship};
-use weir_replica::schedule::Schedule;
+use weir_relations::model::{ABORTED, Relationship};
+use weir_relations::schedule::Schedule;
 use weir_vfs::Vfs;
 use weir_volume::Engine;
 

@@ -1,7 +1,7 @@
 //! `protocols/nfs/export-policies`, and their rules.
 
 use serde_json::{Value, json};
-use weir_ontap::storage::{ExportRule, PolicyBody, PolicyChange, PolicyKind, StoragePolicy};
+use weir_ontap::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, StoragePolicy};
 
 use super::body::Fields;
 use super::listing::Listing;
@@ -196,7 +196,7 @@ fn index(fields: &mut Fields) -> Answered<Option<u32>> {
 
 /// `protocols/nfs/export-policies`.
 pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
-    const KIND: PolicyKind = PolicyKind::Export;
+    const KIND: NamedKind = NamedKind::Export;
     match (verb, path) {
         // Ansible writes a slash behind the collection.
         (Verb::Get, [] | [""]) => {
@@ -242,7 +242,7 @@ pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Repl
 }
 
 fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<Reply> {
-    const KIND: PolicyKind = PolicyKind::Export;
+    const KIND: NamedKind = NamedKind::Export;
     let at = match path {
         [] => None,
         [text] => Some(text.parse::<u32>().map_err(|_| Refusal::no_entry())?),

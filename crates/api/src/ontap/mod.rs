@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use weir_control::Actor;
 use weir_ontap::{Cluster, Clusters};
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 use crate::route::Verb;
 pub(crate) use refusal::{Answered, Refusal};

@@ -4,7 +4,9 @@
 //! how they were read: a change that another overtook is made once more from the newer state.
 
 use serde_json::{Value, json};
-use weir_ontap::storage::{Copies, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy};
+use weir_ontap::storage::{
+    Ceiling, Copies, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy,
+};
 use weir_ontap::{Change, Reason};
 
 use super::body::Fields;
@@ -92,9 +94,9 @@ pub(super) fn id_of(policy: &StoragePolicy) -> u64 {
 }
 
 /// The policies of a kind; those that are every machine's, but are listed with each in ONTAP, with each.
-pub(super) fn all(a: &Asked<'_>, kind: PolicyKind) -> Vec<StoragePolicy> {
+pub(super) fn all(a: &Asked<'_>, kind: NamedKind) -> Vec<StoragePolicy> {
     let found = a.cluster.storage_policies(kind);
-    if kind != PolicyKind::Export {
+    if kind != NamedKind::Export {
         return found;
     }
     let svms = a.cluster.svms();
@@ -112,9 +114,9 @@ pub(super) fn all(a: &Asked<'_>, kind: PolicyKind) -> Vec<StoragePolicy> {
     found.into_iter().flat_map(each).collect()
 }
 
-pub(super) fn find(a: &Asked<'_>, kind: PolicyKind, id: &str) -> Answered<StoragePolicy> {
+pub(super) fn find(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<StoragePolicy> {
     let meant = |p: &StoragePolicy| match kind {
-        PolicyKind::Export => id_of(p).to_string() == id,
+        NamedKind::Export => id_of(p).to_string() == id,
         _ => uuid_of(p) == id,
     };
     let found = all(a, kind).into_iter().find(meant);
@@ -132,7 +134,7 @@ pub(super) fn submit(a: &Asked<'_>, key: PolicyKey, change: PolicyChange) -> Ans
 /// Changes what a policy says, from how it is.
 pub(super) fn edit(
     a: &Asked<'_>,
-    kind: PolicyKind,
+    kind: NamedKind,
     id: &str,
     comment: Option<&str>,
     make: impl Fn(&StoragePolicy) -> Answered<Option<PolicyBody>>,
@@ -170,7 +172,7 @@ pub(super) fn rename(a: &Asked<'_>, policy: &StoragePolicy, to: Option<String>) 
     }
 }
 
-pub(super) fn delete(a: &Asked<'_>, kind: PolicyKind, id: &str) -> Answered<Reply> {
+pub(super) fn delete(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let policy = find(a, kind, id)?;
     submit(a, policy.key, PolicyChange::Delete)?;
@@ -187,7 +189,7 @@ pub(super) fn made(
     a.done(found.map(|p| show(&p)))
 }
 
-pub(super) fn key(a: &Asked<'_>, fields: &mut Fields, kind: PolicyKind) -> Answered<PolicyKey> {
+pub(super) fn key(a: &Asked<'_>, fields: &mut Fields, kind: NamedKind) -> Answered<PolicyKey> {
     let name = fields
         .text("name")?
         .ok_or_else(|| Refusal::required("name"))?;
@@ -199,11 +201,15 @@ fn qos_link(policy: &StoragePolicy) -> String {
     format!("/api/storage/qos/policies/{}", uuid_of(policy))
 }
 
+fn ceiling_of(body: &PolicyBody) -> Ceiling {
+    match body {
+        PolicyBody::Qos(ceiling) => *ceiling,
+        _ => Ceiling::default(),
+    }
+}
+
 fn qos(policy: &StoragePolicy) -> Value {
-    let (iops, bytes) = match policy.body {
-        PolicyBody::Qos { iops, bytes } => (iops, bytes),
-        _ => (None, None),
-    };
+    let Ceiling { ops: iops, bytes } = ceiling_of(&policy.body);
     json!({
         "_links": itself(&qos_link(policy)),
         "uuid": uuid_of(policy),
@@ -224,10 +230,10 @@ fn qos(policy: &StoragePolicy) -> Value {
 
 /// `fixed` of a request, over what the policy had before; 0 is no maximum.
 fn maximum(fields: &mut Fields, before: &PolicyBody) -> Answered<PolicyBody> {
-    let (mut iops, mut bytes) = match before {
-        PolicyBody::Qos { iops, bytes } => (*iops, *bytes),
-        _ => (None, None),
-    };
+    let Ceiling {
+        ops: mut iops,
+        mut bytes,
+    } = ceiling_of(before);
     if let Some(n) = fields.number("fixed.max_throughput_iops")? {
         iops = Some(n).filter(|n| *n > 0);
     }
@@ -239,7 +245,7 @@ fn maximum(fields: &mut Fields, before: &PolicyBody) -> Answered<PolicyBody> {
         ("fixed.min_throughput_mbps", "0"),
         ("fixed.capacity_shared", "false"),
     ])?;
-    Ok(PolicyBody::Qos { iops, bytes })
+    Ok(PolicyBody::Qos(Ceiling { ops: iops, bytes }))
 }
 
 /// The fields that lists of policies are ordered by.
@@ -247,7 +253,7 @@ const ORDER: &[&str] = &["svm.name", "name", "uuid"];
 
 /// `storage/qos/policies`.
 pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
-    const KIND: PolicyKind = PolicyKind::Qos;
+    const KIND: NamedKind = NamedKind::Qos;
     const KEYS: &[&str] = &["uuid", "name"];
     match (verb, path) {
         (Verb::Get, []) => {
@@ -267,10 +273,7 @@ pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply>
             a.only(&[])?;
             let mut fields = Fields::read(&a.call.body)?;
             let (key, comment) = (key(a, &mut fields, KIND)?, String::new());
-            let none = PolicyBody::Qos {
-                iops: None,
-                bytes: None,
-            };
+            let none = PolicyBody::Qos(Ceiling::default());
             let body = maximum(&mut fields, &none)?;
             fields.done_of(QOS)?;
             if body == none {
@@ -403,7 +406,7 @@ fn read_all_copies(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Co
 
 /// `storage/snapshot-policies`.
 pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
-    const KIND: PolicyKind = PolicyKind::Snapshot;
+    const KIND: NamedKind = NamedKind::Snapshot;
     const KEYS: &[&str] = &["uuid", "name"];
     match (verb, path) {
         (Verb::Get, []) => {
@@ -468,7 +471,7 @@ pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<R
 }
 
 fn schedules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<Reply> {
-    const KIND: PolicyKind = PolicyKind::Snapshot;
+    const KIND: NamedKind = NamedKind::Snapshot;
     let policy = find(a, KIND, id)?;
     let shown = |of: &StoragePolicy, c: &Copies| {
         let mut out = copies(c);

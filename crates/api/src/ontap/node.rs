@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use weir_ontap::cluster::{NamedSchedule, Peer};
 use weir_ontap::commands::failover;
 use weir_ontap::commands::node::fingerprint;
-use weir_replica::manager::Verb;
-use weir_replica::schedule::{Numbers, Schedule};
+use weir_relations::manager::Verb;
+use weir_relations::schedule::{Numbers, Schedule};
 
 use super::body::Fields;
 use super::listing::Listing;

@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value, json};
 use weir_ontap::commands::policy::KEEP;
-use weir_replica::manager::Verb;
-use weir_replica::model::{ALL, Policy, PolicyKind, Rule};
+use weir_relations::manager::Verb;
+use weir_relations::model::{ALL, Policy, PolicyKind, Rule};
 
 use super::body::Fields;
 use super::listing::Listing;

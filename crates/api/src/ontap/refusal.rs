@@ -2,7 +2,7 @@
 //! as text. The codes are those that public clients of ONTAP's REST interface distinguish.
 
 use serde_json::{Value, json};
-use weir_ontap::storage::PolicyKind;
+use weir_ontap::storage::NamedKind;
 use weir_ontap::{Failure, Reason};
 
 use crate::error::ApiError;
@@ -183,10 +183,10 @@ impl Refusal {
     }
 
     /// What the cluster refused of a policy by name.
-    pub fn of_policy(failure: Failure, kind: PolicyKind) -> Box<Refusal> {
+    pub fn of_policy(failure: Failure, kind: NamedKind) -> Box<Refusal> {
         let code = match (&*failure.rule, kind) {
-            ("POLICY_IN_USE", PolicyKind::Export) => Some(EXPORT_POLICY_USED),
-            ("POLICY_IN_USE", PolicyKind::Snapshot) => Some(SNAPSHOT_POLICY_USED),
+            ("POLICY_IN_USE", NamedKind::Export) => Some(EXPORT_POLICY_USED),
+            ("POLICY_IN_USE", NamedKind::Snapshot) => Some(SNAPSHOT_POLICY_USED),
             ("EXPORT_RULE_INVALID", _) => Some(CLIENT_MATCH),
             ("SCHEDULE_NOT_FOUND", _) => Some(NO_SCHEDULE),
             ("SCHEDULE_UNSUPPORTED" | "SNAPSHOT_POLICY_INVALID" | "SNAPSHOT_LABEL", _) => {

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 use weir_ontap::{Change, Failure, Reason, Settings};
-use weir_replica::manager::{Entry, First, Manager, Verb, Work};
-use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
+use weir_relations::manager::{Entry, First, Manager, Verb, Work};
+use weir_relations::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
 use super::listing::{Listing, texts};
@@ -206,7 +206,7 @@ fn announced(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
 /// With whether it is a restore.
 fn with_kind(r: Relationship) -> (Relationship, bool) {
     let kind = r.transfer.as_ref().map(|t| t.kind);
-    let restore = kind == Some(weir_replica::model::TransferKind::Restore);
+    let restore = kind == Some(weir_relations::model::TransferKind::Restore);
     (r, restore)
 }
 

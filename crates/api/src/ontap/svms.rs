@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use weir_ontap::Change;
 use weir_ontap::storage::{
-    Aggregate, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy, Svm,
+    Aggregate, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy, Svm,
 };
 
 use super::body::Fields;
@@ -208,7 +208,7 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
 
 fn key(svm: &str) -> PolicyKey {
     PolicyKey {
-        kind: PolicyKind::Svm,
+        kind: NamedKind::Project,
         svm: svm.to_owned(),
         name: svm.to_owned(),
     }
@@ -216,7 +216,7 @@ fn key(svm: &str) -> PolicyKey {
 
 /// The machine's own record, if it was made by name.
 fn row(a: &Asked<'_>, svm: &str) -> Option<StoragePolicy> {
-    let all = a.cluster.storage_policies(PolicyKind::Svm);
+    let all = a.cluster.storage_policies(NamedKind::Project);
     all.into_iter().find(|p| p.key.name == svm)
 }
 
@@ -267,7 +267,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
             "SVM \"{name}\" already exists."
         )));
     }
-    let body = PolicyBody::Svm;
+    let body = PolicyBody::Project;
     change(a, &name, PolicyChange::Create { comment, body })?;
     let made = a.cluster.svms().into_iter().find(|svm| svm.name == name);
     a.done(made.map(|svm| (svm_link(&svm.name), record(a, &svm, &[]))))
@@ -292,7 +292,7 @@ pub fn modify(a: &Asked<'_>, id: &str) -> Answered<Reply> {
             },
             None => PolicyChange::Create {
                 comment,
-                body: PolicyBody::Svm,
+                body: PolicyBody::Project,
             },
         };
         change(a, &svm.name, made)?;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use weir_ontap::Failure;
-use weir_replica::manager::Verb;
-use weir_replica::model::{FileRestore, MirrorState, Relationship};
+use weir_relations::manager::Verb;
+use weir_relations::model::{FileRestore, MirrorState, Relationship};
 
 use super::body::Fields;
 use super::listing::Listing;

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use weir_ontap::cluster::Volume;
 use weir_ontap::commands::volume::permissions as permissions_of;
-use weir_ontap::storage::{PolicyKind, Settings, StoragePolicy};
+use weir_ontap::storage::{NamedKind, Settings, StoragePolicy};
 use weir_ontap::{Change, Snapshot};
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 use super::body::Fields;
 use super::listing::Listing;
@@ -323,7 +323,7 @@ fn policy(
     a: &Asked<'_>,
     fields: &mut Fields,
     field: &str,
-    kind: PolicyKind,
+    kind: NamedKind,
 ) -> Answered<Option<String>> {
     let dotted = |part: &str| format!("{field}.{part}");
     let plain = fields.text(field)?;
@@ -376,9 +376,9 @@ fn settings(a: &Asked<'_>, fields: &mut Fields) -> Answered<Settings> {
         junction: fields
             .text("nas.path")?
             .map(|path| Some(path).filter(|path| !path.is_empty())),
-        export_policy: policy(a, fields, "nas.export_policy", PolicyKind::Export)?,
-        snapshot_policy: policy(a, fields, "snapshot_policy", PolicyKind::Snapshot)?,
-        qos_policy: policy(a, fields, "qos.policy", PolicyKind::Qos)?,
+        export_policy: policy(a, fields, "nas.export_policy", NamedKind::Export)?,
+        snapshot_policy: policy(a, fields, "snapshot_policy", NamedKind::Snapshot)?,
+        qos_policy: policy(a, fields, "qos.policy", NamedKind::Qos)?,
         permissions: mode(fields)?,
         snapshot_directory: fields.flag("snapshot_directory_access_enabled")?,
         snapshot_reserve: reserve,

@@ -13,7 +13,7 @@ use weir_control::Actor;
 use weir_ontap::Cluster;
 use weir_ontap::cluster::Change;
 use weir_ontap::script::Script;
-use weir_replica::manager::Verb;
+use weir_relations::manager::Verb;
 
 use crate::support::Api;
 

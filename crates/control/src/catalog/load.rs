@@ -6,7 +6,7 @@ use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, Volume};
 use crate::named::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
-use weir_replica::manager::{Edit, Table};
+use weir_relations::manager::{Edit, Table};
 
 /// Everything that is intended.
 pub(crate) struct Loaded {

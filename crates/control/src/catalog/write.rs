@@ -15,7 +15,7 @@ use sqlx::{Any, AnyConnection, Connection};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use weir_replica::manager::{Edit, Table};
+use weir_relations::manager::{Edit, Table};
 
 /// The audit log keeps this many entries.
 pub(crate) const AUDIT_KEPT: i64 = 100_000;

@@ -11,10 +11,10 @@ use crate::mutation::Mutation;
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
-use weir_replica::manager::{
+use weir_relations::manager::{
     self, Changes, Edit, Entry, Preconditions, Reason, Refused, Use, Verb,
 };
-use weir_replica::model::{MirrorState, Path};
+use weir_relations::model::{MirrorState, Path};
 
 /// What a verb makes of the rows. `now` is in seconds since 1970.
 pub fn change(

@@ -234,7 +234,7 @@ async fn lists_are_ordered_and_paged() {
 /// Paths of replication have no location in them.
 #[tokio::test]
 async fn a_path_names_a_volume_in_whatever_location() {
-    use weir_replica::model::Path;
+    use weir_relations::model::Path;
     let bench = Bench::new().await;
     bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
     let elsewhere = Place::new("p1", "elsewhere");

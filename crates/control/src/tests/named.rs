@@ -5,7 +5,7 @@ use crate::{
     Assign, Ceiling, Copies, ExportRule, NamedKind, NewSnapshot, NumberedRule, Period, PolicyBody,
     PolicyChange, PolicyName, State, Status, VolumeChange,
 };
-use weir_replica::schedule::Schedule;
+use weir_relations::schedule::Schedule;
 
 const MIB: u64 = 1 << 20;
 

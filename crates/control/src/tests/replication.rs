@@ -3,9 +3,9 @@
 use super::*;
 use crate::sim::identity;
 use crate::{NewSnapshot, Role, State};
-use weir_replica::manager::{Done, Preconditions, Side, Step, Verb};
-use weir_replica::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
-use weir_replica::retention::Held;
+use weir_relations::manager::{Done, Preconditions, Side, Step, Verb};
+use weir_relations::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
+use weir_relations::retention::Held;
 
 fn path(volume: &str) -> Path {
     Path::local("p1", volume)
@@ -63,7 +63,7 @@ fn settings() -> Vec<Verb> {
     vec![
         Verb::PolicyCreate {
             name: "mine".to_owned(),
-            kind: weir_replica::model::PolicyKind::MirrorVault,
+            kind: weir_relations::model::PolicyKind::MirrorVault,
             comment: String::new(),
             compression: true,
             rules: Vec::new(),
@@ -78,7 +78,7 @@ fn settings() -> Vec<Verb> {
         },
         Verb::ScheduleCreate {
             name: "often".to_owned(),
-            schedule: weir_replica::schedule::Schedule::Every(60),
+            schedule: weir_relations::schedule::Schedule::Every(60),
         },
         Verb::PolicyRule {
             name: "mine".to_owned(),

@@ -15,8 +15,8 @@ use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
 use std::sync::Arc;
-use weir_replica::manager::Relations;
-use weir_replica::model::Path;
+use weir_relations::manager::Relations;
+use weir_relations::model::Path;
 
 type Map<K, V> = RedBlackTreeMapSync<K, V>;
 

@@ -1,6 +1,6 @@
 //! What belongs to the node as a whole: schedules, peers, identity.
 
-use weir_replica::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
+use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none, not_among};
@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 use crate::value;
-use weir_replica::manager::Verb;
+use weir_relations::manager::Verb;
 
 /// `job schedule show`: ours and the user's.
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {

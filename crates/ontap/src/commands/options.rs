@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, Failure, Global};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 use crate::{query, value};
-use weir_replica::manager::Verb;
+use weir_relations::manager::Verb;
 
 const INCOMING: &str = "replication.throttle.incoming.max_kbs";
 const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";

@@ -1,13 +1,13 @@
 //! `snapmirror policy`.
 
-use weir_replica::model::{Policy, PolicyKind};
+use weir_relations::model::{Policy, PolicyKind};
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
-use weir_replica::manager::Verb;
+use weir_relations::manager::Verb;
 
 const FIELDS: &[Field<(String, Policy)>] = &[
     Field::key("vserver", "Vserver", |(vserver, _)| vserver.clone()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_replica::model::{Path, PolicyKind, Relationship};
+use weir_relations::model::{Path, PolicyKind, Relationship};
 
 use super::show::{self, Answer, Field, or_dash};
 use crate::cluster::{Cluster, Failure};
@@ -255,7 +255,7 @@ fn cluster(path: &Path) -> String {
     or_dash(Some(path.cluster.clone()).filter(|name| !name.is_empty()))
 }
 
-fn last(shown: &Shown, value: fn(&weir_replica::model::LastTransfer) -> String) -> String {
+fn last(shown: &Shown, value: fn(&weir_relations::model::LastTransfer) -> String) -> String {
     or_dash(shown.relationship.last.as_ref().map(value))
 }
 
@@ -283,7 +283,7 @@ fn updated(shown: &Shown) -> String {
     )
 }
 
-fn time_left(transfer: &weir_replica::model::Transfer) -> Option<String> {
+fn time_left(transfer: &weir_relations::model::Transfer) -> Option<String> {
     transfer.time_left().map(value::duration)
 }
 

@@ -1,6 +1,6 @@
 //! `snapshot` and `volume snapshot`.
 
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};

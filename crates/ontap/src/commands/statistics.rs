@@ -261,7 +261,7 @@ pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_replica::model::Path;
+    use weir_relations::model::Path;
 
     #[test]
     fn all_volumes_are_a_line_above_each() {

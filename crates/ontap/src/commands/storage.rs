@@ -6,8 +6,8 @@ use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::grammar::Parsed;
 use crate::storage::{
-    Aggregate, Copies, Physical, PolicyBody, PolicyChange, PolicyKey, PolicyKind, StoragePolicy,
-    Svm,
+    Aggregate, Ceiling, Copies, NamedKind, Physical, PolicyBody, PolicyChange, PolicyKey,
+    StoragePolicy, Svm,
 };
 use crate::table::{self, Column};
 use crate::value;
@@ -308,7 +308,7 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 fn key(
     parsed: &Parsed,
     cluster: &dyn Cluster,
-    kind: PolicyKind,
+    kind: NamedKind,
     name: &str,
 ) -> Result<PolicyKey, Failure> {
     // A cluster's own policies have the cluster as their machine.
@@ -325,7 +325,7 @@ fn key(
 fn named(
     parsed: &Parsed,
     cluster: &dyn Cluster,
-    kind: PolicyKind,
+    kind: NamedKind,
     name: &str,
 ) -> Result<StoragePolicy, Failure> {
     let key = key(parsed, cluster, kind, name)?;
@@ -362,7 +362,7 @@ pub fn snapshot_policy(
     parsed: &Parsed,
     cluster: &dyn Cluster,
 ) -> Result<Answer, Failure> {
-    const KIND: PolicyKind = PolicyKind::Snapshot;
+    const KIND: NamedKind = NamedKind::Snapshot;
     let flag = |name: &str| match parsed.get(name) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),
@@ -453,7 +453,7 @@ struct Owned {
     vserver: String,
 }
 
-fn owned(cluster: &dyn Cluster, kind: PolicyKind) -> Vec<Owned> {
+fn owned(cluster: &dyn Cluster, kind: NamedKind) -> Vec<Owned> {
     let of = |policy: StoragePolicy| {
         let vserver = match policy.key.svm.is_empty() {
             true => cluster.name(),
@@ -491,7 +491,7 @@ fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, F
     show::print(
         FIELDS,
         parsed,
-        owned(cluster, PolicyKind::Snapshot),
+        owned(cluster, NamedKind::Snapshot),
         &["vserver", "policy"],
         |all| {
             let mut out = String::new();
@@ -565,7 +565,7 @@ fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
 
 /// What a policy allows, as ONTAP writes it: `0-500IOPS,100MB/s`.
 fn allowed(policy: &StoragePolicy) -> String {
-    let PolicyBody::Qos { iops, bytes } = policy.body else {
+    let PolicyBody::Qos(Ceiling { ops: iops, bytes }) = policy.body else {
         return "-".to_owned();
     };
     let rates = [
@@ -581,7 +581,7 @@ fn allowed(policy: &StoragePolicy) -> String {
 
 /// `qos policy-group`.
 pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const KIND: PolicyKind = PolicyKind::Qos;
+    const KIND: NamedKind = NamedKind::Qos;
     const FIELDS: &[Field<Owned>] = &[
         Field::key("policy-group", "Policy Group Name", |o| {
             o.policy.key.name.clone()
@@ -641,7 +641,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
         "create" => {
             argument(parsed, "vserver")?;
             let (iops, bytes) = maximum()?.unwrap_or_default();
-            let body = PolicyBody::Qos { iops, bytes };
+            let body = PolicyBody::Qos(Ceiling { ops: iops, bytes });
             let key = key(parsed, cluster, KIND, "policy-group")?;
             let comment = String::new();
             submit(cluster, key, PolicyChange::Create { comment, body })
@@ -656,7 +656,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
             let change = PolicyChange::Set {
                 revision: policy.revision,
                 comment: None,
-                body: Some(PolicyBody::Qos { iops, bytes }),
+                body: Some(PolicyBody::Qos(Ceiling { ops: iops, bytes })),
             };
             submit(cluster, policy.key, change)
         }

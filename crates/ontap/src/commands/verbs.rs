@@ -1,7 +1,7 @@
 //! `snapmirror`: what changes relationships and moves data.
 
-use weir_replica::manager::{First, Verb};
-use weir_replica::model::{FileRestore, Path};
+use weir_relations::manager::{First, Verb};
+use weir_relations::model::{FileRestore, Path};
 
 use super::show::Answer;
 use super::{argument, failed, invalid, none, not_among, refused};

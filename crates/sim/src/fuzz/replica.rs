@@ -1,13 +1,14 @@
 //! Targets of what a peer sends: frames, and the records in them.
 
+use weir_base::AggregateId;
+use weir_base::SnapshotIdentity;
 use weir_base::{Time, VolumeId};
-use weir_replica::batch;
-use weir_replica::wire::{
+use weir_transfer::batch;
+use weir_transfer::wire::{
     Ack, Base, Begin, Decoder, Done, End, HEADER, Hello, Kind, Message, Pace, Reason, Refusal,
     Resume, put_frame,
 };
-use weir_store::superblock::AggregateId;
-use weir_volume::{ContentHash, Position, SnapshotIdentity};
+use weir_volume::{ContentHash, Position};
 
 use super::Target;
 

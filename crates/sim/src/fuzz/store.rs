@@ -7,9 +7,10 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
+use weir_base::AggregateId;
 use weir_base::{BLOCK_SIZE, BlockAddr, Generation, VolumeId};
 use weir_store::log::{Log, LogCut, LogId, Record};
-use weir_store::superblock::{AggregateId, IndexRef, Superblock};
+use weir_store::superblock::{IndexRef, Superblock};
 use weir_store::tree::{self, NodeSink, NodeSource, Visitor};
 use weir_store::{
     BlockPtr, Class, Edit, Frame, FrameMut, FramePool, Key, Stop, StoreError, TreeRoot,

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::folder::Folder;
 use crate::frame::FramePool;
 use crate::layout::MAX_BLOCKS;
-use crate::superblock::AggregateId;
+use weir_base::AggregateId;
 
 /// Where an aggregate's files are, and how large they are when they are made.
 #[derive(Clone, Debug)]

@@ -17,8 +17,9 @@ use crate::layout::{self, SUPER_BLOCKS, Slot};
 use crate::life::RootPin;
 use crate::log::{self, Log, LogCut, LogError, LogId};
 use crate::space::Space;
-use crate::superblock::{AggregateId, Invalid, Superblock};
+use crate::superblock::{Invalid, Superblock};
 use crate::tree::TreeRoot;
+use weir_base::AggregateId;
 
 /// The first checkpoint of every aggregate: the empty one.
 const FIRST: Generation = Generation(1);

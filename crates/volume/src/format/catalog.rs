@@ -14,10 +14,10 @@ use weir_store::tree::{ROOT_SIZE, TreeRoot};
 use crate::format::codec::{Put, Reader};
 use crate::format::content::ContentHash;
 use crate::format::hash::HashKey;
-use crate::format::identity::SnapshotIdentity;
 use crate::format::mark::MarkId;
 use crate::format::shared_runs::Counted;
 use crate::types::FsError;
+use weir_base::SnapshotIdentity;
 
 mod job;
 mod mirror;
@@ -489,7 +489,7 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
-    use weir_store::superblock::AggregateId;
+    use weir_base::AggregateId;
 
     use super::*;
 

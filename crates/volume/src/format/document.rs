@@ -12,12 +12,12 @@ use crate::format::clients::MAX_CLIENT;
 use crate::format::content::ContentHash;
 use crate::format::edit::{self, Edits};
 use crate::format::hash::{DISAMBIGUATOR_BITS, VARIANTS};
-use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{
     DOS_ATTRIBUTES, FIRST_INO, InodeRec, ROOT_INO, SYMLINK_PIECE, WINDOW, flag, kind,
 };
 use crate::format::shared_runs;
 use crate::types::FileKind;
+use weir_base::SnapshotIdentity;
 
 use self::tables::{check_offsets, table};
 

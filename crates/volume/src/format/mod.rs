@@ -10,7 +10,6 @@ mod document;
 pub(crate) mod edit;
 pub(crate) mod fold;
 pub(crate) mod hash;
-pub(crate) mod identity;
 pub(crate) mod mark;
 pub(crate) mod reading;
 pub(crate) mod record;

@@ -7,7 +7,6 @@ use weir_base::Ino;
 use weir_store::tree::{Diff, TreeRoot};
 
 use crate::format::content::{ContentHash, Keyed};
-use crate::format::identity::SnapshotIdentity;
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::lifecycle::outgoing::Source;
 use crate::lifecycle::receive::Receive;
@@ -15,6 +14,7 @@ use crate::overlay::inode::malformed;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::{Live, Volume};
 use crate::types::FsError;
+use weir_base::SnapshotIdentity;
 
 /// The way to a [`ContentHash`], in steps: from that of an older snapshot over what differs, or over everything.
 pub struct ContentWalk {

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use weir_base::Time;
 
 use crate::format::catalog::MirrorRec;
-use crate::format::identity::SnapshotIdentity;
 use crate::format::record::ROOT_INO;
 use crate::lifecycle::engine::Engine;
 use crate::overlay::context::EngineContext;
@@ -23,6 +22,7 @@ use crate::overlay::receiving::Receiving;
 use crate::overlay::role::{State, Writers};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
 use crate::types::{Backpressure, FsError, Replaced, Stop};
+use weir_base::SnapshotIdentity;
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -19,7 +19,6 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Diff, NodeSource, TreeRoot, Value};
 use weir_store::{BlockPtr, Frame, StoreError};
 
-use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::mirror::{Position, SnapshotHold};
 use crate::overlay::context::EngineContext;
@@ -28,6 +27,7 @@ use crate::overlay::receiving::Incoming;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
+use weir_base::SnapshotIdentity;
 
 /// A block of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -31,7 +31,6 @@ use weir_store::tree::Edit;
 use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME, TransferRec};
 use crate::format::content::ContentHash;
 use crate::format::hash::{DISAMBIGUATOR_BITS, HashKey, VARIANTS, hash_of};
-use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
 use crate::format::side;
 use crate::lifecycle::mirror::Position;
@@ -40,6 +39,7 @@ use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::{LiveVolume, Volume};
 use crate::types::{Backpressure, FileKind, FsError, Replaced, Stop};
+use weir_base::SnapshotIdentity;
 
 /// Bytes that a record takes in memory besides its value, about.
 const RECORD_BYTES: u64 = 64;

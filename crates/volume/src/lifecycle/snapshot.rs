@@ -29,7 +29,6 @@ use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 
 use crate::format::catalog::{check_label, check_name};
 use crate::format::edit::{Edits, SnapshotEdit};
-use crate::format::identity::SnapshotIdentity;
 use crate::format::mark::MarkId;
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::overlay::context::EngineContext;
@@ -37,6 +36,7 @@ use crate::overlay::role::{Ancestry, State};
 use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
 use crate::overlay::volume::{Live, Volume};
 use crate::types::{Backpressure, FsError, Stop};
+use weir_base::SnapshotIdentity;
 
 impl Volume {
     /// Makes a snapshot of every operation that has returned until now, without a label. See

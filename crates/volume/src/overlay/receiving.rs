@@ -9,9 +9,9 @@ use weir_store::tree::Edit;
 
 use crate::format::catalog::MirrorRec;
 use crate::format::content::ContentHash;
-use crate::format::identity::SnapshotIdentity;
 use crate::overlay::delta::Charge;
 use crate::types::FsError;
+use weir_base::SnapshotIdentity;
 
 /// What a transfer brings.
 #[derive(Clone, PartialEq, Eq, Debug)]

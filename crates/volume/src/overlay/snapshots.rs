@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use weir_base::AggregateId;
 use weir_base::limits::MAX_SNAPSHOTS;
 use weir_base::limits::engine::SNAPSHOT_VIEWS as VIEWS;
 use weir_base::{BLOCK_SIZE, Generation, Ino, Time, VolumeId, invariant, less};
-use weir_store::superblock::AggregateId;
 use weir_store::tree::TreeRoot;
 
 use crate::format::catalog::{MAX_VOLUME_NAME, SnapshotRec};
 use crate::format::content::ContentHash;
-use crate::format::identity::SnapshotIdentity;
 use crate::format::mark::MarkId;
 use crate::overlay::inode::Inode;
 use crate::types::FsError;
+use weir_base::SnapshotIdentity;
 
 /// What is done about a snapshot besides making it.
 pub(crate) enum Change {

@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use weir_base::AggregateId;
 use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
-use weir_store::superblock::AggregateId;
 
 use super::config::{Config, Mode, State, WitnessAt};
 use super::{Name, address, postgres};

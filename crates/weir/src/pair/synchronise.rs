@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use weir_base::BLOCK_SIZE;
 use weir_mirror::wire::{CopyState, Message};
 use weir_mirror::{Node, Role};
-use weir_replica::manager::Global;
+use weir_relations::manager::Global;
 use weir_volume::{ChangeStream, Frame, FsError, MarkId, Round, RoundEntry, StreamPosition};
 
 use super::config::Lineage;

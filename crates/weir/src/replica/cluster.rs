@@ -17,9 +17,9 @@ use weir_ontap::cluster::{
     Change, Cluster, Event, Failover, Failure, Job, Offer, Peer, Performance, Reason, Share,
     SmbSession, Snapshot, Volume,
 };
-use weir_ontap::storage::{Aggregate, Physical, PolicyKind, Settings, StoragePolicy, Svm};
-use weir_replica::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
-use weir_replica::model::{MirrorState, Path, Relationship, Status};
+use weir_ontap::storage::{Aggregate, NamedKind, Physical, Settings, StoragePolicy, Svm};
+use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
+use weir_relations::model::{MirrorState, Path, Relationship, Status};
 
 use super::{Replication, pairing, uuid};
 
@@ -603,7 +603,7 @@ impl Cluster for AsUser {
         self.audited(most)
     }
 
-    fn storage_policies(&self, kind: PolicyKind) -> Vec<StoragePolicy> {
+    fn storage_policies(&self, kind: NamedKind) -> Vec<StoragePolicy> {
         self.named_policies(kind)
     }
 

@@ -12,16 +12,17 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use weir_base::SnapshotIdentity;
 use weir_base::{Ino, Time};
-use weir_replica::manager::{Done, Event, Failure, Progress, Step};
-use weir_replica::model::FileRestore;
-use weir_replica::session::{Ask, FileHead, Told};
-use weir_replica::wire::{self, Kind};
+use weir_relations::manager::{Done, Event, Failure, Progress, Step};
+use weir_relations::model::FileRestore;
+use weir_transfer::session::{Ask, FileHead, Told};
+use weir_transfer::wire::{self, Kind};
 use weir_vfs::claims::{self, Event::Entries, Event::Name};
 use weir_vfs::{FileId, Namespace};
 use weir_volume::{
-    CreateHow, EngineContext, FileKind, FsError, Seek, SetAttr, SetHow, SetTime, SnapshotIdentity,
-    Sought, Stability, Stop, Volume,
+    CreateHow, EngineContext, FileKind, FsError, Seek, SetAttr, SetHow, SetTime, Sought, Stability,
+    Stop, Volume,
 };
 
 use super::Replication;
@@ -331,7 +332,7 @@ impl Transfer<'_> {
         let mut link = dial(self.service, &job.source).await?;
         let source = self.source(&mut link).await?;
         let wanted =
-            |s: &&weir_replica::plan::Snapshot| match (&job.source_snapshot, source.exported) {
+            |s: &&weir_relations::plan::Snapshot| match (&job.source_snapshot, source.exported) {
                 (Some(name), _) => s.name == *name,
                 (None, Some(seen)) => s.id == seen,
                 (None, None) => true,
@@ -445,7 +446,7 @@ impl Transfer<'_> {
                     progress.moved = progress.wire_bytes;
                     flow.take(wire as u64).await;
                 }
-                (Kind::Control, _) => match weir_replica::session::decode(&payload) {
+                (Kind::Control, _) => match weir_transfer::session::decode(&payload) {
                     Ok(Told::FileEnd(sum)) => break sum,
                     Ok(_) => return Err(passing("the source gave another answer")),
                     Err(why) => return Err(passing(why)),

@@ -1,7 +1,7 @@
 //! A job of the manager's, from its start to its end: the destination's side of a transfer, and breaking off.
 //!
 //! A transfer asks the source which snapshots it has, has a snapshot taken if it needs one, plans
-//! ([`weir_replica::plan`]), and then copies one snapshot after the other, each of which is complete, kept and seen by
+//! ([`weir_relations::plan`]), and then copies one snapshot after the other, each of which is complete, kept and seen by
 //! readers before the next begins. What the destination is to go back to, or to build on, is compared first: nothing of
 //! it is given up for a snapshot that does not hold the same at both ends. Each copy is compared at its end. So what is
 //! reported as done has been proven.
@@ -19,19 +19,20 @@ use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
+use weir_base::SnapshotIdentity;
 use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
 use weir_control::rules::replication::offline;
-use weir_replica::manager::{
+use weir_relations::manager::{
     Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task, looped,
 };
-use weir_replica::model::{Copied, Path, TransferKind};
-use weir_replica::plan::{self, Volume};
-use weir_replica::receive::{Received, Receiver, Wanted};
-use weir_replica::retention::Held;
-use weir_replica::session::{Ask, Named, Told};
-use weir_replica::transfer::{Difference, Phase, TransferError};
-use weir_replica::wire::{self, Pace};
-use weir_volume::{FsError, SnapshotIdentity};
+use weir_relations::model::{Copied, Path, TransferKind};
+use weir_relations::plan::{self, Volume};
+use weir_relations::retention::Held;
+use weir_transfer::progress::{Difference, Phase, TransferError};
+use weir_transfer::receive::{Received, Receiver, Wanted};
+use weir_transfer::session::{Ask, Named, Told};
+use weir_transfer::wire::{self, Pace};
+use weir_volume::FsError;
 
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};

@@ -1,6 +1,6 @@
 //! Where transfers wait for their throttles.
 //!
-//! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is
+//! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_relations::throttle`]) behind a lock that is
 //! held for the length of a calculation. Each transfer has a [`Flow`]. A transfer that has to wait sleeps until the
 //! next release of any transfer, and then lets through all that are due: so there is no thread whose job it were, and a
 //! waiter that goes away strands no other. When limits change, all are woken and check again: that is why a change acts
@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_base::Clock;
-use weir_replica::throttle::{Asked, PIECE, Place, Throttle};
+use weir_relations::throttle::{Asked, PIECE, Place, Throttle};
 
 /// The longest sleep, should a clock stand still.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use weir_base::limits::replica::{LINK_AHEAD as AHEAD, LINK_CHUNK as CHUNK, LINK_REPLY as ANSWER};
-use weir_replica::session::{self, Ask, Told};
-use weir_replica::wire::{self, Decoder, Hello, Kind, Message, WireError};
+use weir_transfer::session::{self, Ask, Told};
+use weir_transfer::wire::{self, Decoder, Hello, Kind, Message, WireError};
 
 /// Either kind of stream.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}

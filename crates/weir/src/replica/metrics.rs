@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_replica::model::{MirrorState, Status};
+use weir_relations::model::{MirrorState, Status};
 
 use super::Replication;
 use crate::metrics::{Family, Pieces};
@@ -56,7 +56,7 @@ struct Row {
 
 impl Replication {
     /// Returns the relationships whose destination is here.
-    pub fn relationships(&self) -> Vec<weir_replica::model::Relationship> {
+    pub fn relationships(&self) -> Vec<weir_relations::model::Relationship> {
         self.manager.lock().relationships(&self.rows())
     }
 

@@ -1,6 +1,6 @@
 //! Replication in the server: what moves bytes for relationships.
 //!
-//! Relationships are rows of the catalog, and [`weir_replica::manager`] decides what is to be done for them; this carries it
+//! Relationships are rows of the catalog, and [`weir_relations::manager`] decides what is to be done for them; this carries it
 //! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
 //! manager's commands. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
 //! source for its snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is a
@@ -42,13 +42,13 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
-use weir_replica::manager::{
+use weir_relations::manager::{
     Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side,
     Step, Take,
 };
-use weir_replica::model::{Copied, MirrorState, Path, VolumeUuid};
-use weir_replica::plan;
-use weir_replica::retention::Held;
+use weir_relations::model::{Copied, MirrorState, Path, VolumeUuid};
+use weir_relations::plan;
+use weir_relations::retention::Held;
 use weir_volume::{Engine, FsError};
 
 use crate::pair::Pair;
@@ -126,7 +126,7 @@ pub struct Replication {
     pub pair: OnceLock<Arc<Pair>>,
     /// What becomes of frames that come in.
     #[cfg(test)]
-    forger: Mutex<weir_replica::pipe::Forger>,
+    forger: Mutex<weir_transfer::pipe::Forger>,
 }
 
 /// Counted with each frame, by the receiving side.
@@ -383,7 +383,7 @@ impl Replication {
         });
         if let Err(error) = begun {
             self.jobs.lock().remove(&id);
-            let failure = weir_replica::manager::Failure::Retry(error.to_string());
+            let failure = weir_relations::manager::Failure::Retry(error.to_string());
             let ended = Event::Ended(Err(failure));
             if let Some(step) = self.manager.lock().event(id, ended, self.now()) {
                 // This is the thread that writes it down.

@@ -33,7 +33,7 @@ use weir_base::Rng;
 use weir_base::limits::replica::PEER_PAIRING;
 use weir_control::{Actor, Mutation};
 use weir_ontap::cluster::{Failure, Offer, Reason};
-use weir_replica::manager::{Now, Preconditions, Verb};
+use weir_relations::manager::{Now, Preconditions, Verb};
 
 use super::cluster::{Answer, carried_out};
 use super::peers::{self, Peer};

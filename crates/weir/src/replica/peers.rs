@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 use weir_control::Control;
-pub use weir_replica::manager::Peer;
+pub use weir_relations::manager::Peer;
 
 use super::pairing;
 use crate::identity::{Identity, Known, fingerprint};

@@ -7,18 +7,19 @@
 
 use std::sync::Arc;
 
+use weir_base::SnapshotIdentity;
 use weir_base::limits::replica::PEER_IDLE as IDLE;
 use weir_control::State;
 use weir_control::rules::replication::offline;
-use weir_replica::manager::{Reason, Step};
-use weir_replica::model::Path;
-use weir_replica::plan;
-use weir_replica::retention::SM_CREATED;
-use weir_replica::send::{SendOptions, SendStep, Sender};
-use weir_replica::session::{Ask, Named, Told};
-use weir_replica::transfer::{Phase, TransferError};
-use weir_replica::wire::{Message, Pace};
-use weir_volume::{FsError, SnapshotIdentity};
+use weir_relations::manager::{Reason, Step};
+use weir_relations::model::Path;
+use weir_relations::plan;
+use weir_relations::retention::SM_CREATED;
+use weir_transfer::progress::{Phase, TransferError};
+use weir_transfer::send::{SendOptions, SendStep, Sender};
+use weir_transfer::session::{Ask, Named, Told};
+use weir_transfer::wire::{Message, Pace};
+use weir_volume::FsError;
 
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
@@ -300,7 +301,7 @@ fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volu
 }
 
 fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
-    let refused = |why: weir_replica::manager::Refused| Told::Refused(why.text);
+    let refused = |why: weir_relations::manager::Refused| Told::Refused(why.text);
     let volume = steady(service, named)?;
     let found = service.engine_volume(&volume.key).map_err(refused)?;
     Ok((volume.key.to_string(), found))

@@ -2,7 +2,7 @@
 
 use weir_control::{Mutation, Protocol, SecurityStyle, SmbSetting, Surface, VolumeChange};
 use weir_ontap::cluster::{Failure, Reason, Share, SmbSession};
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 use super::cluster::{Answer, AsUser};
 

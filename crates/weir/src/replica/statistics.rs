@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_base::VolumeId;
 use weir_control::Surface;
 use weir_ontap::cluster::{Performance, Rate};
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 use weir_vfs::Vfs;
 use weir_vfs::stats::{ByOperation, Stats, Tally};
 

@@ -4,17 +4,17 @@
 //! ([`weir_control::NamedPolicy`]). What a volume has of its own, without a policy, is called after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use weir_control::{
-    AccessType, Assign, Ceiling, Copies, ExportRule, Mutation, NamedKind, NamedPolicy,
-    NumberedRule, Outcome, PolicyBody, PolicyName, SecurityStyle, SquashMode, Surface,
-    VolumeChange,
+    AccessType, Assign, Copies, ExportRule, Mutation, NamedKind, NamedPolicy, NumberedRule,
+    Outcome, PolicyBody, PolicyName, SecurityStyle, SquashMode, Surface, VolumeChange,
 };
-use weir_ontap::cluster::{Cluster as _, Event, Failure, Job, Reason};
+use weir_ontap::cluster::{Cluster as _, Event, Failure, Job, NamedSchedule, Reason};
 use weir_ontap::storage::{
-    self, Aggregate, Details, PolicyChange, PolicyKey, PolicyKind, Settings, StoragePolicy, Svm,
+    self, Aggregate, Details, PolicyChange, PolicyKey, Settings, StoragePolicy, Svm,
 };
-use weir_replica::model::Path;
+use weir_relations::model::Path;
 
 use super::cluster::{Answer, AsUser, GIB, refusal};
 
@@ -25,17 +25,8 @@ const NONE: &str = "none";
 /// The user of whom nothing is known.
 const NOBODY: u32 = 65_534;
 
-fn kind(of: PolicyKind) -> NamedKind {
-    match of {
-        PolicyKind::Svm => NamedKind::Project,
-        PolicyKind::Export => NamedKind::Export,
-        PolicyKind::Qos => NamedKind::Qos,
-        PolicyKind::Snapshot => NamedKind::Snapshot,
-    }
-}
-
 fn name_of(key: &PolicyKey) -> PolicyName {
-    PolicyName::new(kind(key.kind), &key.svm, &key.name)
+    PolicyName::new(key.kind, &key.svm, &key.name)
 }
 
 /// What a volume's own rules or schedules are called.
@@ -170,28 +161,23 @@ fn worded(rule: &NumberedRule) -> storage::ExportRule {
     }
 }
 
-/// What a policy says, in ONTAP's words.
-fn said(body: &PolicyBody) -> storage::PolicyBody {
-    match body {
-        PolicyBody::Project => storage::PolicyBody::Svm,
-        PolicyBody::Export(rules) => {
-            storage::PolicyBody::Export(rules.iter().map(worded).collect())
-        }
-        PolicyBody::Qos(ceiling) => storage::PolicyBody::Qos {
-            iops: ceiling.ops,
-            bytes: ceiling.bytes,
-        },
-        PolicyBody::Snapshot { enabled, copies } => {
-            let copies = copies.iter().map(|c| storage::Copies {
-                schedule: c.schedule.to_string(),
-                count: c.keep,
-                label: c.period().map(|p| p.as_str().to_owned()),
-            });
-            storage::PolicyBody::Snapshot {
-                enabled: *enabled,
-                copies: copies.collect(),
-            }
-        }
+/// Translates a schedule of the catalog into ONTAP's words.
+fn copies_in_words(copies: &Copies) -> storage::Copies {
+    storage::Copies {
+        schedule: copies.schedule.to_string(),
+        count: copies.keep,
+        label: copies.period().map(|period| period.as_str().to_owned()),
+    }
+}
+
+/// Translates a policy of the catalog into ONTAP's words.
+fn in_words(body: &PolicyBody) -> storage::PolicyBody {
+    let never = body.try_map(
+        |rule| Ok::<_, Infallible>(worded(rule)),
+        |copies| Ok(copies_in_words(copies)),
+    );
+    match never {
+        Ok(body) => body,
     }
 }
 
@@ -208,89 +194,58 @@ fn virtual_one(key: PolicyKey, users: usize, body: storage::PolicyBody) -> Stora
     }
 }
 
+/// Translates a schedule in ONTAP's words into one of the catalog; `known` are the cluster's schedules.
+fn catalog_copies(known: &[NamedSchedule], copies: &storage::Copies) -> Answer<Copies> {
+    let found = known.iter().find(|s| s.name == copies.schedule);
+    let found = found.ok_or_else(|| {
+        let message = format!("Schedule \"{}\" not found.", copies.schedule);
+        Failure::new(Reason::NotFound, message).by("SCHEDULE_NOT_FOUND")
+    })?;
+    let made = Copies {
+        schedule: copies.schedule.as_str().into(),
+        at: found.schedule,
+        keep: copies.count,
+    };
+    let period = made.period().map(|period| period.as_str());
+    match (copies.label.as_deref(), period) {
+        (Some(asked), Some(period)) if asked != period => {
+            let message = format!(
+                "Snapshots of schedule \"{}\" have \"{period}\" as their prefix and label, not \"{asked}\".",
+                copies.schedule
+            );
+            Err(unsupported(message).by("SNAPSHOT_LABEL"))
+        }
+        _ => Ok(made),
+    }
+}
+
 impl AsUser {
-    /// What a policy is to say, as the catalog has it.
-    fn meant(&self, body: &storage::PolicyBody) -> Answer<PolicyBody> {
-        Ok(match body {
-            storage::PolicyBody::Svm => PolicyBody::Project,
-            storage::PolicyBody::Export(rules) => {
-                let rules: Answer<Vec<NumberedRule>> = rules.iter().map(numbered).collect();
-                let mut rules = rules?;
-                rules.sort_by_key(|r| r.index);
-                PolicyBody::Export(rules)
-            }
-            storage::PolicyBody::Qos { iops, bytes } => PolicyBody::Qos(Ceiling {
-                bytes: *bytes,
-                ops: *iops,
-            }),
-            storage::PolicyBody::Snapshot { enabled, copies } => {
-                let known = self.schedules();
-                let copies: Answer<Vec<Copies>> = copies
-                    .iter()
-                    .map(|c| {
-                        let found = known.iter().find(|s| s.name == c.schedule);
-                        let found = found.ok_or_else(|| {
-                            let message = format!("Schedule \"{}\" not found.", c.schedule);
-                            Failure::new(Reason::NotFound, message).by("SCHEDULE_NOT_FOUND")
-                        })?;
-                        let made = Copies {
-                            schedule: c.schedule.as_str().into(),
-                            at: found.schedule,
-                            keep: c.count,
-                        };
-                        let period = made.period().map(|p| p.as_str());
-                        match (c.label.as_deref(), period) {
-                            (Some(asked), Some(period)) if asked != period => {
-                                let message = format!(
-                                    "Snapshots of schedule \"{}\" have \"{period}\" as their prefix and label, not \"{asked}\".",
-                                    c.schedule
-                                );
-                                Err(unsupported(message).by("SNAPSHOT_LABEL"))
-                            }
-                            _ => Ok(made),
-                        }
-                    })
-                    .collect();
-                PolicyBody::Snapshot {
-                    enabled: *enabled,
-                    copies: copies?,
-                }
-            }
-        })
+    /// Translates a policy in ONTAP's words into one of the catalog.
+    fn catalog_body(&self, body: &storage::PolicyBody) -> Answer<PolicyBody> {
+        let known = self.schedules();
+        let mut body = body.try_map(numbered, |copies| catalog_copies(&known, copies))?;
+        if let PolicyBody::Export(rules) = &mut body {
+            rules.sort_by_key(|rule| rule.index);
+        }
+        Ok(body)
     }
 
     pub(super) fn change_policy(&self, key: &PolicyKey, change: &PolicyChange) -> Answer<()> {
-        let change = match change {
-            PolicyChange::Create { comment, body } => weir_control::PolicyChange::Create {
-                comment: comment.clone(),
-                body: self.meant(body)?,
-            },
-            PolicyChange::Set {
-                revision,
-                comment,
-                body,
-            } => weir_control::PolicyChange::Set {
-                revision: *revision,
-                comment: comment.clone(),
-                body: body.as_ref().map(|body| self.meant(body)).transpose()?,
-            },
-            PolicyChange::Rename(to) => weir_control::PolicyChange::Rename(to.clone()),
-            PolicyChange::Delete => weir_control::PolicyChange::Delete,
-        };
+        let change = change.try_map(|body| self.catalog_body(body))?;
         self.submit(Mutation::ChangePolicy(name_of(key), change))
     }
 
-    pub(super) fn named_policies(&self, of: PolicyKind) -> Vec<StoragePolicy> {
+    pub(super) fn named_policies(&self, of: NamedKind) -> Vec<StoragePolicy> {
         let view = self.service.control.view();
         let mut users: BTreeMap<u64, usize> = BTreeMap::new();
         let mut without = 0;
         for volume in view.every_volume(Surface::Netapp) {
             let assigned = &volume.assigned;
             let (id, own) = match of {
-                PolicyKind::Svm => (None, true),
-                PolicyKind::Export => (assigned.export, volume.export_rules.is_some()),
-                PolicyKind::Qos => (assigned.qos, true),
-                PolicyKind::Snapshot => (assigned.snapshot, volume.snapshot_policy.is_some()),
+                NamedKind::Project => (None, true),
+                NamedKind::Export => (assigned.export, volume.export_rules.is_some()),
+                NamedKind::Qos => (assigned.qos, true),
+                NamedKind::Snapshot => (assigned.snapshot, volume.snapshot_policy.is_some()),
             };
             match id {
                 Some(id) => *users.entry(id).or_default() += 1,
@@ -307,11 +262,11 @@ impl AsUser {
             id: policy.id,
             revision: policy.revision,
             comment: policy.comment.clone(),
-            body: said(&policy.body),
+            body: in_words(&policy.body),
             users: users.get(&policy.id).copied().unwrap_or(0),
             system: policy.is_builtin(),
         };
-        let rows = view.policies().filter(|p| p.name.kind == kind(of));
+        let rows = view.policies().filter(|p| p.name.kind == of);
         let mut all: Vec<StoragePolicy> = rows.map(|p| listed(p)).collect();
         let key = |name: &str| PolicyKey {
             kind: of,
@@ -319,18 +274,18 @@ impl AsUser {
             name: name.to_owned(),
         };
         match of {
-            PolicyKind::Export => {
+            NamedKind::Export => {
                 let body = storage::PolicyBody::Export(Vec::new());
                 all.push(virtual_one(key(DEFAULT), without, body));
             }
-            PolicyKind::Snapshot => {
+            NamedKind::Snapshot => {
                 let body = storage::PolicyBody::Snapshot {
                     enabled: false,
                     copies: Vec::new(),
                 };
                 all.push(virtual_one(key(NONE), without, body));
             }
-            PolicyKind::Svm | PolicyKind::Qos => {}
+            NamedKind::Project | NamedKind::Qos => {}
         }
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all

@@ -6,8 +6,8 @@
 
 use weir_control::{Assign, Mutation, Surface, Synchronous as Kept, VolumeChange};
 use weir_ontap::cluster::{Failure, Reason};
-use weir_replica::manager::Verb;
-use weir_replica::model::{
+use weir_relations::manager::Verb;
+use weir_relations::model::{
     MirrorState, Path, Relationship, STRICT_SYNC, SYNC, Status, Synchronous,
 };
 

@@ -7,9 +7,9 @@ use weir_base::{SeededRng, SystemClock, Time};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
 use weir_ontap::{Cluster as _, execute};
-use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
-use weir_replica::wire::{Hello, Message as _};
+use weir_relations::model::{MirrorState, Relationship, Status, TransferKind};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
+use weir_transfer::wire::{Hello, Message as _};
 use weir_vfs::{HandleKey, Rule, Vfs};
 use weir_volume::{CreateHow, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
@@ -437,21 +437,23 @@ fn a_loop_over_two_nodes_is_refused() {
     let says = far.says("snapmirror resync -destination-path SVM:c");
     assert!(says.contains("would make a loop"), "{says}");
     // What both have found free at the same time, the transfer compares once more.
-    let mut manager = weir_replica::manager::Manager::default();
+    let mut manager = weir_relations::manager::Manager::default();
     let mut rows = far.service.rows();
     let entry = Arc::clone(rows.entry(&Path::local("SVM", "c")).unwrap());
     let mut entry = Entry::clone(&entry);
-    entry.pending = Some(weir_replica::manager::Pending {
+    entry.pending = Some(weir_relations::manager::Pending {
         uuid: "t".to_owned(),
-        work: weir_replica::manager::Work::Transfer(TransferKind::Resync),
+        work: weir_relations::manager::Work::Transfer(TransferKind::Resync),
         source_snapshot: None,
-        throttle: weir_replica::manager::OwnThrottle::Relationships,
+        throttle: weir_relations::manager::OwnThrottle::Relationships,
         begun: 0,
         failures: 0,
         aborting: false,
         arrived: false,
     });
-    rows.apply(&weir_replica::manager::Edit::Relationship(Arc::new(entry)));
+    rows.apply(&weir_relations::manager::Edit::Relationship(Arc::new(
+        entry,
+    )));
     let commands = manager.reconcile(&rows, far.service.now());
     let begun = commands.into_iter().find_map(|command| match command {
         Command::Start(job) => Some(*job),

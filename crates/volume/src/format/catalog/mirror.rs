@@ -4,7 +4,7 @@ use weir_store::node::Key;
 
 use super::{put_identity, read_identity};
 use crate::format::codec::{Put, Reader};
-use crate::format::identity::SnapshotIdentity;
+use weir_base::SnapshotIdentity;
 
 /// The transfer has a base.
 const HAS_BASE: u8 = 1;

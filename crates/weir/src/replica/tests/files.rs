@@ -200,14 +200,14 @@ fn a_restore_of_files_that_fails_changes_nothing() {
 fn files_that_had_come_are_not_copied_again() {
     let (near, _far) = copied();
     let a = near.engine_volume("a");
-    let wanted = |file: &str| weir_replica::model::FileRestore {
+    let wanted = |file: &str| weir_relations::model::FileRestore {
         source: format!("/{file}"),
         destination: format!("/{file}"),
     };
     let job = |arrived: bool| Job {
         id: 1,
         relationship: "r".to_owned(),
-        task: weir_replica::manager::Task::Transfer(TransferKind::Restore),
+        task: weir_relations::manager::Task::Transfer(TransferKind::Restore),
         source: Path::parse("far://SVM/copy").unwrap(),
         destination: Path::local("SVM", "a"),
         policy: near.service.rows().policy("MirrorLatest").unwrap(),

@@ -5,7 +5,7 @@ use rustls_pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use weir_control::Role;
 use weir_ontap::cluster::Failure;
-use weir_replica::manager::{First, Verb};
+use weir_relations::manager::{First, Verb};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! That what is reported as done has been done: copies that are what their sources are, whatever happened before, and what
 //! becomes of those that are not.
 
-use weir_replica::batch::Forgery;
-use weir_replica::pipe::Forger;
+use weir_transfer::batch::Forgery;
+use weir_transfer::pipe::Forger;
 
 use super::*;
 

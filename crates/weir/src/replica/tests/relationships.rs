@@ -18,14 +18,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 
+use weir_base::SnapshotIdentity;
 use weir_base::VolumeId;
 use weir_control::State;
-use weir_replica::manager::{Entry, Verb, Work};
+use weir_relations::manager::{Entry, Verb, Work};
 use weir_sim::histories::{BLOCK, Checked, Files, contents, run};
 use weir_sim::machine::{Machine, Sizes};
 use weir_sim::rand::{Choices, seeds};
 use weir_sim::suite::Suite;
-use weir_volume::{FsError, SnapshotIdentity, Stop};
+use weir_volume::{FsError, Stop};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Snapshots that rules with a schedule make at the destination.
 
-use weir_replica::manager::Take;
-use weir_replica::model::Rule as PolicyRule;
+use weir_relations::manager::Take;
+use weir_relations::model::Rule as PolicyRule;
 
 use super::*;
 

@@ -228,7 +228,7 @@ impl Station {
     /// Pairs another node with this one.
     pub fn peer(&self, name: &str, address: Option<&str>, print: &str) {
         let address = address.map(str::to_owned);
-        let change = weir_replica::manager::Verb::PeerCreate {
+        let change = weir_relations::manager::Verb::PeerCreate {
             name: name.to_owned(),
             address,
             fingerprint: print.to_owned(),

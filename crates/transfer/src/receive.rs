@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
+use weir_base::SnapshotIdentity;
 use weir_base::invariant;
 use weir_base::limits::replica::BATCH_AGE as AGE;
-use weir_volume::{
-    ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, SnapshotIdentity, Volume,
-};
+use weir_volume::{ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, Volume};
 
 use crate::batch::{self, Unapplied};
-use crate::transfer::{Difference, Nanos, Phase, Progress, TransferError};
+use crate::progress::{Difference, Nanos, Phase, Progress, TransferError};
 use crate::wire::{
     Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
 };
@@ -448,6 +447,6 @@ impl Receiver {
 
     /// Appends the word for the other side that the transfer ends on request.
     pub fn abort(self, out: &mut Vec<u8>) {
-        crate::transfer::aborted(out);
+        crate::progress::aborted(out);
     }
 }

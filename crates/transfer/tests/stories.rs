@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use common::{Entry, Machine, create, dump, now, run, write};
 use weir_base::{Rng as _, SeededRng};
-use weir_replica::manager::{Job, Task};
-use weir_replica::model::{Path, SnapshotIdentity, TransferKind, system_policies};
-use weir_replica::pipe::{Pipe, Ran};
-use weir_replica::plan::{self, plan};
-use weir_replica::retention::SM_CREATED;
-use weir_replica::send::SendOptions;
+use weir_relations::manager::{Job, Task};
+use weir_relations::model::{Path, SnapshotIdentity, TransferKind, system_policies};
+use weir_relations::plan::{self, plan};
+use weir_relations::retention::SM_CREATED;
+use weir_transfer::pipe::{Pipe, Ran};
+use weir_transfer::send::SendOptions;
 use weir_volume::{Engine, FsError, Volume};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];

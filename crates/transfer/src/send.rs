@@ -11,17 +11,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weir_base::SnapshotIdentity;
 use weir_base::limits::replica::{
-    SEND_AHEAD_BLOCKS as AHEAD_BLOCKS, SEND_AHEAD_BYTES as AHEAD_BYTES,
+    SEND_AHEAD_BLOCKS as AHEAD_BLOCKS, SEND_AHEAD_BYTES as AHEAD_BYTES, THROTTLE_PIECE as PIECE,
 };
 use weir_base::{BLOCK_SIZE, invariant};
-use weir_volume::{
-    BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, SnapshotIdentity, Volume,
-};
+use weir_volume::{BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, Volume};
 
 use crate::batch::{self, GONE_SIZE, Ops, PREFIX, data_size, put_size};
-use crate::throttle::PIECE;
-use crate::transfer::{Nanos, Phase, Progress, TransferError};
+use crate::progress::{Nanos, Phase, Progress, TransferError};
 use crate::wire::{
     self, Ack, Base, Begin, Done, End, Frame, HEADER, Kind, Message, Reason, Refusal, Resume,
     WireError,
@@ -48,7 +46,7 @@ pub struct SendOptions {
 /// What a step of the sender gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// `out` has a frame of data more, of so many bytes on the wire, at most [`crate::throttle::PIECE`]: ask the
+    /// `out` has a frame of data more, of so many bytes on the wire, at most [`weir_relations::throttle::PIECE`]: ask the
     /// throttle before they go.
     Data(u64),
     /// `out` has something more that no throttle counts.
@@ -360,7 +358,7 @@ impl Sender {
 
     /// Appends the word for the other side that the transfer ends on request.
     pub fn abort(self, out: &mut Vec<u8>) {
-        crate::transfer::aborted(out);
+        crate::progress::aborted(out);
     }
 }
 

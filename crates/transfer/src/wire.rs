@@ -14,8 +14,8 @@
 use std::borrow::Cow;
 pub use weir_base::limits::replica::MAX_PAYLOAD;
 
-use weir_base::Time;
-use weir_volume::{ContentHash, Position, SnapshotIdentity};
+use weir_base::{SnapshotIdentity, Time};
+use weir_volume::{ContentHash, Position};
 
 /// Bytes before a frame's payload.
 pub const HEADER: usize = 16;

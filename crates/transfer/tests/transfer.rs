@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Machine, change, create, dump, finish, now, run, transfer, write};
 use weir_base::{Rng, SeededRng};
-use weir_replica::batch::Forgery;
-use weir_replica::pipe::{Pipe, Ran};
-use weir_replica::receive::{Receiver, Wanted};
-use weir_replica::send::SendOptions;
-use weir_replica::transfer::{Phase, TransferError};
-use weir_replica::wire::Reason;
+use weir_transfer::batch::Forgery;
+use weir_transfer::pipe::{Pipe, Ran};
+use weir_transfer::progress::{Phase, TransferError};
+use weir_transfer::receive::{Receiver, Wanted};
+use weir_transfer::send::SendOptions;
+use weir_transfer::wire::Reason;
 use weir_volume::{CreateHow, FsError, SetAttr, Stop};
 
 #[test]

@@ -113,8 +113,7 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
 
 #[cfg(test)]
 mod tests {
-    use weir_base::{Time, VolumeId};
-    use weir_store::superblock::AggregateId;
+    use weir_base::{AggregateId, Time, VolumeId};
 
     use super::*;
     use crate::model::system_policies;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 pub use weir_base::limits::replica::{THROTTLE_LEAST, THROTTLE_MOST};
 
-pub use weir_volume::SnapshotIdentity;
+pub use weir_base::SnapshotIdentity;
 
 /// A volume of a storage virtual machine: `SVM:volume`, on a named peer or, with an empty cluster, on this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What transfers cost: `cargo run --release -p weir-replica --example transfers -- DIR [FILES] [MIB]`.
+//! What transfers cost: `cargo run --release -p weir-transfer --example transfers -- DIR [FILES] [MIB]`.
 //!
 //! One engine with its aggregate in DIR, both sides of each transfer on one thread, without a network: a volume of
 //! FILES empty files (1,000,000) in directories of 1,000, transferred whole; an update after 100 of them have changed;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_base::{Clock, Ino, Rng, SystemClock, SystemRng};
-use weir_replica::pipe::{Pipe, Ran};
-use weir_replica::send::SendOptions;
 use weir_store::FramePool;
 use weir_store::aggregate::{Aggregate, Env, Location};
+use weir_transfer::pipe::{Pipe, Ran};
+use weir_transfer::send::SendOptions;
 use weir_volume::{CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
 fn transfer(what: &str, from: &Arc<Volume>, base: Option<&str>, name: &str, to: &Arc<Volume>) {

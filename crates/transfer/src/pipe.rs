@@ -6,9 +6,9 @@ use std::sync::Arc;
 use weir_volume::{FsError, Volume};
 
 use crate::batch::{self, Forgery};
+use crate::progress::{Nanos, TransferError};
 use crate::receive::{Received, Receiver, Wanted};
 use crate::send::{SendOptions, SendStep, Sender};
-use crate::transfer::{Nanos, TransferError};
 use crate::wire::{Decoder, End, Frame, Kind, Message};
 
 /// See the module's head.

@@ -1,4 +1,4 @@
-//! By what a snapshot is known, wherever it was copied to.
+//! Identity of a snapshot, the same wherever the snapshot was copied to.
 //!
 //! A snapshot keeps the identity of the place where it was first made through any number of copies. Each part is a field
 //! of its own and is never added to another: identities of volumes in one aggregate differ in a few low bits only, so
@@ -12,11 +12,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
-use weir_base::{Time, VolumeId};
-use weir_store::superblock::AggregateId;
+
+use crate::{AggregateId, Time, VolumeId};
 
 /// Where and when a snapshot was first made. Two snapshots with the same identity are meant to have the same contents;
-/// their [`crate::ContentHash`] shows whether they do.
+/// their content hashes show whether they do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SnapshotIdentity {
     /// The aggregate in which it was first made.
@@ -51,18 +51,20 @@ impl SnapshotIdentity {
 
     /// The inverse of [`SnapshotIdentity::encode`]; `None` for nanoseconds that are no fraction of a second.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Option<SnapshotIdentity> {
-        let mut r = crate::format::codec::Reader::new(bytes);
-        let aggregate = AggregateId(r.array()?);
-        let (volume, snapshot) = (VolumeId(r.u64()?), r.u32()?);
-        let birth = Time {
-            secs: r.i64()?,
-            nanos: r.u32().filter(|n| *n < 1_000_000_000)?,
-        };
-        Some(SnapshotIdentity {
-            aggregate,
-            volume,
-            snapshot,
-            birth,
+        let (aggregate, rest) = bytes.split_first_chunk()?;
+        let (volume, rest) = rest.split_first_chunk()?;
+        let (snapshot, rest) = rest.split_first_chunk()?;
+        let (secs, rest) = rest.split_first_chunk()?;
+        let (nanos, _) = rest.split_first_chunk()?;
+        let nanos = u32::from_le_bytes(*nanos);
+        (nanos < 1_000_000_000).then(|| SnapshotIdentity {
+            aggregate: AggregateId(*aggregate),
+            volume: VolumeId(u64::from_le_bytes(*volume)),
+            snapshot: u32::from_le_bytes(*snapshot),
+            birth: Time {
+                secs: i64::from_le_bytes(*secs),
+                nanos,
+            },
         })
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::{Ino, ManualClock, Rng, SeededRng, Time};
-use weir_replica::pipe::{Pipe, Ran};
-use weir_replica::send::SendOptions;
-use weir_replica::transfer::{Progress, TransferError};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
+use weir_transfer::pipe::{Pipe, Ran};
+use weir_transfer::progress::{Progress, TransferError};
+use weir_transfer::send::SendOptions;
 use weir_volume::check::{CheckOptions, Report, check_on};
 use weir_volume::{
     Attr, CreateHow, DirEntry, Engine, EngineContext, EngineOptions, FileKind, FsError,

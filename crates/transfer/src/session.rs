@@ -4,9 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use weir_volume::{ContentHash, SnapshotIdentity};
+use weir_base::SnapshotIdentity;
+use weir_volume::ContentHash;
 
-use crate::plan::Volume;
+use weir_relations::plan::Volume;
 
 /// A question of the destination's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
