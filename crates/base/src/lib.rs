@@ -11,9 +11,11 @@ mod clock;
 mod ids;
 mod invariant;
 pub mod limits;
+pub mod network;
 mod priority;
 mod rng;
 mod siphash;
+pub mod small_file;
 mod snapshot_identity;
 
 pub use budget::{Budget, Reservation};

@@ -16,7 +16,7 @@ use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
 use crate::stamp::Stamp;
-use crate::store::{Mirror, Store};
+use crate::store::{CatalogCopy, Store};
 use crate::submit::{begin, closing, may_administer, may_change, operation_name};
 use crate::usage::Usage;
 use crate::view::View;
@@ -51,6 +51,8 @@ pub struct Options {
     pub rng: Arc<dyn Rng>,
     /// Bytes that the device holds: the capacity of the pool that the first start makes.
     pub device_bytes: u64,
+    /// Copy of the catalog on another machine: a change is reported to its client only when the copy has it.
+    pub copy: Option<Arc<dyn CatalogCopy>>,
 }
 
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
@@ -106,6 +108,7 @@ impl Control {
             clock,
             rng,
             device_bytes,
+            copy,
         } = options;
         if !rebuild && Catalog::is_missing(&catalog) {
             // Before one is made: a copy could not be put back beside what an empty one leaves.
@@ -139,7 +142,7 @@ impl Control {
             let catalog = catalog.clone();
             move |e| OpenError::from_catalog(&catalog, e)
         };
-        let (store, loaded) = Store::open(catalog, levels, owner, Arc::clone(&clock))
+        let (store, loaded) = Store::open(catalog, levels, owner, Arc::clone(&clock), copy)
             .await
             .map_err(wrong)?;
         check_levels(&store.view())?;
@@ -183,13 +186,6 @@ impl Control {
     /// Everything as it is intended now and written in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
         self.context.store.view()
-    }
-
-    /// From now on a change is reported to its client only when the future that this makes behind it has ended: another
-    /// machine has the catalog then as it is. Only the first counts.
-    pub fn mirror_with(&self, mirror: Mirror) {
-        // Only the first counts.
-        let _ = self.context.store.mirror.set(mirror);
     }
 
     /// The catalog: tokens and the audit log.

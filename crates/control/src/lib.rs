@@ -58,7 +58,7 @@ pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};
 pub use secret::Secret;
 pub use stamp::Stamp;
-pub use store::Mirror;
+pub use store::CatalogCopy;
 pub use view::{View, Within};
 
 #[cfg(test)]

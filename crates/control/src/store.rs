@@ -26,7 +26,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -332,13 +332,15 @@ fn closing() -> Refusal {
     )
 }
 
-/// Brings the catalog to another machine.
-pub type Mirror = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+/// Copy of the catalog on another machine.
+pub trait CatalogCopy: Send + Sync {
+    /// Returns once the copy is the catalog as it is now, or none is needed.
+    fn bring_up_to_date(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
 
 pub(crate) struct Store {
     pub catalog: Catalog,
-    /// See [`crate::Control::mirror_with`].
-    pub mirror: OnceLock<Mirror>,
+    copy: Option<Arc<dyn CatalogCopy>>,
     levels: Arc<Levels>,
     owner: String,
     clock: Arc<dyn weir_base::Clock>,
@@ -357,6 +359,7 @@ impl Store {
         levels: Levels,
         owner: String,
         clock: Arc<dyn weir_base::Clock>,
+        copy: Option<Arc<dyn CatalogCopy>>,
     ) -> Result<(Arc<Store>, Loaded), CatalogError> {
         catalog.own(&owner).await?;
         let loaded = catalog.load().await?;
@@ -365,7 +368,7 @@ impl Store {
         let (queue, messages) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
             catalog,
-            mirror: OnceLock::new(),
+            copy,
             levels,
             owner,
             clock,
@@ -704,8 +707,8 @@ impl Writer {
         };
         #[cfg(test)]
         crate::tests::crash::at_commit(store.catalog.url(), true).await;
-        if let Some(mirror) = store.mirror.get().filter(|_| now && result.is_ok()) {
-            mirror().await;
+        if let Some(copy) = store.copy.as_ref().filter(|_| now && result.is_ok()) {
+            Arc::clone(copy).bring_up_to_date().await;
         }
         let refusal = match result {
             Ok(()) => {

@@ -9,6 +9,7 @@ use std::ffi::CString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_base::small_file;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::{Mutex, RwLock};
@@ -17,8 +18,9 @@ use weir_smb::{User, Users};
 use weir_vfs::{Groups, Identity};
 
 use crate::cli::{CreateUser, UsersCommand};
-use crate::control::{self, Commands};
-use crate::{state, users};
+use crate::users;
+use weir_node::control_socket::{self, Commands};
+use weir_node::data_folder;
 
 /// The file in the data folder.
 pub const FILE: &str = "smb-users";
@@ -55,7 +57,7 @@ fn key(name: &str) -> String {
 
 fn read(folder: &Path) -> Result<Vec<User>> {
     let path = folder.join(FILE);
-    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
     let text = String::from_utf8(bytes.unwrap_or_default()).ok();
     let lines = text.with_context(|| format!("{} is damaged", path.display()))?;
     let users = lines.lines().map(parse).collect::<Option<Vec<User>>>();
@@ -99,7 +101,7 @@ fn line(user: &User) -> String {
 
 fn write(folder: &Path, users: &[User]) -> Result<()> {
     let text: String = users.iter().map(line).collect();
-    state::replace(folder, FILE, text.as_bytes()).context("writing the users")
+    small_file::replace(folder, FILE, text.as_bytes()).context("writing the users")
 }
 
 impl Accounts {
@@ -202,7 +204,7 @@ fn create(args: &CreateUser) -> Result<()> {
         "'{name}' is no name for a user"
     );
     ensure!(
-        state::is_served(&args.data),
+        data_folder::is_served(&args.data),
         "{} is no data folder of a server: start `weir serve` on it first",
         args.data.display()
     );
@@ -266,7 +268,7 @@ fn identity(args: &CreateUser) -> Result<Identity> {
 
 /// Has a running server read the users again; what that means for the user.
 fn known(data: &Path) -> &'static str {
-    match control::ask(data, RELOAD) {
+    match control_socket::ask(data, RELOAD) {
         Ok(_) => "",
         Err(_) => ", from the server's next start on",
     }

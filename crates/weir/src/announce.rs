@@ -7,9 +7,9 @@ use std::path::Path;
 use weir_api::{Mounts, nfs_command};
 use weir_control::Protocol;
 
-use crate::backend::Exported;
-use crate::os;
-use crate::size::Size;
+use weir_node::backend::Exported;
+use weir_node::os;
+use weir_node::size::Size;
 
 /// Facts about a server that is ready.
 pub struct Ready<'a> {

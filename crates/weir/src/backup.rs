@@ -7,13 +7,15 @@ use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
+use weir_base::small_file;
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Backup, Restore};
-use crate::{accounts, ad, domains, plane, state};
+use crate::{accounts, ad, domains, plane};
+use weir_node::data_folder;
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
@@ -28,7 +30,7 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 10;
 /// Files that are copied where they exist, by name.
 const FILES: [&str; 11] = [
     IDENTITY,
-    state::HANDLE_KEY,
+    data_folder::HANDLE_KEY,
     "node-id",
     accounts::FILE,
     domains::FILE,
@@ -87,7 +89,7 @@ pub fn back_up(args: &Backup) -> Result<()> {
     for name in FILES {
         let path = args.data.join(name);
         let contents =
-            state::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if let Some(contents) = contents {
             write(&args.folder, name, &contents)?;
             files.push(Entry::describe(name, &contents));
@@ -234,7 +236,7 @@ fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
 }
 
 fn write(folder: &Path, name: &str, contents: &[u8]) -> Result<()> {
-    state::replace(folder, name, contents)
+    small_file::replace(folder, name, contents)
         .with_context(|| format!("cannot write {}", folder.join(name).display()))
 }
 

@@ -15,9 +15,9 @@ use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
-use crate::backend::Node;
 use crate::cli::Rebuild;
 use crate::{ad, check, plane, storage};
+use weir_node::backend::{self, Node};
 
 /// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
 pub fn rebuild(args: &Rebuild) -> Result<()> {
@@ -80,13 +80,13 @@ async fn make(
     let device_blocks = space.total.saturating_add(space.growth);
     // Nothing is served from here.
     let vfs = Vfs::new(HandleKey::new([0; 16], [0; 16]));
-    let node = Node::new(
+    let node = Node::new(backend::Parts::new(
         Arc::clone(engine),
         vfs,
         Arc::clone(clock),
         Arc::clone(rng),
         Vec::new(),
-    );
+    ));
     let options = Options {
         catalog: url.to_owned(),
         levels,
@@ -94,6 +94,7 @@ async fn make(
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),
         device_bytes: device_blocks * weir_base::BLOCK_SIZE as u64,
+        copy: None,
     };
     Ok(Control::rebuild(options).await?)
 }

@@ -10,7 +10,8 @@ use weir_store::{Env, FramePool};
 use weir_volume::check::{CheckOptions, Fault, Report, check};
 
 use crate::cli::Check;
-use crate::{os, plane, storage};
+use crate::{plane, storage};
+use weir_node::os;
 
 /// Memory for reading: a share of the machine's, within these bounds.
 const MEMORY_SHARE: u64 = 8;

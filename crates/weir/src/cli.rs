@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::plane::{self, ApiAddress};
-use crate::size::Size;
+use weir_node::size::Size;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
 #[derive(Debug, Parser)]
@@ -307,7 +307,7 @@ pub struct PairDecider {
     pub witness_certificate: Option<String>,
     /// Without a witness: this side goes on alone, and the other takes over only by hand
     #[arg(long, value_name = "SIDE")]
-    pub preferred: Option<crate::pair::Name>,
+    pub preferred: Option<weir_pair_node::Name>,
 }
 
 /// What is said of a node that becomes one of a pair, whichever it is.
@@ -325,10 +325,10 @@ pub struct PairNode {
     /// An address that this node has while it serves, on this interface, and that clients mount from (repeat for several). Takes root, or
     /// CAP_NET_ADMIN and CAP_NET_RAW
     #[arg(long, value_name = "ADDR/PREFIX@IFACE")]
-    pub address: Vec<crate::pair::Address>,
+    pub address: Vec<weir_pair_node::Address>,
     /// When the standby acknowledges a change: when it is on its device, or when it has received it; the same on both
     #[arg(long, value_enum, default_value_t)]
-    pub mode: crate::pair::Mode,
+    pub mode: weir_pair_node::Mode,
 }
 
 /// `weir pair create`

@@ -14,10 +14,10 @@ use weir_vfs::Vfs;
 use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
-use crate::health::{Health, Subject};
-use crate::pair::Pair;
 use crate::replica::Replication;
-use crate::size::Size;
+use weir_node::health::{Health, Subject};
+use weir_node::size::Size;
+use weir_pair_node::Pair;
 
 /// Seconds for which a limit has to hold a volume to be a condition, and to be a warning.
 const HELD: [u64; 2] = [10, 300];
@@ -338,7 +338,7 @@ impl Finder {
             return;
         };
         let standing = pair.standing();
-        let trouble = standing.trouble.unwrap_or_default();
+        let trouble = standing.fault.unwrap_or_default();
         if trouble.starts_with("the witness") {
             let action = "Start the witness, or mend the way to it";
             found.push(Condition::new(

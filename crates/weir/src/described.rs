@@ -9,9 +9,9 @@ use weir_control::{Control, Stamp};
 use weir_volume::Engine;
 
 use crate::certificate;
-use crate::os;
-use crate::pair::Pair;
-use crate::size::Size;
+use weir_node::os;
+use weir_node::size::Size;
+use weir_pair_node::Pair;
 
 const GIB: u64 = 1 << 30;
 
@@ -100,7 +100,7 @@ pub fn pair(pair: Option<&Pair>) -> Value {
         return json!({"configured": false});
     };
     let shown = pair.show();
-    let failover = pair.failover();
+    let (node, partner) = &shown.nodes;
     let cost = shown.cost;
     let headline = match (shown.in_sync, cost.records) {
         (true, 0) => "The mirror is in sync.".to_owned(),
@@ -110,7 +110,7 @@ pub fn pair(pair: Option<&Pair>) -> Value {
         ),
         (false, _) if shown.serving => format!(
             "The mirror is not in sync: node {} lacks changes, and this node serves alone.",
-            failover.partner
+            partner
         ),
         (false, _) => "The mirror is not in sync.".to_owned(),
     };
@@ -124,8 +124,8 @@ pub fn pair(pair: Option<&Pair>) -> Value {
         .collect();
     let mut out = json!({
         "configured": true,
-        "side": failover.node,
-        "partner": failover.partner,
+        "side": node,
+        "partner": partner,
         "role": line("role"),
         "state": line("state"),
         "serving": shown.serving,
@@ -153,7 +153,7 @@ pub fn pair(pair: Option<&Pair>) -> Value {
                 "sentPerWritten",
                 shown.amplification.map(|sent| json!(sent)),
             ),
-            ("trouble", failover.trouble.map(|trouble| json!(trouble))),
+            ("trouble", shown.fault.map(|fault| json!(fault))),
         ];
         for (name, value) in optional {
             if let Some(value) = value {

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use weir_base::small_file;
 
 use anyhow::{Context, Result};
 use weir_smb::domains::Domains;
-
-use crate::state;
 
 /// The file in the data folder.
 pub const FILE: &str = "smb-domains";
@@ -14,10 +13,10 @@ pub const FILE: &str = "smb-domains";
 /// What a data folder has of it; what is learnt is written there.
 pub fn open(folder: &Path) -> Result<Arc<Domains>> {
     let path = folder.join(FILE);
-    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
     let text = String::from_utf8(bytes.unwrap_or_default()).ok();
     let folder = folder.to_owned();
-    let keep = move |text: &str| state::replace(&folder, FILE, text.as_bytes());
+    let keep = move |text: &str| small_file::replace(&folder, FILE, text.as_bytes());
     let domains = text.and_then(|text| Domains::open(&text, keep));
     let domains = domains.with_context(|| format!("{} is damaged", path.display()))?;
     Ok(Arc::new(domains))

@@ -25,10 +25,11 @@ use weir_vfs::{
 };
 use weir_volume::{Engine, EngineOptions};
 
-use crate::backend::Node;
 use crate::callbacks;
 use crate::net::{self, Cores, Ledger, Settings, Wakeups};
-use crate::storage::{Protocols, Rpc, Wire};
+use crate::storage::{Protocols, ReplyGate, Rpc, Wire};
+use weir_node::backend::{self, Node};
+use weir_pair_node::Lease;
 
 /// Holds back replies until the test opens it.
 #[derive(Default)]
@@ -287,6 +288,7 @@ impl Plane {
                     clock: Arc::new(SystemClock::new()),
                     rng: Arc::new(SystemRng),
                     device_bytes: 1 << 40,
+                    copy: None,
                 };
                 let control = Control::open(options).await.unwrap();
                 ready.send(()).unwrap();
@@ -477,7 +479,9 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         Arc::clone(&clock),
         Arc::clone(&engine),
     );
-    let protocols = Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb));
+    let lease = Arc::new(Lease::unlimited(Arc::clone(&clock)));
+    let gate = ReplyGate::new(Arc::clone(&engine), lease);
+    let protocols = Arc::new(Protocols::new(Arc::new(gate), rpc, smb));
     let settings = Settings {
         cores: LOOPS,
         ledger: Ledger::new(64 << 20, 1 << 16),
@@ -498,13 +502,13 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
             .unwrap();
         runtime.block_on(net::accept(listener, queues, Wire::Rpc));
     });
-    let node = Node::new(
+    let node = Node::new(backend::Parts::new(
         Arc::clone(&engine),
         Arc::clone(&vfs),
         Arc::clone(&clock),
         rng,
         rules,
-    );
+    ));
     let mut plane = Plane::start(url.clone(), Arc::new(node));
     // The control plane knows nothing of the volume and has taken it out of what is served.
     let volume = engine.volume("vol1").unwrap();

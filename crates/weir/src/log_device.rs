@@ -8,7 +8,7 @@ use weir_bench::log::Placement;
 use weir_store::folder::Folder;
 
 use crate::cli::Serve;
-use crate::pair;
+use weir_pair_node::note_lost_log;
 
 /// Whether nothing is in the log's folder any more and there is to be another one; the node has noted then that it lacks what was in there.
 ///
@@ -26,7 +26,7 @@ pub fn is_lost(args: &Serve, paired: bool) -> Result<bool> {
                     "nothing is in {} any more: this node begins at its last checkpoint, and its partner has what it lacks",
                     dir.display()
                 );
-                pair::note_lost_log(&args.data)?;
+                note_lost_log(&args.data)?;
             }
             Ok(lost)
         }

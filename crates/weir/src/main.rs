@@ -6,7 +6,6 @@
 mod accounts;
 mod ad;
 mod announce;
-mod backend;
 mod backup;
 mod callbacks;
 mod catalog;
@@ -14,50 +13,39 @@ mod certificate;
 mod check;
 mod cli;
 mod conditions;
-mod control;
 mod described;
 mod domains;
-mod door;
-mod exports;
-mod fill;
-mod health;
 #[cfg(test)]
 mod held_back_tests;
-mod identity;
 mod keytab;
 mod krb5;
 mod log_device;
 mod logging;
 mod manual;
-mod metrics;
 mod net;
 mod notify;
-mod os;
-mod pair;
+mod pair_commands;
+mod pair_connections;
 mod plane;
-mod port;
 mod predecessor;
 mod preflight;
 mod referrals;
 mod reload;
 mod replica;
 mod resolve;
-mod room;
 mod rpcbind;
 mod scrub;
 mod serve;
 mod settings;
-mod size;
 mod smb;
-mod space_metrics;
-mod state;
 mod storage;
 mod tls;
 mod usage;
 mod users;
-mod watch;
 
 use std::process::ExitCode;
+
+use weir_node::os;
 
 /// Measured against glibc's on two cores, three runs each: 15 to 25 % less processor time an
 /// operation (CREATE 14.1 → 11.8 µs, CREATE + WRITE + COMMIT 38 → 30, 64 KiB WRITE 52 → 41,
@@ -107,11 +95,11 @@ fn main() -> ExitCode {
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Pair { command } => {
             os::own_files_only();
-            pair::pair(command)
+            pair_commands::pair(command)
         }
         cli::Command::Witness(args) => {
             os::own_files_only();
-            pair::witness(args)
+            pair_commands::witness(args)
         }
         cli::Command::Ad { command } => {
             os::own_files_only();

@@ -21,12 +21,16 @@ use weir_control::levels::Levels;
 use weir_control::{Actor, Control, Options};
 use weir_volume::Engine;
 
-use crate::backend::Node;
 use crate::cli::Serve;
 use crate::net::{self, Reserved};
-use crate::pair::Pair;
-use crate::replica::{self, AsUser, Replication, SnapshotFiles};
-use crate::{os, port, space_metrics, usage};
+use weir_node::backend::Node;
+use weir_node::counters::Counters;
+use weir_node::snapshot_files::SnapshotFiles;
+use weir_pair_node::Pair;
+
+use crate::replica::{self, AsUser, Replication};
+use crate::usage;
+use weir_node::{os, port, space_metrics};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
@@ -224,7 +228,7 @@ pub struct Parts<'a> {
     /// The server's clock, for time stamps and schedules.
     pub clock: Arc<dyn Clock>,
     /// What the data path counts.
-    pub counters: replica::Counters,
+    pub counters: Counters,
     /// Addresses that clients mount from.
     pub mounts: Mounts,
     /// The SMB service.
@@ -275,6 +279,7 @@ impl Plane {
             clock: Arc::clone(&parts.clock),
             rng: Arc::new(SystemRng) as Arc<dyn Rng>,
             device_bytes: parts.device_bytes,
+            copy: parts.pair.clone().map(|pair| pair as _),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -291,6 +296,13 @@ impl Plane {
         let problems = Arc::clone(&parts.problems);
         let engine = Arc::clone(&parts.engine);
         let live = Arc::clone(&parts.live);
+        let files = Arc::new(SnapshotFiles::new(
+            Arc::clone(&engine),
+            parts.node.vfs(),
+            Arc::clone(&parts.clock),
+            Arc::new(SystemRng),
+            runtime.handle().clone(),
+        ));
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let (opened, outcome) = mpsc::channel::<Result<(Arc<Control>, Option<Tls>)>>();
@@ -325,6 +337,7 @@ impl Plane {
                         let served = Served {
                             control: Arc::clone(&control),
                             replication: Arc::clone(&replication),
+                            files: Arc::clone(&files),
                             mounts,
                             metrics,
                             problems,
@@ -334,7 +347,10 @@ impl Plane {
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
-                        let ending = tokio::task::spawn_blocking(move || replication.stop());
+                        let ending = tokio::task::spawn_blocking(move || {
+                            files.stop();
+                            replication.stop();
+                        });
                         let _ = ending.await;
                     }
                     control.close().await;
@@ -460,6 +476,7 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
 struct Served {
     control: Arc<Control>,
     replication: Arc<Replication>,
+    files: Arc<SnapshotFiles>,
     mounts: Mounts,
     metrics: Metrics,
     problems: Problems,
@@ -487,6 +504,7 @@ async fn serve(
     let Served {
         control,
         replication,
+        files,
         mounts,
         metrics,
         problems,
@@ -495,7 +513,6 @@ async fn serve(
         listening,
     } = served;
     let mirrors = Arc::clone(&replication);
-    let files = Arc::new(SnapshotFiles::new(Arc::clone(&replication)));
     let measured = Arc::clone(&control);
     let metrics: Metrics = Arc::new(move || {
         let space = space_metrics::pieces(&measured, &engine);

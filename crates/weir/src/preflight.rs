@@ -7,7 +7,8 @@ use weir_store::folder::Folder;
 
 use crate::cli::Serve;
 use crate::plane::{self, ApiAddress};
-use crate::{exports, krb5, referrals, tls, usage};
+use crate::{krb5, referrals, tls, usage};
+use weir_node::exports;
 
 /// Checks the options, the files that they name and the catalog. Returns true for a first start, which creates the
 /// aggregate.

@@ -9,7 +9,8 @@ use weir_api::Tls;
 use crate::cli::{Command, Serve};
 use crate::settings::{self, Invalid};
 use crate::storage::Rpc;
-use crate::{exports, logging, notify, tls};
+use crate::{logging, notify, tls};
+use weir_node::exports;
 
 /// Reads anew on each signal; `status` is for the service manager when that is done.
 pub async fn on_hangup(mut hangups: Signal, rpc: Arc<Rpc>, api: Option<Tls>, status: String) {

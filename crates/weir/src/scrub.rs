@@ -1,121 +1,18 @@
-//! `weir scrub`: both ends of it, the command and what the running server does.
+//! `weir scrub`: asks a running server to scrub.
 
-use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use parking_lot::Mutex;
-use weir_base::Clock;
-use weir_volume::{Engine, ScrubFault, ScrubWatch};
+use anyhow::Result;
+use weir_node::control_socket;
 
 use crate::cli::Scrub;
-use crate::control::{self, Commands};
-use crate::size::Size;
-
-/// Time between two reports of progress.
-const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the server of a data folder to scrub.
 pub fn run(args: &Scrub) -> Result<()> {
     if args.rate.0 == 0 {
         return Err(crate::usage::error("--rate must be greater than 0"));
     }
-    let summary = control::ask(Path::new(&args.data), &format!("scrub {}", args.rate.0))?;
+    let summary = control_socket::ask(Path::new(&args.data), &format!("scrub {}", args.rate.0))?;
     println!("{summary}");
     Ok(())
-}
-
-/// The server's side: scrubs when asked to, one at a time.
-pub struct Scrubber {
-    /// The engine whose volumes are scrubbed.
-    pub engine: Arc<Engine>,
-    /// The source of time.
-    pub clock: Arc<dyn Clock>,
-    /// Held by the one that runs.
-    pub alone: Mutex<()>,
-}
-
-impl Commands for Scrubber {
-    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
-        let rate = request
-            .strip_prefix("scrub ")
-            .with_context(|| format!("'{request}' is not known"))?;
-        let rate = Size(rate.parse().context("the rate is not a number")?);
-        ensure!(rate.0 > 0, "the rate must be greater than 0");
-        let Some(_alone) = self.alone.try_lock() else {
-            bail!("a scrub is already running");
-        };
-        let start = self.clock.monotonic();
-        let mut watch = Pace {
-            clock: &*self.clock,
-            start,
-            noted: start,
-            rate: rate.0,
-            read: 0,
-            faults: 0,
-            say,
-        };
-        let seen = self
-            .engine
-            .scrub(&mut watch)
-            .map_err(|error| anyhow!("{error}"))?;
-        let summary = format!(
-            "{} tree nodes and {} data blocks read and verified, {} damaged{}",
-            seen.nodes,
-            seen.blocks,
-            seen.faults,
-            if seen.complete { "" } else { "; ended early" }
-        );
-        tracing::info!("scrub: {summary}");
-        Ok(summary)
-    }
-}
-
-/// Keeps a scrub at its rate and reports its progress.
-struct Pace<'a> {
-    clock: &'a dyn Clock,
-    start: Duration,
-    noted: Duration,
-    rate: u64,
-    read: u64,
-    faults: u64,
-    say: &'a mut dyn FnMut(&str) -> io::Result<()>,
-}
-
-impl ScrubWatch for Pace<'_> {
-    fn rate(&self) -> u64 {
-        self.rate
-    }
-
-    fn pace(&mut self, bytes: u64) -> ControlFlow<()> {
-        self.read = self.read.saturating_add(bytes);
-        let due = Duration::from_secs_f64(self.read as f64 / self.rate as f64);
-        let now = self.clock.monotonic();
-        if let Some(early) = (self.start + due).checked_sub(now) {
-            std::thread::sleep(early);
-        }
-        if now.saturating_sub(self.noted) >= NOTE_EVERY {
-            self.noted = now;
-            let note = format!(
-                "note {} read, {} damaged blocks so far",
-                Size(self.read),
-                self.faults
-            );
-            // The client has gone, and wants no more notes.
-            if (self.say)(&note).is_err() {
-                return ControlFlow::Break(());
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn fault(&mut self, fault: ScrubFault) {
-        self.faults += 1;
-        tracing::error!("scrub: {fault}");
-        // The log has it, if no client listens.
-        let _ = (self.say)(&format!("fault {fault}"));
-    }
 }

@@ -23,14 +23,18 @@ use crate::announce::{Created, Paint, Ready};
 use crate::cli::Serve;
 use crate::conditions::{self, Finder};
 use crate::described::{self, Server};
-use crate::health::Health;
-use crate::metrics::Sampler;
 use crate::net::{self, Connected, Cores, Ledger, Reserved, Settings, Wakeups};
 use crate::plane::{self, ApiAddress, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
-use crate::size::Size;
-use crate::watch::Watch;
-use crate::{callbacks, notify, os, pair, port, predecessor, preflight, reload, storage, usage};
+use weir_node::health::Health;
+use weir_node::metrics::Sampler;
+use weir_node::size::Size;
+use weir_node::watch::Watch;
+use weir_node::{os, port};
+use weir_pair_node::Serving;
+
+use crate::pair_connections::PairConnections;
+use crate::{callbacks, notify, predecessor, preflight, reload, storage, usage};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -75,7 +79,8 @@ pub fn run(args: &Serve) -> Result<()> {
     }
     let memory = memory(args)?;
     let first = preflight::check(args)?;
-    let moving = pair::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
+    let moving =
+        weir_pair_node::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
     // It is not there yet, and may not be for long.
     let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
     predecessor::wait(&args.data);
@@ -112,11 +117,10 @@ pub fn run(args: &Serve) -> Result<()> {
         pair.settle();
         starting = begin("taking over")?;
     }
-    let mut storage = storage::Storage::over(opened, args, Size(network), &clock, &wakeups)?;
-    storage.node().bound_by(whole);
+    let mut storage =
+        storage::Storage::over(opened, args, (whole, Size(network)), &clock, &wakeups)?;
     let pair = storage.pair();
 
-    storage.node().configure(args.overcommit, smb.is_none());
     let registration = match args.no_rpcbind {
         true => Registration::default(),
         false => Registration::register(address),
@@ -150,7 +154,7 @@ pub fn run(args: &Serve) -> Result<()> {
             }),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();
-                let problem = |p: crate::health::Problem| weir_api::Problem {
+                let problem = |p: weir_node::health::Problem| weir_api::Problem {
                     about: p.about.as_str(),
                     fatal: p.fatal,
                     message: p.why,
@@ -298,7 +302,11 @@ pub fn run(args: &Serve) -> Result<()> {
             exports: &storage.node().exports(),
         };
         if let Some(pair) = &pair {
-            pair.serves(plane.control(), Arc::clone(&connected), storage.counters());
+            pair.serve(Serving {
+                control: plane.control(),
+                connections: Arc::new(PairConnections(Arc::clone(&connected))),
+                counters: storage.counters(),
+            });
         }
         drop(starting);
         announce(&ready, args, mask)?;
@@ -342,7 +350,7 @@ pub fn run(args: &Serve) -> Result<()> {
     storage.close()?;
     tracing::info!("clean shutdown, log empty");
     if matches!(stop, Ok(SWITCH)) {
-        pair::begin_anew("the partner serves from now on");
+        weir_pair_node::begin_anew("the partner serves from now on");
     }
     stop.map(|_| ())
 }

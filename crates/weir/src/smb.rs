@@ -49,7 +49,7 @@ impl Backend for Smb {
     type Framing = DirectTcp;
     type Reply = Reply;
     type State = Slot;
-    type Log = Engine;
+    type Log = crate::storage::ReplyGate;
 
     fn unasked(&self, message: Box<[u8]>) -> Reply {
         Reply::unasked(&message)

@@ -26,25 +26,27 @@ use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
-use crate::accounts::{Accounts, Asked};
+use crate::accounts::{self, Accounts, Asked};
 use crate::ad::{self, Membership};
-use crate::backend::Node;
 use crate::cli::{Serve, SmbSigning};
-use crate::control::Control;
 use crate::krb5::Kerberos;
 use crate::log_device;
-use crate::metrics::Metrics;
 use crate::net::{self, Backend, Seat, Services, Wakeups};
 use crate::notify::Starting;
-use crate::pair::{self, LEASE, Pair, PairCommands};
 use crate::plane::ApiAddress;
-use crate::room::Room;
-use crate::scrub::Scrubber;
-use crate::size::Size;
 use crate::smb::Smb;
-use crate::state;
-use crate::watch::Files;
-use crate::{domains, exports, os, plane, referrals, resolve, tls, users};
+use crate::{domains, plane, referrals, resolve, tls, users};
+use weir_node::backend::{self, Node};
+use weir_node::control_socket::Control;
+use weir_node::counters::Counters;
+use weir_node::data_folder;
+use weir_node::metrics::Metrics;
+use weir_node::room::Room;
+use weir_node::scrub::Scrubber;
+use weir_node::size::Size;
+use weir_node::watch::Files;
+use weir_node::{exports, os};
+use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -62,11 +64,21 @@ const LOCK_SHARE: u64 = 32;
 /// log records, the allocator's own losses.
 const HEAP_SHARE: u64 = 8;
 
+/// Files of the data folder that a partner needs when it takes over, besides the catalog.
+const SHIPPED_FILES: [&str; 5] = [
+    data_folder::HANDLE_KEY,
+    accounts::FILE,
+    domains::FILE,
+    ad::KEYTAB,
+    ad::FILE,
+];
+
 /// The data folder with its engine, of which nothing is served yet.
 pub struct Opened {
     /// Dropped first: a client that asks after that learns that no server answers.
     control: Control,
-    commands: Arc<PairCommands>,
+    /// Within it replies may leave.
+    lease: Arc<Lease>,
     /// The node of a pair that this is.
     pub pair: Option<Arc<Pair>>,
     engine: Arc<Engine>,
@@ -106,7 +118,7 @@ impl Opened {
         clock: &Arc<dyn Clock>,
         starting: &Starting,
     ) -> Result<Opened> {
-        let config = pair::Config::read(&args.data)?;
+        let config = pair_node::Config::read(&args.data)?;
         let rules = exports::rules(&args.export_options)?;
         if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
             tracing::warn!("{caution}");
@@ -138,11 +150,11 @@ impl Opened {
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         starting.replays(replay.records.progress());
         // It is ours, and this process has it for itself.
-        state::close_to_others(&args.data)?;
-        state::refuse_client_file(&args.data)?;
+        data_folder::close_to_others(&args.data)?;
+        data_folder::refuse_client_file(&args.data)?;
         args.log_dir
             .as_deref()
-            .map_or(Ok(()), state::close_to_others)?;
+            .map_or(Ok(()), data_folder::close_to_others)?;
         let room = Room::at_start(&args.data);
         let options = EngineOptions {
             inodes: usize::try_from(inodes)?,
@@ -153,33 +165,36 @@ impl Opened {
             Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
         );
         if config.is_none() {
-            pair::serves_by_itself(&engine, &args.data)?;
+            pair_node::serves_by_itself(&engine, &args.data)?;
         }
-        let commands = Arc::new(PairCommands::default());
-        let control = Control::listen(&args.data, Arc::clone(&commands) as _)?;
         let pair = match config {
             Some(config) => {
                 let catalog = match &args.catalog {
                     Some(url) => url.clone(),
                     None => plane::in_folder(&args.data)?,
                 };
-                let pair = Pair::start(pair::Parts {
+                Some(Pair::start(pair_node::Parts {
                     folder: args.data.clone(),
                     config,
                     engine: Arc::clone(&engine),
                     clock: Arc::clone(clock),
                     catalog: weir_control::file_of(&catalog),
                     log_ephemeral: args.log_ephemeral,
-                })?;
-                // The folder's lock keeps another process out.
-                let _ = commands.pair.set(Arc::clone(&pair));
-                Some(pair)
+                    shipped_files: &SHIPPED_FILES,
+                })?)
             }
             None => None,
         };
+        let lease = pair.as_ref().map(|pair| pair.lease());
+        let lease = lease.unwrap_or_else(|| Arc::new(Lease::unlimited(Arc::clone(clock))));
+        let commands = PairCommands {
+            pair: pair.clone(),
+            next: None,
+        };
+        let control = Control::listen(&args.data, Arc::new(commands))?;
         Ok(Opened {
             control,
-            commands,
+            lease,
             pair,
             engine,
             room,
@@ -195,12 +210,12 @@ impl Opened {
 }
 
 impl Storage {
-    /// What clients are served from, over an engine. Requests that wait for limits are held in a part of `network`, the memory of
-    /// connections.
+    /// What clients are served from, over an engine, with `whole` as the server's memory. Requests that wait for limits
+    /// are held in a part of `network`, the memory of connections.
     pub fn over(
         opened: Opened,
         args: &Serve,
-        network: Size,
+        (whole, network): (Size, Size),
         clock: &Arc<dyn Clock>,
         wakeups: &Wakeups,
     ) -> Result<Storage> {
@@ -213,25 +228,18 @@ impl Storage {
             CreditLimits::of_budget(usize::try_from(network.0)?),
         );
         let key = HandleKey::new(
-            state::handle_key(&args.data, &*rng)?,
+            data_folder::handle_key(&args.data, &*rng)?,
             engine.aggregate().id().0,
         );
         let locks = Budget::new(usize::try_from(opened.locks)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
         vfs.follow(&engine);
         resolve::start(&vfs)?;
-        let node = Arc::new(Node::new(
-            Arc::clone(&engine),
-            Arc::clone(&vfs),
-            Arc::clone(clock),
-            Arc::clone(&rng),
-            opened.rules,
-        ));
         let records = Records::of(&engine);
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
-            rng,
+            rng: Arc::clone(&rng),
             drc_bytes: usize::try_from(opened.drc)?,
             done_calls: engine.done_calls(),
             records: Arc::clone(&records),
@@ -239,7 +247,7 @@ impl Storage {
             name: os::host_name(),
         });
         let accounts = Accounts::open(&args.data)?;
-        let stats = Arc::new(Stats::classed(os::cores(), crate::metrics::classes()));
+        let stats = Arc::new(Stats::classed(os::cores(), weir_node::metrics::classes()));
         let smb = Smb::new(
             weir_smb::Service::new(weir_smb::Config {
                 vfs: Arc::clone(&vfs),
@@ -296,7 +304,17 @@ impl Storage {
             // Who logs on with a password, and NFS by numbers, go on being served.
             tracing::error!("users of the domain that was joined cannot log on: {error:#}");
         }
-        node.join_with(Arc::clone(&membership));
+        let node = Arc::new(Node::new(backend::Parts {
+            engine: Arc::clone(&engine),
+            vfs: Arc::clone(&vfs),
+            clock: Arc::clone(clock),
+            rng,
+            default_rules: opened.rules,
+            domains: Some(Arc::clone(&membership) as _),
+            memory: Some(whole),
+            overcommit: args.overcommit,
+            smb_off: !matches!(args.smb, ApiAddress::At(_)),
+        }));
         let serves_smb = matches!(args.smb, ApiAddress::At(_));
         if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
             let system = Arc::new(users::System::start()?);
@@ -337,9 +355,8 @@ impl Storage {
             Arc::clone(clock),
             Arc::clone(engine.aggregate().cache()),
             Arc::clone(&live),
+            (Some(followed), Some(smb.service())),
         ));
-        metrics.follow(followed);
-        metrics.follow_smb(smb.service());
         let asked = ad::commands::Asked {
             membership,
             next: Asked {
@@ -347,14 +364,18 @@ impl Storage {
                 next: scrubber,
             },
         };
-        // Set once: a process serves once.
-        let _ = opened.commands.next.set(Arc::new(asked));
+        let commands = PairCommands {
+            pair: opened.pair.clone(),
+            next: Some(Arc::new(asked)),
+        };
+        let control = opened.control.replace(&args.data, Arc::new(commands))?;
+        let gate = ReplyGate::new(Arc::clone(&engine), opened.lease);
         // Who made a user since they were read could not ask for that.
         accounts.reload()?;
         Ok(Storage {
-            control: opened.control,
+            control,
             pair: opened.pair,
-            protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc, smb)),
+            protocols: Arc::new(Protocols::new(Arc::new(gate), rpc, smb)),
             engine,
             node,
             metrics,
@@ -369,7 +390,7 @@ impl Storage {
         self.pair.clone()
     }
 
-    /// What [`crate::watch::Watch`] polls; returned once.
+    /// What [`weir_node::watch::Watch`] polls; returned once.
     pub fn watched(&mut self) -> Option<(Files, Room)> {
         self.watched.take()
     }
@@ -416,8 +437,8 @@ impl Storage {
     }
 
     /// What the data path counts.
-    pub fn counters(&self) -> crate::replica::Counters {
-        crate::replica::Counters {
+    pub fn counters(&self) -> Counters {
+        Counters {
             stats: Arc::clone(&self.protocols.rpc.stats),
             vfs: self.node.vfs(),
         }
@@ -449,9 +470,22 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
     }
 }
 
+/// What replies wait for: the log, the partner of a strict volume, and the lease.
+pub struct ReplyGate {
+    engine: Arc<Engine>,
+    lease: Arc<Lease>,
+}
+
+impl ReplyGate {
+    /// Over an open engine; replies leave within the lease.
+    pub fn new(engine: Arc<Engine>, lease: Arc<Lease>) -> ReplyGate {
+        ReplyGate { engine, lease }
+    }
+}
+
 /// What the event loops serve.
 pub struct Protocols {
-    engine: Arc<Engine>,
+    gate: Arc<ReplyGate>,
     rpc: Arc<Rpc>,
     smb: Arc<Smb>,
 }
@@ -469,8 +503,8 @@ pub struct Rpc {
 
 impl Protocols {
     /// Over an open engine.
-    pub fn new(engine: Arc<Engine>, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
-        Protocols { engine, rpc, smb }
+    pub fn new(gate: Arc<ReplyGate>, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
+        Protocols { gate, rpc, smb }
     }
 }
 
@@ -510,14 +544,14 @@ pub enum Wire {
 }
 
 impl Services for Protocols {
-    type Log = Engine;
+    type Log = ReplyGate;
     type Wire = Wire;
 
-    fn log(&self) -> Arc<Engine> {
-        Arc::clone(&self.engine)
+    fn log(&self) -> Arc<ReplyGate> {
+        Arc::clone(&self.gate)
     }
 
-    fn serve(&self, seat: Seat<'_, Engine>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+    fn serve(&self, seat: Seat<'_, ReplyGate>, stream: TcpStream, wire: Wire) -> io::Result<()> {
         match wire {
             Wire::Rpc => seat.serve(&self.rpc, stream),
             Wire::Smb => seat.serve(&self.smb, stream),
@@ -538,21 +572,21 @@ impl Services for Protocols {
     }
 }
 
-impl net::Log for Engine {
+impl net::Log for ReplyGate {
     fn durable(&self) -> Lsn {
-        Engine::durable(self)
+        self.engine.durable()
     }
 
     fn log_failed(&self) -> bool {
-        self.aggregate().log().is_poisoned()
+        self.engine.aggregate().log().is_poisoned()
     }
 
     fn withholds(&self, lsn: Lsn) -> bool {
-        Engine::withholds(self, lsn)
+        self.engine.withholds(lsn)
     }
 
     fn may_reply(&self) -> bool {
-        LEASE.holds()
+        self.lease.holds()
     }
 }
 
@@ -560,7 +594,7 @@ impl Backend for Rpc {
     type Framing = RecordMarks;
     type Reply = ReplyBuf;
     type State = weir_nfs::v4::Remembered;
-    type Log = Engine;
+    type Log = ReplyGate;
 
     fn unasked(&self, message: Box<[u8]>) -> ReplyBuf {
         ReplyBuf::unasked(&message)

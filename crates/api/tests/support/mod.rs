@@ -35,6 +35,7 @@ impl Api {
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
             device_bytes: 1 << 40,
+            copy: None,
         })
         .await
         .unwrap();

@@ -525,6 +525,7 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
             clock: Arc::new(weir_base::ManualClock::new(time)),
             rng: Arc::new(SeededRng::new(start as u64)),
             device_bytes: 1 << 30,
+            copy: None,
         });
         let control = control.await.unwrap();
         for n in 0..3 {

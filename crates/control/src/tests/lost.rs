@@ -16,6 +16,7 @@ fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
+        copy: None,
     }
 }
 

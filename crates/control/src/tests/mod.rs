@@ -49,6 +49,7 @@ pub async fn open(
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
+        copy: None,
     })
     .await
 }

@@ -111,6 +111,7 @@ async fn start(url: &str, node: &SimBackend, clock: &Arc<ManualClock>, seed: u64
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
+        copy: None,
     })
     .await
     .unwrap()

@@ -9,8 +9,8 @@ use anyhow::{Result, ensure};
 use super::{Member, Membership, Request};
 use crate::accounts::password;
 use crate::cli::{AdCommand, AdJoin};
-use crate::control::{self, Commands};
-use crate::state;
+use weir_node::control_socket::{self, Commands};
+use weir_node::data_folder;
 
 /// What a running server is asked to do.
 const RELOAD: &str = "ad reload";
@@ -78,7 +78,7 @@ pub fn run(command: &AdCommand) -> Result<()> {
 
 fn join(args: &AdJoin) -> Result<()> {
     ensure!(
-        state::is_served(&args.data),
+        data_folder::is_served(&args.data),
         "{} is no data folder of a server: start `weir serve` on it first",
         args.data.display()
     );
@@ -114,7 +114,7 @@ fn shown(member: &Member) -> String {
 
 /// Has a running server read the membership again; what that means.
 fn known(data: &Path) -> String {
-    match control::ask(data, RELOAD) {
+    match control_socket::ask(data, RELOAD) {
         Ok(said) => format!("; {said}"),
         Err(_) => ", from the server's next start on".to_owned(),
     }

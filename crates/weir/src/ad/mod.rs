@@ -7,7 +7,7 @@
 //!
 //! Two files of the data folder are the membership: [`KEYTAB`] with the keys, and [`FILE`], which says whose they are. The keys are
 //! written first: a crash in between leaves a server that is no member, whom joining again makes one. A server that leaves empties the
-//! files and does not remove them, since a [pair](crate::pair) sends its partner files that have changed, not those that are gone.
+//! files and does not remove them, since a [pair](weir_pair_node) sends its partner files that have changed, not those that are gone.
 //!
 //! Nobody's password is kept. The computer account's own is known only by the keys that follow from it.
 
@@ -16,14 +16,17 @@ pub mod commands;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_base::small_file;
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use weir_control::backend::{BackendError, DomainSpec};
+use weir_node::backend::DomainMembership;
 use weir_smb::domains::Domains;
 
+use crate::keytab;
 use crate::krb5::Kerberos;
-use crate::{keytab, os, state};
+use weir_node::os;
 
 /// The file that says of which domain the server is a member, and as whom.
 pub const FILE: &str = "ad-domain";
@@ -130,7 +133,7 @@ impl Member {
 /// The file cannot be read, or is damaged.
 pub fn read(folder: &Path) -> Result<Option<Member>> {
     let path = folder.join(FILE);
-    let bytes = state::read(&path).with_context(|| path.display().to_string())?;
+    let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
     };
@@ -157,8 +160,8 @@ pub fn join(
     let made = adcli::join(&request, &keys.path, user, password)?;
     let bytes = std::fs::read(&keys.path).context("the keys that adcli has written")?;
     keytab::principals(&bytes).context("the keys that adcli has written")?;
-    state::replace(folder, KEYTAB, &bytes).context("writing the keys")?;
-    state::replace(folder, FILE, made.text().as_bytes()).context("writing the membership")?;
+    small_file::replace(folder, KEYTAB, &bytes).context("writing the keys")?;
+    small_file::replace(folder, FILE, made.text().as_bytes()).context("writing the membership")?;
     Ok(made)
 }
 
@@ -173,7 +176,7 @@ pub fn leave(folder: &Path, user: Option<(&str, &str)>) -> Result<Member, Failur
         adcli::delete(&member, user, password)?;
     }
     for name in [FILE, KEYTAB] {
-        state::replace(folder, name, b"").context("ending the membership")?;
+        small_file::replace(folder, name, b"").context("ending the membership")?;
     }
     Ok(member)
 }
@@ -252,11 +255,11 @@ impl Joining {
                 && member.computer == request.computer
         });
         let keys = match same {
-            true => state::read(&folder.join(KEYTAB))?,
+            true => small_file::read(&folder.join(KEYTAB))?,
             false => None,
         };
         match keys.filter(|keys| !keys.is_empty()) {
-            Some(keys) => state::replace(folder, JOINING, &keys)?,
+            Some(keys) => small_file::replace(folder, JOINING, &keys)?,
             None => {
                 let _ = std::fs::remove_file(&path);
             }
@@ -334,12 +337,10 @@ impl Membership {
         self.nfs.accept_contexts(kerberos);
         Ok(member)
     }
+}
 
-    /// Joins, for the control plane.
-    ///
-    /// # Errors
-    /// See [`join`]; the server has a keytab of its own, or is a member of another domain.
-    pub fn join(&self, spec: &DomainSpec) -> Result<String, BackendError> {
+impl DomainMembership for Membership {
+    fn join(&self, spec: &DomainSpec) -> Result<String, BackendError> {
         let mut accepting = self.accepting.lock();
         if self.fixed {
             return Err(BackendError::Precondition(
@@ -369,11 +370,7 @@ impl Membership {
         Ok(member.host)
     }
 
-    /// Ends the membership of a domain, for the control plane, if there is one.
-    ///
-    /// # Errors
-    /// The files.
-    pub fn leave(&self, domain: &str) -> Result<(), BackendError> {
+    fn leave(&self, domain: &str) -> Result<(), BackendError> {
         let mut accepting = self.accepting.lock();
         let of = |member: &Member| member.domain.eq_ignore_ascii_case(domain);
         let member = read(&self.folder).map_err(Failure::from)?;
@@ -407,7 +404,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
         let text = member().text();
-        state::replace(folder.path(), FILE, text.as_bytes()).unwrap();
+        small_file::replace(folder.path(), FILE, text.as_bytes()).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Some(member()));
         let more = format!("{text}of-a-later-version\tx\n");
         assert_eq!(Member::parse(&more), Some(member()));

@@ -21,16 +21,7 @@ use weir_base::limits::net as limits;
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// What counts as one address: all of an IPv4 address, the network half of an IPv6 address (RFC 4291 §2.5.1).
-pub type Address = u128;
-
-/// The address that a peer counts with.
-pub fn address_of(peer: IpAddr) -> Address {
-    match peer.to_canonical() {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits() >> 64 << 64,
-    }
-}
+use weir_base::network::{Address, address_of};
 
 /// What one address holds.
 #[derive(Default)]

@@ -74,7 +74,7 @@ pub use conn::kernel_tls;
 pub use connected::Connected;
 pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
-pub use ledger::{Address, Ledger, address_of};
+pub use ledger::Ledger;
 pub use listener::{Reserved, accept, reserve};
 pub use pacer::pace;
 

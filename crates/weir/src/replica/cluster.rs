@@ -14,8 +14,8 @@ use weir_control::{
     Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failover, Failure, Job, Offer, Peer, Performance, Reason, Share,
-    SmbSession, Snapshot, Volume,
+    Change, Cluster, Event, Failover, Failure, Job, MirrorCost, Offer, Peer, Performance, Reason,
+    Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, NamedKind, Physical, Settings, StoragePolicy, Svm};
 use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
@@ -516,6 +516,26 @@ impl AsUser {
     }
 }
 
+/// Describes a pair in ONTAP's terms.
+fn failover(shown: &weir_pair_node::Shown) -> Failover {
+    let (node, partner) = shown.nodes.clone();
+    Failover {
+        node,
+        partner,
+        possible: shown.in_sync && shown.connected,
+        connected: shown.connected,
+        lag: shown.lag,
+        position: shown.position,
+        cost: MirrorCost {
+            changes: shown.cost.records,
+            mean: shown.cost.mean,
+            p99: shown.cost.p99,
+            sent_per_written: shown.amplification,
+        },
+        trouble: shown.fault.clone(),
+    }
+}
+
 impl Cluster for AsUser {
     fn name(&self) -> String {
         self.service.name.clone()
@@ -539,7 +559,7 @@ impl Cluster for AsUser {
     }
 
     fn failover(&self) -> Option<Failover> {
-        self.service.pair.get().map(|pair| pair.failover())
+        self.service.pair.get().map(|pair| failover(&pair.show()))
     }
 
     fn hand_over(&self) -> Answer<()> {

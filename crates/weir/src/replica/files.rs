@@ -6,64 +6,29 @@
 //! and one that was about to end is not done again over what users have written since: only names that are still there
 //! are renamed then.
 //!
-//! Contents are sent, and hashed, in pieces of [`PIECE`] bytes from the file's start; those that are all zeroes, as
+//! Contents are sent, and hashed, in pieces of [`weir_node::tree::PIECE`] bytes from the file's start; those that are all zeroes, as
 //! holes are, in neither.
 
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use weir_base::Ino;
 use weir_base::SnapshotIdentity;
-use weir_base::{Ino, Time};
+use weir_node::tree::{ARRIVING, Tree, dress, head, piece, sizes};
 use weir_relations::manager::{Done, Event, Failure, Progress, Step};
 use weir_relations::model::FileRestore;
-use weir_transfer::session::{Ask, FileHead, Told};
+use weir_transfer::session::{Ask, Told};
 use weir_transfer::wire::{self, Kind};
 use weir_vfs::claims::{self, Event::Entries, Event::Name};
 use weir_vfs::{FileId, Namespace};
-use weir_volume::{
-    CreateHow, EngineContext, FileKind, FsError, Seek, SetAttr, SetHow, SetTime, Sought, Stability,
-    Stop, Volume,
-};
+use weir_volume::{CreateHow, FileKind, FsError, SetAttr, Stability, Volume};
 
 use super::Replication;
 use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, of, passing};
 use super::limiter::Flow;
 use super::link::{Link, LinkError};
 
-/// Bytes of a file that are sent and hashed together.
-const PIECE: u64 = 64 << 10;
-/// What the names begin with under which files arrive.
-pub(super) const ARRIVING: &str = ".weir-restore-";
-
 type Sum = [u8; 32];
-
-/// A volume, or a snapshot, and the time that changes of it are stamped with.
-#[derive(Clone, Copy)]
-pub(super) struct Tree<'v> {
-    pub(super) volume: &'v Arc<Volume>,
-    now: Time,
-}
-
-impl<'v> Tree<'v> {
-    pub(super) fn of_snapshot(volume: &'v Arc<Volume>) -> Tree<'v> {
-        let now = Time::EPOCH;
-        Tree { volume, now }
-    }
-
-    pub(super) fn of(service: &Replication, volume: &'v Arc<Volume>) -> Tree<'v> {
-        let now = service.clock.now();
-        Tree { volume, now }
-    }
-
-    pub(super) fn run<T>(
-        self,
-        mut op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>,
-    ) -> Result<T, FsError> {
-        let mut cx = EngineContext::new(self.now);
-        self.volume
-            .drive_blocking(&mut cx, |cx| op(self.volume, cx))
-    }
-}
 
 /// The directory that a path leads to, and the last name of it. Symbolic links are not followed.
 fn parent<'p>(tree: Tree<'_>, path: &'p str) -> Result<(Ino, &'p [u8]), FsError> {
@@ -91,37 +56,6 @@ fn file(tree: Tree<'_>, path: &str) -> Result<Ino, FsError> {
     }
 }
 
-/// The next piece of a file that is not all zeroes, at or behind `at`, and where it begins.
-pub(super) fn piece(tree: Tree<'_>, ino: Ino, at: u64) -> Result<Option<(u64, Vec<u8>)>, FsError> {
-    let mut at = at;
-    loop {
-        let from = match tree.run(|volume, cx| volume.seek(cx, ino, at, Seek::Data))? {
-            Sought::At(from) => at.max(from / PIECE * PIECE),
-            Sought::NotBefore(from) => {
-                at = from;
-                continue;
-            }
-            Sought::End(_) => return Ok(None),
-        };
-        let from = from / PIECE * PIECE;
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < PIECE {
-            let (off, left) = (from + bytes.len() as u64, PIECE as usize - bytes.len());
-            let read = tree
-                .run(|volume, cx| volume.read(cx, ino, off, left))?
-                .to_vec();
-            if read.is_empty() {
-                break;
-            }
-            bytes.extend(read);
-        }
-        if bytes.iter().any(|byte| *byte != 0) {
-            return Ok(Some((from, bytes)));
-        }
-        at = from + PIECE;
-    }
-}
-
 /// Of what a file holds.
 struct Hash(Context);
 
@@ -142,43 +76,6 @@ impl Hash {
         sum.copy_from_slice(self.0.finish().as_ref());
         sum
     }
-}
-
-/// What belongs to a file, and the inodes of what it holds: its own, and those of its streams.
-pub(super) fn head(tree: Tree<'_>, ino: Ino) -> Result<(FileHead, Vec<Ino>), FsError> {
-    let streams = tree.run(|volume, cx| volume.streams(cx, ino))?;
-    let inodes = [ino].into_iter().chain(streams.iter().map(|s| s.attr.ino));
-    let inodes = inodes.collect();
-    let attr = tree.run(|volume, cx| volume.getattr(cx, ino))?;
-    let names = tree.run(|volume, cx| volume.xattrs(cx, ino))?;
-    let each = names.into_iter().map(|name| {
-        let value = tree.run(|volume, cx| volume.xattr(cx, ino, &name))?;
-        Ok((name, value))
-    });
-    let pair = |time: Time| (time.secs, time.nanos);
-    let head = FileHead {
-        size: attr.size,
-        mode: attr.mode,
-        uid: attr.uid,
-        gid: attr.gid,
-        atime: pair(attr.atime),
-        mtime: pair(attr.mtime),
-        btime: pair(attr.btime),
-        dos: attr.dos,
-        xattrs: each.collect::<Result<_, FsError>>()?,
-        acl: tree.run(|volume, cx| volume.acl(cx, ino))?,
-        streams: streams
-            .into_iter()
-            .map(|s| (s.name.into(), s.attr.size))
-            .collect(),
-    };
-    Ok((head, inodes))
-}
-
-/// The bytes of what a file holds: of itself, and of its streams.
-pub(super) fn sizes(head: &FileHead) -> impl Iterator<Item = u64> {
-    let streams = head.streams.iter().map(|(_, size)| *size);
-    [head.size].into_iter().chain(streams)
 }
 
 /// Sends a file of a snapshot. `admitted`: whether the peer still may ask.
@@ -239,7 +136,7 @@ pub fn drop_arriving(service: &Replication, key: &str, relationship: &str, files
     let Ok(volume) = service.engine_volume(key) else {
         return;
     };
-    let tree = Tree::of(service, &volume);
+    let tree = Tree::of(&volume, service.clock.now());
     for (n, wanted) in files.iter().enumerate() {
         let name = arriving(relationship, n);
         let gone = parent(tree, &wanted.destination)
@@ -262,7 +159,7 @@ impl Transfer<'_> {
                 job.destination
             )));
         }
-        let tree = Tree::of(service, &volume);
+        let tree = Tree::of(&volume, service.clock.now());
         if !self.arrived.get() {
             self.fetch_all(tree).await?;
             service.engine.cp_now().map_err(passing)?;
@@ -490,27 +387,4 @@ fn at_destination(wanted: &FileRestore, error: FsError) -> Failure {
             lasting(format!("File \"{path}\" cannot be made: {error}"))
         }
     }
-}
-
-/// Gives a file what belongs to it besides its contents.
-pub(super) fn dress(tree: Tree<'_>, ino: Ino, head: &FileHead) -> Result<(), FsError> {
-    for (name, value) in &head.xattrs {
-        tree.run(|volume, cx| volume.set_xattr(cx, ino, name, Some(value), SetHow::Either))?;
-    }
-    if let Some(acl) = &head.acl {
-        tree.run(|volume, cx| volume.set_acl(cx, ino, Some(acl)))?;
-    }
-    let time = |(secs, nanos)| Time { secs, nanos };
-    let set = SetAttr {
-        mode: Some(head.mode),
-        uid: Some(head.uid),
-        gid: Some(head.gid),
-        atime: SetTime::Client(time(head.atime)),
-        mtime: SetTime::Client(time(head.mtime)),
-        btime: Some(time(head.btime)),
-        dos: Some(head.dos),
-        ..SetAttr::default()
-    };
-    tree.run(|volume, cx| volume.setattr(cx, ino, &set, None))
-        .map(drop)
 }

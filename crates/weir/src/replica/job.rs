@@ -15,13 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls_pki_types::ServerName;
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use weir_base::SnapshotIdentity;
 use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
 use weir_control::rules::replication::offline;
+use weir_peer_link::stream;
 use weir_relations::manager::{
     Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task, looped,
 };
@@ -36,7 +35,7 @@ use weir_volume::FsError;
 
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
-use super::{Moved, Replication, files, peers, serve};
+use super::{Moved, Replication, files, serve};
 
 /// A handshake has to be over within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -210,11 +209,10 @@ async fn dial_peer(service: &Arc<Replication>, name: &str) -> Outcome<Link> {
             "Peer \"{name}\" at {address} cannot be reached: {why}"
         ))
     };
-    let stream = peers::connect(&address).map_err(|e| unreachable(&e))?;
-    let stream = tokio::net::TcpStream::from_std(stream).map_err(|e| unreachable(&e))?;
-    let who = ServerName::try_from("weir").map_err(lasting)?;
+    let socket = stream::connect(&address).map_err(|e| unreachable(&e))?;
+    let socket = tokio::net::TcpStream::from_std(socket).map_err(|e| unreachable(&e))?;
     let opened = async {
-        let tls = TlsConnector::from(config).connect(who, stream).await?;
+        let tls = stream::secure(config, socket).await?;
         Link::open(Box::new(tls) as Box<dyn Stream>, service.node).await
     };
     match tokio::time::timeout(HANDSHAKE, opened).await {

@@ -13,9 +13,11 @@ use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 use weir_base::limits::replica::{PEER_CONNECTIONS as MOST, PEER_PAIRING};
 
-use super::peers::{self, Peer};
+use super::peers::Peer;
 use super::{Replication, pairing, serve};
-use crate::door::{Door, Guest};
+use weir_peer_link::door::{Door, Guest};
+use weir_peer_link::pairing::PROTOCOL;
+use weir_peer_link::stream::prepare;
 
 /// TLS of peers, and of nodes that want to become peers.
 #[derive(Clone)]
@@ -117,7 +119,7 @@ async fn welcome(
     guest: Guest,
 ) -> Option<(TlsStream<tokio::net::TcpStream>, Arc<Peer>)> {
     let from = stream.peer_addr();
-    let prepared = peers::prepare(&stream).and_then(|()| tokio::net::TcpStream::from_std(stream));
+    let prepared = prepare(&stream).and_then(|()| tokio::net::TcpStream::from_std(stream));
     let stream = prepared.ok()?;
     let mut stop = service.stop.subscribe();
     let greeted = tokio::select! {
@@ -171,7 +173,7 @@ async fn greet(
 ) -> io::Result<Greeted> {
     let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let wants = started.client_hello().alpn();
-    let joins = wants.is_some_and(|mut all| all.any(|name| name == pairing::PROTOCOL))
+    let joins = wants.is_some_and(|mut all| all.any(|name| name == PROTOCOL))
         && !service.offers.all(service.now()).is_empty();
     Ok(match joins {
         true => Greeted::Joins(Box::new(started.into_stream(config.joins).await?)),

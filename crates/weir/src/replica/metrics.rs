@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_relations::model::{MirrorState, Status};
 
 use super::Replication;
-use crate::metrics::{Family, Pieces};
+use weir_node::metrics::{Family, Pieces};
 
 /// The families, in the order of [`Row::figures`].
 const FAMILIES: [Family; 7] = [

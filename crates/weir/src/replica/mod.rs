@@ -25,7 +25,6 @@ mod storage;
 mod synchronous;
 #[cfg(test)]
 mod tests;
-mod versions;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -34,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use weir_base::small_file;
 
 use anyhow::{Context, Result, anyhow};
 use parking_lot::{Condvar, Mutex};
@@ -51,13 +51,11 @@ use weir_relations::plan;
 use weir_relations::retention::Held;
 use weir_volume::{Engine, FsError};
 
-use crate::pair::Pair;
-use crate::state;
 pub use cluster::AsUser;
 use limiter::Limiter;
 use peers::Peers;
-pub use statistics::Counters;
-pub use versions::SnapshotFiles;
+use weir_node::counters::Counters;
+use weir_pair_node::Pair;
 
 /// Where versions before the first release kept relationships and peers, in the data folder.
 const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
@@ -745,7 +743,7 @@ fn side(volume: plan::Volume) -> Side {
 /// This node's identity; made at the first start.
 fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
     let path = folder.join(NODE);
-    let stored = state::read(&path).with_context(|| path.display().to_string())?;
+    let stored = small_file::read(&path).with_context(|| path.display().to_string())?;
     if let Some(bytes) = stored {
         let id = <[u8; 16]>::try_from(bytes.as_slice());
         return id.map_err(|_| anyhow!("{} is damaged", path.display()));
@@ -754,7 +752,7 @@ fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
     let (high, low) = id.split_at_mut(8);
     high.copy_from_slice(&rng.next_u64().to_le_bytes());
     low.copy_from_slice(&rng.next_u64().to_le_bytes());
-    state::replace(folder, NODE, &id).with_context(|| path.display().to_string())?;
+    small_file::replace(folder, NODE, &id).with_context(|| path.display().to_string())?;
     Ok(id)
 }
 

@@ -1,17 +1,4 @@
-//! Pairing by a passphrase: how two nodes learn each other's certificates without anybody comparing fingerprints.
-//!
-//! One node **offers**: it makes a passphrase of 140 random bits, which its administrator carries to the other node. That
-//! one **joins**: it connects, both show their certificates (TLS 1.3 proves that each has the key), and each then proves
-//! that it knows the passphrase by
-//!
-//! HMAC-SHA256(passphrase, protocol · side · exporter · certificate of the joining node · certificate of the offering one)
-//!
-//! where certificates are given by their SHA-256 and the exporter is the secret that only the two ends of this very connection
-//! have (RFC 8446 §7.5, as RFC 9266 binds to channels). So the passphrase is never sent; a proof that is recorded is worth
-//! nothing on another connection; a man in the middle has two connections with two exporters and two certificates, and can
-//! pass neither proof on; and one side's proof is not the other's, so it cannot be sent back. A PAKE would add that a
-//! passphrase that can be guessed survives a listener who tries all of them. One of 140 random bits cannot be guessed, so
-//! a MAC is enough, and there is nothing to implement besides it.
+//! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that come of them.
 //!
 //! An offer is good for one pairing, for the time [`LASTS`]. It is in memory alone: a restart, or another offer of the same name, ends it.
 //! The joining node writes its row first and the offering one second, and joining again goes on where a lost connection
@@ -22,38 +9,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use parking_lot::Mutex;
-use rustls_pki_types::ServerName;
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::{self, CommonState, ConnectionCommon};
 use weir_base::Rng;
 use weir_base::limits::replica::PEER_PAIRING;
 use weir_control::{Actor, Mutation};
 use weir_ontap::cluster::{Failure, Offer, Reason};
+use weir_peer_link::pairing::{
+    self, Channel, Message, PROTOCOL, Side, passphrase, send, shown_fingerprint,
+};
+use weir_peer_link::stream::{connect, secure};
 use weir_relations::manager::{Now, Preconditions, Verb};
 
 use super::cluster::{Answer, carried_out};
-use super::peers::{self, Peer};
+use super::peers::Peer;
 use super::{Replication, job};
-use crate::identity::fingerprint;
 
-/// By this name (ALPN) a joining node says what it wants, before it shows a certificate that nobody knows.
-pub const PROTOCOL: &[u8] = b"weir-pair/1";
-/// Of the secret that is exported from the connection.
-const LABEL: &[u8] = b"EXPORTER-weir-pair";
 /// After this an offer expires: as ONTAP's do.
 const LASTS: Duration = Duration::from_secs(3600);
 /// Offers at once.
 const MAX_OFFERS: usize = 64;
-/// Bytes of a message.
-const MAX_MESSAGE: usize = 4096;
-/// Of passphrases (RFC 4648 §6, in lower case): without 0, 1, 8 and 9, which are mistaken for letters.
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-/// Groups of four characters, of five bits each.
-const GROUPS: usize = 7;
 /// Which of the three it was would help to guess.
 const WRONG: &str = "The passphrase is wrong, was used, or has expired.";
 
@@ -140,112 +114,6 @@ impl Offers {
     }
 }
 
-/// 140 random bits to read out: `abcd-efgh-…`.
-fn passphrase(rng: &dyn Rng) -> String {
-    let character = |_| {
-        let at = usize::try_from(rng.below(32)).unwrap_or_default();
-        char::from(ALPHABET.get(at).copied().unwrap_or(b'a'))
-    };
-    let group = |_| (0..4).map(character).collect::<String>();
-    (0..GROUPS).map(group).collect::<Vec<_>>().join("-")
-}
-
-/// Which of the two a proof is of.
-#[derive(Clone, Copy)]
-enum Side {
-    Joins,
-    Offers,
-}
-
-/// What both ends of a connection know of it, and no other connection has.
-struct Channel {
-    exporter: [u8; 32],
-    joins: String,
-    offers: String,
-}
-
-impl Channel {
-    fn of<Data>(
-        connection: &ConnectionCommon<Data>,
-        joins: String,
-        offers: String,
-    ) -> Result<Channel, rustls::Error> {
-        let exporter = connection.export_keying_material([0; 32], LABEL, None)?;
-        Ok(Channel {
-            exporter,
-            joins,
-            offers,
-        })
-    }
-
-    fn message(&self, side: Side) -> Vec<u8> {
-        let side: &[u8] = match side {
-            Side::Joins => b"joins",
-            Side::Offers => b"offers",
-        };
-        let (joins, offers) = (self.joins.as_bytes(), self.offers.as_bytes());
-        [PROTOCOL, b" ", side, b" ", &self.exporter, joins, offers].concat()
-    }
-
-    fn prove(&self, passphrase: &str, side: Side) -> Vec<u8> {
-        let tag = hmac::sign(&key(passphrase), &self.message(side));
-        tag.as_ref().to_vec()
-    }
-
-    /// In constant time.
-    fn proves(&self, passphrase: &str, side: Side, proof: &[u8]) -> bool {
-        hmac::verify(&key(passphrase), &self.message(side), proof).is_ok()
-    }
-}
-
-/// Of a passphrase as people write it: in capitals, with blanks, without dashes.
-fn key(passphrase: &str) -> hmac::Key {
-    let written = passphrase.chars().filter(char::is_ascii_alphanumeric);
-    let written: String = written.map(|c| c.to_ascii_lowercase()).collect();
-    hmac::Key::new(hmac::HMAC_SHA256, written.as_bytes())
-}
-
-/// What the two say, each its length before it and in JSON: it is said once in a node's life.
-#[derive(Debug, Serialize, Deserialize)]
-enum Message {
-    /// The joining node's: what it calls itself, the port where it listens for peers, that it knows the passphrase.
-    Join {
-        name: String,
-        port: Option<u16>,
-        proof: Vec<u8>,
-    },
-    /// The offering node's reply.
-    Offer { name: String, proof: Vec<u8> },
-    /// The row of the peer is written.
-    Paired,
-    /// And why it is not.
-    Refused(String),
-}
-
-async fn say(stream: &mut (impl AsyncWrite + Unpin), message: &Message) -> std::io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let length = u32::try_from(text.len()).map_err(std::io::Error::other)?;
-    stream.write_all(&length.to_be_bytes()).await?;
-    stream.write_all(&text).await?;
-    stream.flush().await
-}
-
-async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Message> {
-    let length = stream.read_u32().await? as usize;
-    if length > MAX_MESSAGE {
-        return Err(std::io::Error::other("a message that is too long"));
-    }
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text).await?;
-    Ok(serde_json::from_slice(&text)?)
-}
-
-/// The certificate that the other end has shown, and proven to be its own.
-fn shown(connection: &CommonState) -> Option<String> {
-    let chain = connection.peer_certificates()?;
-    Some(fingerprint(chain.first()?))
-}
-
 /// Writes a peer's row in a user's name, unless it is there already, as it is when a connection was lost before its end.
 async fn write(service: &Arc<Replication>, peer: Peer, actor: &Actor) -> Answer<()> {
     let there = service.peers.get(&peer.name);
@@ -282,16 +150,17 @@ pub async fn receive(
 ) -> Result<String, String> {
     let (stream, connection) = tls.get_ref();
     let from = stream.peer_addr().map_err(|e| e.to_string())?;
-    let joins = shown(connection).ok_or("it has shown no certificate")?;
+    let joins = shown_fingerprint(connection).ok_or("it has shown no certificate")?;
     let offers = service.peers.fingerprint.clone();
     let channel = Channel::of(connection, joins.clone(), offers).map_err(|e| e.to_string())?;
     let lost = |error: std::io::Error| error.to_string();
-    let Message::Join { name, port, proof } = hear(&mut tls).await.map_err(lost)? else {
+    let Message::Join { name, port, proof } = pairing::receive(&mut tls).await.map_err(lost)?
+    else {
         return Err("it says something else".to_owned());
     };
     let proves = |passphrase: &str| channel.proves(passphrase, Side::Joins, &proof);
     let Some(open) = service.offers.take(service.now(), proves) else {
-        let told = say(&mut tls, &Message::Refused(WRONG.to_owned())).await;
+        let told = send(&mut tls, &Message::Refused(WRONG.to_owned())).await;
         return Err(told.map_or_else(lost, |()| WRONG.to_owned()));
     };
     let peer = Peer {
@@ -311,8 +180,8 @@ pub async fn receive(
             name: service.name.clone(),
             proof: channel.prove(&open.offer.passphrase, Side::Offers),
         };
-        say(&mut tls, &reply).await.map_err(lost)?;
-        match hear(&mut tls).await.map_err(lost)? {
+        send(&mut tls, &reply).await.map_err(lost)?;
+        match pairing::receive(&mut tls).await.map_err(lost)? {
             Message::Paired => {}
             Message::Refused(why) => return Err(why),
             _ => return Err("it says something else".to_owned()),
@@ -323,11 +192,11 @@ pub async fn receive(
     if let Err(why) = ends.await {
         service.offers.put_back(open);
         // It may be gone.
-        drop(say(&mut tls, &Message::Refused(why.clone())).await);
+        drop(send(&mut tls, &Message::Refused(why.clone())).await);
         return Err(why);
     }
     service.wake();
-    say(&mut tls, &Message::Paired).await.map_err(lost)?;
+    send(&mut tls, &Message::Paired).await.map_err(lost)?;
     Ok(format!("{name} joined as {joined}"))
 }
 
@@ -372,20 +241,16 @@ async fn talk(
     let lost = |error: std::io::Error| failed(format!("{address}: {error}"));
     let refused = |why: String| Failure::new(Reason::State, why);
     let config = service.peers.joining().map_err(|e| failed(e.to_string()))?;
-    let stream = peers::connect(address)
+    let stream = connect(address)
         .map_err(|error| refused(format!("cannot connect to {address}: {error}")))?;
     let stream = tokio::net::TcpStream::from_std(stream).map_err(lost)?;
-    let who = ServerName::try_from("weir").map_err(|e| failed(e.to_string()))?;
-    let mut tls = TlsConnector::from(config)
-        .connect(who, stream)
-        .await
-        .map_err(lost)?;
+    let mut tls = secure(config, stream).await.map_err(lost)?;
     let connection = tls.get_ref().1;
     if connection.alpn_protocol() != Some(PROTOCOL) {
         return Err(refused(format!("{address} offers no pairing now. {WRONG}")));
     }
     let none = || failed(format!("{address} shows no certificate."));
-    let offers = shown(connection).ok_or_else(none)?;
+    let offers = shown_fingerprint(connection).ok_or_else(none)?;
     let own = service.peers.fingerprint.clone();
     let channel = Channel::of(connection, own, offers.clone());
     let channel = channel.map_err(|e| failed(e.to_string()))?;
@@ -394,8 +259,8 @@ async fn talk(
         port: service.listening.map(|address| address.port()),
         proof: channel.prove(passphrase, Side::Joins),
     };
-    say(&mut tls, &ours).await.map_err(lost)?;
-    let theirs = match hear(&mut tls).await.map_err(lost)? {
+    send(&mut tls, &ours).await.map_err(lost)?;
+    let theirs = match pairing::receive(&mut tls).await.map_err(lost)? {
         Message::Offer { name, proof } if channel.proves(passphrase, Side::Offers, &proof) => name,
         Message::Refused(why) => return Err(refused(why)),
         _ => {
@@ -412,11 +277,11 @@ async fn talk(
     let was = service.peers.get(&name);
     if let Err(why) = write(service, peer, actor).await {
         // It may be gone.
-        drop(say(&mut tls, &Message::Refused(why.message.clone())).await);
+        drop(send(&mut tls, &Message::Refused(why.message.clone())).await);
         return Err(why);
     }
-    say(&mut tls, &Message::Paired).await.map_err(lost)?;
-    match hear(&mut tls).await.map_err(lost)? {
+    send(&mut tls, &Message::Paired).await.map_err(lost)?;
+    match pairing::receive(&mut tls).await.map_err(lost)? {
         Message::Paired => Ok(name),
         Message::Refused(why) if was.is_none() => {
             let mutation = Mutation::Replicate {

@@ -1,27 +1,21 @@
 //! Other nodes, and how this one and they know each other.
 //!
-//! They are the rows of the catalog; what they know each other by is [`crate::identity`].
+//! They are the rows of the catalog; what they know each other by is [`weir_peer_link::identity`].
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
-use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 use weir_control::Control;
 pub use weir_relations::manager::Peer;
 
-use super::pairing;
-use crate::identity::{Identity, Known, fingerprint};
-
-/// A peer that is gone is noticed after about this.
-const GONE: Duration = Duration::from_secs(30);
+use weir_peer_link::identity::{Fingerprints, Identity, Known, fingerprint};
+use weir_peer_link::pairing;
 
 /// This node's own certificate, and the peers that the catalog has.
 pub struct Peers {
@@ -100,7 +94,10 @@ impl Peers {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn server(&self) -> Result<Arc<ServerConfig>> {
-        self.identity.server(Known::Any(Arc::clone(&self.control)))
+        self.identity
+            .server(Known::Any(Arc::new(CatalogPeers(Arc::clone(
+                &self.control,
+            )))))
     }
 
     /// The same for nodes that join: their certificates are learned.
@@ -128,45 +125,12 @@ impl Peers {
     }
 }
 
-/// A connection to `address`, set up as replication wants it.
-///
-/// # Errors
-/// Nothing listens at `address`, or it cannot be reached.
-pub fn connect(address: &str) -> std::io::Result<TcpStream> {
-    let mut last = None;
-    let found = address
-        .to_socket_addrs()
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => error,
-            // The resolver's own words name calls of its library.
-            _ => std::io::Error::new(
-                std::io::ErrorKind::NotFound,
-                "host not found (check the name, or give an IP address)",
-            ),
-        });
-    let all: Vec<SocketAddr> = found?.collect();
-    for one in all {
-        match TcpStream::connect_timeout(&one, CONNECT) {
-            Ok(stream) => {
-                prepare(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| std::io::Error::other(format!("{address} has no address"))))
-}
+/// Certificates of the peers that the catalog has.
+struct CatalogPeers(Arc<Control>);
 
-/// No waiting for full segments, and an end to connections whose other end is gone. A transfer under a tight throttle
-/// may say nothing for long, so silence alone is no sign of that.
-pub fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    let socket = socket2::SockRef::from(stream);
-    socket.set_tcp_nodelay(true)?;
-    let probes = socket2::TcpKeepalive::new()
-        .with_time(GONE / 3)
-        .with_interval(GONE / 6)
-        .with_retries(4);
-    socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(GONE))?;
-    stream.set_nonblocking(true)
+impl Fingerprints for CatalogPeers {
+    fn contain(&self, fingerprint: &str) -> bool {
+        let view = self.0.view();
+        view.relations.peers().any(|p| p.fingerprint == fingerprint)
+    }
 }

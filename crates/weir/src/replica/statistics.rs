@@ -1,43 +1,16 @@
 //! What volumes do, measured: the difference of two readings of the counters of operations and of the shaper.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_base::VolumeId;
 use weir_control::Surface;
+use weir_node::counters::sums;
 use weir_ontap::cluster::{Performance, Rate};
 use weir_relations::model::Path;
-use weir_vfs::Vfs;
-use weir_vfs::stats::{ByOperation, Stats, Tally};
+use weir_vfs::stats::{ByOperation, Tally};
 
 use super::cluster::AsUser;
-
-/// Where operations pass, and are counted.
-#[derive(Clone)]
-pub struct Counters {
-    /// Operations, bytes and latencies.
-    pub stats: Arc<Stats>,
-    /// What requests have waited, and what clients claim.
-    pub vfs: Arc<Vfs>,
-}
-
-/// What was done until a moment: reads, writes, and all else.
-type Sums = [Tally; 3];
-
-fn sums(done: &ByOperation) -> Sums {
-    let mut sums = Sums::default();
-    for (operation, tally) in done {
-        let name = crate::metrics::operation_name(*operation).map(|(_, name)| name);
-        let [reads, writes, others] = &mut sums;
-        match name {
-            Some("READ" | "READ_PLUS") => reads.add(tally),
-            Some("WRITE") => writes.add(tally),
-            _ => others.add(tally),
-        }
-    }
-    sums
-}
 
 /// Nothing is counted back, but a volume that was served anew begins at nothing.
 fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
@@ -49,24 +22,6 @@ fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
         ops: per_second(count),
         bytes: per_second(more(before.bytes, now.bytes)),
         nanos: u64::try_from(mean.unwrap_or(0)).unwrap_or(u64::MAX),
-    }
-}
-
-impl Counters {
-    /// Bytes that clients have written to all volumes that there are.
-    pub fn bytes_written(&self) -> u64 {
-        let volumes = self.stats.volumes();
-        let written = volumes.values().map(|done| {
-            let [_, writes, _] = sums(done);
-            writes.bytes
-        });
-        written.sum()
-    }
-
-    /// Nanoseconds that a volume's requests have waited for limits.
-    fn waited(&self, volume: VolumeId) -> u64 {
-        let status = self.vfs.throttle.status(volume);
-        status.map_or(0, |status| status.usage.waited.iter().sum())
     }
 }
 
@@ -99,7 +54,7 @@ impl AsUser {
             let (before, now) = (of(&before, id), of(&now, id));
             let [reads, writes, others] =
                 std::array::from_fn(|at| rate(&before[at], &now[at], millis));
-            let count = |sums: &Sums| sums.iter().map(|tally| tally.count).sum::<u64>();
+            let count = |sums: &[Tally; 3]| sums.iter().map(|tally| tally.count).sum::<u64>();
             let (first, last) = (waited.get(id), waited_now.get(id));
             let wait = last
                 .copied()

@@ -13,7 +13,7 @@ use weir_relations::model::{
 
 use super::cluster::{Answer, AsUser};
 use super::uuid;
-use crate::pair::Standing;
+use weir_pair_node::Standing;
 
 fn kept(policy: &str) -> Option<Kept> {
     match policy {
@@ -90,7 +90,7 @@ impl AsUser {
                     Kept::StrictSync => "; changes of the volume are held",
                     Kept::Sync => "",
                 };
-                let why = standing.trouble.as_deref().unwrap_or_default();
+                let why = standing.fault.as_deref().unwrap_or_default();
                 let gap = if why.is_empty() { "" } else { ": " };
                 format!(
                     "Node \"{}\" is not in sync{held}{gap}{why}",

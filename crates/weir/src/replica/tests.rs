@@ -14,7 +14,7 @@ use weir_vfs::{HandleKey, Rule, Vfs};
 use weir_volume::{CreateHow, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
 use super::*;
-use crate::backend::Node;
+use weir_node::backend::{self, Node};
 
 mod claims;
 mod files;

@@ -63,13 +63,13 @@ impl Station {
         let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed + 1000));
         let rules = vec![Rule::open(weir_vfs::Squash::None)];
         let vfs = Vfs::new(HandleKey::new([7; 16], [0; 16]));
-        let node = Node::new(
+        let node = Node::new(backend::Parts::new(
             Arc::clone(&engine),
             Arc::clone(&vfs),
             Arc::clone(&clock),
             Arc::clone(&rng),
             rules,
-        );
+        ));
         let counters = Counters {
             stats: Arc::new(weir_vfs::stats::Stats::new(1)),
             vfs: Arc::clone(&vfs),
@@ -89,6 +89,7 @@ impl Station {
                     clock: Arc::clone(&clock),
                     rng: Arc::clone(&rng),
                     device_bytes: 1 << 30,
+                    copy: None,
                 });
                 let control = control.await.unwrap();
                 let parts = Parts {

@@ -2,6 +2,7 @@
 
 use weir_api::files::{FilePath, Files as _, Place};
 use weir_control::Status;
+use weir_node::snapshot_files::SnapshotFiles;
 use weir_volume::SetTime;
 
 use super::files::now;
@@ -48,7 +49,13 @@ fn with_versions(seed: u64) -> (Station, SnapshotFiles, String) {
         .drive_blocking(&mut cx, |cx| volume.remove(cx, volume.root(), b"one"))
         .unwrap();
     volume.snapshot_create("s4", at(40)).unwrap();
-    let files = SnapshotFiles::new(Arc::clone(&station.service));
+    let files = SnapshotFiles::new(
+        Arc::clone(&station.service.engine),
+        Arc::clone(&station.vfs),
+        Arc::clone(&station.service.clock),
+        Arc::clone(&station.service.rng),
+        station.service.runtime.clone(),
+    );
     let key = station.key("a");
     (station, files, key)
 }

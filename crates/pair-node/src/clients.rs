@@ -1,0 +1,207 @@
+//! Connections of clients to the addresses that move: the primary reports them, so that the standby can end them when it takes over
+//! ([`super::address`]).
+//!
+//! They travel beside the stream, as differences to what was reported over the same link, at once when one begins, and nothing waits for
+//! them: a client that connected a moment before its server was lost notices by itself.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_base::limits::mirror::MAX_KNOWN_CONNECTIONS;
+use weir_mirror::wire::{CONNECTIONS, Message};
+
+use super::address::Connection;
+use super::{Pair, Serving};
+
+/// How often it is checked whether some have ended.
+const EVERY: Duration = Duration::from_millis(200);
+/// At least from one check to the next.
+const GAP: Duration = Duration::from_millis(5);
+
+/// The server's end of a connection and the client's.
+pub type Ends = (SocketAddr, SocketAddr);
+
+/// Connections of clients to the node that serves.
+pub trait Connections: Send + Sync {
+    /// Waits until a connection has begun since the last call.
+    fn begun(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Has the next [`Connections::begun`] end at once.
+    fn wake(&self);
+
+    /// Returns the connections that `wanted` picks and their version, if any has begun or ended since `version`.
+    fn since(&self, version: u64, wanted: &dyn Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)>;
+}
+
+/// Connections of the node that serves, as a standby has heard of them.
+#[derive(Default)]
+pub struct Known(Mutex<HashSet<Connection>>);
+
+impl Known {
+    /// All of them.
+    pub fn all(&self) -> Vec<Connection> {
+        self.0.lock().iter().copied().collect()
+    }
+
+    /// What a message says; with `whole` only that is so.
+    pub fn take(&self, whole: bool, opened: &[Ends], closed: &[Ends]) {
+        let mut known = self.0.lock();
+        if whole {
+            known.clear();
+        }
+        for (local, peer) in closed {
+            known.remove(&Connection {
+                local: *local,
+                peer: *peer,
+            });
+        }
+        for (local, peer) in opened {
+            if known.len() < MAX_KNOWN_CONNECTIONS {
+                known.insert(Connection {
+                    local: *local,
+                    peer: *peer,
+                });
+            }
+        }
+    }
+}
+
+/// What was reported over a link.
+#[derive(Default)]
+struct Reported {
+    link: u64,
+    version: u64,
+    ends: HashSet<Ends>,
+}
+
+impl Reported {
+    /// What is to be said so that the standby knows these.
+    fn messages(&mut self, whole: bool, now: &HashSet<Ends>) -> Vec<Message> {
+        let closed: Vec<Ends> = self.ends.difference(now).copied().collect();
+        self.ends.retain(|ends| now.contains(ends));
+        let room = MAX_KNOWN_CONNECTIONS.saturating_sub(self.ends.len());
+        let opened: Vec<Ends> = now.difference(&self.ends).take(room).copied().collect();
+        self.ends.extend(&opened);
+        let message = |whole, opened: &[Ends], closed: &[Ends]| Message::Connections {
+            whole,
+            opened: opened.to_vec(),
+            closed: closed.to_vec(),
+        };
+        let first = whole.then(|| message(true, &[], &[]));
+        let closed = closed
+            .chunks(CONNECTIONS)
+            .map(|some| message(false, &[], some));
+        let opened = opened
+            .chunks(CONNECTIONS)
+            .map(|some| message(false, some, &[]));
+        first.into_iter().chain(closed).chain(opened).collect()
+    }
+}
+
+/// Reports them, for as long as the process runs.
+pub async fn report(pair: &Arc<Pair>) {
+    if pair.addresses.is_empty() {
+        return;
+    }
+    let mut reported = Reported::default();
+    loop {
+        let Some(Serving { connections, .. }) = pair.serving.get() else {
+            tokio::time::sleep(EVERY).await;
+            continue;
+        };
+        tokio::time::sleep(GAP).await;
+        // One that has begun meanwhile has left its permit here.
+        let _ = tokio::time::timeout(EVERY, connections.begun()).await;
+        let mut inner = pair.inner.lock();
+        let serving = inner.serving && !inner.stopping;
+        let Some(link) = inner.link.as_mut().filter(|_| serving) else {
+            continue;
+        };
+        // A check does not add to what the link has not sent yet.
+        if link.queued() > 0 {
+            connections.wake();
+            continue;
+        }
+        let fresh = reported.link != link.number;
+        if fresh {
+            reported = Reported {
+                link: link.number,
+                ..Reported::default()
+            };
+        }
+        let moving = |(local, _): &Ends| pair.addresses.has(local.ip());
+        let changed = connections.since(reported.version, &moving);
+        let now = changed.map(|(version, ends)| {
+            reported.version = version;
+            ends.into_iter().collect::<HashSet<_>>()
+        });
+        let messages = match now {
+            Some(now) => reported.messages(fresh, &now),
+            None if fresh => reported.messages(true, &HashSet::new()),
+            None => continue,
+        };
+        if !messages.is_empty() {
+            messages.iter().for_each(|message| link.say(message));
+            pair.send.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reported_is_what_the_standby_knows() {
+        let ends = |n: u16| -> Ends {
+            let at = |host: u8, port| SocketAddr::from(([10, 0, 0, host], port));
+            (at(1, 2049), at(9, n))
+        };
+        let known = Known::default();
+        let mut reported = Reported::default();
+        let mut says = |whole, now: &[u16]| {
+            let now: HashSet<Ends> = now.iter().map(|n| ends(*n)).collect();
+            let messages = reported.messages(whole, &now);
+            for message in &messages {
+                let Message::Connections {
+                    whole,
+                    opened,
+                    closed,
+                } = message
+                else {
+                    panic!("{message:?}");
+                };
+                assert!(opened.len() + closed.len() <= CONNECTIONS);
+                known.take(*whole, opened, closed);
+            }
+            let mut ports: Vec<u16> = known.all().iter().map(|one| one.peer.port()).collect();
+            ports.sort_unstable();
+            (messages.len(), ports)
+        };
+        assert_eq!(says(true, &[3, 1]), (2, vec![1, 3]));
+        assert_eq!(says(false, &[1, 3]), (0, vec![1, 3]));
+        assert_eq!(says(false, &[2, 3]), (2, vec![2, 3]));
+        let many: Vec<u16> = (1..=20_000).collect();
+        let (messages, ports) = says(false, &many);
+        assert_eq!(ports.len(), MAX_KNOWN_CONNECTIONS);
+        assert!(messages >= MAX_KNOWN_CONNECTIONS / CONNECTIONS);
+        // A new link, over which nothing was reported.
+        reported = Reported::default();
+        let now = HashSet::from([ends(7)]);
+        for message in reported.messages(true, &now) {
+            if let Message::Connections {
+                whole,
+                opened,
+                closed,
+            } = message
+            {
+                known.take(whole, &opened, &closed);
+            }
+        }
+        assert_eq!(known.all().len(), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! What a running node does for `weir pair`, over the socket in its data folder.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Result, bail, ensure};
+
+use super::Pair;
+use weir_node::control_socket::Commands;
+
+/// Commands of a node.
+pub struct PairCommands {
+    /// The pair that the node is one of.
+    pub pair: Option<Arc<Pair>>,
+    /// Commands of the server; `None` while it does not serve.
+    pub next: Option<Arc<dyn Commands>>,
+}
+
+impl Pair {
+    /// Has the partner serve from now on.
+    ///
+    /// # Errors
+    /// This node does not serve, or the partner cannot.
+    pub fn hand_over(&self) -> Result<()> {
+        let shown = self.show();
+        ensure!(
+            shown.serving,
+            "this node does not serve: ask the one that does"
+        );
+        ensure!(
+            shown.in_sync && shown.connected,
+            "the partner is not in sync, so it cannot take over now"
+        );
+        self.switch.notify_one();
+        Ok(())
+    }
+}
+
+impl Commands for PairCommands {
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        let Some(request) = request.strip_prefix("pair ") else {
+            return match &self.next {
+                Some(next) => {
+                    let done = next.run(request, say)?;
+                    if let Some(pair) = &self.pair {
+                        // Users of SMB are in a file.
+                        let runtime = tokio::runtime::Builder::new_current_thread()
+                            .enable_all()
+                            .build()?;
+                        runtime.block_on(pair.mirror_files());
+                    }
+                    Ok(done)
+                }
+                None => bail!("this node serves no clients now: it is its pair's standby"),
+            };
+        };
+        let Some(pair) = &self.pair else {
+            bail!("this data folder is not one of a pair");
+        };
+        match request {
+            "show" => {
+                let shown = pair.show();
+                let names = shown.lines.iter().map(|(name, _)| name.len());
+                let width = names.max().unwrap_or_default() + 2;
+                for (name, value) in &shown.lines {
+                    say(&format!("note {name:<width$}{value}"))?;
+                }
+                Ok(String::new())
+            }
+            "switch" => {
+                pair.hand_over()?;
+                Ok("the partner takes over".to_owned())
+            }
+            "takeover --force" => {
+                pair.force()?;
+                Ok("this node asks the witness to be primary; `weir pair show` says what becomes of it".to_owned())
+            }
+            "resync" | "resync --everything" => {
+                pair.resync(request.ends_with("--everything"))?;
+                Ok("this node's copy is brought up anew from the primary's; `weir pair show` says how far it is".to_owned())
+            }
+            "verify" | "verify --repair" => pair.verify(request.ends_with("--repair")),
+            other => bail!("'pair {other}' is not known"),
+        }
+    }
+}

@@ -1,0 +1,865 @@
+//! The connection between the two nodes. Side B connects, whichever of the two is primary, over TLS between the certificates that they know each
+//! other by; a newer connection takes the place of an older one.
+//!
+//! Each side says first what its copy is, and how far it is. The primary then says from where it goes on ([`Message::Join`]), and
+//! sends entries as long as there are any, as many with one write as have come together meanwhile: so batches form by themselves.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
+use weir_mirror::{Clocks, Register, Role, Side};
+use weir_volume::{Advance, Carrier, ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
+
+use super::advance::{self, Arrived, Carried, Outgoing};
+use super::config::{Config, Mode, State};
+use super::fault::{self, Fault, Refused};
+use super::files::Incoming;
+use super::standby::Received;
+use super::synchronise::{Feed, Ready, Taken};
+use super::{Pair, begin_anew, witness};
+use weir_peer_link::door::Door;
+use weir_peer_link::identity::{Known, in_words};
+use weir_peer_link::stream::secure;
+
+/// How long a partner may take to show its certificate and to greet.
+const GREETING: Duration = Duration::from_secs(3);
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Between two checks of what this node is.
+const KNOWN: Duration = Duration::from_millis(5);
+/// After a refusal.
+const REFUSED: Duration = Duration::from_secs(1);
+/// Bytes that are taken at a time, and of those what TLS hands out at once.
+const READ: usize = 256 << 10;
+const RECORD: usize = 16 << 10;
+/// Bytes that TLS may hold when it writes to the socket: what is written at a time goes with one call.
+const BUFFER: usize = 1 << 20;
+/// Bytes of entries that are written at a time, and their number.
+const WRITE: i64 = 512 << 10;
+const ENTRIES: usize = 64;
+
+/// What a side says of its copy.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    pub at: StreamPosition,
+    pub copy: CopyState,
+    /// The newest that it holds, oldest first.
+    pub marks: Vec<MarkId>,
+    /// Bytes of pages that it keeps of those sent before their entries.
+    pub ahead: u32,
+}
+
+/// The connection that there is now.
+pub struct Link {
+    pub number: u64,
+    /// The partner's.
+    pub hello: Hello,
+    /// A primary's: entries behind this one are sent.
+    pub joined: Option<u64>,
+    /// Of which.
+    pub stream: Option<Arc<ChangeStream>>,
+    /// A primary's: what brings the partner's copy up, before it joins.
+    pub feed: Option<Arc<Feed>>,
+    /// A standby's: the term whose entries it takes; while it is brought up, that of positions towards the mark.
+    receiving: Option<u64>,
+    /// The primary's term of what is received.
+    term: u64,
+    /// What is to be sent before more entries are.
+    out: Vec<u8>,
+    /// Some of it is on its way.
+    sending: bool,
+    /// It ends when that is sent.
+    closing: bool,
+    /// A standby's, beside the primary's.
+    clocks: Clocks,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(feed) = &self.feed {
+            feed.close();
+        }
+    }
+}
+
+impl Link {
+    /// Has this sent next.
+    pub fn say(&mut self, message: &Message) {
+        self.out.extend(message.encode());
+    }
+
+    /// Says why it does not go on, and ends.
+    pub fn refuse(&mut self, why: &str) {
+        self.say(&Message::Refusal(why.to_owned()));
+        self.closing = true;
+    }
+
+    /// Ends.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Whether everything is on its way.
+    pub fn said_all(&self) -> bool {
+        self.out.is_empty() && !self.sending
+    }
+
+    /// Bytes that are to be sent before more entries are.
+    pub fn queued(&self) -> usize {
+        self.out.len()
+    }
+}
+
+/// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB, and fifty for those of 24 writes.
+fn buffered(stream: TcpStream) -> BufReader<TcpStream> {
+    BufReader::with_capacity(READ, stream)
+}
+
+/// Connects, or has the partner connect, for as long as the process runs.
+pub async fn run(pair: &Arc<Pair>, listener: Option<TcpListener>) {
+    let outcome = match listener {
+        Some(listener) => accept(pair, listener).await,
+        None => dial(pair).await,
+    };
+    if let Err(error) = outcome {
+        tracing::error!("the partner cannot be reached any more: {error:#}");
+    }
+}
+
+fn known(pair: &Pair) -> String {
+    pair.config.partner.clone().unwrap_or_default()
+}
+
+async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
+    let config = pair.identity.server(Known::These(vec![known(pair)]))?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let door = Arc::new(Door::default());
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "the partner could not be let in");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        let (pair, config) = (Arc::clone(pair), Arc::clone(&config));
+        let guest = door.enter(from.ip());
+        tokio::spawn(async move {
+            let greeted = async {
+                stream.set_nodelay(true)?;
+                TlsAcceptor::from(config).accept(buffered(stream)).await
+            };
+            match guest.greet(greeted).await {
+                Some(Ok(mut tls)) => {
+                    guest.admitted();
+                    tls.get_mut().1.set_buffer_limit(Some(BUFFER));
+                    converse(&pair, tls).await;
+                }
+                _ => {
+                    tracing::info!(%from, "a connection without the partner's certificate was refused")
+                }
+            }
+        });
+    }
+}
+
+async fn dial(pair: &Arc<Pair>) -> Result<()> {
+    let config = pair.identity.client(&known(pair))?;
+    let address = pair.config.partner_address.clone();
+    let address = address.context("side b of a pair has no address to connect to")?;
+    loop {
+        match timeout(GREETING, TcpStream::connect(&address)).await {
+            Ok(Ok(stream)) => {
+                // Without this, it is slower.
+                let _ = stream.set_nodelay(true);
+                let greeted = secure(Arc::clone(&config), buffered(stream));
+                match timeout(GREETING, greeted).await {
+                    Ok(Ok(mut tls)) => {
+                        tls.get_mut().1.set_buffer_limit(Some(BUFFER));
+                        converse(pair, tls).await;
+                    }
+                    Ok(Err(error)) => pair.note_fault(format!(
+                        "{address} does not show the partner's certificate, or does not accept this node's: {}",
+                        in_words(&error.into())
+                    )),
+                    Err(_) => pair.note_fault(format!("{address} does not greet")),
+                }
+            }
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Its machine replies that no process listens.
+                pair.with(|node, now| node.partner_gone(now));
+            }
+            Ok(Err(error)) => pair.note_fault(format!("{address}: {error}")),
+            Err(_) => pair.note_fault(format!("{address} does not reply")),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn refused(why: &str) -> anyhow::Error {
+    Refused(format!("the partner refuses: {why}")).into()
+}
+
+/// One connection, to its end.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut decoder = Decoder::default();
+    let greeting = async {
+        // Where this side is shows only once what it has received is applied.
+        let waits = Arc::clone(&pair.standby);
+        tokio::task::spawn_blocking(move || waits.drain()).await?;
+        let greeting = Arc::clone(pair);
+        let greeting = tokio::task::spawn_blocking(move || greeting.greets()).await?;
+        writer.write_all(&greeting.encode()).await?;
+        writer.flush().await?;
+        loop {
+            if let Some(message) = decoder.pop()? {
+                return pair.greeted(message);
+            }
+            let mut some = [0; 256];
+            match reader.read(&mut some).await? {
+                0 => bail!("the partner has closed the connection"),
+                n => decoder.push(some.get(..n).unwrap_or_default()),
+            }
+        }
+    };
+    let number = match timeout(GREETING, greeting).await {
+        Ok(Ok(number)) => number,
+        Ok(Err(error)) => {
+            let why = in_words(&error);
+            let refusal = Message::Refusal(why.clone()).encode();
+            // The other side may be gone.
+            let _ = writer.write_all(&refusal).await;
+            let _ = writer.flush().await;
+            pair.inner.lock().has_fault(fault::of(&error, ""));
+            return pair.wait_if_refused().await;
+        }
+        Err(_) => return pair.note_fault("the partner does not greet".to_owned()),
+    };
+    let ended = tokio::select! {
+        ended = read(pair, number, &mut reader, decoder) => ended,
+        ended = write(pair, number, &mut writer) => ended,
+    };
+    if let Err(error) = ended {
+        let fault = fault::of(&error, "the connection to the partner is over: ");
+        pair.inner.lock().has_fault(fault);
+    }
+    pair.unlinked(number);
+    pair.wait_if_refused().await;
+}
+
+async fn read(
+    pair: &Arc<Pair>,
+    number: u64,
+    reader: &mut (impl AsyncRead + Unpin),
+    mut decoder: Decoder,
+) -> Result<()> {
+    let mut incoming = Incoming::default();
+    let mut arrived = Arrived::new(pair.standby.ahead());
+    loop {
+        // Entries that have come together are applied, logged and acknowledged together.
+        let mut entries = VecDeque::new();
+        while let Some(message) = decoder.pop()? {
+            match message {
+                Message::Entry {
+                    term,
+                    sequence,
+                    meta,
+                    mut pages,
+                    advance,
+                } => {
+                    let at = StreamPosition { term, sequence };
+                    let ahead = match advance {
+                        Some(before) => arrived.join(before, &mut pages)?,
+                        None => None,
+                    };
+                    entries.push_back(Received {
+                        at,
+                        meta,
+                        pages,
+                        ahead,
+                    });
+                }
+                Message::Advance { id, pages } => {
+                    arrived.keep(id, pages, |pages| pair.standby.place(&pair.engine, pages))?;
+                }
+                Message::Back { id } => arrived.forget(id),
+                message => {
+                    pair.receives(number, std::mem::take(&mut entries)).await?;
+                    pair.hears(number, message, &mut incoming).await?;
+                }
+            }
+        }
+        pair.receives(number, entries).await?;
+        let mut taken = reader.read_buf(decoder.room(RECORD)).await?;
+        let mut all = 0;
+        loop {
+            if taken == 0 {
+                bail!("the partner has closed it");
+            }
+            all += taken;
+            if all >= READ {
+                break;
+            }
+            // TLS hands out one record at a time, whatever has come.
+            let more = tokio::select! {
+                biased;
+                more = reader.read_buf(decoder.room(RECORD)) => more,
+                () = std::future::ready(()) => break,
+            };
+            taken = more?;
+        }
+    }
+}
+
+/// What is to be written next.
+struct Next {
+    small: Vec<u8>,
+    term: u64,
+    joined: Option<u64>,
+    stream: Option<Arc<ChangeStream>>,
+    feed: Option<Arc<Feed>>,
+    closing: bool,
+    /// Bytes that the partner keeps of what is sent in advance.
+    ahead: u32,
+}
+
+async fn write(
+    pair: &Arc<Pair>,
+    number: u64,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<()> {
+    let mut sent: Option<u64> = None;
+    let (mut carrier, mut carried) = (None, Carried::new(0));
+    loop {
+        let next = pair.next_words(number)?;
+        if let Some(why) = pair.standby.failure() {
+            // The primary does not wait for this side any more.
+            writer
+                .write_all(&Message::Refusal(why.clone()).encode())
+                .await?;
+            writer.flush().await?;
+            bail!("{why}");
+        }
+        let mut round = Vec::new();
+        if let Some(feed) = &next.feed {
+            match feed.take(WRITE as usize) {
+                Taken::Entries(entries) => round = entries,
+                Taken::Nothing => {}
+                Taken::Whole(follow) => pair.round_sent(number, follow),
+                Taken::Failed(why) => pair.round_failed(number, &why),
+            }
+        }
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        if let (Some(stream), Some(from)) = (&next.stream, next.joined) {
+            let at = sent.get_or_insert(from);
+            let mut bytes = 0;
+            while let Some(entry) = (entries.len() < ENTRIES && bytes < WRITE)
+                .then(|| stream.after(Sequence(*at)))
+                .flatten()
+            {
+                *at = entry.sequence.0;
+                bytes += entry.weight();
+                entries.push(entry);
+            }
+            if entries.is_empty() && (stream.is_overrun() || *at < stream.acknowledged().0) {
+                bail!("what the partner lacks is not in memory any more");
+            }
+        }
+        let carries = next.stream.as_ref().filter(|_| next.joined.is_some());
+        if let Some(stream) =
+            carries.filter(|s| !carrier.as_ref().is_some_and(|c: &Carrier| c.is_of(s)))
+        {
+            (carrier, carried) = (Some(Carrier::of(stream)), Carried::new(next.ahead));
+        }
+        let advances: Vec<Advance> = carrier
+            .iter()
+            .flat_map(Carrier::take)
+            .filter(|advance| carried.admits(advance))
+            .collect();
+        // What was said before an entry came up travels before it: a file whose arrival the entry's acknowledgement confirms.
+        let mut small = next.small;
+        let more = pair.next_words(number)?;
+        small.extend(more.small);
+        if !small.is_empty() {
+            writer.write_all(&small).await?;
+        }
+        if next.closing || more.closing {
+            writer.flush().await?;
+            // The side that closes first loses what the other has not read.
+            let _ = timeout(GREETING, writer.shutdown()).await;
+            return Ok(());
+        }
+        if !round.is_empty() {
+            let front = |e: &Ready| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums);
+            let all: Vec<Outgoing<'_>> = round
+                .iter()
+                .map(|e| (front(e), &e.pages[..], &[][..]))
+                .collect();
+            write_together(writer, &all).await?;
+        }
+        if !(entries.is_empty() && advances.is_empty()) {
+            let mut all: Vec<Outgoing<'_>> = advances.iter().map(advance::outgoing).collect();
+            all.extend(entries.iter().map(|entry| carried.entry(next.term, entry)));
+            let bytes = write_together(writer, &all).await?;
+            pair.traffic.send(bytes);
+        }
+        let wrote =
+            !(small.is_empty() && round.is_empty() && entries.is_empty() && advances.is_empty());
+        if wrote {
+            writer.flush().await?;
+            pair.sent(number);
+            continue;
+        }
+        // Before the last look: what comes behind it rings.
+        if let Some(stream) = &next.stream {
+            stream.rest();
+            if sent.is_some_and(|at| stream.after(Sequence(at)).is_some())
+                || carrier.as_ref().is_some_and(|carrier| !carrier.is_idle())
+            {
+                continue;
+            }
+        }
+        pair.send.notified().await;
+    }
+}
+
+/// All of it with one vectored write, as far as the socket takes it; how many bytes that are.
+async fn write_together(
+    writer: &mut (impl AsyncWrite + Unpin),
+    all: &[Outgoing<'_>],
+) -> io::Result<usize> {
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    for (front, head, tail) in all {
+        slices.push(IoSlice::new(front));
+        slices.extend(head.iter().chain(*tail).map(|page| IoSlice::new(&page[..])));
+    }
+    let bytes = slices.iter().map(|slice| slice.len()).sum();
+    write_slices(writer, &mut slices).await?;
+    Ok(bytes)
+}
+
+async fn write_slices(
+    writer: &mut (impl AsyncWrite + Unpin),
+    slices: &mut [IoSlice<'_>],
+) -> io::Result<()> {
+    let mut rest = slices;
+    while !rest.is_empty() {
+        match writer.write_vectored(rest).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => IoSlice::advance_slices(&mut rest, n),
+        }
+    }
+    Ok(())
+}
+
+impl Pair {
+    /// One that is refused will be refused again.
+    async fn wait_if_refused(&self) {
+        if self.refused() {
+            tokio::time::sleep(REFUSED).await;
+        }
+    }
+
+    /// What a copy lacks that it had reported as durable: entries of this process's stream, from where it is. It is trusted again once it is
+    /// brought up anew.
+    fn lost_by(&self, greeting: &Greeting) -> Option<(u64, u64)> {
+        if self.config.mode == Mode::Memory || greeting.copy != CopyState::Exact {
+            return None;
+        }
+        let inner = self.inner.lock();
+        let acknowledged = inner.stream.as_ref()?.acknowledged().0;
+        let ours = inner.lineage.as_ref()?.terms.contains(&greeting.term);
+        (ours && greeting.sequence < acknowledged).then_some((greeting.sequence, acknowledged))
+    }
+
+    /// A beat that was sent at `sent` by the primary's clock has come to its standby.
+    fn compare_clocks(&self, number: u64, sent: Duration) {
+        let mut inner = self.inner.lock();
+        let now = self.clock.monotonic();
+        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+            return;
+        };
+        if let Some(rate) = link.clocks.hear(now, sent) {
+            let why = format!(
+                "the clocks of the two nodes run apart: a second here takes {rate:.3} seconds there; mend the clock that is wrong, and \
+                 start this node again"
+            );
+            link.refuse(&why);
+            inner.has_fault(Fault::Refusal(why.clone()));
+            inner.apart = Some(why);
+            self.send.notify_one();
+        }
+    }
+
+    fn greets(&self) -> Message {
+        let Hello {
+            at,
+            copy,
+            marks,
+            ahead,
+        } = self.hello();
+        Message::Hello(Greeting {
+            aggregate: self.engine.aggregate().id().0,
+            version: wire::VERSION,
+            term: at.term,
+            sequence: at.sequence,
+            copy,
+            memory: self.config.mode == Mode::Memory,
+            ahead,
+            marks: marks.iter().map(|mark| mark.0).collect(),
+        })
+    }
+
+    /// The partner's greeting; returns the number of the connection, which is the one from now on.
+    fn greeted(self: &Arc<Self>, message: Message) -> Result<u64> {
+        let Message::Hello(greeting) = message else {
+            return match message {
+                Message::Refusal(why) => Err(refused(&why)),
+                _ => bail!("the partner does not greet first"),
+            };
+        };
+        if let Some(why) = self.is_refused(&greeting) {
+            return Err(Refused(why).into());
+        }
+        let forced = self.keeps_register() && {
+            witness::has_met(&self.folder)?;
+            let at = StreamPosition {
+                term: greeting.term,
+                sequence: greeting.sequence,
+            };
+            // It serves, or has served, what this side has not: its register says so next.
+            at.mark().is_none() && at.term > self.inner.lock().node.register().term
+        };
+        let mut inner = self.inner.lock();
+        inner.heard |= !forced;
+        inner.links += 1;
+        inner.unlinked = None;
+        let number = inner.links;
+        inner.link = Some(Link {
+            number,
+            hello: Hello {
+                at: StreamPosition {
+                    term: greeting.term,
+                    sequence: greeting.sequence,
+                },
+                copy: greeting.copy,
+                marks: greeting.marks.into_iter().map(MarkId).collect(),
+                ahead: greeting.ahead,
+            },
+            joined: None,
+            stream: None,
+            feed: None,
+            receiving: None,
+            term: 0,
+            out: Vec::new(),
+            sending: false,
+            closing: false,
+            clocks: Clocks::default(),
+        });
+        if let (Role::Alone, Some(stream)) = (inner.role, inner.stream.clone()) {
+            inner.catching = None;
+            self.engine.aggregate().log().follow(&stream);
+        }
+        tracing::info!("connected to the partner");
+        if self.keeps_register()
+            && let register = inner.node.register()
+            && let Some(link) = &mut inner.link
+        {
+            link.say(&Message::Register(register));
+        }
+        self.offer(&mut inner);
+        // The writer of an older one is to notice.
+        self.send.notify_one();
+        Ok(number)
+    }
+
+    /// Why the two cannot go on with each other, if so.
+    fn is_refused(&self, greeting: &Greeting) -> Option<String> {
+        let own = self.engine.aggregate().id();
+        if greeting.version != wire::VERSION {
+            return Some(format!(
+                "the two nodes run different versions (of what travels between them: {} there, {} here); give both the same one",
+                greeting.version,
+                wire::VERSION
+            ));
+        }
+        if greeting.aggregate != own.0 {
+            let theirs = uuid::Uuid::from_bytes(greeting.aggregate);
+            return Some(format!(
+                "the two nodes hold different aggregates ({theirs} there, {own} here): `weir pair delete` on the one that is wrong, and join again"
+            ));
+        }
+        if greeting.memory != (self.config.mode == Mode::Memory) {
+            let why = "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode";
+            return Some(why.to_owned());
+        }
+        if let Some(why) = self.inner.lock().apart.clone() {
+            return Some(why);
+        }
+        let (from, to) = self.lost_by(greeting)?;
+        Some(format!(
+            "the partner lacks changes {from} to {to}, which it had reported as durable: its disk does not keep what it says it has written. \
+             Replace that, then `weir pair resync --everything` on the partner"
+        ))
+    }
+
+    fn next_words(&self, number: u64) -> Result<Next> {
+        let mut inner = self.inner.lock();
+        let term = inner.node.register().term;
+        let ack = self.standby.acknowledge(&self.engine);
+        let acknowledges =
+            |inner: &super::Inner, term| inner.node.acknowledges(term) && !inner.stopping;
+        let acknowledged = ack.filter(|(term, _)| acknowledges(&inner, *term));
+        let link = inner.link.as_mut().filter(|link| link.number == number);
+        let link = link.context("another connection has taken its place")?;
+        if let Some((term, sequence)) =
+            acknowledged.filter(|(term, _)| link.receiving == Some(*term))
+        {
+            link.say(&Message::Ack { term, sequence });
+        }
+        link.sending |= !link.out.is_empty();
+        Ok(Next {
+            small: std::mem::take(&mut link.out),
+            term,
+            joined: link.joined,
+            stream: link.stream.clone(),
+            feed: link.feed.clone(),
+            closing: link.closing,
+            ahead: link.hello.ahead,
+        })
+    }
+
+    fn sent(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+            link.sending = false;
+        }
+    }
+
+    /// Entries that have come together.
+    async fn receives(&self, number: u64, mut entries: VecDeque<Received>) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        {
+            let inner = self.inner.lock();
+            let link = inner.link.as_ref().filter(|link| link.number == number);
+            let link = link.context("another connection has taken its place")?;
+            // Others are of a term that has ended; the primary closes the connection.
+            entries.retain(|entry| link.receiving == Some(entry.at.term));
+            // A node that is about to serve acknowledges nothing, and keeps none of it.
+            ensure!(
+                entries.is_empty() || inner.node.acknowledges(link.term),
+                "this node is no standby of term {}",
+                link.term
+            );
+        }
+        self.standby.take(&self.engine, &self.send, entries).await
+    }
+
+    async fn hears(
+        self: &Arc<Self>,
+        number: u64,
+        message: Message,
+        incoming: &mut Incoming,
+    ) -> Result<()> {
+        match message {
+            Message::Hello(_) => bail!("a second greeting"),
+            Message::Entry { .. } | Message::Advance { .. } | Message::Back { .. } => {
+                unreachable!("entries are received together")
+            }
+            Message::Ack { term, sequence } => self.acknowledged(number, term, sequence),
+            Message::Beat {
+                term,
+                version,
+                sent,
+            } => {
+                self.compare_clocks(number, sent);
+                self.with(|node, now| node.heard_beat(now, term, version, sent));
+                Ok(())
+            }
+            Message::Answer { term, sent } => {
+                let mut inner = self.inner.lock();
+                inner.round_trip = Some(self.clock.monotonic().saturating_sub(sent));
+                self.happens(&mut inner, |node, now| {
+                    node.heard_answer(now, term, sent);
+                    Vec::new()
+                });
+                Ok(())
+            }
+            Message::Round { term, mark, base } => {
+                self.knows(term).await?;
+                let mark = MarkId(mark);
+                match base.map(MarkId) {
+                    Some(base) => {
+                        tracing::info!("this copy is brought from mark {base} to {mark}");
+                    }
+                    None => tracing::info!("this copy is brought from nothing to mark {mark}"),
+                }
+                let mut inner = self.inner.lock();
+                ensure!(!inner.serving, "both sides are primary");
+                if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+                    link.receiving = Some(StreamPosition::at_mark(mark).term);
+                    link.term = term;
+                    inner.fault = None;
+                }
+                Ok(())
+            }
+            Message::Join { term, sequence } => {
+                self.joins(number, StreamPosition { term, sequence }).await
+            }
+            Message::File {
+                name,
+                bytes,
+                first,
+                last,
+            } => incoming.take(self, &name, &bytes, first, last),
+            Message::HandOver {
+                term,
+                sequence,
+                verifier,
+            } => self.takes_over(term, sequence, verifier).await,
+            Message::Register(register) => self.is_told(register),
+            Message::Verify {
+                term,
+                mark,
+                sequence,
+            } => {
+                let acknowledges = self.inner.lock().node.acknowledges(term);
+                ensure!(acknowledges, "this node is no standby of term {term}");
+                self.is_verified(number, MarkId(mark), sequence);
+                Ok(())
+            }
+            Message::Verified { mark, last, hashes } => {
+                self.compares(mark, last, hashes);
+                Ok(())
+            }
+            Message::Connections {
+                whole,
+                opened,
+                closed,
+            } => {
+                self.clients.take(whole, &opened, &closed);
+                Ok(())
+            }
+            Message::Again => {
+                let pair = Arc::clone(self);
+                tokio::task::spawn_blocking(move || pair.resync(true)).await?
+            }
+            Message::Refusal(why) => {
+                self.with(|node, now| match node.role() {
+                    Role::Primary => node.partner_gone(now),
+                    _ => Vec::new(),
+                });
+                Err(refused(&why))
+            }
+        }
+    }
+
+    /// What the side says that keeps the register.
+    fn is_told(&self, register: Register) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if !self.keeps_register() {
+            inner.told = Some(register);
+            return Ok(());
+        }
+        // Both keep one: a user has had the other take over by hand.
+        if register.term <= inner.node.register().term {
+            return Ok(());
+        }
+        let config = Config {
+            preferred: Some(Side::from(self.config.side).other().into()),
+            ..self.config.clone()
+        };
+        config.write(&self.folder)?;
+        begin_anew("a user has had the partner take over, and it has the last word now")
+    }
+
+    /// A node that has just started may not know yet what it is.
+    async fn knows(&self, term: u64) -> Result<()> {
+        let knows = async {
+            while !self.inner.lock().node.acknowledges(term) {
+                tokio::time::sleep(KNOWN).await;
+            }
+        };
+        timeout(GREETING, knows)
+            .await
+            .context("this node does not know yet that it is a standby")
+    }
+
+    /// The primary goes on from where this copy is, which is this position of its stream.
+    async fn joins(self: &Arc<Self>, number: u64, at: StreamPosition) -> Result<()> {
+        self.knows(at.term).await?;
+        let pair = Arc::clone(self);
+        tokio::task::spawn_blocking(move || -> Result<()> {
+            pair.standby.drain();
+            // Of a primary that has handed over and serves again.
+            pair.engine.take_verifier(None);
+            let now = pair.engine.position();
+            if at < now {
+                bail!("the partner goes on from {at:?}, and this copy is at {now:?}");
+            }
+            while at != pair.engine.position() {
+                match pair.engine.note_position(at) {
+                    Ok(lsn) => pair.engine.wait_durable(Some(lsn))?,
+                    Err(Stop::Wait(_)) => pair.engine.cp_now()?,
+                    Err(stop) => bail!("{stop:?}"),
+                }
+            }
+            pair.is_exact()
+        })
+        .await??;
+        let mut inner = self.inner.lock();
+        if inner.serving || inner.node.side() == Side::A && inner.role == Role::Alone {
+            bail!("both sides are primary");
+        }
+        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+            link.receiving = Some(at.term);
+            link.term = at.term;
+            inner.fault = None;
+            self.happens(&mut inner, |node, now| node.has_everything(now, at.term));
+        }
+        Ok(())
+    }
+
+    /// This copy is exactly at its position, which is durable, whatever it was before.
+    fn is_exact(&self) -> Result<()> {
+        let was = self.inner.lock().state;
+        if was.open || was.lacking {
+            let state = State::new(was.register(), false);
+            state.write(&self.folder)?;
+            self.inner.lock().state = state;
+        }
+        self.standby.is_at_a_place();
+        Ok(())
+    }
+
+    /// The primary serves nobody any more; this was its last entry.
+    async fn takes_over(
+        self: &Arc<Self>,
+        term: u64,
+        sequence: u64,
+        verifier: Option<u64>,
+    ) -> Result<()> {
+        let waits = Arc::clone(&self.standby);
+        tokio::task::spawn_blocking(move || waits.drain()).await?;
+        let at = self.engine.position();
+        if at.sequence < sequence {
+            bail!("the partner has handed over at {sequence}, and this copy is at {at:?}");
+        }
+        self.engine.take_verifier(verifier);
+        self.with(|node, now| node.handed_over(now, term));
+        Ok(())
+    }
+}

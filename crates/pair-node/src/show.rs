@@ -1,0 +1,259 @@
+//! What is known of a pair at a moment, for users and for Prometheus.
+
+use std::time::Duration;
+
+use weir_mirror::{Role, Side};
+use weir_volume::PartnerCost;
+
+use super::{Mode, Pair, postgres};
+
+/// What is known of a pair now, for users.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// In the form `name: value`.
+    pub lines: Vec<(&'static str, String)>,
+    /// It is in sync.
+    pub in_sync: bool,
+    /// It serves clients.
+    pub serving: bool,
+    /// Bytes that the partner has not acknowledged.
+    pub lag: u64,
+    /// The present term.
+    pub term: u64,
+    /// The partner is connected.
+    pub connected: bool,
+    /// One copy is being brought up from the other.
+    pub synchronising: bool,
+    /// How far the stream of changes is here: number of the last one in its term.
+    pub position: u64,
+    /// How long the partner took to reply to the last beat.
+    pub round_trip: Option<Duration>,
+    /// What waiting for it has cost in the last minute.
+    pub cost: PartnerCost,
+    /// Bytes of changes sent to it for each byte that clients wrote in the last minute; `None`: they wrote none.
+    pub amplification: Option<f64>,
+    /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does not.
+    pub behind: u64,
+    /// Names of this node and of its partner.
+    pub nodes: (String, String),
+    /// The fault that was seen last.
+    pub fault: Option<String>,
+}
+
+/// How the pair is, for those who speak of single volumes.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The other node, as the pair calls it.
+    pub partner: String,
+    /// Since when it lacks something, seconds since 1970; `None`: it has everything.
+    pub behind_since: Option<i64>,
+    /// What is in the way, if that is known.
+    pub fault: Option<String>,
+}
+
+fn name(side: Side) -> String {
+    format!("{side:?}").to_lowercase()
+}
+
+impl Pair {
+    /// How the pair is, at a node that serves.
+    pub fn standing(&self) -> Standing {
+        let inner = self.inner.lock();
+        let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
+        let since = inner.behind_since.unwrap_or(self.clock.now().secs);
+        Standing {
+            partner: name(Side::from(self.config.side).other()),
+            behind_since: (!in_sync).then_some(since),
+            fault: inner.fault_text().filter(|_| !in_sync),
+        }
+    }
+
+    /// What is to be shown of it.
+    pub fn show(&self) -> Shown {
+        let inner = self.inner.lock();
+        let register = inner.node.register();
+        let in_sync = match inner.role {
+            Role::Primary => register.mirrored,
+            Role::Standby => true,
+            _ => false,
+        };
+        let at = self.engine.position();
+        let stream = inner.stream.as_ref();
+        let lag = stream.map_or(0, |s| s.held());
+        let connected = inner.link.is_some();
+        let mut lines = vec![
+            ("side", format!("{:?}", self.config.side).to_lowercase()),
+            ("aggregate", self.engine.aggregate().id().to_string()),
+            ("state", inner.state_now().to_string()),
+            ("role", role_name(inner.role).to_owned()),
+            ("serves clients", yes(inner.serving)),
+            ("in sync", yes(in_sync)),
+            (
+                "partner",
+                match (&inner.link, connected) {
+                    (Some(_), _) => "connected".to_owned(),
+                    (None, _) => "not connected".to_owned(),
+                },
+            ),
+            (
+                "replies wait for",
+                match self.config.mode {
+                    Mode::Durable => "the partner's log",
+                    Mode::Memory => "the partner's memory",
+                }
+                .to_owned(),
+            ),
+            ("term", register.term.to_string()),
+            (
+                "position",
+                match at.mark() {
+                    None => format!("{} of term {}", at.sequence, at.term),
+                    Some(mark) if at.is_whole() => format!("mark {mark}"),
+                    Some(mark) => format!("between states, on the way to mark {mark}"),
+                },
+            ),
+        ];
+        let feed = inner.link.as_ref().and_then(|link| link.feed.as_ref());
+        let synchronising = feed.is_some() || !at.is_whole();
+        match feed {
+            Some(feed) => lines.push((
+                "synchronising",
+                format!("round {}, {}", inner.rounds.max(1), feed.shown()),
+            )),
+            None if synchronising => {
+                lines.push(("synchronising", "from the partner".to_owned()));
+            }
+            None => {}
+        }
+        if let Some(mark) = self.engine.marks().last() {
+            lines.push(("mark", mark.to_string()));
+        }
+        if let Some(stream) = stream {
+            lines.push(("acknowledged", stream.acknowledged().0.to_string()));
+            lines.push((
+                "lag",
+                format!(
+                    "{lag} bytes, {} changes",
+                    stream.last().0 - stream.acknowledged().0
+                ),
+            ));
+            if stream.is_overrun() {
+                lines.push((
+                    "window",
+                    "lost: the partner needs a synchronisation".to_owned(),
+                ));
+            }
+        }
+        if let Some(time) = inner.round_trip {
+            lines.push(("round trip", format!("{} us", time.as_micros())));
+        }
+        let (cost, amplification) = (
+            self.engine.partner_cost(),
+            self.traffic.amplification(self.bytes_written()),
+        );
+        if cost.records > 0 {
+            let (mean, p99) = (cost.mean.as_micros(), cost.p99.as_micros());
+            lines.push((
+                "cost",
+                format!("replies waited {mean} us longer than for this node's log alone, 1 in 100 {p99} us or more ({} changes in the last minute)", cost.records),
+            ));
+        }
+        if let Some(sent) = amplification {
+            lines.push((
+                "traffic",
+                format!("{sent:.3} bytes sent for each byte that clients wrote in the last minute"),
+            ));
+        }
+        lines.push((
+            "witness",
+            match (&self.config.witness, self.config.preferred) {
+                (Some(at), _) => postgres::shown(&at.address),
+                (None, Some(side)) => format!(
+                    "none; side {} is preferred",
+                    format!("{side:?}").to_lowercase()
+                ),
+                (None, None) => "none".to_owned(),
+            },
+        ));
+        if let Some(addresses) = self.addresses.shown() {
+            lines.push(("address", addresses));
+        }
+        if let Some(verified) = &inner.verified {
+            lines.push(("verified", verified.clone()));
+        }
+        if let Some(fault) = inner.fault_text() {
+            lines.push(("trouble", fault));
+        }
+        let side = Side::from(self.config.side);
+        Shown {
+            nodes: (name(side), name(side.other())),
+            fault: inner.fault_text(),
+            lines,
+            in_sync,
+            serving: inner.serving,
+            lag,
+            term: register.term,
+            connected,
+            synchronising,
+            position: at.sequence,
+            round_trip: inner.round_trip,
+            cost,
+            amplification,
+            behind: match (inner.serving && !in_sync, inner.behind_since) {
+                (true, Some(since)) => {
+                    u64::try_from(self.clock.now().secs - since).unwrap_or_default()
+                }
+                _ => 0,
+            },
+        }
+    }
+
+    /// Metrics in Prometheus' text form.
+    pub fn render(&self) -> String {
+        let shown = self.show();
+        let real = |name: &str, help: &str, value: f64| {
+            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
+        };
+        let gauge = |name: &str, help: &str, value: u64| {
+            format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
+        };
+        [
+            gauge("weir_pair_in_sync", "Whether replies wait for the partner of a synchronous mirror, which may take over.", shown.in_sync.into()),
+            gauge("weir_pair_partner_connected", "Whether the partner of the synchronous mirror is connected.", shown.connected.into()),
+            gauge("weir_pair_synchronising", "Whether one copy of the synchronous mirror is being brought up from the other.", shown.synchronising.into()),
+            gauge("weir_pair_term", "Counts who of the pair answers since when.", shown.term),
+            gauge("weir_pair_lag_bytes", "Changes that the partner has not acknowledged.", shown.lag),
+            gauge("weir_pair_position", "Changes of the present term so far.", shown.position),
+            gauge("weir_pair_behind_seconds", "For how long the partner has lacked something: changes of strict volumes are held since.", shown.behind),
+            shown.round_trip.map_or_else(String::new, |time| {
+                real("weir_pair_round_trip_seconds", "How long the partner took to reply to the last beat: what a change waits for it besides its log.", time.as_secs_f64())
+            }),
+            gauge("weir_pair_cost_changes", "Changes of the last minute that waited for both logs.", shown.cost.records),
+            real("weir_pair_cost_mean_seconds", "How much longer than for this node's log replies waited for the partner in the last minute, on the average.", shown.cost.mean.as_secs_f64()),
+            real("weir_pair_cost_p99_seconds", "The same of all but one in a hundred.", shown.cost.p99.as_secs_f64()),
+            shown.amplification.map_or_else(String::new, |sent| {
+                real("weir_pair_sent_per_written", "Bytes of changes sent to the partner for each byte that clients wrote in the last minute.", sent)
+            }),
+            format!("# HELP weir_pair_sent_bytes_total Bytes of changes sent to the partner.\n# TYPE weir_pair_sent_bytes_total counter\nweir_pair_sent_bytes_total {}\n", self.traffic.sent()),
+        ]
+        .concat()
+    }
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+pub(super) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Asking => "asking the witness who is primary",
+        Role::Yielding(_) => "leaving its partner the time to take over",
+        Role::Primary => "primary",
+        Role::Deciding => "deciding with the witness whether to go on alone",
+        Role::Noting => "noting that it is primary",
+        Role::Alone => "primary, alone",
+        Role::Standby => "standby",
+        Role::TakingOver => "taking over",
+        Role::Behind => "standby, behind",
+    }
+}

@@ -1,0 +1,199 @@
+//! Finding silent divergence: what both sides hold at one mark is hashed on each, and compared.
+//!
+//! The primary makes a mark, whose place in the stream is the same on both sides, so clients go on meanwhile. Hashed are the nodes of the
+//! trees, in which the checksums of all blocks are; contents are not read (a scrub reads them, and compares with the checksums).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use weir_base::VolumeId;
+use weir_mirror::Role;
+use weir_mirror::wire::{HASHES, Message, VolumeHash};
+use weir_volume::MarkId;
+
+use super::Pair;
+
+/// How often it is checked whether something has come.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A comparison that runs, on the primary.
+#[derive(Default)]
+pub struct Comparison {
+    mark: u64,
+    theirs: Vec<VolumeHash>,
+    done: bool,
+}
+
+/// Ends a comparison, however it ends.
+struct Ends<'p>(&'p Pair);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().comparison = None;
+    }
+}
+
+impl Pair {
+    /// Compares the two copies; with `repair`, one that differs is brought up anew, from nothing.
+    ///
+    /// # Errors
+    /// They are not in sync, or not any more; another comparison runs; a disk.
+    pub(super) fn verify(&self, repair: bool) -> Result<String> {
+        {
+            let mut inner = self.inner.lock();
+            let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
+            ensure!(
+                in_sync && inner.serving,
+                "this node is not the primary of a pair in sync"
+            );
+            ensure!(inner.comparison.is_none(), "a comparison runs already");
+            inner.comparison = Some(Comparison::default());
+        }
+        let _ends = Ends(self);
+        let mark = self.engine.make_mark();
+        let mark = mark.map_err(|e| anyhow!("no mark can be made now: {e}"))?;
+        let at = self.engine.position();
+        let number = {
+            let mut inner = self.inner.lock();
+            inner.comparison = Some(Comparison {
+                mark: mark.0,
+                ..Comparison::default()
+            });
+            let link = inner.link.as_mut().context("the partner is gone")?;
+            link.say(&Message::Verify {
+                term: at.term,
+                mark: mark.0,
+                sequence: at.sequence,
+            });
+            link.number
+        };
+        self.send.notify_one();
+        let ours = self.hashes(mark)?;
+        let theirs = loop {
+            let mut inner = self.inner.lock();
+            if inner.link.as_ref().map(|link| link.number) != Some(number) {
+                bail!("the connection to the partner was lost meanwhile: try again");
+            }
+            if let Some(comparison) = inner.comparison.take_if(|comparison| comparison.done) {
+                break comparison.theirs;
+            }
+            self.changed.wait_for(&mut inner, POLL);
+        };
+        let differ: Vec<String> = ours
+            .iter()
+            .filter(|hash| !theirs.contains(hash))
+            .chain(theirs.iter().filter(|hash| !ours.contains(hash)))
+            .map(|hash| self.name_of(hash.volume))
+            .collect();
+        if differ.is_empty() {
+            let said = format!("the same on both at mark {mark}: {} volumes", ours.len());
+            tracing::info!("{said}");
+            self.inner.lock().verified = Some(said.clone());
+            return Ok(said);
+        }
+        let mut names = differ;
+        names.sort();
+        names.dedup();
+        let said = format!("the copies differ at mark {mark} in {}", names.join(", "));
+        tracing::error!("{said}");
+        let mut inner = self.inner.lock();
+        inner.verified = Some(said.clone());
+        if !repair {
+            bail!(
+                "{said}. `weir pair verify --repair` has the standby's copy brought up anew, from nothing; \
+                 if this one is in doubt, `weir scrub` reads it"
+            );
+        }
+        let link = inner.link.as_mut().filter(|link| link.number == number);
+        let link = link.context("the partner is gone")?;
+        link.say(&Message::Again);
+        drop(inner);
+        self.send.notify_one();
+        Ok(format!(
+            "{said}; the standby's copy is brought up anew, from nothing"
+        ))
+    }
+
+    fn name_of(&self, volume: u64) -> String {
+        let mut all = self.engine.volumes().into_iter();
+        let found = all.find(|vol| vol.id() == VolumeId(volume));
+        found.map_or_else(|| format!("volume {volume}"), |vol| vol.name().to_owned())
+    }
+
+    fn hashes(&self, mark: MarkId) -> Result<Vec<VolumeHash>> {
+        let hashes = self.engine.mark_hashes(mark);
+        let hashes = hashes.map_err(|e| anyhow!("mark {mark} cannot be read: {e}"))?;
+        let hashes = hashes.into_iter().map(|(volume, hash)| VolumeHash {
+            volume: volume.0,
+            hash,
+        });
+        Ok(hashes.collect())
+    }
+
+    /// The primary compares: this copy at a mark, which is there at the latest with this entry.
+    pub(super) fn is_verified(self: &Arc<Self>, number: u64, mark: MarkId, sequence: u64) {
+        let pair = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("weir-verify".to_owned());
+        let begun = thread.spawn(move || {
+            if let Err(error) = pair.says_hashes(number, mark, sequence) {
+                pair.note_fault(format!("this copy cannot be compared: {error:#}"));
+                let mut inner = pair.inner.lock();
+                if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+                    link.close();
+                }
+                drop(inner);
+                pair.send.notify_one();
+            }
+        });
+        if let Err(error) = begun {
+            self.note_fault(format!("this copy cannot be compared: {error}"));
+        }
+    }
+
+    fn says_hashes(&self, number: u64, mark: MarkId, sequence: u64) -> Result<()> {
+        while self.engine.position().sequence < sequence {
+            let inner = self.inner.lock();
+            if inner.link.as_ref().map(|link| link.number) != Some(number) {
+                return Ok(());
+            }
+            drop(inner);
+            std::thread::sleep(POLL);
+        }
+        self.engine.cp_now().map_err(|e| anyhow!("{e}"))?;
+        let hashes = self.hashes(mark)?;
+        let mut inner = self.inner.lock();
+        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+            return Ok(());
+        };
+        let mut pieces = hashes.chunks(HASHES).peekable();
+        if pieces.peek().is_none() {
+            link.say(&Message::Verified {
+                mark: mark.0,
+                last: true,
+                hashes: Vec::new(),
+            });
+        }
+        while let Some(piece) = pieces.next() {
+            link.say(&Message::Verified {
+                mark: mark.0,
+                last: pieces.peek().is_none(),
+                hashes: piece.to_vec(),
+            });
+        }
+        drop(inner);
+        self.send.notify_one();
+        Ok(())
+    }
+
+    /// What the partner's copy holds.
+    pub(super) fn compares(&self, mark: u64, last: bool, hashes: Vec<VolumeHash>) {
+        let mut inner = self.inner.lock();
+        let comparison = inner.comparison.as_mut();
+        if let Some(comparison) = comparison.filter(|c| c.mark == mark && !c.done) {
+            comparison.theirs.extend(hashes);
+            comparison.done = last;
+            self.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Asking the witness: over a connection of its own each time, which is rare; or, without one, the side that has the last word.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use weir_mirror::ask::{self, LENGTH, Question, Reply};
+use weir_mirror::{FileWitness, Register, Swap, Witness};
+
+use super::config::WitnessAt;
+use super::{Pair, postgres};
+use weir_peer_link::identity::{in_words, is_stranger};
+use weir_peer_link::stream::secure;
+
+/// How long a witness may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The register of the side that has the last word, in a folder of the data folder.
+const FOLDER: &str = "pair-register";
+/// In it: the other side has been there, and may have been made to serve since.
+const MET: &str = "met";
+/// A user has this side serve, whatever the other one does; for one start.
+const BY_HAND: &str = "by-hand";
+
+/// Asks what is to be asked, one question after the other; of several that wait only the last.
+pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
+    while let Some(mut to) = asked.recv().await {
+        while let Ok(later) = asked.try_recv() {
+            to = later;
+        }
+        if to.is_some() {
+            // What this side has acknowledged outlives it before it may be the only one that has it.
+            let settles = Arc::clone(pair);
+            let settled = tokio::task::spawn_blocking(move || match settles.log_ephemeral {
+                true => settles.engine.cp_now(),
+                false => settles.standby.settle(&settles.engine),
+            });
+            match settled.await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => {
+                    pair.replied(Err(format!("what was received is not durable here: {why}")));
+                    continue;
+                }
+                // A panic has ended the process.
+                Err(_) => return,
+            }
+        }
+        let reply = match &pair.config.witness {
+            Some(at) => {
+                let shown = postgres::shown(&at.address);
+                match timeout(PATIENCE, remote(pair, at, to)).await {
+                    Ok(Err(error)) if is_stranger(&error) => Err(format!(
+                        "the witness at {shown} does not know this node: `weir witness … --node {}` there, if it is one of the pair",
+                        pair.identity.fingerprint
+                    )),
+                    Ok(reply) => {
+                        reply.map_err(|e| format!("the witness at {shown}: {}", in_words(&e)))
+                    }
+                    Err(_) => Err(format!("the witness at {shown} does not reply")),
+                }
+            }
+            None => local(pair, to).map_err(|e| format!("{e:#}")),
+        };
+        pair.replied(reply);
+    }
+}
+
+/// Side A makes the register of a new pair.
+fn first(pair: &Pair) -> Result<Register> {
+    let known = pair.inner.lock().state;
+    let first = Register::first(weir_mirror::Side::A);
+    match pair.config.side == super::Name::A && known.register() == first {
+        true => Ok(first),
+        false => bail!("it knows no such pair, and did"),
+    }
+}
+
+async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
+    if postgres::is_database(&at.address) {
+        let id = pair.engine.aggregate().id().to_string();
+        return postgres::ask(&at.address, &id, to, || first(pair)).await;
+    }
+    let question = to.map_or(Question::Read, Question::Swap);
+    match put(pair, at, question).await? {
+        Reply::Is(swap) => Ok(swap),
+        Reply::Refused => bail!("it refuses"),
+        Reply::None => match put(pair, at, Question::Swap(first(pair)?)).await? {
+            Reply::Is(swap) => Ok(swap),
+            _ => bail!("it refuses a new pair"),
+        },
+    }
+}
+
+async fn put(pair: &Arc<Pair>, at: &WitnessAt, question: Question) -> Result<Reply> {
+    let stream = TcpStream::connect(&at.address).await?;
+    stream.set_nodelay(true)?;
+    let config = pair.identity.client(&at.fingerprint)?;
+    let mut tls = secure(config, stream).await?;
+    let id = pair.engine.aggregate().id().0;
+    tls.write_all(&ask::question(question, id)).await?;
+    tls.flush().await?;
+    let mut said = [0; LENGTH];
+    tls.read_exact(&mut said).await?;
+    ask::reply(&said).context("what it says is no reply")
+}
+
+fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
+    if !pair.keeps_register() {
+        return match (to, pair.inner.lock().told) {
+            (None, Some(register)) => Ok(Swap::Done(register)),
+            (None, None) => bail!(
+                "there is no witness, and the other side, which is preferred, has not said who is primary"
+            ),
+            // It has become primary again meanwhile.
+            (Some(to), Some(register)) if register.version >= to.version => {
+                Ok(Swap::Lost(register))
+            }
+            (Some(_), _) => bail!(
+                "there is no witness, and the other side is preferred: `weir pair takeover --force` once it is off for good"
+            ),
+        };
+    }
+    let id = pair.engine.aggregate().id().0;
+    let folder = pair.folder.join(FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    let mut witness = FileWitness::open(&folder)?;
+    Ok(match (to, witness.read(id)?) {
+        (Some(to), Some(_)) => witness.swap(id, to)?,
+        (None, Some(register)) => {
+            // Unless it was met, it has nothing that it could serve.
+            let knows = pair.inner.lock().heard || !folder.join(MET).exists();
+            if !knows {
+                bail!(
+                    "there is no witness, and since this node has started the other side has not said whether a user has it \
+                     serve: start it, or, if it is off for good, `weir pair takeover --force` here"
+                );
+            }
+            Swap::Done(register)
+        }
+        (_, None) => witness.swap(id, first(pair)?)?,
+    })
+}
+
+/// This side has the last word from now on, whatever the other does until this one has started again, and the register is this.
+pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
+    let folder = folder.join(FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    FileWitness::open(&folder)?.keep(id, &register)?;
+    note(&folder, BY_HAND)
+}
+
+/// Whether a user has this side serve from this start on. Says so once.
+pub fn was_taken(folder: &Path) -> Result<bool> {
+    match std::fs::remove_file(folder.join(FOLDER).join(BY_HAND)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The other side has been there: it may have a copy from now on.
+pub fn has_met(folder: &Path) -> Result<()> {
+    let folder = folder.join(FOLDER);
+    match folder.join(MET).exists() {
+        true => Ok(()),
+        false => note(&folder, MET),
+    }
+}
+
+fn note(folder: &Path, name: &str) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::File::create(folder.join(name))?.sync_all()?;
+    Ok(std::fs::File::open(folder)?.sync_all()?)
+}
+
+/// The pair is no more.
+pub fn forget(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder.join(FOLDER)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,361 @@
+//! `weir pair` and `weir witness`: what is done on the command line.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use weir_base::AggregateId;
+use weir_mirror::{FileWitness, Register, Side, ask};
+use weir_store::Aggregate;
+
+use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
+use crate::{check, storage, usage};
+use weir_node::{control_socket, data_folder, port};
+use weir_pair_node::config::{Config, Mode, State, WitnessAt};
+use weir_pair_node::{Name, address, postgres};
+use weir_peer_link::door::Door;
+use weir_peer_link::identity::{Identity, Known, in_words};
+
+/// How long a node may take for a question, once it has shown its certificate.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// `weir pair …`
+pub fn pair(command: &PairCommand) -> Result<()> {
+    match command {
+        PairCommand::Create(args) => {
+            let node = &args.node;
+            let data = &node.folder.data;
+            decided(&node.decider)?;
+            address::admissible(&node.address)?;
+            let id = make(&node.folder, None)?;
+            let config = Config {
+                listen: Some(args.listen),
+                ..config(Name::A, node)
+            };
+            config.write(data)?;
+            let own = Identity::open(data)?.fingerprint;
+            println!(
+                "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}\nand then here what that prints.",
+                data.display(),
+                args.listen,
+                same(node),
+            );
+            Ok(())
+        }
+        PairCommand::Join(args) => {
+            let node = &args.node;
+            let data = &node.folder.data;
+            decided(&node.decider)?;
+            address::admissible(&node.address)?;
+            let id = uuid::Uuid::parse_str(&args.aggregate)
+                .map_err(|error| usage::error(format!("--aggregate is no UUID: {error}")))?;
+            let partner = fingerprint(&args.partner_certificate)?;
+            make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
+            let config = Config {
+                partner_address: Some(args.partner.clone()),
+                partner: Some(partner),
+                ..config(Name::B, node)
+            };
+            config.write(data)?;
+            let own = Identity::open(data)?.fingerprint;
+            println!(
+                "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  weir pair accept --data DIR {own}\nThen start `weir serve` on both.",
+                data.display()
+            );
+            Ok(())
+        }
+        PairCommand::Accept { data, certificate } => {
+            let mut config = configured(data)?;
+            ensure!(
+                config.side == Name::A,
+                "this is side b, which knows its partner already"
+            );
+            ensure!(
+                config.partner.is_none(),
+                "this pair has a partner already, and a pair has two nodes: `weir pair delete --data {}` ends it",
+                data.display()
+            );
+            config.partner = Some(fingerprint(certificate)?);
+            config.write(data)
+        }
+        PairCommand::Show { data } => {
+            configured(data)?;
+            control_socket::ask(data, "pair show").map(drop)
+        }
+        PairCommand::Switch { data } => {
+            configured(data)?;
+            println!("{}", control_socket::ask(data, "pair switch")?);
+            Ok(())
+        }
+        PairCommand::Takeover { data, force } => {
+            configured(data)?;
+            ensure!(
+                force,
+                "a standby takes over by itself when its primary is gone. --force has this node serve what it has, even if that \
+                 is not all that clients were told; the other node has to be off for good"
+            );
+            println!("{}", control_socket::ask(data, "pair takeover --force")?);
+            Ok(())
+        }
+        PairCommand::Resync { data, everything } => {
+            configured(data)?;
+            let words = match everything {
+                true => "pair resync --everything",
+                false => "pair resync",
+            };
+            println!("{}", control_socket::ask(data, words)?);
+            Ok(())
+        }
+        PairCommand::Verify { data, repair } => {
+            configured(data)?;
+            let words = if *repair {
+                "pair verify --repair"
+            } else {
+                "pair verify"
+            };
+            println!("{}", control_socket::ask(data, words)?);
+            Ok(())
+        }
+        PairCommand::Delete { data } => {
+            configured(data)?;
+            ensure!(
+                control_socket::ask(data, "pair show").is_err(),
+                "a server runs on {}: stop it first",
+                data.display()
+            );
+            Config::delete(data)?;
+            weir_pair_node::witness::forget(data)?;
+            println!(
+                "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
+                 their clients could not tell them apart",
+                data.display()
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Of a side that knows nothing of its partner yet.
+fn config(side: Name, node: &PairNode) -> Config {
+    Config {
+        side,
+        listen: None,
+        partner_address: None,
+        partner: None,
+        witness: witness_of(&node.decider),
+        preferred: node.decider.preferred,
+        address_hook: node.address_hook.clone(),
+        addresses: node.address.clone(),
+        mode: node.mode,
+    }
+}
+
+fn configured(data: &Path) -> Result<Config> {
+    Config::read(data)?.with_context(|| format!("{} is not one of a pair", data.display()))
+}
+
+fn decided(decider: &PairDecider) -> Result<()> {
+    let wrong = match &decider.witness {
+        None if decider.preferred.is_none() => Some(
+            "missing --witness HOST:PORT --witness-certificate SHA256 (`weir witness`), or, without a witness, --preferred a \
+             or b: that side goes on alone when the nodes are apart, and the other takes over only by hand",
+        ),
+        None => None,
+        Some(address) => match (postgres::is_database(address), &decider.witness_certificate) {
+            (false, None) => Some(
+                "missing --witness-certificate SHA256 (`weir witness --data DIR --show` there prints it)",
+            ),
+            (true, Some(_)) => Some("a database has no --witness-certificate"),
+            _ => None,
+        },
+    };
+    if let Some(wrong) = wrong {
+        return Err(usage::error(wrong));
+    }
+    if let Some(print) = &decider.witness_certificate {
+        fingerprint(print)?;
+    }
+    Ok(())
+}
+
+fn witness_of(decider: &PairDecider) -> Option<WitnessAt> {
+    let fingerprint = decider.witness_certificate.clone().unwrap_or_default();
+    let address = decider.witness.clone()?;
+    Some(WitnessAt {
+        address,
+        fingerprint,
+    })
+}
+
+/// What the other node is to be told as this one was.
+fn same(node: &PairNode) -> String {
+    let mode = match node.mode {
+        Mode::Durable => "",
+        Mode::Memory => " --mode memory",
+    };
+    let addresses = node.address.iter();
+    let addresses: String = addresses
+        .map(|address| format!(" --address {address}"))
+        .collect();
+    format!("{}{mode}{addresses}", same_decider(&node.decider))
+}
+
+fn same_decider(decider: &PairDecider) -> String {
+    match (witness_of(decider), decider.preferred) {
+        (Some(at), _) if at.fingerprint.is_empty() => {
+            format!(" \\\n    --witness '{}'", postgres::shown(&at.address))
+        }
+        (Some(at), _) => format!(
+            " \\\n    --witness {} --witness-certificate {}",
+            at.address, at.fingerprint
+        ),
+        (None, Some(side)) => format!(" --preferred {}", format!("{side:?}").to_lowercase()),
+        (None, None) => String::new(),
+    }
+}
+
+fn fingerprint(text: &str) -> Result<String> {
+    let plain = text.to_ascii_lowercase().replace(':', "");
+    let hex = plain.len() == 64 && plain.bytes().all(|b| b.is_ascii_hexdigit());
+    match hex {
+        true => Ok(plain),
+        false => Err(usage::error(format!(
+            "'{text}' is no SHA-256 of a certificate: 64 hexadecimal digits"
+        ))),
+    }
+}
+
+/// Makes an empty aggregate in a folder that has none. That of side A may be there already: `id` is none then.
+fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
+    let data = &folder.data;
+    if Config::read(data)?.is_some() {
+        bail!(
+            "{} is one of a pair already; `weir pair delete` ends it",
+            data.display()
+        );
+    }
+    let mut location = storage::location(data, folder.log_dir.as_deref());
+    let env = check::environment()?;
+    if data.exists() && fs::read_dir(data)?.next().is_some() {
+        ensure!(
+            id.is_none(),
+            "{} is not empty, and the second copy of an aggregate is made anew: take an empty folder",
+            data.display()
+        );
+        let (_, folder, _) = Aggregate::inspect(&location, &env.pool)
+            .with_context(|| format!("{} holds something else", data.display()))?;
+        // What it holds is at no position that a partner could have.
+        State::new(Register::first(Side::A), true).write(data)?;
+        return Ok(folder.id().to_string());
+    }
+    if let Some(size) = folder.size {
+        location.max_blocks = size.0 / weir_base::BLOCK_SIZE as u64;
+        location.device_blocks = location.device_blocks.min(location.max_blocks);
+    }
+    let (aggregate, _) = match id {
+        Some(id) => Aggregate::create_copy(&location, env, id),
+        None => Aggregate::create(&location, env),
+    }?;
+    data_folder::close_to_others(data)?;
+    Ok(aggregate.id().to_string())
+}
+
+/// `weir witness`: keeps registers for pairs until it is ended.
+pub fn witness(args: &WitnessArgs) -> Result<()> {
+    let identity = || {
+        fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
+        data_folder::close_to_others(&args.data)?;
+        Identity::open(&args.data)
+    };
+    if args.show {
+        println!("{}", identity()?.fingerprint);
+        return Ok(());
+    }
+    let listen = args
+        .listen
+        .ok_or_else(|| usage::error("missing --listen ADDR:PORT"))?;
+    if args.node.is_empty() {
+        return Err(usage::error(
+            "missing --node SHA256, the certificate of each node (`weir pair create` and `join` print them)",
+        ));
+    }
+    let nodes = args
+        .node
+        .iter()
+        .map(|n| fingerprint(n))
+        .collect::<Result<Vec<_>>>()?;
+    // Before anything is created.
+    let bound = std::net::TcpListener::bind(listen);
+    let bound = bound.map_err(|error| {
+        port::refused(
+            listen,
+            "the witness",
+            "stop it, or pass --listen ADDR:PORT",
+            &error,
+        )
+    })?;
+    bound.set_nonblocking(true)?;
+    let identity = identity()?;
+    let registers = args.data.join("registers");
+    fs::create_dir_all(&registers)?;
+    let keeper = Arc::new(Mutex::new(FileWitness::open(&registers)?));
+    let config = identity.server(Known::These(nodes))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::from_std(bound)?;
+        let at = listener.local_addr()?;
+        println!("witness on {at}\ncertificate {}", identity.fingerprint);
+        if let Some(path) = &args.ready_file {
+            fs::write(path, format!("{at}\n"))?;
+        }
+        let door = Arc::new(Door::default());
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let (config, keeper) = (Arc::clone(&config), Arc::clone(&keeper));
+            // Without this, it is slower.
+            let _ = stream.set_nodelay(true);
+            let guest = door.enter(from.ip());
+            tokio::spawn(async move {
+                let greeted = guest.greet(TlsAcceptor::from(config).accept(stream)).await;
+                let tls = match greeted {
+                    Some(Ok(tls)) => tls,
+                    Some(Err(error)) => {
+                        let why = in_words(&error.into());
+                        return tracing::info!(%from, "a connection without a node's certificate was refused: {why}");
+                    }
+                    None => return tracing::debug!(%from, "a connection was silent, or gave way"),
+                };
+                guest.admitted();
+                let replied = tokio::time::timeout(QUESTION, reply(tls, &keeper)).await;
+                match replied {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%from, "no reply: {}", in_words(&error)),
+                    Err(_) => tracing::warn!(%from, "a node was too slow"),
+                }
+            });
+        }
+    })
+}
+
+async fn reply(mut tls: TlsStream<TcpStream>, keeper: &Mutex<FileWitness>) -> Result<()> {
+    let mut question = [0; ask::LENGTH];
+    tls.read_exact(&mut question).await?;
+    let said = ask::answer(&question, &mut *keeper.lock()).context("what came is no question")?;
+    tls.write_all(&said).await?;
+    tls.flush().await?;
+    // The node may have closed it.
+    let _ = tls.shutdown().await;
+    Ok(())
+}
