@@ -1,5 +1,5 @@
-//! The memory budget: one number for the whole process, from which code that holds bytes on behalf
-//! of a client reserves them first.
+//! The memory budget of the process. Code that holds bytes on behalf of a client reserves them
+//! first.
 //!
 //! One atomic counter is enough: reservations are made a buffer at a time
 //! (kilobytes), not an allocation at a time, so it is not contended.
@@ -13,15 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Budget {
     total: usize,
     used: AtomicUsize,
-    /// The budget that this is a part of: what is reserved here is reserved there.
+    /// The budget that this one is a part of. Every reservation here is one there as well.
     whole: Option<Arc<Budget>>,
-    /// Beyond this many bytes, as many as `reserve` of the whole are left to others.
+    /// Holding limit of this part in bytes, beyond which `reserve` bytes of the whole are left to
+    /// other parts.
     small: usize,
     reserve: usize,
 }
 
 impl Budget {
-    /// A budget of `total` bytes.
+    /// Creates a budget of `total` bytes.
     pub fn new(total: usize) -> Arc<Budget> {
         Arc::new(Budget {
             total,
@@ -32,13 +33,14 @@ impl Budget {
         })
     }
 
-    /// A part of `whole` for one of many who share it: at most `total` bytes of those that are left there.
+    /// Creates a part of `whole` that holds at most `total` bytes. Parts may add up to more than
+    /// the whole.
     pub fn part_of(whole: &Arc<Budget>, total: usize) -> Arc<Budget> {
         Budget::share_of(whole, total, total, 0)
     }
 
-    /// As [`Budget::part_of`]; but a part that holds more than `small` bytes leaves `reserve` bytes of the whole to those
-    /// that hold less.
+    /// Like [`Budget::part_of`], but a part that holds more than `small` bytes leaves `reserve`
+    /// bytes of the whole to parts that hold less.
     pub fn share_of(
         whole: &Arc<Budget>,
         total: usize,
@@ -54,7 +56,8 @@ impl Budget {
         })
     }
 
-    /// Reserves `bytes`; `None` if fewer are available. Dropping the reservation releases them.
+    /// Reserves `bytes`; returns `None` if fewer are available. Dropping the reservation releases
+    /// them.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         self.take(bytes, 0).then(|| Reservation {
             budget: Arc::clone(self),
@@ -62,10 +65,10 @@ impl Budget {
         })
     }
 
-    /// Takes `bytes` if `leave` are left.
+    /// Takes `bytes` if `leave` bytes remain available afterwards.
     fn take(&self, bytes: usize, leave: usize) -> bool {
         let order = Ordering::Relaxed;
-        // Saturates: a part may be smaller than what it has to leave.
+        // Saturates: a part may be smaller than the bytes that it has to leave.
         let most = self.total.saturating_sub(leave);
         let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         let Ok(used) = self.used.fetch_update(order, order, within) else {
@@ -92,19 +95,19 @@ impl Budget {
         }
     }
 
-    /// Bytes that are reserved now, 0 ..= [`Budget::total`].
+    /// Returns the number of reserved bytes, 0 ..= [`Budget::total`].
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the budget holds in all.
+    /// Returns the size of the budget in bytes.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Bytes that could be reserved now.
+    /// Returns the number of bytes that can be reserved now.
     pub fn available(&self) -> usize {
-        // Never more than there is: see `take`.
+        // `take` keeps `used` at or below `total`.
         let own = self.total - self.used();
         let whole = self.whole.as_ref();
         whole.map_or(own, |whole| own.min(whole.available()))
@@ -119,19 +122,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes that this reservation holds.
+    /// Returns the number of bytes that this reservation holds.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds `bytes` to this reservation; `false` (and no change) if the budget
-    /// does not have them.
+    /// Adds `bytes` to this reservation; returns `false`, with no change, if the budget does not
+    /// have them.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         self.grow_leaving(bytes, 0)
     }
 
-    /// As [`Reservation::grow`], if `leave` bytes of the budget are left.
+    /// Like [`Reservation::grow`], but only if `leave` bytes of the budget remain available.
     #[must_use]
     pub fn grow_leaving(&mut self, bytes: usize, leave: usize) -> bool {
         let ok = self.budget.take(bytes, leave);

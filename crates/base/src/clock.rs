@@ -17,15 +17,15 @@ impl Time {
     /// The epoch: 1970-01-01 00:00:00 UTC.
     pub const EPOCH: Time = Time { secs: 0, nanos: 0 };
 
-    /// This time moved forward by `by`, saturating at the end of the range.
+    /// Returns this time moved forward by `by`, saturating at the end of the range.
     #[must_use]
     pub fn plus(self, by: Duration) -> Time {
         let nanos = u64::from(self.nanos) + u64::from(by.subsec_nanos());
         let carry = nanos / 1_000_000_000;
-        // Saturates: a time that a client has set may be any.
+        // Saturates: a client may have set any time.
         let secs = i64::try_from(by.as_secs().saturating_add(carry)).unwrap_or(i64::MAX);
         Time {
-            // Saturates: a time that a client has set may be any.
+            // Saturates: a client may have set any time.
             secs: self.secs.saturating_add(secs),
             nanos: (nanos % 1_000_000_000) as u32,
         }
@@ -37,17 +37,17 @@ impl From<SystemTime> for Time {
         match t.duration_since(UNIX_EPOCH) {
             Ok(d) => Time::EPOCH.plus(d),
             Err(before) => {
-                // `before` says how far back; nanoseconds still count forward.
+                // `before` is the distance to the epoch; nanoseconds still count forward.
                 let back = before.duration();
                 let secs = i64::try_from(back.as_secs()).unwrap_or(i64::MAX);
                 match back.subsec_nanos() {
                     0 => Time {
-                        // Saturates: the system's clock may be any.
+                        // Saturates: the system's clock may show any time.
                         secs: secs.saturating_neg(),
                         nanos: 0,
                     },
                     n => Time {
-                        // Saturates: the system's clock may be any.
+                        // Saturates: the system's clock may show any time.
                         secs: secs.saturating_neg().saturating_sub(1),
                         nanos: 1_000_000_000 - n,
                     },
@@ -59,10 +59,10 @@ impl From<SystemTime> for Time {
 
 /// The source of time for everything below the binary.
 pub trait Clock: Send + Sync {
-    /// Civil time, for timestamps that users see. May step in both directions.
+    /// Returns civil time, for timestamps that users see. It may step in both directions.
     fn now(&self) -> Time;
 
-    /// Time since an arbitrary fixed point, never going back: for intervals.
+    /// Returns the time since an arbitrary fixed point, for intervals. It never goes back.
     fn monotonic(&self) -> Duration;
 }
 
@@ -73,7 +73,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock with a monotonic time that starts at zero now.
+    /// Creates a clock whose monotonic time is zero now.
     #[allow(clippy::disallowed_methods)] // The one implementation of `Clock` on real time.
     pub fn new() -> SystemClock {
         SystemClock {
@@ -99,15 +99,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only by [`ManualClock::advance`] and [`ManualClock::set`]: for
-/// tests and the simulator.
+/// A clock for tests and the simulator. It moves only by [`ManualClock::advance`] and
+/// [`ManualClock::set`].
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<(Time, Duration)>,
 }
 
 impl ManualClock {
-    /// A clock set to `now`, with monotonic time zero.
+    /// Creates a clock set to `now`, with monotonic time zero.
     pub fn new(now: Time) -> ManualClock {
         ManualClock {
             state: Mutex::new((now, Duration::ZERO)),

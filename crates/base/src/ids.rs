@@ -60,19 +60,19 @@ impl fmt::Display for AggregateId {
 }
 
 impl BlockAddr {
-    /// Byte offset of the block on the device, or `None` beyond 2^64 bytes.
+    /// Returns the byte offset of the block on the device, or `None` beyond 2^64 bytes.
     pub fn byte_offset(self) -> Option<u64> {
         self.0.checked_mul(crate::BLOCK_SIZE as u64)
     }
 
-    /// The address `blocks` further on, or `None` on overflow.
+    /// Returns the address `blocks` further on, or `None` on overflow.
     pub fn checked_add(self, blocks: u64) -> Option<BlockAddr> {
         self.0.checked_add(blocks).map(BlockAddr)
     }
 }
 
 impl Lsn {
-    /// The number of the record after this one.
+    /// Returns the number of the record after this one.
     #[must_use]
     pub fn next(self) -> Lsn {
         Lsn(self.0.wrapping_add(1))
@@ -80,7 +80,7 @@ impl Lsn {
 }
 
 impl Generation {
-    /// The checkpoint after this one.
+    /// Returns the checkpoint after this one.
     #[must_use]
     pub fn next(self) -> Generation {
         Generation(self.0.wrapping_add(1))

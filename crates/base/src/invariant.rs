@@ -1,44 +1,49 @@
-//! Invariants: what cannot happen, said where it would be seen.
+//! Invariants: conditions that cannot be false, asserted where a violation would show.
 //!
-//! **Problem.** A simulator finds what something asserts. A counter that saturates and an `else { return }` for an arm that
-//! cannot be taken hide a defect until the data shows it. A plain assertion that ends the process in production is no
-//! better for a file server: reads go with it, and whatever made it fail is likely to do so again after the restart.
+//! **Problem.** A simulator finds only violations that the code asserts. A counter that saturates,
+//! or an `else { return }` for an impossible arm, hides a defect until the data shows it. An
+//! assertion that ends the process in production is no better for a file server: reads stop with
+//! it, and the cause is likely to recur after the restart.
 //!
-//! **Two kinds**, by what would be damaged:
+//! **Two kinds**, by the state that would be damaged:
 //!
-//! - `invariant!(guard => condition, "…")` guards what becomes durable: accounting on the disk, the order of durability,
-//!   identity. `guard` is the [`Poison`] of the aggregate.
-//! - `invariant!(condition, "…")` guards what dies with the process: budgets, queues, gauges.
+//! - `invariant!(guard => condition, "…")` guards durable state: accounting on the disk, the order
+//!   of durability, identity. `guard` is the [`Poison`] of the aggregate.
+//! - `invariant!(condition, "…")` guards state that ends with the process: budgets, queues, gauges.
 //!
-//! What a violation does depends on the build:
+//! The effect of a violation depends on the build:
 //!
-//! - With debug assertions (tests, debug builds, the simulators, which refuse to run without) it panics. The aggregate is
-//!   poisoned first, so that nothing that was half changed becomes durable even if a caller catches the panic.
-//! - In a release build one of the first kind poisons the aggregate: no record of the log and no checkpoint is written any
-//!   more, changes are refused, reads go on, the log and the health report say why. One of the second kind is logged and
-//!   counted ([`violations`]).
+//! - With debug assertions (tests, debug builds, the simulators, which refuse to run without) it
+//!   panics. The aggregate is poisoned first, so that no half-finished change becomes durable even
+//!   if a caller catches the panic.
+//! - In a release build a violation of the first kind poisons the aggregate. No further log record
+//!   or checkpoint is written, changes are refused, reads continue, and the log and the health
+//!   report give the reason. A violation of the second kind is logged and counted ([`violations`]).
 //!
-//! The macro is an expression, the condition's value, for the place that cannot go on without it:
-//! `if !invariant!(…) { return Err(…) }`. A condition is a comparison of what is at hand; what costs more than that
-//! belongs in a `debug_assert!`.
+//! The macro is an expression with the condition's value, for code that cannot continue without it:
+//! `if !invariant!(…) { return Err(…) }`. A condition compares values that are at hand; a more
+//! expensive check belongs in a `debug_assert!`.
 //!
-//! **Before the record.** A poisoned aggregate writes no record that is not written yet. So what a record says has to be
-//! checked before it is appended: [`Poison::less`] or a condition over what goes into it, then the append, which fails.
+//! **Before the record.** A poisoned aggregate writes no further records. So the content of a
+//! record has to be checked before it is appended: [`Poison::less`] or a condition over its
+//! content, then the append, which fails.
 //!
-//! **Why not** `assert!` alone: see above. `debug_assert!` alone: what guards data on a disk has to be on where the data is.
+//! **Why not** `assert!` alone: see above. `debug_assert!` alone: a guard of data on a disk has to
+//! be active where the data is.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Whether an aggregate takes changes, and if not, why. Set once; what is set stays until the next start.
+/// The state of an aggregate that refuses changes, with the reason. Once set, it stays until the
+/// next start.
 ///
-/// Setting it takes no lock and wakes no thread: it can be done anywhere. The log's thread notices before the next batch
-/// and wakes the waiters.
+/// Setting it takes no lock and wakes no thread, so any code may do it. The log's thread notices
+/// before the next batch and wakes the waiters.
 pub struct Poison {
     why: OnceLock<Arc<str>>,
-    /// A violation panics as well.
+    /// True if a violation panics as well.
     panics: AtomicBool,
 }
 
@@ -52,27 +57,28 @@ impl Default for Poison {
 }
 
 impl Poison {
-    /// Ends all changes; the reason is for people. Only the first one counts: whether this is it.
+    /// Refuses all further changes, for the reason `why`, a text for people. Returns true for the
+    /// first call; later ones have no effect.
     pub fn set(&self, why: impl Into<Arc<str>>) -> bool {
         self.why.set(why.into()).is_ok()
     }
 
-    /// Why there are no changes any more, if so.
+    /// Returns the reason why changes are refused, or `None` if they are accepted.
     pub fn why(&self) -> Option<&Arc<str>> {
         self.why.get()
     }
 
-    /// Whether there are no changes any more.
+    /// Returns true if changes are refused.
     pub fn is_set(&self) -> bool {
         self.why.get().is_some()
     }
 
-    /// Has a violation do what it does in a release build: for tests of just that.
+    /// Makes a violation act as in a release build: for tests of that behaviour.
     pub fn as_in_release(&self) {
         self.panics.store(false, Ordering::Relaxed);
     }
 
-    /// An invariant of the aggregate does not hold. Use [`invariant!`](crate::invariant!).
+    /// Reports a violated invariant of the aggregate. Use [`invariant!`](crate::invariant!).
     ///
     /// # Panics
     /// With debug assertions.
@@ -80,9 +86,9 @@ impl Poison {
     #[track_caller]
     pub fn violated(&self, what: fmt::Arguments<'_>) {
         let at = Location::caller();
-        let why = format!("an invariant does not hold: {what} ({at})");
+        let why = format!("invariant violated: {what} ({at})");
         if self.set(why.as_str()) {
-            tracing::error!("{why}; nothing is changed any more");
+            tracing::error!("{why}; changes are refused until a restart");
         }
         if self.panics.load(Ordering::Relaxed) {
             fail(&why);
@@ -96,27 +102,24 @@ impl fmt::Debug for Poison {
     }
 }
 
-/// Violations that are written to the log; all are counted.
+/// Maximum number of violations written to the log; all are counted.
 const LOGGED: u64 = 100;
 
 static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Invariants of the process that were found violated since it was started. Not 0: a defect.
+/// Returns the number of violated process invariants since the start. Any value but 0 is a defect.
 pub fn violations() -> u64 {
     VIOLATIONS.load(Ordering::Relaxed)
 }
 
-/// An invariant of the process does not hold. Use [`invariant!`](crate::invariant!).
+/// Reports a violated invariant of the process. Use [`invariant!`](crate::invariant!).
 ///
 /// # Panics
 /// With debug assertions.
 #[cold]
 #[track_caller]
 pub fn violated(what: fmt::Arguments<'_>) {
-    let why = format!(
-        "an invariant does not hold: {what} ({})",
-        Location::caller()
-    );
+    let why = format!("invariant violated: {what} ({})", Location::caller());
     if cfg!(debug_assertions) {
         fail(&why);
     }
@@ -130,7 +133,7 @@ fn fail(why: &str) -> ! {
     panic!("{why}");
 }
 
-/// Asserts what cannot be otherwise, and is `true` if it is so. See the module's head.
+/// Asserts an invariant and evaluates to its condition. See the head of the module.
 ///
 /// ```
 /// use weir_base::{Poison, invariant};
@@ -159,9 +162,9 @@ macro_rules! invariant {
     }};
 }
 
-/// A count of things that is in memory alone: see [`less`].
+/// An unsigned count kept in memory only: see [`less`].
 pub trait Count: Copy + Default + fmt::Display {
-    /// `self - by`; `None` if that is below 0.
+    /// Returns `self - by`; `None` if that is below 0.
     fn checked_less(self, by: Self) -> Option<Self>;
 }
 
@@ -176,39 +179,40 @@ macro_rules! count {
 }
 count!(u32 u64 usize);
 
-/// A count of things from which some are taken: `of - by`. If there are not so many, something was taken twice;
-/// it is 0 then.
+/// Returns `of - by`, the count of things that remain. If `by` is larger, something was taken
+/// twice: reports a violation and returns 0.
 #[track_caller]
 pub fn less<N: Count>(of: N, by: N, things: &str) -> N {
     match of.checked_less(by) {
         Some(left) => left,
         None => {
-            violated(format_args!("{of} {things}, and {by} are taken"));
+            violated(format_args!("cannot take {by} from {of} {things}"));
             N::default()
         }
     }
 }
 
 impl Poison {
-    /// As [`less`], of a count that is stored: taking twice poisons the aggregate.
+    /// Like [`less`], for a stored count: a violation poisons the aggregate.
     #[track_caller]
     pub fn less<N: Count>(&self, of: N, by: N, things: &str) -> N {
         match of.checked_less(by) {
             Some(left) => left,
             None => {
-                self.violated(format_args!("{of} {things}, and {by} are taken"));
+                self.violated(format_args!("cannot take {by} from {of} {things}"));
                 N::default()
             }
         }
     }
 
-    /// A stored count of things after a change by more or fewer of them; a count below 0 poisons the aggregate.
+    /// Returns the stored count `of` changed by `by`. A result below 0 poisons the aggregate and
+    /// returns 0.
     #[track_caller]
     pub fn changed(&self, of: u64, by: i64, things: &str) -> u64 {
         match of.checked_add_signed(by) {
             Some(now) => now,
             None => {
-                self.violated(format_args!("{of} {things}, and they change by {by}"));
+                self.violated(format_args!("cannot change {of} {things} by {by}"));
                 0
             }
         }
@@ -239,7 +243,7 @@ mod tests {
         assert!(!guard.is_set());
     }
 
-    /// As it is in a release build.
+    /// Behaviour of a release build.
     #[test]
     fn a_violation_poisons_once_and_goes_on() {
         let guard = Poison::default();
@@ -259,13 +263,14 @@ mod tests {
         assert_eq!(**guard.why().unwrap(), *why);
     }
 
-    /// As it is everywhere else: a caller that catches the panic finds the aggregate poisoned.
+    /// Behaviour with debug assertions: a caller that catches the panic finds the aggregate
+    /// poisoned.
     #[test]
     fn a_violation_panics_where_assertions_are_on() {
         let guard = Poison::default();
         let broken = catch_unwind(AssertUnwindSafe(|| guard.less(0u32, 1, "links")));
         let text = *broken.unwrap_err().downcast::<String>().unwrap();
-        assert!(text.contains("0 links, and 1 are taken"), "{text}");
+        assert!(text.contains("cannot take 1 from 0 links"), "{text}");
         assert!(guard.is_set());
         let broken = catch_unwind(|| invariant!(false, "{} of {}", "none", "them"));
         let text = *broken.unwrap_err().downcast::<String>().unwrap();

@@ -1,10 +1,10 @@
-//! What every other crate of Weir is built on: identifiers and units as distinct types, the limits
-//! of the system in one place, [`invariant!`], and the three ambient things (time, randomness,
-//! memory) as values that are handed in.
+//! Foundation of all other crates of Weir: identifiers and units as distinct types, the limits of
+//! the system in one place, [`invariant!`], and time, randomness and memory as values that callers
+//! pass in.
 //!
-//! Nothing below the binary reads a clock or a random source of its own: a run
-//! under the simulator must be reproducible from a seed, and it only is when
-//! every source of difference comes through [`Clock`] and [`Rng`].
+//! Nothing below the binary reads a clock or a random source of its own. A run under the simulator
+//! must be reproducible from a seed, which requires that every source of difference is a [`Clock`]
+//! or an [`Rng`].
 
 mod budget;
 mod clock;

@@ -1,5 +1,5 @@
-//! Every bound of the system, on a size, a count or a time, in one place, with the
-//! relations between them checked when it is compiled.
+//! Every limit of the system, on a size, a count or a time. The relations between limits are
+//! checked at compile time.
 
 pub mod api;
 pub mod engine;
@@ -12,54 +12,54 @@ pub mod replica;
 /// Bytes in a block: the unit of the device, the cache, trees and checksums.
 pub const BLOCK_SIZE: usize = 4096;
 
-/// Longest name of a directory entry in bytes, as `NAME_MAX` on Linux.
+/// Maximum length of a directory entry's name in bytes, as `NAME_MAX` on Linux.
 pub const MAX_NAME: usize = 255;
 
-/// Longest symbolic link target in bytes: `PATH_MAX` on Linux counts a closing
-/// NUL that is not stored.
+/// Maximum length of a symbolic link's target in bytes. `PATH_MAX` on Linux counts a closing NUL
+/// that is not stored.
 pub const MAX_SYMLINK: usize = 4095;
 
-/// Longest value of an extended attribute, and longest access control list, in bytes: as Linux's `XATTR_SIZE_MAX`.
+/// Maximum length in bytes of an extended attribute's value and of an access control list: as
+/// Linux's `XATTR_SIZE_MAX`.
 pub const MAX_XATTR: usize = 65_536;
 
-/// Longest path in a MOUNT request in bytes (`MNTPATHLEN`, RFC 1813 section 5).
+/// Maximum length of a path in a MOUNT request in bytes (`MNTPATHLEN`, RFC 1813 section 5).
 pub const MAX_MOUNT_PATH: usize = 1024;
 
-/// Highest size of a file in bytes: 8 EiB − 1, as far as a signed 64-bit `off_t`
-/// of a client reaches.
+/// Maximum size of a file in bytes: 8 EiB − 1, the range of a client's signed 64-bit `off_t`.
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
-/// Highest offset up to which a file may be written; the same as
-/// [`MAX_FILE_SIZE`].
+/// Maximum offset up to which a file may be written; equal to [`MAX_FILE_SIZE`].
 pub const MAX_FILE_OFFSET: u64 = MAX_FILE_SIZE;
 
-/// Most hard links to a file. The count of a directory grows with its
-/// subdirectories, of which a million must fit.
+/// Maximum number of hard links to a file. The count of a directory grows with its subdirectories,
+/// and a million of them must fit.
 pub const MAX_LINKS: u32 = u32::MAX - 1;
 
-/// Most bytes in one READ or WRITE.
+/// Maximum number of bytes in one READ or WRITE.
 pub const MAX_IO: usize = 1 << 20;
 
-/// Most supplementary groups in a credential (AUTH_SYS, RFC 5531 appendix A).
+/// Maximum number of supplementary groups in a credential (AUTH_SYS, RFC 5531 appendix A).
 pub const MAX_GROUPS: usize = 16;
 
-/// Longest value in a tree, in bytes.
+/// Maximum length of a value in a tree, in bytes.
 pub const MAX_VALUE: usize = 1024;
 
-/// Most blocks that one extent covers.
+/// Maximum number of blocks that one extent covers.
 pub const MAX_EXTENT_BLOCKS: u32 = 32;
 
-/// Most snapshots of one volume. A thousand and more is what users have; the records
-/// of so many take a few megabytes.
+/// Maximum number of snapshots of one volume. Users have a thousand and more; the records of this
+/// many take a few megabytes.
 pub const MAX_SNAPSHOTS: usize = 16_384;
 
-/// Longest name of a volume or snapshot in bytes.
+/// Maximum length of the name of a volume or snapshot in bytes.
 pub const MAX_VOLUME_NAME: usize = 255;
 
-/// Longest label of a snapshot in bytes.
+/// Maximum length of a snapshot's label in bytes.
 pub const MAX_LABEL: usize = 255;
 
-/// Longest annotation of a volume in bytes: with its version it fits into a value of the tree.
+/// Maximum length of a volume's annotation in bytes. With its version it fits into a value of the
+/// tree.
 pub const MAX_ANNOTATION: usize = 1000;
 
 const _: () = {

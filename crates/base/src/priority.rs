@@ -1,30 +1,33 @@
-//! Which threads have priority, at processors and at disks.
+//! Priorities of threads, at processors and at disks.
 
 use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// The nice value of a idle_priority thread: a tenth of an ordinary thread's share when both want the processor.
+/// Nice value of an [`idle_priority`] thread: a tenth of an ordinary thread's share when both want
+/// the processor.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
-/// The nice value of an [`nice`] thread: two thirds of an ordinary thread's share.
+/// Nice value of a [`nice`] thread: two thirds of an ordinary thread's share.
 #[cfg(target_os = "linux")]
 const SLIGHTLY_NICE: i32 = 2;
 
-/// Lowers the priority of the calling thread: for work without waiters. A thread that does wait for it sleeps,
-/// and leaves it the processor. Does nothing where threads have no priority of their own, and to a thread whose
-/// priority is as low already, with the whole server under `nice` for instance.
+/// Lowers the priority of the calling thread: for work without waiters. A thread that does wait for
+/// it sleeps, and leaves it the processor. Does nothing on systems without thread priorities, or if
+/// the thread's priority is already as low, for example if the whole server runs under `nice`.
 pub fn idle_priority() {
     #[cfg(target_os = "linux")]
     step_back(NICE);
 }
 
-/// Lowers the priority of the calling thread, and of those that it will start, although clients wait for its
-/// work: threads that serve data have priority over those that administer it. Its share of the processor is
-/// smaller, but its latency is not higher: like a [`short_slice`] thread it runs soon after it wakes, for a short
-/// slice. A request to the control plane wakes half a dozen threads one after the other; where each waited for
-/// the slices of those that serve data, it took ten times as long as its work.
+/// Lowers the priority of the calling thread, and of the threads that it will start, although
+/// clients wait for its work. Threads that serve data get priority over those that administer it.
+///
+/// The thread's share of the processor is smaller, but its latency is not higher: like a
+/// [`short_slice`] thread it runs soon after it wakes, for a short slice. A request to the control
+/// plane wakes half a dozen threads one after the other. When each waited for the slices of threads
+/// that serve data, the request took ten times as long as its work.
 pub fn nice() {
     #[cfg(target_os = "linux")]
     step_back(SLIGHTLY_NICE);
@@ -33,23 +36,25 @@ pub fn nice() {
 
 #[cfg(target_os = "linux")]
 fn step_back(nice: i32) {
-    // `None` is the calling thread. Every thread may lower its own priority, so the call does not fail.
+    // `None` is the calling thread. Every thread may lower its own priority, so the call does not
+    // fail.
     if getpriority_process(None).is_ok_and(|now| now < nice) {
         let _ = setpriority_process(None, nice);
     }
 }
 
-/// The least slice that Linux grants, 100 µs.
+/// Minimum slice that Linux grants, 100 µs.
 #[cfg(target_os = "linux")]
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Gives the calling thread a short slice: for a thread that does little at a time and has waiters. When it wakes
-/// it need not wait until the running thread has used up a slice of some milliseconds. It gets no greater share
-/// for that (EEVDF, Linux 6.12; older kernels and other systems do as before).
+/// Gives the calling thread a short slice: for a thread that does little at a time and has waiters.
+/// When it wakes, it need not wait until the running thread has used up a slice of some
+/// milliseconds. Its share of the processor does not grow (EEVDF, Linux 6.12); older kernels and
+/// other systems behave as before.
 ///
-/// For the intent log's thread, with both cores full of other programs' work, where it sleeps
-/// at once ([`yield_timed`]), the rates of durable writes and renames roughly doubled: one run
-/// each, so no more than that can be said.
+/// Measured for the intent log's thread, which sleeps at once ([`yield_timed`]), with both cores
+/// full of other programs' work. The rates of durable writes and renames roughly doubled; this was
+/// one run each.
 pub fn short_slice() {
     #[cfg(target_os = "linux")]
     {
@@ -66,7 +71,7 @@ pub fn short_slice() {
             period: u64,
         }
         let Ok(nice) = getpriority_process(None) else {
-            // Without the nice value it would be changed: the thread stays as it is.
+            // Without the nice value, sched_setattr would reset it, so the thread stays as it is.
             return;
         };
         let wanted = Attributes {
@@ -79,38 +84,42 @@ pub fn short_slice() {
             deadline: 0,
             period: 0,
         };
-        // SAFETY: the kernel reads `size` bytes of it; 0 is the calling thread. A refusal
-        // leaves everything as it was.
+        // SAFETY: the kernel reads `size` bytes of `wanted`; 0 is the calling thread. A refusal
+        // changes nothing.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
     }
 }
 
-/// Gives the disk writes of the calling thread, and of those that it will start, priority over the writes of
-/// others: for writes of a few blocks that a client waits for. Linux's mq-deadline, which most distributions choose
-/// for SATA and virtual disks, serves requests in the order of their places; a log's block behind which a
-/// checkpoint writes in long runs waited up to 20 ms in its queue, and less than 1.5 ms in the device.
-/// Between classes it keeps them apart.
+/// Gives the disk writes of the calling thread, and of the threads that it will start, priority
+/// over the writes of others. It is for writes of a few blocks that a client waits for.
 ///
-/// The class is the realtime one (ioprio_set(2)), for which a process that is not root's needs CAP_SYS_NICE; without it,
-/// and with schedulers that have no classes, everything is as it was.
+/// Linux's mq-deadline, which most distributions choose for SATA and virtual disks, serves requests
+/// in the order of their addresses. While a checkpoint wrote long runs, a log block waited up to 20
+/// ms in that queue, and less than 1.5 ms in the device. mq-deadline serves I/O priority classes
+/// separately.
+///
+/// The class is realtime (ioprio_set(2)), for which a process that is not root's needs
+/// CAP_SYS_NICE. Without it, and with schedulers that have no classes, the call has no effect.
 pub fn ioprio_realtime() {
     #[cfg(target_os = "linux")]
     {
         const WHO_PROCESS: libc::c_int = 1;
         const REALTIME: libc::c_int = 1 << 13;
-        // The class's middle: between its levels no scheduler but BFQ makes a difference.
+        // The middle of the class: only BFQ distinguishes its levels.
         const LEVEL: libc::c_int = 4;
-        // SAFETY: no pointers are passed; 0 is the calling thread. A refusal leaves everything as it was.
+        // SAFETY: no pointers are passed; 0 is the calling thread. A refusal leaves everything as
+        // it was.
         unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, REALTIME | LEVEL) };
     }
 }
 
-/// Longer than threads of ours keep the processor that another has yielded.
+/// Time to get the processor back that indicates another busy thread. Weir's own threads keep a
+/// yielded processor for less.
 const LONG: Duration = Duration::from_micros(500);
 
-/// Yields the processor to other threads, and returns whether it took long to get it back: then another thread is
-/// running that does not sleep, and each yield costs one of its slices. A thread that waits should sleep instead:
-/// a thread that wakes has priority over one that yielded.
+/// Yields the processor to other threads, and returns true if it took long to get it back. In that
+/// case another thread runs that does not sleep, and each yield costs one of its slices. A waiting
+/// thread should then sleep instead: a thread that wakes has priority over one that yielded.
 #[allow(clippy::disallowed_methods)] // Decides how to wait, and nothing that a caller can observe.
 pub fn yield_timed() -> bool {
     let start = Instant::now();

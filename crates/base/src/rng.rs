@@ -7,10 +7,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The source of randomness for everything below the binary.
 pub trait Rng: Send + Sync {
-    /// 64 random bits, uniformly distributed.
+    /// Returns 64 random bits, uniformly distributed.
     fn next_u64(&self) -> u64;
 
-    /// A number below `bound`, without bias; 0 if `bound` is 0.
+    /// Returns a number below `bound`, without bias; 0 if `bound` is 0.
     fn below(&self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
@@ -63,7 +63,7 @@ pub struct SeededRng {
 }
 
 impl SeededRng {
-    /// A generator: `seed` determines its whole sequence.
+    /// Creates a generator. `seed` determines its whole sequence.
     pub fn new(seed: u64) -> SeededRng {
         SeededRng {
             state: AtomicU64::new(seed),

@@ -1,28 +1,28 @@
-//! SipHash-2-4 (Aumasson and Bernstein, 2012) as a secret of 128 bits: a keyed hash of short messages that cannot be
-//! made to collide, forged or inverted without the key.
+//! SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short messages. Without the 128-bit
+//! key its values cannot be forged or inverted, and collisions cannot be constructed.
 
 use std::hash::Hasher as _;
 
 use sip128::Hasher128 as _;
 use siphasher::{sip, sip128};
 
-/// A secret of 128 bits.
+/// A secret key of 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SipKey(pub u64, pub u64);
 
 impl SipKey {
-    /// From 16 secret bytes.
+    /// Creates a key from 16 secret bytes.
     pub fn new(secret: [u8; 16]) -> SipKey {
         let v = u128::from_le_bytes(secret);
         SipKey(v as u64, (v >> 64) as u64)
     }
 
-    /// The hash of `data` with 64 bits.
+    /// Returns the 64-bit hash of `data`.
     pub fn hash(self, data: &[u8]) -> u64 {
         sip::SipHasher24::new_with_keys(self.0, self.1).hash(data)
     }
 
-    /// The hash of the concatenation of `parts` with 128 bits.
+    /// Returns the 128-bit hash of the concatenation of `parts`.
     pub fn hash128(self, parts: &[&[u8]]) -> u128 {
         let mut hash = sip128::SipHasher24::new_with_keys(self.0, self.1);
         for part in parts {
@@ -31,7 +31,7 @@ impl SipKey {
         hash.finish128().into()
     }
 
-    /// A key for another purpose that reveals nothing about this one.
+    /// Derives a key for another purpose. The derived key reveals nothing about this one.
     #[must_use]
     pub fn derive(self, purpose: &[u8]) -> SipKey {
         let v = self.hash128(&[purpose]);
@@ -49,12 +49,13 @@ impl std::fmt::Debug for SipKey {
 mod tests {
     use super::*;
 
-    /// Key 00..0f, as all vectors have it.
+    /// Key 00..0f, as in all test vectors.
     const KEY: SipKey = SipKey(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
 
     #[test]
     fn matches_the_reference_vectors() {
-        // Appendix A of the paper, and the first of the reference implementation's: message 00, 01, …
+        // Appendix A of the paper, and the first vector of the reference implementation: message
+        // 00, 01, …
         let message: Vec<u8> = (0..15).collect();
         assert_eq!(KEY.hash(&message), 0xa129_ca61_49be_45e5);
         assert_eq!(KEY.hash(&[]), 0x726f_db47_dd0e_0e31);

@@ -1,134 +1,136 @@
-//! The bounds of the control plane: what users may ask for, and what a client of the API may make the server hold.
+//! Limits of the control plane: on the resources of users, and on the memory that a client of the
+//! API may hold.
 
-/// Most rules of one export policy.
+/// Maximum number of rules of one export policy.
 pub const MAX_EXPORT_RULES: usize = 64;
 
-/// Most clients of one rule of an export policy.
+/// Maximum number of clients of one rule of an export policy.
 pub const MAX_RULE_CLIENTS: usize = 256;
 
-/// Most bytes of a snapshot policy.
+/// Maximum size of a snapshot policy in bytes.
 pub const MAX_SNAPSHOT_POLICY: usize = 16 << 10;
 
-/// Greatest weight of a volume in the shaper.
+/// Maximum weight of a volume in the shaper.
 pub const MAX_WEIGHT: u64 = 65_536;
 
-/// Most bytes of a request's body. The largest that means anything, an export policy of long rules, is a tenth of it.
+/// Maximum size of a request's body in bytes. The largest meaningful body, an export policy of long
+/// rules, is a tenth of it.
 pub const MAX_BODY: usize = 256 << 10;
 
-/// Most bytes of all bodies that are being read or worked on.
+/// Maximum number of bytes of all bodies that are being read or processed.
 pub const MAX_BODIES: usize = 8 << 20;
 
-/// Most bytes of a refused body that are read and discarded: a client that is still sending would otherwise see its
-/// connection break instead of the reply.
+/// Maximum number of bytes of a refused body that are read and discarded. Otherwise a client that
+/// is still sending would see its connection break instead of the reply.
 pub const MAX_DISCARD: u64 = 1 << 30;
 
-/// Most resources in a page, whatever the client says.
+/// Maximum number of resources in a page, whatever the client asks for.
 pub const MAX_PAGE: usize = 1000;
 
-/// Most fields to order by.
+/// Maximum number of fields to order by.
 pub const MAX_ORDER_KEYS: usize = 8;
 
-/// Most bytes of a filter.
+/// Maximum length of a filter in bytes.
 pub const MAX_FILTER: usize = 8192;
 
-/// Most parentheses and negations within each other, which bounds the recursion.
+/// Maximum nesting of parentheses and negations in a filter, which bounds the recursion.
 pub const MAX_FILTER_DEPTH: usize = 32;
 
-/// Most connections at once.
+/// Maximum number of API connections.
 pub const MAX_API_CONNECTIONS: usize = 512;
 
-/// Most connections of one address that have not shown a token.
+/// Maximum number of connections from one address that have not presented a token.
 pub const MAX_UNKNOWN_PER_ADDRESS: usize = 128;
 
-/// Seconds that a sign-in of a browser lasts.
+/// Lifetime of a browser's sign-in in seconds.
 pub const LOGIN_SECONDS: i64 = 12 * 3600;
 
-/// Most sign-ins at once; beyond it the oldest ends.
+/// Maximum number of sign-ins. Beyond it the oldest ends.
 pub const MAX_LOGINS: usize = 1000;
 
-/// Most bytes of a request to sign in: a token and little more.
+/// Maximum size in bytes of a sign-in request: a token and little more.
 pub const MAX_LOGIN_BODY: u64 = 4096;
 
 /// Wrong tokens after which an address has to wait before it tries to sign in again.
 pub const MAX_WRONG_TOKENS: u32 = 10;
 
-/// Seconds for which wrong tokens count.
+/// Seconds for which a wrong token counts.
 pub const WRONG_TOKEN_SECONDS: i64 = 60;
 
-/// Most addresses whose wrong tokens are counted.
+/// Maximum number of addresses whose wrong tokens are counted.
 pub const MAX_WRONG_ADDRESSES: usize = 4096;
 
-/// Most bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 pub const MAX_HEAD: usize = 64 << 10;
 
-/// Most paths of an update mask: more than any message has fields.
+/// Maximum number of paths of an update mask: more than any message has fields.
 pub const MAX_MASK_PATHS: usize = 256;
 
-/// Most labels of a resource (the public APIs' rule).
+/// Maximum number of labels of a resource (the public APIs' rule).
 pub const MAX_RESOURCE_LABELS: usize = 64;
 
-/// Most bytes of a label's key or value (the public APIs' rule).
+/// Maximum length in bytes of a label's key or value (the public APIs' rule).
 pub const MAX_RESOURCE_LABEL: usize = 63;
 
-/// Seconds that rings of rows by the second hold.
+/// Seconds that the per-second rings of live rows hold.
 pub const LIVE_SECONDS: u64 = 600;
 
-/// Minutes that rings of rows by the minute hold.
+/// Minutes that the per-minute rings of live rows hold.
 pub const LIVE_MINUTES: u64 = 1440;
 
-/// Most pools with rows.
+/// Maximum number of pools with live rows.
 pub const LIVE_POOLS: usize = 100;
 
-/// Most volumes with rows: the busiest.
+/// Maximum number of volumes with live rows: the busiest.
 pub const LIVE_VOLUMES: usize = 500;
 
-/// Most clients with rows: the busiest.
+/// Maximum number of clients with live rows: the busiest.
 pub const LIVE_CLIENTS: usize = 200;
 
-/// Most pairs of a volume and a client with rows: the busiest.
+/// Maximum number of pairs of a volume and a client with live rows: the busiest.
 pub const LIVE_VOLUME_CLIENTS: usize = 400;
 
-/// The part of the memory that rows may take.
+/// Divisor of the memory: the share that live rows may take.
 pub const LIVE_SHARE: u64 = 256;
 
-/// Most bytes of all rows.
+/// Maximum number of bytes of all live rows.
 pub const LIVE_BYTES: u64 = 12 << 20;
 
-/// Most terms of a selection of rows.
+/// Maximum number of terms in a selection of live rows.
 pub const LIVE_TERMS: usize = 64;
 
-/// Most streams of live data at once.
+/// Maximum number of concurrent streams of live data.
 pub const LIVE_READERS: usize = 32;
 
-/// Most missed seconds that a stream which goes on begins with.
+/// Maximum number of missed seconds that a resumed stream begins with.
 pub const LIVE_PAST: u64 = 120;
 
-/// Seconds that a reader of live data may be behind before it is dropped.
+/// Seconds by which a reader of live data may lag before it is dropped.
 pub const LIVE_BEHIND: u64 = 10;
 
 /// Bytes of text after which a piece of the metrics is handed to its reader.
 pub const METRICS_PIECE: usize = 16 << 10;
 
-/// Most readers of the metrics at once.
+/// Maximum number of concurrent readers of the metrics.
 pub const METRICS_READERS: usize = 8;
 
 /// Seconds within which a reader has to take all metrics.
 pub const METRICS_SECONDS: u64 = 60;
 
-/// Most bytes of a file's path in a request, as Linux's PATH_MAX.
+/// Maximum length in bytes of a file's path in a request, as Linux's PATH_MAX.
 pub const MAX_FILE_PATH: usize = 4096;
 
-/// Most versions of a file in one response: the newest.
+/// Maximum number of versions of a file in one response: the newest.
 pub const MAX_FILE_VERSIONS: usize = 1000;
 
-/// Most searches for files and restores of files at once.
+/// Maximum number of concurrent searches for files and restores of files.
 pub const MAX_FILE_JOBS: usize = 4;
 
-/// Most downloads out of snapshots at once.
+/// Maximum number of concurrent downloads out of snapshots.
 pub const MAX_DOWNLOADS: usize = 16;
 
 /// Bytes of a download that are in memory at a time.
 pub const DOWNLOAD_PIECE: u64 = 256 << 10;
 
-/// Most conditions in a list.
+/// Maximum number of conditions in a list.
 pub const MAX_CONDITIONS: usize = 1000;
