@@ -1,4 +1,4 @@
-//! What a node of the limit tree may do: its configuration and the meters made of it.
+//! Limits of a node of the limit tree: its configuration and the meters made from it.
 
 use crate::meter::{Meter, Nanos};
 
@@ -6,37 +6,38 @@ use crate::meter::{Meter, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// From the volume to the client.
+    /// Data moves from the volume to the client.
     Read = 0,
-    /// From the client to the volume.
+    /// Data moves from the client to the volume.
     Write = 1,
 }
 
 impl Direction {
-    /// Both, in the order of their numbers.
+    /// Both directions, in the order of their numbers.
     pub const ALL: [Direction; 2] = [Direction::Read, Direction::Write];
 }
 
-/// Metadata operations and the maintenance of protocol state: a class of its own. It never waits, neither for a limit
-/// nor behind data, since a client that cannot look up, lock or renew does not merely go slower. It moves no data and
-/// costs nothing of a limit on bytes; of a limit on operations of both ways together ([`Limits::total`]) it takes what
-/// it costs, up to a half.
+/// A metadata operation, or one that maintains protocol state. It never waits, neither for a limit
+/// nor behind data, since a client that cannot look up, lock or renew does not merely go slower. It
+/// moves no data and costs nothing of a limit on bytes. From a limit on operations of both
+/// directions ([`Limits::total`]) it takes its cost, up to a half of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metadata {
-    /// Locks, liveness, COMMIT (what it makes durable was charged when it was written): nothing.
+    /// Locks, liveness, and COMMIT, whose data was charged when it was written: free.
     Protocol,
-    /// Attributes and names that are read: an eighth of an operation. They are served from memory, as a small READ is,
-    /// but move nothing, and clients send many for each that a program asks for.
+    /// Reads of attributes and names: an eighth of an operation. They are served from memory, as a
+    /// small READ is, but move nothing, and clients send many for each that a program asks for.
     Look,
-    /// Attributes and names that are changed: an operation. They take a place in the log, as a small WRITE does.
+    /// Changes of attributes and names: one operation. They take a place in the log, as a small
+    /// WRITE does.
     Change,
 }
 
-/// Costs of metadata are counted in this part of an operation.
+/// Fractions of an operation in which costs of metadata are counted.
 pub(crate) const METADATA_PARTS: u64 = 8;
 
 impl Metadata {
-    /// In units of 1 / [`METADATA_PARTS`] of an operation.
+    /// Returns the cost in units of 1 / [`METADATA_PARTS`] of an operation.
     pub(crate) fn cost(self) -> u64 {
         match self {
             Metadata::Protocol => 0,
@@ -46,7 +47,7 @@ impl Metadata {
     }
 }
 
-/// A limit, or two, or none.
+/// A rate limit on bytes, on operations, on both, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes a second; `None` is no limit.
@@ -62,7 +63,7 @@ impl Rate {
         ops: None,
     };
 
-    /// So many bytes a second and any number of operations.
+    /// Limits bytes to `rate` a second; operations are unlimited.
     pub const fn bytes(rate: u64) -> Rate {
         Rate {
             bytes: Some(rate),
@@ -70,7 +71,7 @@ impl Rate {
         }
     }
 
-    /// So many operations a second and any number of bytes.
+    /// Limits operations to `rate` a second; bytes are unlimited.
     pub const fn ops(rate: u64) -> Rate {
         Rate {
             bytes: None,
@@ -78,7 +79,7 @@ impl Rate {
         }
     }
 
-    /// Whether there is any limit.
+    /// Returns true if bytes or operations are limited.
     pub fn is_limited(&self) -> bool {
         self.bytes.is_some() || self.ops.is_some()
     }
@@ -87,27 +88,30 @@ impl Rate {
 /// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What reads and writes may do together. Metadata takes up to half of its operations ([`Metadata`]).
+    /// Limit of reads and writes together. Metadata takes up to half of its operations
+    /// ([`Metadata`]).
     pub total: Rate,
-    /// What reads alone may do.
+    /// Limit of reads alone.
     pub read: Rate,
-    /// What writes alone may do.
+    /// Limit of writes alone.
     pub write: Rate,
-    /// What the node is to get before any sibling gets more than its own minimum, while the parent binds. The sum over
-    /// siblings is to stay within the parent's limit; the configuring code checks that.
+    /// Rate that the node gets before any sibling gets more than its own minimum, while the parent
+    /// binds. The sum over siblings has to stay within the parent's limit; the configuring code
+    /// checks that.
     pub minimum: Rate,
     /// Share among siblings while the parent binds, relative to theirs; 1 ..= 65,536.
     pub weight: u32,
-    /// How much earlier than the steady rate allows a request may start, in nanoseconds: after idling, `rate × burst`
-    /// may pass at once.
+    /// Nanoseconds by which a request may start earlier than the steady rate allows: after idling,
+    /// `rate × burst` may pass at once.
     pub burst: Nanos,
 }
 
-/// Ten milliseconds: 2,000 times the accuracy wanted over 20 s (1 %), and far more than timers are late by.
+/// Default burst: ten milliseconds. That is a 2,000th of the 20 s over which an accuracy of 1 % is
+/// wanted, and far more than timers are late by.
 pub const DEFAULT_BURST: Nanos = 10_000_000;
 
 impl Limits {
-    /// Whether any limit can delay a request here.
+    /// Returns true if any limit can delay a request here.
     pub fn is_limited(&self) -> bool {
         self.total.is_limited() || self.read.is_limited() || self.write.is_limited()
     }
@@ -126,7 +130,7 @@ impl Default for Limits {
     }
 }
 
-/// Which of a node's limits delays a request.
+/// One of a node's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Bytes of reads and writes together.
@@ -144,7 +148,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Its name in metrics and messages.
+    /// Returns the limit's name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Limit::TotalBytes => "bytes",
@@ -159,7 +163,7 @@ impl Limit {
 
 const TOTAL_BYTES: usize = 0;
 const TOTAL_OPS: usize = 1;
-/// Which meters a direction is charged to, with the limit that each enforces.
+/// Meters that a direction is charged to, with the limit that each enforces.
 const CHARGED: [[(usize, Limit); PLACES]; 2] = [
     [
         (TOTAL_BYTES, Limit::TotalBytes),
@@ -175,10 +179,10 @@ const CHARGED: [[(usize, Limit); PLACES]; 2] = [
     ],
 ];
 
-/// Limits that a direction is charged to.
+/// Number of limits that a direction is charged to.
 pub(crate) const PLACES: usize = 4;
 
-/// The limit at a place among those that a direction is charged to.
+/// Returns the limit at a place among those that a direction is charged to.
 pub(crate) fn charged_limit(dir: Direction, place: usize) -> Option<Limit> {
     Some(CHARGED.get(dir as usize)?.get(place)?.1)
 }
@@ -189,13 +193,13 @@ pub(crate) struct Meters {
     /// Bytes at even places, operations at odd ones; see [`CHARGED`].
     maxima: [Option<Meter>; 6],
     minimum: [Option<Meter>; 2],
-    /// What metadata may take of the operations: half of them.
+    /// Meter for the operations that metadata may take: half of them.
     metadata: Option<Meter>,
-    /// What metadata has cost that makes no whole operation yet, in parts of one.
+    /// Cost of metadata that does not add up to a whole operation yet, in parts of one.
     metadata_parts: u64,
 }
 
-/// The part of the operations that metadata may take.
+/// Returns the operations a second that metadata may take.
 fn metadata_rate(limits: &Limits) -> Option<u64> {
     limits.total.ops.map(|rate| rate.div_ceil(2))
 }
@@ -211,7 +215,8 @@ impl Meters {
         }
     }
 
-    /// Takes over a new configuration. A limit that stays keeps its debt; a new one starts with its burst.
+    /// Applies a new configuration. An existing limit keeps its debt; a new one starts with its
+    /// burst.
     pub(crate) fn retune(&mut self, now: Nanos, limits: &Limits) {
         let change = |meter: &mut Option<Meter>, rate: Option<u64>| match (meter.as_mut(), rate) {
             (Some(meter), Some(rate)) => meter.retune(now, rate, limits.burst),
@@ -245,7 +250,7 @@ impl Meters {
         }
     }
 
-    /// When the node lets the next request of this direction start.
+    /// Returns the time at which the node lets the next request of this direction start.
     pub(crate) fn ready_at(&self, dir: Direction) -> Nanos {
         self.charged(dir)
             .map(|(meter, _)| meter.ready_at())
@@ -253,8 +258,8 @@ impl Meters {
             .unwrap_or(0)
     }
 
-    /// The limit that lets the next request of this direction start last, and when: its place among
-    /// those that the direction is charged to ([`charged_limit`]).
+    /// Returns the limit that lets the next request of this direction start last: the time, and its
+    /// place among those that the direction is charged to ([`charged_limit`]).
     pub(crate) fn last(&self, dir: Direction) -> Option<(Nanos, usize)> {
         let places = CHARGED.get(dir as usize)?.iter().enumerate();
         let ready = places.filter_map(|(place, (at, _))| {
@@ -263,13 +268,13 @@ impl Meters {
         ready.max()
     }
 
-    /// When the node falls behind its minimum; `None` without one.
+    /// Returns the time at which the node falls behind its minimum; `None` without one.
     pub(crate) fn due_at(&self) -> Option<Nanos> {
         self.minimum.iter().flatten().map(Meter::ready_at).max()
     }
 
-    /// Charges `ops` requests of `bytes` in all. What they cost at this node: the time for which they take up the tightest
-    /// limit; `None` without limits.
+    /// Charges `ops` requests of `bytes` in all. Returns their cost at this node: the time for
+    /// which they take up the tightest limit; `None` without limits.
     pub(crate) fn charge(
         &mut self,
         now: Nanos,
@@ -296,8 +301,8 @@ impl Meters {
         }
     }
 
-    /// Whether the next request of this direction could start at `now` if `ops` requests of `bytes` in all came before
-    /// it, and all that the outstanding reservations allow.
+    /// Returns true if the next request of this direction could start at `now` after `ops` requests
+    /// of `bytes` in all, and after all outstanding reservations.
     pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
         self.charged(dir)
             .all(|(meter, limit)| meter.has_room(now, units(limit, bytes, ops)))
@@ -308,7 +313,8 @@ impl Meters {
         self.each(dir, |meter, limit| meter.reserve(units(limit, bytes, ops)));
     }
 
-    /// Settles a reservation, as requests and their bytes: `came` have started by `at`, `left` are released.
+    /// Settles a reservation, as requests and their bytes: `came` have started by `at`, `left` are
+    /// released.
     pub(crate) fn settle_reservation(
         &mut self,
         at: Nanos,
@@ -327,7 +333,8 @@ impl Meters {
         }
     }
 
-    /// Charges metadata, as far as it may take from data; the operations that it was charged.
+    /// Charges metadata, as far as it may take operations from data. Returns the operations
+    /// charged.
     pub(crate) fn charge_metadata(&mut self, now: Nanos, kind: Metadata) -> u64 {
         let (Some(share), Some(Some(ops))) = (&mut self.metadata, self.maxima.get_mut(TOTAL_OPS))
         else {
@@ -354,7 +361,7 @@ impl Meters {
         }
     }
 
-    /// Whether all that was charged is drained at `now`.
+    /// Returns true if every charge has drained at `now`.
     pub(crate) fn settled(&self, now: Nanos) -> bool {
         let settled = |meter: &Meter| meter.settled_at() <= now;
         self.maxima.iter().flatten().all(settled)

@@ -1,19 +1,23 @@
 //! One rate limit: a virtual clock.
 //!
-//! A token bucket keeps a number of tokens and has to be refilled; a virtual clock (the generic cell rate algorithm,
-//! ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival time* (TAT), when everything admitted so
-//! far would have drained at exactly the limit's rate. A request may start when `now ≥ TAT − burst`, and then moves
-//! TAT on by `units / rate`. Nothing is ever refilled, so nothing depends on how often the meter is polled, and an
-//! idle limit costs nothing.
+//! A token bucket keeps a number of tokens and has to be refilled. A virtual clock (the generic
+//! cell rate algorithm, ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival
+//! time* (TAT), at which every admitted unit would have drained at exactly the limit's rate. A
+//! request may start when `now ≥ TAT − burst`, and then advances TAT by `units / rate`. Nothing is
+//! refilled, so the result does not depend on how often the meter is polled, and an idle limit
+//! costs nothing.
 //!
-//! Two things decide whether the rate comes out exact:
-//! - **Remainders are kept.** `units × 10⁹ / rate` is rarely whole nanoseconds. The remainder of the division is
-//!   carried to the next request; dropping it is what lets truncating shapers admit up to twice the limit.
-//! - **Late releases are compensated.** A request released a little after its time moves TAT from TAT, not from
-//!   `now`, as long as it is late by less than the burst. So timer slack shorter than the burst costs no throughput.
+//! Two properties make the rate exact:
+//! - **Remainders are kept.** `units × 10⁹ / rate` is rarely whole nanoseconds. The remainder of
+//!   the division is carried to the next request. Dropping it lets truncating shapers admit up to
+//!   twice the limit.
+//! - **Late releases are compensated.** A request released a little after its time advances TAT
+//!   from TAT, not from `now`, as long as it is late by less than the burst. So timer slack shorter
+//!   than the burst costs no throughput.
 //!
-//! Over any window of length `w` a meter admits at most `rate × (w + burst)` units plus one request: a request is never
-//! split, and one larger than the burst is admitted whole and its debt carried.
+//! Over any window of length `w` a meter admits at most `rate × (w + burst)` units plus one
+//! request. A request is never split; one larger than the burst is admitted whole and its debt
+//! carried.
 
 use weir_base::less;
 
@@ -28,18 +32,20 @@ const SECOND: u64 = 1_000_000_000;
 pub struct Meter {
     /// Units a second; never 0.
     rate: u64,
-    /// How much before the virtual clock a request may start, in nanoseconds.
+    /// Nanoseconds by which a request may start before the virtual clock.
     burst: Nanos,
     /// Theoretical arrival time, in whole nanoseconds.
     tat: Nanos,
     /// Numerator of the fraction of a nanosecond beyond `tat`; always below `rate`.
     remainder: u64,
-    /// The outstanding reservations, in units: they may start without another check and are charged when settled.
+    /// Outstanding reservations in units. They may start without another check and are charged when
+    /// settled.
     ahead: u64,
 }
 
 impl Meter {
-    /// A limit of `rate` units a second (0 is taken as 1) with a credit of `burst` nanoseconds, full at the start.
+    /// Creates a limit of `rate` units a second (0 is taken as 1) with a credit of `burst`
+    /// nanoseconds, full at the start.
     pub fn new(rate: u64, burst: Nanos) -> Self {
         Self {
             rate: rate.max(1),
@@ -50,37 +56,38 @@ impl Meter {
         }
     }
 
-    /// Units a second; never 0.
+    /// Returns the limit in units a second; never 0.
     pub fn rate(&self) -> u64 {
         self.rate
     }
 
-    /// The earliest instant at which the next request may start.
+    /// Returns the earliest instant at which the next request may start.
     pub fn ready_at(&self) -> Nanos {
-        // Saturates: times: a request may start before the clock began.
+        // Saturates: a request may start before the clock began.
         self.tat.saturating_sub(self.burst)
     }
 
-    /// When all that was charged is drained.
+    /// Returns the time at which every charge has drained.
     pub fn settled_at(&self) -> Nanos {
         self.tat
     }
 
-    /// Charges `units` to a request that starts at `now`. Returns what they cost on the virtual clock, in whole
-    /// nanoseconds, for comparing requests with each other.
+    /// Charges `units` to a request that starts at `now`. Returns their cost on the virtual clock
+    /// in whole nanoseconds, for comparing requests with each other.
     pub fn charge(&mut self, now: Nanos, units: u64) -> Nanos {
         if self.tat < now {
             self.tat = now;
             self.remainder = 0;
         }
         let (whole, remainder) = divide(units, self.remainder, self.rate);
-        // Saturates: times: a charge of any size at any rate.
+        // Saturates: a charge may have any size at any rate.
         self.tat = self.tat.saturating_add(whole);
         self.remainder = remainder;
         whole
     }
 
-    /// Whether the next request could start at `now` if `units` came before it, and all outstanding reservations.
+    /// Returns true if the next request could start at `now` after `units` and all outstanding
+    /// reservations.
     pub fn has_room(&self, now: Nanos, units: u64) -> bool {
         if units == 0 && self.ahead == 0 {
             return self.ready_at() <= now;
@@ -89,21 +96,22 @@ impl Meter {
             true => (now, 0),
             false => (self.tat, self.remainder),
         };
-        // Saturates: times.
+        // Saturates: the numbers are times.
         let Some(room) = now.saturating_add(self.burst).checked_sub(from) else {
             return false;
         };
-        // What `charge` finds by a division, which costs several times a multiplication.
+        // Equal to the result of `charge` by a division, which costs several times a
+        // multiplication.
         let units = u128::from(units) + u128::from(self.ahead);
         let cost = units * u128::from(SECOND) + u128::from(carried);
         cost < (u128::from(room) + 1) * u128::from(self.rate)
     }
 
-    /// Reserves `units`, which may start without another check until the reservation is settled. A reservation counts
-    /// as though its units came at the moment of every other check, and never leaks away, so that no other request
-    /// gets what it may still take.
+    /// Reserves `units`, which may start without another check until the reservation is settled.
+    /// Every other check counts a reservation as if its units came at that moment. It never leaks
+    /// away, so no other request gets its units.
     pub fn reserve(&mut self, units: u64) {
-        // No more than there is room for.
+        // The caller has checked that there is room.
         self.ahead += units;
     }
 
@@ -115,9 +123,9 @@ impl Meter {
         }
     }
 
-    /// Drains the credit that has accumulated: from `now` on there is the rate and nothing saved up.
+    /// Drains the accumulated credit: from `now` on exactly the rate is available.
     pub fn drain_credit(&mut self, now: Nanos) {
-        // Saturates: times.
+        // Saturates: the numbers are times.
         let spent = now.saturating_add(self.burst);
         if self.tat < spent {
             self.tat = spent;
@@ -125,12 +133,13 @@ impl Meter {
         }
     }
 
-    /// Refunds `units` of an earlier charge (a READ that came out shorter than was asked for).
+    /// Refunds `units` of an earlier charge (a READ that came out short).
     pub fn refund(&mut self, units: u64) {
         let (mut whole, mut part) = divide(units, 0, self.rate);
         if part > self.remainder {
-            // Borrow one nanosecond: the fraction stays non-negative. Both are below the rate, so this cannot overflow.
-            // Saturates: times: a charge of any size at any rate.
+            // Borrow one nanosecond: the fraction stays non-negative. Both are below the rate, so
+            // this cannot overflow.
+            // Saturates: a charge may have any size at any rate.
             whole = whole.saturating_add(1);
             part = self.rate - (part - self.remainder);
         } else {
@@ -142,14 +151,14 @@ impl Meter {
         }
     }
 
-    /// Changes the rate and the burst at `now`. What was admitted and has not drained yet stays owed in units if the
-    /// rate grows (a large debt shrinks at once) and in time if it shrinks: what was admitted under the old limit was
-    /// within it, and making it up at the new rate would be a pause.
+    /// Changes the rate and the burst at `now`. Undrained units stay owed in units if the rate
+    /// grows (a large debt shrinks at once) and in time if it shrinks. They were within the old
+    /// limit, and making them up at the new rate would be a pause.
     pub fn retune(&mut self, now: Nanos, rate: u64, burst: Nanos) {
         let rate = rate.max(1);
         if let Some(ahead) = self.tat.checked_sub(now) {
             let owed = u128::from(ahead) * u128::from(self.rate);
-            // Saturates: times.
+            // Saturates: the numbers are times.
             self.tat = now.saturating_add(clamp(owed / u128::from(rate)).min(ahead));
         }
         self.remainder = 0;
@@ -158,10 +167,12 @@ impl Meter {
     }
 }
 
-/// `units` at `rate` a second in nanoseconds, and what is left over, in units of `1 / rate` of a nanosecond.
+/// Returns the time of `units` at `rate` a second in nanoseconds, and the remainder in units of `1
+/// / rate` of a nanosecond.
 fn divide(units: u64, carried: u64, rate: u64) -> (Nanos, u64) {
     let rate = rate.max(1);
-    // A division of 128 bits costs several times one of 64, which does for anything below 18 GB at once.
+    // A division of 128 bits costs several times one of 64, which suffices for anything below 18 GB
+    // at once.
     if let Some(total) = units
         .checked_mul(SECOND)
         .and_then(|total| total.checked_add(carried))
@@ -199,7 +210,8 @@ mod tests {
     #[test]
     fn hours_at_the_slowest_and_the_fastest_rate_are_exact() {
         const HOUR: Nanos = 3600 * 1_000_000_000;
-        // 4 KB/s for ten hours in requests of 700 bytes; 100 GiB/s for a tenth of a second in requests of 4 KiB.
+        // 4 KB/s for ten hours in requests of 700 bytes; 100 GiB/s for a tenth of a second in
+        // requests of 4 KiB.
         for (rate, request, span) in [
             (4_000, 700, 10 * HOUR),
             (100 << 30, 4096, 100_000_000),
@@ -263,8 +275,9 @@ mod tests {
             let mut meter = Meter::new(rate, burst);
             meter.charge(now, first);
             let now = now + wait;
-            // As it is chosen, and where the result changes.
-            // Saturates: times.
+            // A random number of units, and those where the result changes.
+            // Saturates: the numbers
+            // are times.
             let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(now))) / u128::from(SECOND);
             // Saturates: any number of units.
             for units in [second, most as u64, (most as u64).saturating_add(1)] {
@@ -274,7 +287,7 @@ mod tests {
                 let mut some = meter;
                 some.reserve(ahead.min(units));
                 prop_assert_eq!(some.has_room(now, units - ahead.min(units)), charged.ready_at() <= now);
-                // The whole reservation was used; or none of it.
+                // The whole reservation was used, or none of it.
                 let mut all = some;
                 all.settle_reservation(now, ahead.min(units), 0);
                 all.charge(now, units - ahead.min(units));
@@ -300,7 +313,7 @@ mod tests {
             for start in 0..log.len() {
                 let mut sum: u128 = 0;
                 for &(at, units) in &log[start..] {
-                    // The last request of the window is the one that the bound lets through whole.
+                    // The last request of the window is the one that the bound admits whole.
                     let window = u128::from(at - log[start].0 + burst);
                     prop_assert!(sum * u128::from(SECOND) <= (window + 1) * u128::from(rate));
                     sum += u128::from(units);

@@ -1,8 +1,8 @@
-//! The limits that are to be effective: what is configured, as immutable data.
+//! The limits to be effective: the configuration, as immutable data.
 //!
-//! The control plane, which knows what was provisioned, makes a [`Plan`]; the throttle makes its shapers match it. A
-//! plan is replaced as a whole, or as a [`Change`] says; what did not change between two plans keeps its meters, so a
-//! change costs no client credit.
+//! The control plane, which knows the provisioned throughput, makes a [`Plan`]; the throttle makes
+//! its shapers match it. A plan is replaced as a whole, or by a [`Change`]. A part that is equal in
+//! two plans keeps its meters, so a change costs no client credit.
 
 use crate::Limits;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// All limits that are to be effective at once.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Counts up with every change; a plan with a lower number than the effective one is stale.
+    /// Number that grows with every change; a plan with a lower number than the effective one is
+    /// stale.
     pub generation: u64,
     /// The pools, sorted by id.
     pub pools: Vec<PoolPlan>,
@@ -18,25 +19,27 @@ pub struct Plan {
     pub volumes: Vec<VolumePlan>,
 }
 
-/// From one plan to the next: only what is different, so that a change among very many volumes costs what the change does.
+/// The difference between one plan and the next, so that a change among very many volumes costs
+/// only its own size.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// The number of the plan that it leads to.
+    /// Number of the resulting plan.
     pub generation: u64,
-    /// Whatever is not named below is not in the next plan; otherwise it stays as it is.
+    /// True if only the parts named below are in the next plan; otherwise the others stay as they
+    /// are.
     pub whole: bool,
-    /// Pools that are new or different.
+    /// New or changed pools.
     pub pools: Vec<PoolPlan>,
     /// Ids of pools that are not in the next plan.
     pub pools_gone: Vec<u64>,
-    /// Volumes that are new or different.
+    /// New or changed volumes.
     pub volumes: Vec<VolumePlan>,
     /// Volumes that are not in the next plan.
     pub volumes_gone: Vec<u64>,
 }
 
 impl Change {
-    /// Whether the next plan is as the one before.
+    /// Returns true if the next plan equals the previous one.
     pub fn is_empty(&self) -> bool {
         !self.whole
             && self.pools.is_empty()
@@ -58,32 +61,32 @@ impl From<&Plan> for Change {
     }
 }
 
-/// What a pool's volumes may do together.
+/// Limits of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolPlan {
-    /// Stable for the pool's life.
+    /// Identifier, stable for the pool's life.
     pub id: u64,
-    /// As its users call it.
+    /// Name given by users.
     pub name: Arc<str>,
-    /// What binds the sum of its volumes.
+    /// Limits on the sum of its volumes.
     pub limits: Limits,
-    /// Where the limits come from, in words: `Flex: 16 MiB/s × 40 TiB`.
+    /// Origin of the limits, in words: `Flex: 16 MiB/s × 40 TiB`.
     pub source: Arc<str>,
 }
 
-/// What one volume may do, and each of its clients.
+/// Limits of one volume, and of each of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumePlan {
     /// The engine's number of the volume.
     pub volume: u64,
-    /// As its users call it.
+    /// Name given by users.
     pub name: Arc<str>,
     /// [`PoolPlan::id`] of its pool.
     pub pool: u64,
-    /// What the volume may do; its weight counts among the pool's volumes.
+    /// Limits of the volume; its weight counts among the pool's volumes.
     pub limits: Limits,
-    /// What each single client may do on this volume.
+    /// Limits of each single client on this volume.
     pub client: Limits,
-    /// Where the limits come from, in words: `Premium: 64 MiB/s per TiB × 2 TiB`.
+    /// Origin of the limits, in words: `Premium: 64 MiB/s per TiB × 2 TiB`.
     pub source: Arc<str>,
 }

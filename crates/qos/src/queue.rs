@@ -1,7 +1,9 @@
-//! What waits at a leaf: first come first served within a flow (a connection), round robin over flows.
+//! The queue of a leaf: first come first served within a flow (a connection), round robin over
+//! flows.
 //!
-//! Round robin over connections keeps a client with sixteen of them from having fifteen starved by the first. It
-//! gives the client no more: the leaf, which is the client, is what limits and shares are counted by.
+//! With round robin over connections, a client with sixteen of them does not have fifteen starved
+//! by the first. It gives the client no more throughput: limits and shares are counted by the leaf,
+//! which is the client.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +21,7 @@ pub(crate) struct Waiting<T> {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     flows: BTreeMap<u64, VecDeque<Waiting<T>>>,
-    /// Flows that have requests, next one first.
+    /// Flows that have requests, the next one first.
     turns: VecDeque<u64>,
 }
 
@@ -57,12 +59,12 @@ impl<T> Queue<T> {
         Some(waiting)
     }
 
-    /// The flow to serve next.
+    /// Returns the flow to serve next.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turns.front().copied()
     }
 
-    /// Takes out all requests of a flow: its connection is gone.
+    /// Removes all requests of a flow, because its connection is closed.
     pub(crate) fn remove_flow(&mut self, flow: u64) -> VecDeque<Waiting<T>> {
         let gone = self.flows.remove(&flow).unwrap_or_default();
         self.turns.retain(|turn| *turn != flow);

@@ -1,24 +1,29 @@
 //! A tree of limits that releases requests at their time, in a fair order.
 //!
-//! **Problem.** A request of a client to a volume in a pool has to satisfy the limits of all three, and when
-//! the pool's limit binds, its throughput has to be shared among its volumes by weight, and within a volume
-//! among its clients. Virtual clocks ([`crate::meter`]) alone hold the limits but share by arrival: a client
-//! that asks more gets more.
+//! **Problem.** A request of a client to a volume in a pool has to satisfy the limits of all three.
+//! When the pool's limit binds, its throughput has to be shared among its volumes by weight, and
+//! within a volume among its clients. Virtual clocks ([`crate::meter`]) alone enforce the limits
+//! but share by arrival: a client that sends more gets more.
 //!
-//! **Algorithm.** Every node has its meters. Requests queue at leaves, by direction. A node is *ready* for a
-//! direction when its own meters are and something ready is below it; for each direction a node keeps the children
-//! that are ready now, ordered by virtual service, and those that will be, ordered by time. To release a request, walk
-//! down from the root, each time to the ready child that has had the least service relative to its weight (start-time
-//! fair queueing, Goyal, Vin and Cheng 1996); then charge every node of the path at once. Service is counted
-//! in the time that a request takes up the tightest limit of the parent and of all above it, so shares come out in bytes
-//! where bytes bind and in operations where operations bind. A child that is behind its configured minimum has priority over
-//! all that are not (the reservation tag of mClock, Gulati, Merchant and Varman 2010).
+//! **Algorithm.** Every node has its meters. Requests queue at leaves, by direction. A node is
+//! *ready* for a direction when its own meters are and something ready is below it. For each
+//! direction a node keeps the children that are ready now, ordered by virtual service, and those
+//! that will be, ordered by time. To release a request, walk down from the root, each time to the
+//! ready child with the least service relative to its weight (start-time fair queueing, Goyal, Vin
+//! and Cheng 1996). Then charge every node of the path at once.
 //!
-//! Walking from the root, rather than giving each request a release time on arrival, is what makes it work-conserving:
-//! a limit changed, a queue that ran dry, a connection closed, all count from the next release on.
+//! Service is counted in the time that a request takes up the tightest limit of the parent and of
+//! all above it. So shares come out in bytes where bytes bind and in operations where operations
+//! bind. A child behind its configured minimum has priority over all that are not (the reservation
+//! tag of mClock, Gulati, Merchant and Varman 2010).
 //!
-//! **Cost.** A request that finds its path ready and no other request waiting costs a few comparisons a level and
-//! touches no queue. One that has to wait costs two ordered-set updates a level.
+//! Walking from the root, rather than giving each request a release time on arrival, makes the
+//! shaper work-conserving: a changed limit, an emptied queue and a closed connection all count from
+//! the next release on.
+//!
+//! **Cost.** A request that finds its path ready and no other request waiting costs a few
+//! comparisons a level and touches no queue. One that has to wait costs two ordered-set updates a
+//! level.
 //!
 //! One `Shaper` is one tree; trees share nothing, so each pool has its own, behind its own lock.
 
@@ -34,18 +39,19 @@ use crate::queue::{Queue, Waiting};
 
 pub use bound::{Bound, LEVELS};
 
-/// Later than every instant: never ready.
+/// An instant later than any other: never ready.
 const NEVER: Nanos = Nanos::MAX;
-/// Virtual service is counted in this fraction of a nanosecond, so that division by a weight loses nothing to speak of.
+/// Units of virtual service in a nanosecond, so that division by a weight loses no relevant
+/// precision.
 const TAG_SCALE: u64 = 1 << 20;
 
-/// The virtual service that a request of `cost` nanoseconds is to a node of that weight.
+/// Returns the virtual service of a request of `cost` nanoseconds to a node of that weight.
 fn scaled(cost: Nanos, weight: u32) -> u128 {
     let weight = u64::from(weight.max(1));
     match cost.checked_mul(TAG_SCALE) {
-        // Most weigh alike, and a division is what a request costs most here.
+        // Most nodes have weight 1, and a division is the largest cost of a request here.
         Some(cost) if weight == 1 => u128::from(cost),
-        // 64 bits do for costs below some hours.
+        // 64 bits suffice for costs below some hours.
         Some(cost) => u128::from(cost / weight),
         None => u128::from(cost) * u128::from(TAG_SCALE) / u128::from(weight),
     }
@@ -58,44 +64,44 @@ pub struct NodeId {
     stamp: u32,
 }
 
-/// What became of a submitted request.
+/// Result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Submitted<T> {
     /// All limits allow it now; it has been charged.
     Start(T),
-    /// It waits; [`Shaper::release`] will hand it out.
+    /// The request waits; [`Shaper::release`] will return it.
     Queued,
-    /// The node does not exist (any more), or has children.
+    /// The node does not exist, or has children.
     Refused(T),
 }
 
-/// A request that was taken out of the tree without having been released.
+/// A waiting request that was removed from the tree.
 #[derive(Debug)]
 pub struct Evicted<T> {
     /// The leaf at which it waited.
     pub node: NodeId,
-    /// The connection it came from.
+    /// The connection that it came from.
     pub flow: u64,
-    /// Whether it was a read or a write.
+    /// Direction of the request.
     pub direction: Direction,
-    /// Its size in bytes, as submitted.
+    /// Size in bytes, as submitted.
     pub bytes: u64,
     /// The payload that was submitted.
     pub payload: T,
 }
 
-/// What a node has released and delays. Counters run from the node's creation.
+/// Counters of a node, from its creation on, and its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes charged, by direction.
     pub bytes: [u64; 2],
     /// Requests charged, by direction.
     pub ops: [u64; 2],
-    /// Operations that metadata was charged here ([`Metadata`]).
+    /// Operations charged for metadata ([`Metadata`]).
     pub metadata: u64,
     /// Requests that had to wait, by direction.
     pub delayed: [u64; 2],
-    /// How long all released requests together have waited, by direction, in nanoseconds.
+    /// Sum of the waiting times of all released requests, by direction, in nanoseconds.
     pub waited: [Nanos; 2],
     /// Requests waiting now at this node and below it, by direction.
     pub queued: [usize; 2],
@@ -104,12 +110,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Requests waiting now, of both directions.
+    /// Returns the number of requests waiting now, of both directions.
     pub fn waiting(&self) -> usize {
         self.queued.iter().sum()
     }
 
-    /// A request begins to wait.
+    /// Notes that a request begins to wait.
     fn enter(&mut self, direction: Direction, bytes: u64) {
         let at = direction as usize;
         if let (Some(queued), Some(sum), Some(delayed)) = (
@@ -123,7 +129,7 @@ impl Usage {
         }
     }
 
-    /// So many requests, of `bytes` together, wait no more.
+    /// Notes that `requests` requests, of `bytes` together, stop waiting.
     fn leave(&mut self, direction: Direction, requests: usize, bytes: u64) {
         let at = direction as usize;
         if let (Some(queued), Some(sum)) = (self.queued.get_mut(at), self.queued_bytes.get_mut(at))
@@ -146,7 +152,7 @@ enum Place {
 struct Kids {
     later: BTreeSet<(Nanos, u32)>,
     ready: BTreeSet<(u128, u32)>,
-    /// Those of `ready` that have a minimum, by when they fall behind it.
+    /// Ready children with a minimum, by the time at which they fall behind it.
     due: BTreeSet<(Nanos, u32)>,
 }
 
@@ -167,9 +173,9 @@ struct Node<T> {
     queue: [Queue<T>; 2],
     /// Cost released from each of a leaf's queues; the one with less is served next.
     served: [u128; 2],
-    /// From when the waiting at a leaf, by direction, is not in `bound` yet.
+    /// Time, by direction, from which the waiting at a leaf has not been counted in `bound`.
     held_since: [Nanos; 2],
-    /// Of a node at which something had to wait.
+    /// Causes of waiting; `None` for a node at which nothing had to wait.
     bound: Option<Box<Bound>>,
     usage: Usage,
 }
@@ -185,7 +191,7 @@ pub struct Shaper<T> {
 const ROOT: u32 = 0;
 
 impl<T> Shaper<T> {
-    /// A tree with a root only.
+    /// Creates a tree with only a root.
     pub fn new(limits: Limits) -> Self {
         let mut shaper = Self {
             nodes: Vec::new(),
@@ -196,7 +202,7 @@ impl<T> Shaper<T> {
         shaper
     }
 
-    /// The root, which cannot be removed.
+    /// Returns the root, which cannot be removed.
     pub fn root(&self) -> NodeId {
         NodeId {
             index: ROOT,
@@ -204,7 +210,8 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Adds a child. `None` if the parent does not exist or has requests of its own waiting.
+    /// Adds a child. Returns `None` if the parent does not exist or has requests of its own
+    /// waiting.
     pub fn add(&mut self, parent: NodeId, limits: Limits) -> Option<NodeId> {
         let node = self.get_mut(parent)?;
         if node.queue.iter().any(|queue| !queue.is_empty()) {
@@ -244,7 +251,8 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Removes a node with all below it, and returns what waited there. The root cannot be removed.
+    /// Removes a node with its subtree, and returns the requests that waited there. The root cannot
+    /// be removed.
     pub fn remove(&mut self, id: NodeId, now: Nanos) -> Vec<Evicted<T>> {
         let mut evicted = Vec::new();
         let Some(parent) = self.get(id).and_then(|node| node.parent) else {
@@ -259,8 +267,8 @@ impl<T> Shaper<T> {
             }
             true
         };
-        // Leaves come and go with clients. Removing more than a leaf is rare: a search of all nodes needs no list of
-        // children to be kept.
+        // Leaves come and go with clients. A larger subtree is removed rarely: a search of all
+        // nodes avoids lists of children.
         let gone: Vec<u32> = match self.get(id).is_some_and(|node| node.children == 0) {
             true => vec![id.index],
             false => (0..self.nodes.len() as u32)
@@ -297,7 +305,7 @@ impl<T> Shaper<T> {
         evicted
     }
 
-    /// Takes out what one connection has waiting at a leaf.
+    /// Removes the requests of one connection that wait at a leaf.
     pub fn remove_flow(&mut self, id: NodeId, flow: u64, now: Nanos) -> Vec<Evicted<T>> {
         let mut evicted = Vec::new();
         let Some(node) = self.get_mut(id) else {
@@ -318,7 +326,7 @@ impl<T> Shaper<T> {
         evicted
     }
 
-    /// Changes a node's limits; they hold from now on. `false` if there is no such node.
+    /// Changes a node's limits; they hold from now on. Returns `false` if there is no such node.
     pub fn configure(&mut self, id: NodeId, limits: Limits, now: Nanos) -> bool {
         let Some(node) = self.get_mut(id) else {
             return false;
@@ -329,9 +337,10 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Drains the credit that a node has accumulated below its limits, so that from `now` on it gets its rates and no
-    /// more. For work that is measured against the limit over its whole length; a request that finds the node idle
-    /// still starts. `false` if there is no such node.
+    /// Drains the credit that a node has accumulated below its limits, so that from `now` on it
+    /// gets exactly its rates. It is for work that is measured against the limit over its whole
+    /// length; a request that finds the node idle still starts. Returns `false` if there is no such
+    /// node.
     pub fn drain_credit(&mut self, id: NodeId, now: Nanos) -> bool {
         let Some(node) = self.get_mut(id) else {
             return false;
@@ -341,24 +350,25 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Whether a node could be removed and made again without changing any client's share: nothing waits, and all that
-    /// was charged has drained.
+    /// Returns true if a node could be removed and recreated without changing any client's share:
+    /// nothing waits, and every charge has drained.
     pub fn is_settled(&self, id: NodeId, now: Nanos) -> bool {
         self.get(id)
             .is_some_and(|node| node.usage.waiting() == 0 && node.meters.settled(now))
     }
 
-    /// The limits of a node that are effective.
+    /// Returns the effective limits of a node.
     pub fn limits(&self, id: NodeId) -> Option<&Limits> {
         self.get(id).map(|node| &node.limits)
     }
 
-    /// Counters of a node.
+    /// Returns the counters of a node.
     pub fn usage(&self, id: NodeId) -> Option<Usage> {
         self.get(id).map(|node| node.usage)
     }
 
-    /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and no waiting request is.
+    /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and no
+    /// waiting request is.
     pub fn try_start(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) -> bool {
         let clear = self.get(id).is_some_and(|node| node.children == 0)
             && self.is_clear(id.index, direction, now);
@@ -368,11 +378,14 @@ impl<T> Shaper<T> {
         clear
     }
 
-    /// Reserves `ops` requests of a leaf, of `bytes` in all, which may start without another check until they are settled by
-    /// [`Shaper::settle_reservation`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of
-    /// them came now. Until then every other request counts them as though they had come, so over no stretch of time more
-    /// starts than limits allow, whenever they do. A reservation has to be settled before anything waits because of it,
-    /// before limits change and before the leaf is removed.
+    /// Reserves `ops` requests of a leaf, of `bytes` in all. They may start without another check
+    /// until [`Shaper::settle_reservation`].
+    ///
+    /// A reservation is possible only if nothing waits in the tree and no limit of the path would
+    /// bind if all its requests came now. Until it is settled, every other request counts them as
+    /// if they had come. So in no interval do more requests start than the limits allow. A
+    /// reservation has to be settled before anything waits because of it, before limits change and
+    /// before the leaf is removed.
     pub fn reserve(
         &mut self,
         id: NodeId,
@@ -399,7 +412,8 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Settles a reservation: charges what came by `by`, and releases what is left. Each as requests, and their bytes.
+    /// Settles a reservation, as requests and their bytes: charges those that came by `by`, and
+    /// releases those that are left.
     pub fn settle_reservation(
         &mut self,
         id: NodeId,
@@ -424,7 +438,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Offers a request of `bytes` at a leaf. `flow` names its connection.
+    /// Submits a request of `bytes` at a leaf. `flow` names its connection.
     pub fn submit(
         &mut self,
         id: NodeId,
@@ -461,7 +475,7 @@ impl<T> Shaper<T> {
         Submitted::Queued
     }
 
-    /// The next request that may start at `now`, charged. Call it until it returns `None`.
+    /// Returns the next request that may start at `now`, charged. Call it until it returns `None`.
     pub fn release(&mut self, now: Nanos) -> Option<(NodeId, T)> {
         self.next_release().filter(|at| *at <= now)?;
         let (leaf, direction) = self.select(now)?;
@@ -471,9 +485,9 @@ impl<T> Shaper<T> {
             stamp: node.stamp,
         };
         let waiting = node.queue.get_mut(direction as usize)?.pop()?;
-        // Saturates: times of several threads.
+        // Saturates: the times come from several threads.
         let waited = now.saturating_sub(waiting.since);
-        // Before the charge moves the meters.
+        // Counted before the charge moves the meters.
         self.count_bound(leaf, direction, waited, now);
         self.charge(leaf, direction, waiting.bytes, now);
         self.count(leaf, |usage| {
@@ -485,14 +499,16 @@ impl<T> Shaper<T> {
         Some((id, waiting.payload))
     }
 
-    /// When [`Shaper::release`] will next have something; `None` while nothing waits.
+    /// Returns the time at which [`Shaper::release`] will next have a request; `None` while nothing
+    /// waits.
     pub fn next_release(&self) -> Option<Nanos> {
         let at = self.at(ROOT)?.ready_at.iter().copied().min()?;
         (at != NEVER).then_some(at)
     }
 
-    /// The connection whose request is likely to be released next. Requests that arrive until then may change it, so it
-    /// only helps to choose the core that releases: the connection's.
+    /// Returns the connection whose request is likely to be released next. Requests that arrive
+    /// meanwhile may change it, so it is only a hint for choosing the core that releases: the
+    /// connection's.
     pub fn next_flow(&self) -> Option<u64> {
         let mut node = self.at(ROOT)?;
         while node.children > 0 {
@@ -513,7 +529,8 @@ impl<T> Shaper<T> {
             .map(|(_, flow)| flow)
     }
 
-    /// Charges metadata at a leaf with what it takes from data. It does not wait, even while other requests do.
+    /// Charges metadata at a leaf, with its share of the data's operations. It does not wait, even
+    /// while other requests do.
     pub fn charge_metadata(&mut self, id: NodeId, kind: Metadata, now: Nanos) {
         if self.get(id).is_none() {
             return;
@@ -531,8 +548,8 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Refunds bytes that were charged and then not moved: a READ that came out short. The operation stays
-    /// charged; it took place.
+    /// Refunds bytes that were charged and then not moved, by a READ that came out short. The
+    /// operation stays charged; it took place.
     pub fn refund(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
         if bytes > 0 {
             self.give_back(id, direction, bytes, 0, now);
@@ -560,11 +577,13 @@ impl<T> Shaper<T> {
             }
             at = node.parent;
         }
-        // Meters all along the path became ready earlier: each level's place depends on the one below.
+        // Meters all along the path became ready earlier: each level's place depends on the one
+        // below.
         self.refresh(id.index, now);
     }
 
-    /// Whether a request may start before all that wait: its path is ready, and no waiting request is.
+    /// Returns true if a request may start before all waiting ones: its path is ready, and no
+    /// waiting request is.
     fn is_clear(&self, leaf: u32, direction: Direction, now: Nanos) -> bool {
         if self.next_release().is_some_and(|at| at <= now) {
             return false;
@@ -600,7 +619,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// The directions in which a node is ready, of those in which its parent is.
+    /// Returns the directions in which a node is ready, among those in which its parent is.
     fn open(&self, at: u32, above: [bool; 2], now: Nanos) -> [bool; 2] {
         let ready_at = self.at(at).map_or([NEVER; 2], |node| node.ready_at);
         std::array::from_fn(|dir| {
@@ -679,8 +698,9 @@ impl<T> Shaper<T> {
         self.refresh(leaf, now);
     }
 
-    /// Charges a node and all above it, and returns what the request costs its children in service: the time for which it
-    /// takes up the tightest limit there or above. `None` if nothing is limited there: bytes are as good as anything.
+    /// Charges a node and all above it. Returns the service that the request costs its children:
+    /// the time for which it takes up the tightest limit there or above. Returns `None` if nothing
+    /// is limited there; then service is counted in bytes.
     fn charge_path(
         &mut self,
         at: u32,
@@ -701,7 +721,7 @@ impl<T> Shaper<T> {
         let Some(parent) = node.parent else {
             return own;
         };
-        // As deep as the tree is: some levels.
+        // The recursion is as deep as the tree: a few levels.
         let above = self.charge_path(parent, direction, bytes, now);
         let vtime = self.at(parent).map_or(0, |above| above.vtime);
         let start = tag.max(vtime);
@@ -714,9 +734,9 @@ impl<T> Shaper<T> {
         own.max(above)
     }
 
-    /// Works out anew when a node is ready, and its place among its siblings, and so on up to the root.
+    /// Recomputes when a node is ready, and its place among its siblings, and so on up to the root.
     fn refresh(&mut self, from: u32, now: Nanos) {
-        // Requests are counted when they have been entered and before they are taken out.
+        // Requests are counted after they are queued and before they are removed.
         let none =
             |node: &Node<T>| node.usage.waiting() == 0 && node.queue.iter().all(Queue::is_empty);
         if self.next_release().is_none() && self.at(from).is_none_or(none) {
@@ -747,15 +767,15 @@ impl<T> Shaper<T> {
                 }
             }
             at = node.parent;
-            // Nothing waits here and nothing did: its place is none. What waits elsewhere below the levels above does so
-            // at their meters too, which may have changed.
+            // Nothing waits here and nothing did: the node has no place. Requests elsewhere below
+            // the upper levels wait at their meters too, which may have changed.
             if before != [NEVER; 2] || node.ready_at != before {
                 self.place(index, now);
             }
         }
     }
 
-    /// Puts a node where it belongs among its siblings.
+    /// Inserts a node at its place among its siblings.
     fn place(&mut self, index: u32, now: Nanos) {
         let Some(parent) = self.at(index).and_then(|node| node.parent) else {
             // The root has no siblings.
@@ -772,7 +792,7 @@ impl<T> Shaper<T> {
             .iter()
             .any(|place| matches!(place, Place::Ready { .. }));
         if is_ready && !was_ready {
-            // Time in which it could not have been served is no credit.
+            // Time in which the node could not have been served gives no credit.
             node.tag = node.tag.max(vtime);
         }
         let (tag, due) = (node.tag, node.meters.due_at());
@@ -802,7 +822,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Takes a node out of its parent's sets, and returns where it was.
+    /// Removes a node from its parent's sets, and returns its former places.
     fn unplace(&mut self, index: u32) -> [Place; 2] {
         let Some(node) = self.at_mut(index) else {
             return [Place::Idle; 2];

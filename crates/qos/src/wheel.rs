@@ -1,18 +1,19 @@
-//! A timing wheel: which trees have something to release, by when.
+//! A timing wheel of the trees that have requests to release, by time.
 //!
-//! A core serves many trees (pools), of which few are throttled at a time, and each moves its next release at
-//! every request. A heap would pay log n for each move and keep stale entries; the wheel (Varghese and Lauck 1987)
-//! pays a push. Time is cut into slots; an entry goes to the slot of its time, and stays there when its time is moved:
-//! the core that is woken reads the tree's true next release and schedules the tree anew, so a stale
-//! entry costs one read.
+//! A core serves many trees (pools). Few of them are throttled at a time, and each moves its next
+//! release at every request. A heap would pay log n for each move and keep stale entries; the wheel
+//! (Varghese and Lauck 1987) pays a push. Time is cut into slots. An entry goes to the slot of its
+//! time, and stays there when its time is moved: the woken core reads the tree's true next release
+//! and schedules the tree anew. So a stale entry costs one read.
 //!
-//! One level of 4,096 slots of 64 µs spans 262 ms. What is due later waits in the farthest slot and is passed on
-//! from there, which a limit of 4 KB/s causes four times a second: cheaper than a second level.
+//! One level of 4,096 slots of 64 µs spans 262 ms. Later entries wait in the farthest slot and are
+//! passed on from there. A limit of 4 KB/s causes that four times a second: cheaper than a second
+//! level.
 
 use crate::meter::Nanos;
 
-/// Length of a slot as a power of two: 65,536 ns. Releases are late by one slot at the most; the burst of a
-/// limit compensates that ([`crate::meter`]).
+/// Length of a slot as a power of two: 65,536 ns. Releases are late by at most one slot; the burst
+/// of a limit compensates for that ([`crate::meter`]).
 const SLOT_BITS: u32 = 16;
 const SLOTS: u64 = 4096;
 
@@ -26,7 +27,7 @@ pub struct Wheel<E> {
 }
 
 impl<E> Wheel<E> {
-    /// An empty wheel that starts at `now`.
+    /// Creates an empty wheel that starts at `now`.
     pub fn new(now: Nanos) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
@@ -35,19 +36,19 @@ impl<E> Wheel<E> {
         }
     }
 
-    /// Number of entries, stale ones included.
+    /// Returns the number of entries, stale ones included.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the wheel has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an entry that is due at `time`; a time that is over means the next [`Wheel::expire`].
+    /// Adds an entry that is due at `time`; a past time means the next [`Wheel::expire`].
     pub fn schedule(&mut self, time: Nanos, entry: E) {
-        // The end of the slot must not be before the entry's time, or it would be handed out early.
+        // The end of the slot must not be before the entry's time, or it would be released early.
         let slot = time
             .div_ceil(1 << SLOT_BITS)
             .clamp(self.next, self.next + SLOTS - 1);
@@ -57,12 +58,13 @@ impl<E> Wheel<E> {
         }
     }
 
-    /// Hands out what is due at `now`, in the order of slots.
+    /// Passes the entries due at `now` to `due`, in the order of slots.
     pub fn expire(&mut self, now: Nanos, mut due: impl FnMut(E)) {
         let end = now >> SLOT_BITS;
         let mut later = Vec::new();
-        // After a long pause each slot needs to be visited once only.
-        // Saturates: times.
+        // After a long pause each slot needs to be visited only once.
+        // Saturates: the numbers are
+        // times.
         let first = self.next.max((end + 1).saturating_sub(SLOTS));
         if first > self.next {
             for slot in &mut self.slots {
@@ -87,7 +89,7 @@ impl<E> Wheel<E> {
         }
     }
 
-    /// When [`Wheel::expire`] should be called next; `None` while the wheel is empty.
+    /// Returns the time for the next call of [`Wheel::expire`]; `None` while the wheel is empty.
     pub fn next_expiry(&self) -> Option<Nanos> {
         if self.len == 0 {
             return None;

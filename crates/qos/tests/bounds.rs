@@ -1,13 +1,15 @@
-//! The shaper against a reference: leaky buckets in exact arithmetic, which say of every moment whether a request may
-//! start. Random trees of any depth, random limits of all kinds, random loads, refunds and changes, in virtual time.
+//! The shaper against a reference: leaky buckets in exact arithmetic, which determine for every
+//! moment whether a request may start. Random trees of any depth, random limits of all kinds,
+//! random loads, refunds and changes, in virtual time.
 //!
-//! - **Conservation**: nothing starts unless every limit of its path has, over *any* window up to that start, admitted at
-//!   most `rate × (window + burst)` before it. A reservation counts from when it is made.
-//! - **Work conservation**: whenever something waits, some limit of its path has no room for it, at every moment until
-//!   the next release. A reservation that is not used costs no client anything.
-//! - **Fairness**: two clients that wait all the time differ by no more than one request of each, relative to their
-//!   weights, over any stretch (the bound of start-time fair queueing).
-//! - **No starvation**: how long one of them goes without is bounded by its share.
+//! - **Conservation**: when a request starts, every limit of its path has admitted at most `rate ×
+//!   (window + burst)` before it, over *any* window up to that start. A reservation counts from
+//!   when it is made.
+//! - **Work conservation**: while a request waits, some limit of its path has no room for it, at
+//!   every moment until the next release. An unused reservation costs no client anything.
+//! - **Fairness**: two clients that wait all the time differ by no more than one request of each,
+//!   relative to their weights, over any stretch (the bound of start-time fair queueing).
+//! - **No starvation**: the time that one of them goes without service is bounded by its share.
 //! - **Exactness** over hours, at 4 KB/s and at 100 GiB/s.
 
 #![allow(
@@ -25,9 +27,9 @@ const SECOND: Nanos = 1_000_000_000;
 const HOUR: Nanos = 3600 * SECOND;
 const MIB: u64 = 1 << 20;
 
-/// One limit as a bucket that leaks at its rate, in units × nanoseconds. What was admitted before a change may have been
-/// taken over as a debt or not, and what started under a reservation counts from when it started to when it is settled,
-/// within bounds; hence two fillings.
+/// One limit as a bucket that leaks at its rate, in units × nanoseconds. It has two fillings as
+/// bounds: units admitted before a change may or may not have been taken over as a debt, and units
+/// started under a reservation count from some time between their start and its settling.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: u64,
@@ -58,13 +60,14 @@ impl Bucket {
         self.at = now;
     }
 
-    /// Whether a start now keeps the limit. The shaper counts in whole nanoseconds: one is granted.
+    /// Returns true if a start now keeps the limit. The shaper counts in whole nanoseconds: one is
+    /// granted.
     fn allows(mut self, now: Nanos) -> bool {
         self.leak(now);
         self.least + self.ahead <= u128::from(self.rate) * u128::from(self.burst + 1)
     }
 
-    /// Whether the limit gives a reason not to start now.
+    /// Returns true if the limit gives a reason not to start now.
     fn holds_back(mut self, now: Nanos) -> bool {
         self.leak(now);
         self.most + u128::from(self.rate) > u128::from(self.rate) * u128::from(self.burst)
@@ -80,14 +83,14 @@ impl Bucket {
         self.ahead += u128::from(units) * u128::from(SECOND);
     }
 
-    /// Some of a reservation starts.
+    /// Notes that units of a reservation start.
     fn came(&mut self, now: Nanos, units: u64) {
         self.leak(now);
         let units = u128::from(units) * u128::from(SECOND);
         (self.ahead, self.least) = (self.ahead - units, self.least + units);
     }
 
-    /// Settles a reservation: what came is charged, what is left is released.
+    /// Settles a reservation: `came` is charged, `left` is released.
     fn settle_reservation(&mut self, now: Nanos, came: u64, left: u64) {
         self.leak(now);
         self.ahead -= u128::from(left) * u128::from(SECOND);
@@ -104,7 +107,7 @@ impl Bucket {
             .saturating_sub(u128::from(units) * u128::from(SECOND));
     }
 
-    /// Another rate: no debt takes longer than it would have taken, and it may have been forgiven.
+    /// Changes the rate: no debt takes longer than before, and it may have been forgiven.
     fn change(&mut self, now: Nanos, rate: u64) {
         self.leak(now);
         self.most = self.most.div_ceil(u128::from(self.rate)) * u128::from(rate);
@@ -112,7 +115,7 @@ impl Bucket {
     }
 }
 
-/// The limits of a node: bytes and operations of both, of reads, of writes.
+/// Returns the limits of a node: bytes and operations of both directions, of reads, of writes.
 fn rates(limits: &Limits) -> [Option<u64>; 6] {
     let Limits {
         total, read, write, ..
@@ -127,7 +130,7 @@ fn rates(limits: &Limits) -> [Option<u64>; 6] {
     ]
 }
 
-/// Which of them a request is charged to, and with what.
+/// Returns the limits that a request is charged to, and the units for each.
 fn charged(direction: Direction, bytes: u64) -> [(usize, u64); 4] {
     let own = match direction {
         Direction::Read => 2,
@@ -153,18 +156,18 @@ struct Client {
     sizes: Vec<u64>,
     depth: usize,
     think: Nanos,
-    /// One request in so many moves only half of what it asked for; 0 for none.
+    /// Period of short requests: one in this many moves only half of its bytes; 0 for none.
     short: u64,
-    /// Requests to reserve, if there is room; 0 for none.
+    /// Number of requests to reserve, if there is room; 0 for none.
     ahead: u64,
 }
 
-/// How long a reservation lasts, in nanoseconds.
+/// Lifetime of a reservation in nanoseconds.
 const LIFE: Nanos = 500_000;
 
 /// A client's outstanding reservation.
 struct Lease {
-    /// Requests and bytes that have come and are not accounted for, and that may come.
+    /// Requests and bytes that have come and are not accounted for, and those that may come.
     came: (u64, u64),
     left: (u64, u64),
     until: Nanos,
@@ -185,11 +188,11 @@ struct World {
     serial: u64,
     arrivals: BTreeMap<(Nanos, u64), Asked>,
     waiting: BTreeMap<usize, usize>,
-    /// By client. None while anything waits.
+    /// Leases by client. None while anything waits.
     leases: BTreeMap<usize, Lease>,
     /// Time, client and bytes of every start.
     starts: Vec<(Nanos, usize, u64)>,
-    /// How many of them started under a reservation.
+    /// Number of starts under a reservation.
     leased: usize,
 }
 
@@ -255,7 +258,8 @@ impl World {
             .insert((at, self.serial), Asked { client, bytes });
     }
 
-    /// Calls `what` with each bucket of a client's path and the units that requests and bytes count for there.
+    /// Calls `what` with each bucket of a client's path and the units that requests and bytes count
+    /// for there.
     fn tell(
         &mut self,
         client: usize,
@@ -278,7 +282,7 @@ impl World {
         }
     }
 
-    /// A request starts that the shaper has admitted by itself.
+    /// Notes the start of a request that the shaper has admitted by itself.
     fn started(&mut self, asked: Asked) {
         let now = self.now;
         self.tell(asked.client, 1, asked.bytes, |bucket, _, units| {
@@ -312,7 +316,7 @@ impl World {
         }
     }
 
-    /// A request starts under a reservation: an outstanding one, or one that is made now with others.
+    /// Starts a request under a reservation: an outstanding one, or one made now with others.
     fn starts_ahead(&mut self, asked: Asked) -> bool {
         let Asked { client, bytes } = asked;
         let (now, until) = (self.now, self.now + LIFE);
@@ -367,7 +371,7 @@ impl World {
         });
     }
 
-    /// Accounts for what came of a lease.
+    /// Accounts for the requests that came of a lease.
     fn count_lease(&mut self, client: usize) {
         let Some(lease) = self.leases.get_mut(&client) else {
             return;
@@ -400,7 +404,7 @@ impl World {
             .for_each(|client| self.count_lease(client));
     }
 
-    /// A request comes: it starts, or waits.
+    /// Submits a request: it starts, or waits.
     fn comes(&mut self, asked: Asked) {
         let now = self.now;
         self.end_leases(|lease| lease.until < now);
@@ -428,7 +432,7 @@ impl World {
         }
     }
 
-    /// Something waits only where a limit has no room at `now`.
+    /// Asserts that each waiting request is at a limit without room at `now`.
     fn no_idle_token(&self, now: Nanos) {
         for (client, count) in &self.waiting {
             let Client {
@@ -464,7 +468,7 @@ impl World {
             let until = next.min(release.unwrap_or(next)).saturating_sub(1);
             self.no_idle_token(until.max(self.now));
             self.now = self.now.max(next);
-            // What is due goes first: a request that comes now must not overtake it.
+            // Due requests go first: a request that comes now must not overtake them.
             self.release();
             while let Some((&key, &asked)) = self.arrivals.first_key_value() {
                 if key.0 > self.now {
@@ -487,7 +491,7 @@ impl World {
         }
     }
 
-    /// Metadata at a leaf, which takes some of the operations and does not wait.
+    /// Charges metadata at a leaf, which takes some of the operations and does not wait.
     fn metadata(&mut self, leaf: usize, kind: Metadata) {
         let now = self.now;
         self.end_leases(|lease| lease.until < now);
@@ -523,7 +527,7 @@ impl World {
                 bucket.change(self.now, rate);
             }
         }
-        // A change of a limit releases what it then allows.
+        // A change of a limit releases the requests that it then allows.
         self.release();
     }
 }
@@ -631,7 +635,7 @@ proptest! {
         for (n, family) in families.iter().enumerate() {
             for (a, (weight, clients)) in family.iter().enumerate() {
                 for (weight_b, clients_b) in &family[a + 1..] {
-                    // The service of one less that of the other, at its most and at its least.
+                    // The service of one less that of the other, at its maximum and its minimum.
                     let (mut ahead, mut most, mut least) = (0.0f64, 0.0f64, 0.0f64);
                     for (at, client, bytes) in &world.starts {
                         if *at < from { continue }
@@ -659,7 +663,8 @@ proptest! {
     }
 }
 
-/// Clients that use reservations while they may, and one that comes now and then with more than the limit leaves.
+/// Clients that use reservations while they may, and one that occasionally sends more than the
+/// limit leaves.
 #[test]
 fn what_comes_ahead_passes_no_limit_and_is_taken_back_when_one_binds() {
     let limits = |total| Limits {
@@ -692,7 +697,8 @@ fn what_comes_ahead_passes_no_limit_and_is_taken_back_when_one_binds() {
     assert!(usage.delayed[0] > 100, "{usage:?}");
 }
 
-/// A backlogged path of three levels that all have the same limit, timers that are late: `span` of virtual time.
+/// Runs a backlogged path of three levels that all have the same limit, with late timers, for
+/// `span` of virtual time.
 fn exact(rate: u64, sizes: &[u64], span: Nanos) {
     let limits = Limits {
         total: Rate::bytes(rate),
@@ -738,8 +744,8 @@ fn a_path_is_exact_at_the_fastest_rate() {
     exact(100 << 30, &[4096], SECOND / 50);
 }
 
-/// Hours at 100 GiB/s are 10⁹ requests of a mebibyte: the meter alone, which is where exactness comes from, takes requests of
-/// sixteen.
+/// Hours at 100 GiB/s are 10⁹ requests of a mebibyte. So only the meter, which the exactness
+/// depends on, takes requests of sixteen.
 #[test]
 fn a_meter_is_exact_over_hours_at_the_fastest_rate() {
     let (rate, burst) = (100u64 << 30, 10_000_000);
@@ -752,7 +758,7 @@ fn a_meter_is_exact_over_hours_at_the_fastest_rate() {
         sum += u128::from(request);
     }
     let due = u128::from(rate) * u128::from(now) / u128::from(SECOND);
-    // The burst, the request that is not split, and the nanosecond in which time is counted.
+    // The burst, the unsplit request, and the nanosecond in which time is counted.
     let most = u128::from(rate) * u128::from(burst + 1) / u128::from(SECOND) + u128::from(request);
     assert!(
         sum <= due + most && sum + most >= due,

@@ -14,7 +14,8 @@ use weir_qos::{Direction, Limits, Metadata, Nanos, NodeId, Rate, Shaper, Submitt
 const SECOND: Nanos = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
-/// A client that keeps `depth` requests in flight at a leaf; a released one comes back after `think`.
+/// A client that keeps `depth` requests in flight at a leaf; a released one comes back after
+/// `think`.
 #[derive(Clone, Debug)]
 struct Client {
     leaf: usize,
@@ -36,7 +37,7 @@ struct Run {
     serial: u64,
     /// (time, leaf, direction, bytes) of each start.
     starts: Vec<(Nanos, usize, Direction, u64)>,
-    /// How late releases are, in nanoseconds: a coarse timer.
+    /// Delay of releases in nanoseconds: a coarse timer.
     slack: Nanos,
 }
 
@@ -121,7 +122,7 @@ impl Run {
                     assert_eq!(leaf, self.leaves[self.clients[client].leaf]);
                     self.started(client);
                 }
-                // Work conservation: what is left is delayed by a limit, not by the shaper.
+                // Work conservation: a limit delays the remaining requests, not the shaper.
                 assert!(self.shaper.next_release().is_none_or(|at| at > self.now));
             }
         }
@@ -193,7 +194,8 @@ fn one_volume_gets_its_limit_at_every_rate_and_size() {
             let (shaper, leaves) = tree(Limits::default(), &[bytes(rate * MIB)]);
             let mut run = Run::new(shaper, leaves, vec![client(0, size, 16)], 60_000);
             run.run_until(30 * SECOND);
-            // The bound of any shaper that does not split requests: the burst and one request over the time.
+            // The bound of any shaper that does not split requests: the burst and one request over
+            // the time.
             let bound = (0.01 * rate as f64 + size as f64 / MIB as f64) / (rate as f64 * 30.0);
             close(
                 run.bytes(0, 0, 30 * SECOND) as f64,
@@ -227,7 +229,7 @@ fn metadata_never_waits_and_takes_half_of_the_operations_at_most() {
         total: Rate::ops(1000),
         ..Limits::default()
     };
-    // What is left for data of a thousand operations a second.
+    // Operations left for data, out of a thousand a second.
     for (limits, kind, a_second, data) in [
         (ops, Metadata::Change, 300, 700.0),
         (ops, Metadata::Change, 5000, 500.0),
@@ -430,7 +432,7 @@ fn a_refund_is_spent_again() {
             Submitted::Start(_) => {}
             Submitted::Refused(_) => unreachable!(),
         }
-        // Half of what was asked for is there.
+        // Half of the requested bytes exist.
         shaper.refund(leaves[0], Direction::Read, 32768, now);
         moved += 32768;
     }
@@ -469,8 +471,8 @@ fn a_removed_node_hands_back_what_waited_and_leaves_nothing_behind() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Random trees and loads: no node ever passes its limit and burst, nothing is delayed while all limits of its
-    /// path allow it (asserted in `run_until`), and every client is served.
+    /// Random trees and loads. No node ever exceeds its limit and burst, nothing is delayed while
+    /// all limits of its path allow it (asserted in `run_until`), and every client is served.
     #[test]
     fn any_tree_holds_its_limits_and_starves_nobody(
         pool in prop::option::of(30u64..200),

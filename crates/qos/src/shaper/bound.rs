@@ -1,10 +1,10 @@
 //! Time for which limits held requests back, counted where requests are charged.
 //!
-//! A meter that is asked at some moment tells whether it is ready then: one that lets a request
-//! through every few milliseconds mostly is. The cause of waiting is therefore counted as time. When a
-//! request is released, the time since something was last counted at its leaf is put down to the limit
-//! of the path that was ready last. A reader first counts what still waits, so no request has to be
-//! released for its cause to be known, and what is counted does not depend on who asked before.
+//! A meter only tells whether it is ready at the moment, and one that lets a request through every
+//! few milliseconds mostly is. The cause of waiting is therefore counted as time. When a request is
+//! released, the time since the last count at its leaf is attributed to the limit of the path that
+//! was ready last. A reader first counts the requests that still wait. So a cause is known before
+//! its request is released, and the count does not depend on earlier readers.
 
 use super::{Nanos, NodeId, Shaper};
 use crate::limits::{Direction, Limit, PLACES, charged_limit};
@@ -15,11 +15,11 @@ pub const LEVELS: usize = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
     nanos: Nanos,
-    /// Latest time at which the limit was found to hold something back.
+    /// Latest time at which the limit was found to delay a request.
     until: Option<Nanos>,
 }
 
-/// Time for which the limits of a path held requests of a node back, by level, limit and direction.
+/// Time for which the limits of a path delayed requests of a node, by level, limit and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     cells: [[[Cell; PLACES]; 2]; LEVELS],
@@ -27,21 +27,23 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Nanoseconds in which something waited for a limit: level from the root, direction, limit.
+    /// Returns the nanoseconds for which requests waited for a limit: level from the root,
+    /// direction, limit, time.
     pub fn times(&self) -> impl Iterator<Item = (usize, Direction, Limit, Nanos)> {
         self.cells()
             .map(|(level, direction, limit, cell)| (level, direction, limit, cell.nanos))
     }
 
-    /// Nanoseconds that all released requests together have waited, by the level that held them.
+    /// Returns the sum of the waiting times of all released requests in nanoseconds, by the level
+    /// that delayed them.
     pub fn waited(&self) -> [Nanos; LEVELS] {
         self.waited
     }
 
-    /// The limit that held something back last, with its level from the root, unless that was
+    /// Returns the limit that delayed a request last, with its level from the root, unless that was
     /// `within` nanoseconds before `now` or earlier.
     pub fn latest(&self, now: Nanos, within: Nanos) -> Option<(usize, Limit)> {
-        // Saturates: times of several threads.
+        // Saturates: the times come from several threads.
         let since = now.saturating_sub(within);
         let recent = self.cells().filter(|(.., cell)| {
             let until = cell.until;
@@ -75,7 +77,8 @@ impl Bound {
             .and_then(|of| of.get_mut(by.direction as usize))
             .and_then(|of| of.get_mut(by.place));
         if let Some(cell) = cell {
-            // Saturates: times of several threads; what others of the node waited is counted once.
+            // Saturates: the times come from several threads. Time in which several requests of the
+            // node waited is counted once.
             cell.nanos += now.saturating_sub(from.max(cell.until.unwrap_or(0)));
             cell.until = cell.until.max(Some(now));
         }
@@ -91,21 +94,23 @@ struct By {
 }
 
 impl<T> Shaper<T> {
-    /// The time for which limits held requests of a node back, up to `now`; `None` if nothing had to wait.
+    /// Returns the time for which limits delayed requests of a node, up to `now`; `None` if nothing
+    /// had to wait.
     pub fn bound(&mut self, id: NodeId, now: Nanos) -> Option<&Bound> {
         self.get(id)?;
         self.count_waiting(id.index, now);
         self.get(id)?.bound.as_deref()
     }
 
-    /// The limit that a request which waits at a leaf waits for, with its level from the root.
+    /// Returns the limit that a waiting request at a leaf waits for, with its level from the root.
     pub fn waits_for(&self, leaf: NodeId, direction: Direction) -> Option<(usize, Limit)> {
         self.get(leaf)?;
         let (_, level, place) = self.last_on_path(leaf.index, direction)?;
         Some((level, charged_limit(direction, place)?))
     }
 
-    /// The limit of a path that is ready last: when, its level from the root, its place.
+    /// Returns the limit of a path that is ready last: the time, its level from the root, its
+    /// place.
     fn last_on_path(&self, leaf: u32, direction: Direction) -> Option<(Nanos, usize, usize)> {
         let mut depth = 0;
         let mut last: Option<(Nanos, usize, usize)> = None;
@@ -123,12 +128,12 @@ impl<T> Shaper<T> {
         Some((ready, (depth - 1 - height).min(LEVELS - 1), place))
     }
 
-    /// Counts what waits at a node and below it.
+    /// Counts the waiting requests at a node and below it.
     fn count_waiting(&mut self, from: u32, now: Nanos) {
         let mut left = vec![from];
         while let Some(at) = left.pop() {
             let Some(node) = self.at(at) else {
-                // It was removed.
+                // The node was removed.
                 continue;
             };
             if node.children > 0 {
@@ -148,7 +153,8 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Counts the time since it was last counted at a leaf, and what a request that is released has `waited`.
+    /// Counts the time since the last count at a leaf, and the `waited` time of a request being
+    /// released.
     pub(super) fn count_bound(
         &mut self,
         leaf: u32,
@@ -161,12 +167,12 @@ impl<T> Shaper<T> {
             .at_mut(leaf)
             .and_then(|node| node.held_since.get_mut(direction as usize))
         else {
-            // It was removed.
+            // The leaf was removed.
             return;
         };
         let from = std::mem::replace(since, now);
         let Some((ready, level, place)) = last else {
-            // Nothing limits it any more.
+            // No limit applies any more.
             return;
         };
         let by = By {
@@ -177,7 +183,7 @@ impl<T> Shaper<T> {
         // A limit that was ready before the waiting began was not its cause.
         let bound = ready > from;
         if !bound && waited == 0 {
-            // There is nothing to count.
+            // Nothing has to be counted.
             return;
         }
         let mut at = Some(leaf);
