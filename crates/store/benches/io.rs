@@ -1,5 +1,5 @@
-//! What the constants of frame pool, cache, log and device are derived from: prints what each
-//! costs on this machine.
+//! Measurements from which the constants of frame pool, cache, log and device are derived. Prints
+//! the costs on this machine.
 //!
 //! `cargo bench -p weir-store --bench io -- [FOLDER] [NAME...]`: FOLDER (default:
 //! the system's temporary folder) decides which disk is measured; the names are
@@ -117,8 +117,8 @@ fn cache(clock: &SystemClock) {
     });
 }
 
-/// Processor time of the whole process so far: on a shared machine the steadiest
-/// figure of all.
+/// Returns the processor time of the whole process so far: on a shared machine the steadiest
+/// measure.
 fn cpu() -> Duration {
     let of = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
     // SAFETY: all-zero is a value of this plain structure, and it outlives the call.
@@ -297,8 +297,8 @@ fn device(clock: &SystemClock, folder: &Path) {
     }
 }
 
-/// Operations on frames that are no neighbours: what buffers save on a disk that pays for each segment
-/// (`device/staging.rs`). On other disks both columns measure the same.
+/// Measures operations on scattered frames: the gain of staging buffers on a disk where each
+/// segment is costly (`device/staging.rs`). On other disks both columns are equal.
 fn staging(clock: &SystemClock, folder: &Path) {
     const BLOCKS: u64 = 1 << 18;
     let path = folder.join("staging");

@@ -1,5 +1,5 @@
 //! Rates of the tree, without a device: everything is in memory, and writes are
-//! dropped. What is measured is the processor time of lookups, of merging batches
+//! dropped. It measures the processor time of lookups, of merging batches
 //! and of writing checkpoints.
 //!
 //! `cargo run --release -p weir-store --example tree_rates [records]`
@@ -25,7 +25,7 @@ use weir_store::{
     Aggregate, Edit, Env, Frame, FrameMut, FramePool, Key, StoreError, TreeRoot, tree,
 };
 
-/// Keeps the superblocks and forgets the rest.
+/// A device that keeps the superblocks and forgets all other writes.
 struct Forgetful(MemDevice);
 
 impl Device for Forgetful {
@@ -53,8 +53,8 @@ impl Device for Forgetful {
     }
 }
 
-/// Processor time of this thread: the same on a busy machine as on an idle one,
-/// but for what others do to the caches.
+/// Returns the processor time of this thread. It is the same on a busy machine as on an idle one,
+/// except for the effect of others on the caches.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -1,30 +1,28 @@
 //! The aggregate: device, intent log, cache and allocator under one superblock.
 //!
-//! **What makes a checkpoint durable**, in this order:
+//! **Durability of a checkpoint**, in this order:
 //!
-//! 1. all its data, nodes and map pages are written, to blocks and slots that
-//!    the checkpoint before it does not refer to;
-//! 2. the log is durable up to the cut, so that the older superblock, too, would
-//!    find an unbroken log;
-//! 3. the device is flushed;
-//! 4. the superblock is written to the slot that the one before did not use, and
-//!    the device is flushed: *this is the moment*;
-//! 5. the superblock's mirror is written and flushed.
+//! 1. The checkpoint's data, nodes and map pages are written, to blocks and slots that the previous
+//!    checkpoint does not refer to.
+//! 2. The log is durable up to the cut, so that the older superblock would find an unbroken log,
+//!    too.
+//! 3. The device is flushed.
+//! 4. The superblock is written to the slot that the previous one did not use, and the device is
+//!    flushed. *From this moment the checkpoint is durable.*
+//! 5. The superblock's mirror copy is written and flushed.
 //!
-//! A crash before the end of step 4 leaves the checkpoint before, and the
-//! log from *its* cut on; a crash after it leaves this one. Log space and blocks
-//! that it released are handed out only after step 4, the blocks only when in
-//! addition no reader uses an older root ([`RootPin`]).
+//! A crash before the end of step 4 leaves the previous checkpoint, and the log from *its* cut on.
+//! A crash after it leaves this checkpoint. Log space and blocks that this checkpoint released are
+//! handed out only after step 4. Blocks also wait until no reader uses an older root ([`RootPin`]).
 //!
-//! Because slot and mirror are never being written at the same time, a crash
-//! tears at most one of them. Both of a slot being damaged is therefore proof of
-//! damage at rest, and opening says so: what it falls back to may lack
-//! acknowledged data that was not in the log.
+//! Slot and mirror are never written at the same time, so a crash tears at most one of them. Damage
+//! to both copies of a slot is therefore proof of damage at rest, and opening reports it. The older
+//! superblock that is used instead may lack acknowledged data that was not in the log.
 //!
-//! **Poisoning.** After a failed write or flush the contents of the device are unknown, and
-//! after a violated invariant those of memory are. The aggregate then writes no further record
-//! of the log and no superblock before a restart, which begins at the last superblock that
-//! really is on the device.
+//! **Poisoning.** After a failed write or flush the contents of the device are unknown; after a
+//! violated invariant the contents of memory are. The aggregate then writes no further log record
+//! and no superblock before a restart. The restart begins at the last superblock that is on the
+//! device.
 
 mod files;
 mod open;
@@ -41,7 +39,7 @@ use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng, invariant};
 
 use crate::block::BlockPtr;
 use crate::cache::Cache;
-use crate::cp::CpWriter;
+use crate::checkpoint::CpWriter;
 use crate::device::Device;
 use crate::error::StoreError;
 use crate::folder::{FileRole, Folder};
@@ -57,14 +55,14 @@ use weir_base::AggregateId;
 pub use files::Location;
 pub use open::{Finding, Inspection, Replay};
 
-/// What an aggregate needs from its surroundings.
+/// Services that an aggregate uses: memory, time and randomness.
 #[derive(Clone)]
 pub struct Env {
-    /// The pool that cache, log and checkpoints take page frames from.
+    /// The pool of page frames for the cache, the log and checkpoints.
     pub pool: Arc<FramePool>,
     /// The source of time; a simulated one in tests.
     pub clock: Arc<dyn Clock>,
-    /// Source of the random identities of aggregate and log.
+    /// The source of the random identities of aggregate and log.
     pub rng: Arc<dyn Rng>,
 }
 
@@ -73,7 +71,7 @@ struct Current {
     root: TreeRoot,
     cut: LogCut,
     life: Arc<RootPin>,
-    /// The number of the next checkpoint.
+    /// Number of the next checkpoint.
     next: Generation,
 }
 
@@ -87,19 +85,19 @@ pub struct Aggregate {
     space: Arc<Space>,
     env: Env,
     current: Mutex<Current>,
-    /// A checkpoint is being written.
+    /// True while a checkpoint is being written.
     writing: AtomicBool,
-    /// Keeps others out, if the aggregate is in a folder.
+    /// The locked folder of the aggregate; `None` if it is not in a folder.
     folder: Option<Folder>,
 }
 
 impl Aggregate {
-    /// The identity that the aggregate was given at random when it was created.
+    /// Returns the aggregate's identity, chosen at random when it was created.
     pub fn id(&self) -> AggregateId {
         self.id
     }
 
-    /// Where data, nodes and map are.
+    /// Returns the device that holds data, nodes and map.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
@@ -114,7 +112,7 @@ impl Aggregate {
         &self.cache
     }
 
-    /// The pool of [`Env`] that page frames come from.
+    /// Returns the pool of [`Env`] that page frames come from.
     pub fn pool(&self) -> &Arc<FramePool> {
         &self.env.pool
     }
@@ -124,7 +122,7 @@ impl Aggregate {
         &self.space
     }
 
-    /// The clock of [`Env`], simulated in tests.
+    /// Returns the clock of [`Env`], simulated in tests.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.env.clock
     }
@@ -134,55 +132,55 @@ impl Aggregate {
         &self.env.rng
     }
 
-    /// The newest durable checkpoint.
+    /// Returns the number of the newest durable checkpoint.
     pub fn generation(&self) -> Generation {
         self.current.lock().generation
     }
 
-    /// The aggregate's own tree in the newest durable checkpoint.
+    /// Returns the aggregate's own tree in the newest durable checkpoint.
     pub fn root(&self) -> TreeRoot {
         self.current.lock().root
     }
 
-    /// Where the log begins that the newest durable checkpoint does not
-    /// contain.
+    /// Returns the position from which the log is replayed on top of the newest durable checkpoint.
     pub fn cut(&self) -> LogCut {
         self.current.lock().cut
     }
 
-    /// What a reader of the newest durable checkpoint's roots has to hold
-    /// for as long as it reads.
+    /// Returns the pin of the newest durable checkpoint. A reader of that checkpoint's roots has to
+    /// hold it for as long as it reads.
     pub fn life(&self) -> Arc<RootPin> {
         Arc::clone(&self.current.lock().life)
     }
 
-    /// A source of nodes that waits for the device: for checkpoints and
-    /// tools.
+    /// Returns a source of nodes that blocks on the device: for checkpoints and tools.
     pub fn source(&self) -> Blocking<'_> {
         Blocking(&self.cache)
     }
 
-    /// Begins a checkpoint. There is one at a time.
+    /// Begins a checkpoint. Only one may be in progress.
     ///
     /// # Errors
-    /// [`StoreError::Poisoned`]; [`StoreError::Format`] if one is being written.
+    /// [`StoreError::Poisoned`]; [`StoreError::Format`] if a checkpoint is in progress.
     pub fn begin(self: &Arc<Self>) -> Result<CpWriter, StoreError> {
         self.sound()?;
         if self.writing.swap(true, Ordering::AcqRel) {
-            return Err(StoreError::Format("a checkpoint is being written".into()));
+            return Err(StoreError::Format(
+                "a checkpoint is already in progress".into(),
+            ));
         }
         self.space.reclaim();
         let generation = self.current.lock().next;
         Ok(CpWriter::new(Arc::clone(self), generation))
     }
 
-    /// Makes a checkpoint durable: `root` is the aggregate's tree, and the
-    /// log's records before `cut` are contained in it. Blocks until it is done,
-    /// and returns what readers of the new roots have to hold.
+    /// Makes a checkpoint durable. `root` is the aggregate's tree; the checkpoint contains the
+    /// log's records before `cut`. Blocks until the checkpoint is durable, and returns the pin that
+    /// readers of the new roots have to hold.
     ///
     /// # Errors
-    /// Any failure poisons the aggregate. The checkpoint may or may not be
-    /// durable then; the next start finds out.
+    /// Any failure poisons the aggregate. The checkpoint may or may not be durable in that case;
+    /// the next start finds out.
     pub fn commit(
         &self,
         mut cp: CpWriter,
@@ -214,7 +212,7 @@ impl Aggregate {
             &mut || pages.borrow_mut().frame(),
             &mut |addr, page| pages.borrow_mut().write(addr, vec![page]),
         )?;
-        cp.settle()?;
+        cp.wait_all()?;
         self.log.wait_written(cut.last())?;
         self.device.flush().wait()?;
 
@@ -235,7 +233,7 @@ impl Aggregate {
             invariant!(self.guard() => now.cut.pos <= cut.pos && now.cut.next <= cut.next, "the log is cut at {cut:?} after {:?}", now.cut);
         }
         let [slot, mirror] = layout::superblock(slot);
-        // The last moment: what was found while all of this was written.
+        // Last chance: an invariant may have been found violated during the writes.
         self.sound()?;
         self.device.write(slot, frames.clone()).wait()?;
         self.device.flush().wait()?;
@@ -267,20 +265,21 @@ impl Aggregate {
         Ok(life)
     }
 
-    /// Blocks that the device could still grow by; `None`: unknown.
+    /// Returns the number of blocks that the device could still grow by; `None` if that is unknown.
     fn growable(&self) -> Option<u64> {
         let host_free = self.folder.as_ref().and_then(Folder::host_free)?;
-        // Saturates: the maximum may be below what the device has.
+        // Saturates: the maximum may be below the current length.
         let most = self.device.max_length();
         Some(host_free.min(most.saturating_sub(self.device.length())))
     }
 
-    /// Returns the physical space as it is now: the device, and what the host's file system can still give to it.
+    /// Returns the current physical space: the device's, and the space that the host's file system
+    /// can still give to it.
     pub fn physical(&self) -> Physical {
         let stats = self.space.stats();
         let growth = self.growable().unwrap_or(stats.growth);
         let growth = if growth < LEAST_GROWTH { 0 } else { growth };
-        // Saturates: figures for people, of a device that may say any size.
+        // Saturates: the values are informative, and a device may report any size.
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
         Physical {
             size: bytes(stats.total.saturating_add(growth)),
@@ -290,11 +289,12 @@ impl Aggregate {
 
     fn prepare_space(&self) {
         let host_free = self.growable();
-        // What all of memory can hold: more is not reserved before the next checkpoint.
+        // Enough for all of memory; no more is reserved before the next checkpoint.
         self.space.prepare(host_free, self.env.pool.total() as u64);
     }
 
-    /// A checkpoint was begun and dropped.
+    /// Ends a checkpoint that was begun and dropped. If it had `touched` the allocator, the
+    /// aggregate is poisoned.
     pub(crate) fn abandoned(&self, touched: bool) {
         if touched {
             self.poison("a checkpoint was given up");
@@ -302,25 +302,25 @@ impl Aggregate {
         self.writing.store(false, Ordering::Release);
     }
 
-    /// Ends all writing: the reason is for people. Only the first one counts.
+    /// Refuses all further writes, for `reason`, a text for people. Only the first call counts.
     pub fn poison(&self, reason: &str) {
         if self.guard().set(reason) {
             tracing::error!(aggregate = %self.id, reason, "the aggregate is read-only until a restart");
         }
     }
 
-    /// The files that the next start has to find; none of an aggregate that is not in a folder.
+    /// Returns the files that the next start needs; none if the aggregate is not in a folder.
     pub fn files(&self) -> Vec<(FileRole, PathBuf)> {
         let folder = self.folder.as_ref();
         folder.map_or_else(Vec::new, |folder| folder.files().into())
     }
 
-    /// Why the aggregate is read-only, if it is.
+    /// Returns the reason why the aggregate is read-only, if it is.
     pub fn poisoned(&self) -> Option<Arc<str>> {
         self.guard().why().cloned()
     }
 
-    /// What the aggregate's invariants name: see [`weir_base::invariant!`].
+    /// Returns the guard that the aggregate's invariants name: see [`weir_base::invariant!`].
     pub fn guard(&self) -> &Arc<Poison> {
         self.log.guard()
     }
@@ -333,7 +333,7 @@ impl Aggregate {
     }
 }
 
-/// Reads nodes and waits for the device: see [`Aggregate::source`].
+/// A source of nodes that blocks on the device: see [`Aggregate::source`].
 #[derive(Clone, Copy)]
 pub struct Blocking<'a>(&'a Cache);
 
@@ -347,12 +347,12 @@ impl NodeSource for Blocking<'_> {
     }
 
     fn prefetch(&self, ptrs: &[BlockPtr]) {
-        // A failure shows again where the node is asked for.
+        // The failure is reported when the node itself is read.
         let _ = self.0.fetch_blocking(ptrs);
     }
 }
 
-/// A superblock as the device takes it.
+/// Encodes a superblock into frames for the device.
 fn encode_frames(
     superblock: &Superblock,
     frame: &mut dyn FnMut() -> Result<FrameMut, StoreError>,

@@ -1,10 +1,10 @@
-//! The pointer to a block: where it is, which checkpoint wrote it, and
-//! what its contents must add up to.
+//! The pointer to a block: its address, the checkpoint that wrote it, and the checksum of its
+//! contents.
 //!
-//! The checksum is stored in the pointer, not in the block, so a block that was written to
-//! the wrong place, or not at all, is detected as surely as one whose bits rotted. The
-//! birth number tells two blocks at the same address apart (addresses are reused) and
-//! bounds what a snapshot shares.
+//! The checksum is stored in the pointer, not in the block. So a block that was written to the
+//! wrong place, or not at all, is detected as surely as one with flipped bits. The birth number
+//! distinguishes two blocks at the same address (addresses are reused) and bounds the blocks that a
+//! snapshot shares.
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Generation};
 
@@ -14,7 +14,7 @@ pub const PTR_SIZE: usize = 20;
 /// A checked reference to one block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BlockPtr {
-    /// Where the block is on the aggregate's device.
+    /// Address of the block on the aggregate's device.
     pub addr: BlockAddr,
     /// The checkpoint that wrote it.
     pub birth: Generation,
@@ -23,7 +23,7 @@ pub struct BlockPtr {
 }
 
 impl BlockPtr {
-    /// The pointer to `page` once it is written at `addr` by `birth`.
+    /// Returns the pointer to `page` once it is written at `addr` by `birth`.
     pub fn to_page(addr: BlockAddr, birth: Generation, page: &[u8; BLOCK_SIZE]) -> BlockPtr {
         BlockPtr {
             addr,
@@ -32,12 +32,13 @@ impl BlockPtr {
         }
     }
 
-    /// Whether `page` is what this pointer refers to.
+    /// Returns true if `page` has the checksum of this pointer.
     pub fn verifies(&self, page: &[u8; BLOCK_SIZE]) -> bool {
         page_crc(page) == self.crc
     }
 
-    /// On disk: address, birth (u64 each) and checksum (u32), little-endian.
+    /// Encodes the pointer for the disk: address, birth (u64 each) and checksum (u32),
+    /// little-endian.
     pub fn encode(&self) -> [u8; PTR_SIZE] {
         let mut out = [0; PTR_SIZE];
         let (addr, rest) = out.split_at_mut(8);
@@ -48,8 +49,8 @@ impl BlockPtr {
         out
     }
 
-    /// The inverse of [`BlockPtr::encode`]. Every pattern of bytes is a pointer;
-    /// whether it leads anywhere is for the reader to check.
+    /// Decodes a pointer encoded by [`BlockPtr::encode`]. Every pattern of bytes is a pointer; the
+    /// reader has to check that it is valid.
     pub fn decode(bytes: &[u8; PTR_SIZE]) -> BlockPtr {
         let [
             a0,
@@ -78,7 +79,7 @@ impl BlockPtr {
     }
 }
 
-/// CRC32C of a page.
+/// Returns the CRC32C of a page.
 pub fn page_crc(page: &[u8; BLOCK_SIZE]) -> u32 {
     crc32c::crc32c(page)
 }

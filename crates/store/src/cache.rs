@@ -1,29 +1,27 @@
-//! The block cache: what was read from or written to the device, by address.
+//! The block cache: blocks read from or written to the device, by address.
 //!
 //! **Identity.** Addresses are reused, so a lookup finds a page only by a pointer that names both
 //! its address and its birth. A lookup by an old pointer misses.
 //!
-//! **Memory.** The cache has no size of its own: it keeps what it is given for as
-//! long as the frame pool has room, and frees clean pages when a caller needs a frame
-//! ([`Cache::alloc`]). So dirty pages of the overlay and cached pages share one budget without a
-//! division between them that would have to be guessed. A page that has another holder (a reply
-//! being sent, an operation about to be retried) is not evicted, since that would free nothing.
+//! **Memory.** The cache has no size of its own. It keeps pages for as long as the frame pool has
+//! room, and frees clean pages when a caller needs a frame ([`Cache::alloc`]). So dirty pages of
+//! the overlay and cached pages share one budget, and no fixed division between them has to be
+//! guessed. A page that has another holder (a reply being sent, an operation about to be retried)
+//! is not evicted, since that would free nothing.
 //!
-//! **Replacement** is S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all
-//! you need for cache eviction", SOSP 2023): new pages pass through a small queue
-//! and only what is asked for again moves to the main one, so one long scan does
-//! not empty the cache. A hit changes one byte; LRU would relink a list under the
-//! lock each time.
+//! **Replacement** is S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for
+//! cache eviction", SOSP 2023). New pages pass through a small queue, and only pages that are
+//! requested again move to the main one, so one long scan does not empty the cache. A hit changes
+//! one byte; LRU would relink a list under the lock each time.
 //!
-//! **Locks.** Shards of groups of 16 neighbouring blocks, so that the blocks of one
-//! read mostly share a lock, and different reads mostly do not. [`Cache::get_run`]
-//! takes a lock once a group.
+//! **Locks.** A shard holds groups of 16 neighbouring blocks. So the blocks of one read mostly
+//! share a lock, and different reads mostly do not. [`Cache::get_run`] takes a lock once a group.
 //!
-//! **Reading.** [`Cache::fetch`] joins neighbouring blocks into one device read,
-//! and waits for a read in flight instead of repeating it. The task that started a read may be
-//! cancelled (its connection closed); the tasks that joined it then read the block themselves.
-//! Every block is verified when it was read, and a failed read of several blocks is repeated block
-//! by block, so that one bad block does not take its neighbours with it.
+//! **Reading.** [`Cache::fetch`] joins neighbouring blocks into one device read, and waits for a
+//! read in flight instead of repeating it. The task that started a read may be cancelled (its
+//! connection closed); the tasks that joined it then read the block themselves. Every block is
+//! verified after its read. A failed read of several blocks is repeated block by block, so that one
+//! bad block does not take its neighbours with it.
 //!
 //! **Reading ahead.** [`Cache::read_ahead`] fetches blocks before a request asks for them, within a
 //! share of the memory (see `cache/ahead.rs`).
@@ -49,12 +47,11 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 use ahead::Ahead;
 use shard::{Fresh, Shard};
 
-/// A power of two. Far more than cores, so that two cores rarely meet. A hit takes
-/// 45 to 60 ns (`benches/io.rs`).
+/// Number of shards, a power of two. It is far more than the cores, so that two cores rarely meet.
+/// A hit takes 45 to 60 ns (`benches/io.rs`).
 const SHARDS: usize = 64;
 
-/// Neighbouring blocks that share a lock and a place in memory, as a power of two:
-/// 64 KiB.
+/// Neighbouring blocks that share a lock and a place in memory, as a power of two: 64 KiB.
 const GROUP_BITS: u32 = 4;
 
 #[repr(align(64))]
@@ -65,30 +62,30 @@ pub struct Cache {
     pool: Arc<FramePool>,
     device: Arc<dyn Device>,
     shards: Box<[Slot]>,
-    /// Where the next search for something to evict begins.
+    /// Shard at which the next search for a page to evict begins.
     hand: AtomicUsize,
     ahead: Arc<Ahead>,
 }
 
-/// Counters since the cache was made, and its size now.
+/// Counters since the cache was created, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Lookups that found their page.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find their page.
     pub misses: u64,
     /// Pages in memory now.
     pub pages: usize,
     /// Blocks that read-ahead has fetched.
     pub ahead: u64,
-    /// Of those, how many were dropped without having been asked for.
+    /// Read-ahead blocks that were dropped without having been requested.
     pub ahead_wasted: u64,
-    /// Of those, how many are in memory or on their way, and have not been asked for.
+    /// Read-ahead blocks that are in memory or being read, and have not been requested.
     pub ahead_unread: usize,
 }
 
 impl Cache {
-    /// A cache of `device` with the frames of `pool`.
+    /// Creates a cache of `device` with the frames of `pool`.
     pub fn new(pool: Arc<FramePool>, device: Arc<dyn Device>) -> Cache {
         let share = pool.total() / SHARDS;
         let ahead = Arc::new(Ahead::new(pool.total()));
@@ -104,18 +101,18 @@ impl Cache {
         }
     }
 
-    /// The device that is cached.
+    /// Returns the device that is cached.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The pool that frames come from.
+    /// Returns the pool that frames come from.
     pub fn pool(&self) -> &Arc<FramePool> {
         &self.pool
     }
 
     fn shard(&self, addr: BlockAddr) -> &Mutex<Shard> {
-        // Fibonacci hashing of the group; the high bits are the good ones.
+        // Fibonacci hashing of the group; the high bits are well mixed.
         let hash = (addr.0 >> GROUP_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.at((hash >> (64 - SHARDS.trailing_zeros())) as usize)
     }
@@ -126,15 +123,15 @@ impl Cache {
         unsafe { &self.shards.get_unchecked(index & (SHARDS - 1)).0 }
     }
 
-    /// The page that `ptr` names, if it is in memory.
+    /// Returns the page that `ptr` names, if it is in memory.
     pub fn get(&self, ptr: &BlockPtr) -> Option<Frame> {
         self.shard(ptr.addr).lock().get(ptr)
     }
 
-    /// The pages of `count` blocks that follow one another from `first` on and were
-    /// born together, in order: as [`Cache::get`] for each, at a fraction of the
-    /// cost. `each` is called under a lock and must not come back to the cache. Returns how many of
-    /// them were read ahead and are found for the first time.
+    /// Passes the pages of `count` consecutive blocks from `first` on, all of the same birth, to
+    /// `each` in order. This equals [`Cache::get`] for each block at a fraction of the cost. `each`
+    /// is called under a lock and must not call the cache. Returns the number of read-ahead pages
+    /// found for the first time.
     pub fn get_run(
         &self,
         first: BlockAddr,
@@ -142,7 +139,7 @@ impl Cache {
         count: u64,
         mut each: impl FnMut(Option<Frame>),
     ) -> usize {
-        // Saturates: an address from the disk.
+        // Saturates: the address comes from the disk.
         let end = first.0.saturating_add(count);
         let mut at = first.0;
         let mut foreseen = 0;
@@ -155,17 +152,17 @@ impl Cache {
         foreseen
     }
 
-    /// Keeps `frame` as the page that `ptr` names: after it was written. The
-    /// caller vouches for the checksum.
+    /// Keeps `frame`, which has just been written, as the page that `ptr` names. The caller
+    /// guarantees the checksum.
     pub fn insert(&self, ptr: BlockPtr, frame: Frame) {
-        // Whatever it displaces is dropped outside the lock.
+        // A displaced page is dropped outside the lock.
         let displaced = self.shard(ptr.addr).lock().insert(ptr, frame, Fresh::No);
         drop(displaced);
     }
 
-    /// A frame to write to; clean pages are evicted if there is no other. `None`
-    /// if every page is dirty or in use: the caller must wait for a checkpoint
-    /// or for requests to end.
+    /// Allocates a frame to write to, evicting clean pages if none is free. Returns `None` if every
+    /// page is dirty or in use; the caller then has to wait for a checkpoint or for requests to
+    /// end.
     pub fn alloc(&self, class: Class) -> Option<FrameMut> {
         loop {
             if let Some(frame) = self.pool.alloc(class) {
@@ -178,12 +175,12 @@ impl Cache {
         }
     }
 
-    /// Returns the frames of some clean pages to the pool, and how many as the result: 0 only if no
-    /// page can be evicted.
+    /// Returns the frames of some clean pages to the pool, and their number: 0 only if no page can
+    /// be evicted.
     fn evict(&self) -> usize {
         let mut victims = Vec::with_capacity(EVICT_BATCH);
-        // First by merit, for as long as two visits to each shard; then whatever
-        // is not in use, however popular.
+        // First by merit, for two visits to each shard; then any page that is not in use, however
+        // popular.
         for ruthless in [false, true] {
             for _ in 0..2 * SHARDS {
                 let at = self.hand.fetch_add(1, Ordering::Relaxed);
@@ -202,14 +199,14 @@ impl Cache {
 
     /// Drops the pages of `count` blocks from `addr` on: their contents are void.
     pub fn forget(&self, addr: BlockAddr, count: u64) {
-        // Saturates: an address from the disk.
+        // Saturates: the address comes from the disk.
         for n in addr.0..addr.0.saturating_add(count) {
             let page = self.shard(BlockAddr(n)).lock().remove(n);
             drop(page);
         }
     }
 
-    /// Sums over all shards; each is locked for a moment.
+    /// Returns the sums over all shards; each shard is locked for a moment.
     pub fn stats(&self) -> CacheStats {
         let mut sum = self.ahead.stats();
         for slot in &self.shards {

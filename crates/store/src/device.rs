@@ -1,4 +1,4 @@
-//! The aggregate's device: five calls, in blocks of 4 KiB, that complete later.
+//! The aggregate's device: five asynchronous calls, in blocks of 4 KiB.
 
 mod completion;
 mod file;
@@ -24,44 +24,42 @@ use crate::frame::{Frame, FrameMut};
 
 /// A device of 4 KiB blocks.
 ///
-/// Every call starts the operation and returns a handle at once; operations in flight at the
-/// same time may complete, and become durable, in any order. The buffers belong to the device
-/// until the operation is complete, whether or not the handle still exists; it has released them
-/// when the operation completes.
+/// Every call starts the operation and returns a handle at once. Operations in flight at the same
+/// time may complete, and become durable, in any order. The device owns the buffers until the
+/// operation is complete, even if the handle is dropped, and releases them on completion.
 pub trait Device: Send + Sync {
-    /// Reads as many blocks as `into` has frames, from `addr` on. The frames come
-    /// back filled; on an error they are gone.
+    /// Reads as many blocks as `into` has frames, from `addr` on. The operation returns the filled
+    /// frames; on an error they are gone.
     fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>>;
 
-    /// Writes the frames to consecutive blocks from `addr` on. The data is
-    /// durable after a [`Device::flush`] that was started after this completed,
-    /// or at once if the device was opened as durable.
+    /// Writes the frames to consecutive blocks from `addr` on. The data is durable after a
+    /// [`Device::flush`] that starts after this write has completed. On a device opened as durable,
+    /// it is durable on completion.
     ///
-    /// After a crash each 512-byte sector of a write that had not become durable
-    /// may independently have its old or its new contents.
+    /// After a crash each 512-byte sector of a write that had not become durable may independently
+    /// have its old or its new contents.
     fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()>;
 
-    /// Makes every write durable that completed before this call. Once a flush
-    /// has failed nothing is known about those writes, and a later success means
-    /// nothing: the caller must not try again.
+    /// Makes every write durable that completed before this call. After a failed flush nothing is
+    /// known about those writes, and a later success proves nothing: the caller must not retry.
     fn flush(&self) -> Io<()>;
 
-    /// Discards `count` blocks from `addr` on, which are not needed. Their
-    /// contents are undefined afterwards.
+    /// Discards `count` blocks from `addr` on that are no longer needed. Their contents are
+    /// undefined afterwards.
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()>;
 
-    /// Blocks that can be used now.
+    /// Returns the number of blocks that can be used now.
     fn length(&self) -> u64;
 
     /// Provisions blocks until at least `blocks` can be used, and returns the new length in blocks.
-    /// Does nothing if there are as many already.
+    /// Does nothing if the device is that long already.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's
-    /// maximum is reached; then the length is as before.
+    /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's maximum is reached;
+    /// the length is unchanged in that case.
     fn grow(&self, blocks: u64) -> io::Result<u64>;
 
-    /// Blocks that the device can have at most, as far as it knows itself.
+    /// Returns the maximum length in blocks, as far as the device knows it.
     fn max_length(&self) -> u64 {
         u64::MAX
     }

@@ -1,4 +1,4 @@
-//! Whether docs/format.md says what the code does: of superblock, nodes, map and log.
+//! Tests that docs/format.md matches the code: superblock, nodes, map and log.
 
 mod tables;
 
@@ -17,7 +17,7 @@ use self::tables::{check_offsets, table};
 const DOC: &str = include_str!("../../../docs/format.md");
 const FIELDS: [&str; 2] = ["Offset", "Bytes"];
 
-/// The bytes of the field whose description starts with `begins`.
+/// Returns the bytes of the field whose description starts with `begins`.
 fn field<'a>(rows: &[Vec<&str>], bytes: &'a [u8], begins: &str) -> &'a [u8] {
     let row = rows.iter().find(|row| row[2].starts_with(begins));
     let row = row.unwrap_or_else(|| unreachable!("no field {begins:?}"));

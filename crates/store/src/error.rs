@@ -1,4 +1,4 @@
-//! Errors of the store: what failed, where, and why.
+//! Errors of the store: the failed operation, the place and the cause.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_base::BlockAddr;
 
-/// What a device was asked to do.
+/// A kind of call to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoKind {
     /// A read: [`crate::Device::read`].
@@ -30,8 +30,7 @@ impl fmt::Display for IoKind {
     }
 }
 
-/// A failed call to a device. It can be cloned, because one failed read may have
-/// several waiters.
+/// A failed call to a device. It can be cloned, because one failed read may have several waiters.
 #[derive(Clone, Debug)]
 pub struct IoError {
     /// The call that failed.
@@ -45,7 +44,7 @@ pub struct IoError {
 }
 
 impl IoError {
-    /// An error of `kind` on `count` blocks from `addr`.
+    /// Creates an error of `kind` on `count` blocks from `addr`.
     pub fn new(kind: IoKind, addr: BlockAddr, count: u64, source: io::Error) -> IoError {
         IoError {
             kind,
@@ -80,22 +79,22 @@ impl std::error::Error for IoError {
 /// An error of the store.
 #[derive(Clone, Debug)]
 pub enum StoreError {
-    /// The device failed: its call and the host's reason.
+    /// A device call failed, for the host's reason.
     Io(IoError),
-    /// A block is not what its pointer says.
+    /// The contents of a block do not match its pointer.
     Corrupt {
-        /// Where the block is on the device.
+        /// Address of the block on the device.
         addr: BlockAddr,
-        /// What is wrong with it.
+        /// Description of the mismatch.
         what: &'static str,
     },
-    /// No space is left on the device, the host's disk included.
+    /// No space is left on the device, including the host's disk.
     NoSpace,
-    /// No page frame could be freed: everything is dirty or in use.
+    /// No page frame could be freed: all are dirty or in use.
     NoMemory,
     /// An earlier write failed; the aggregate is read-only until a restart.
     Poisoned(Arc<str>),
-    /// The aggregate's files are not what they should be.
+    /// The aggregate's files are invalid.
     Format(Arc<str>),
 }
 

@@ -1,5 +1,5 @@
-//! The folder that holds an aggregate: which files it has, which aggregate they belong to, and
-//! which process may use them.
+//! The folder that holds an aggregate: its files, the identity of the aggregate, and the lock
+//! against other processes.
 //!
 //! ```text
 //! DIR/weir.json       what this is: {"magic":"weir-aggregate","format":1,"id":…}
@@ -9,16 +9,16 @@
 //! LOGDIR/weir-log.json, LOGDIR/lock, LOGDIR/log
 //! ```
 //!
-//! A folder is only ever touched if it is Weir's or empty. While an aggregate is
-//! being made the description is called `weir.json.new`; it gets its name last,
-//! so a creation that was interrupted can be distinguished from an aggregate, and begun again. The
-//! identity in both descriptions and in the superblock must be the same: a log that belongs to
-//! another aggregate would be replayed into this one.
+//! Only an empty folder or one of Weir's is ever changed. While an aggregate is being created the
+//! identity file is called `weir.json.new`; it gets its final name last. So an interrupted creation
+//! can be distinguished from an aggregate, and begun again. The identity in both identity files and
+//! in the superblock must be the same: a log of another aggregate would be replayed into this one.
 //!
-//! **The files' inodes.** ext4 keeps 16 inodes in one block. Without a journal, a durable write of one file also writes that block
-//! when *another* of the 16 has changed, and waits for it: the device grows with nearly every flush, and the log, made right after it,
-//! would have the same block. 64 KiB of stable data at a time came in at 5,300 a second so, and at 14,000 with a block each. So the
-//! log's inode is made at a distance from the device's.
+//! **The files' inodes.** ext4 keeps 16 inodes in one block. Without a journal, a durable write of
+//! one file also writes that block when *another* of the 16 inodes has changed, and waits for it.
+//! The device grows with nearly every flush, and the log, created right after it, would share its
+//! inode block. With a shared block, stable writes of 64 KiB came in at 5,300 a second, and at
+//! 14,000 with a block each. So the log's inode is created at a distance from the device's.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -40,26 +40,26 @@ const LOG_IDENTITY: &str = "weir-log.json";
 const LOCK: &str = "lock";
 const DEVICE: &str = "device";
 const LOG: &str = "log";
-/// Inodes that may be in one block of a file system: those of ext4 have 128 bytes at least.
+/// Maximum number of inodes in one block of a file system: those of ext4 have 128 bytes at least.
 const INODES_A_BLOCK: u64 = 32;
-/// What the root of a fresh ext file system contains.
+/// The one entry in the root of a fresh ext file system.
 const LOST_FOUND: &str = "lost+found";
 
-/// What the description files say.
+/// Contents of an identity file.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 struct Identity {
     magic: String,
     format: u32,
     id: String,
-    /// The log is in another folder.
+    /// True if the log is in another folder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     external_log: bool,
 }
 
-/// What a file of an open aggregate is for.
+/// Purpose of a file of an open aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRole {
-    /// The description of the folder.
+    /// The identity file of the folder.
     Identity,
     /// The file of the aggregate's device.
     Device,
@@ -69,38 +69,38 @@ pub enum FileRole {
     Lock,
 }
 
-/// A folder that this process has for itself.
+/// An aggregate's folder, locked by this process.
 pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
-    /// Folders that are being made: the log's last.
+    /// Folders that are being created: the log's last.
     begun: Vec<Begun>,
-    /// The lock files of the folders; closing them unlocks.
+    /// Lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
 }
 
-/// A folder that is being made.
+/// A folder that is being created.
 struct Begun {
     dir: PathBuf,
-    /// The description's name.
+    /// Name of the identity file.
     name: &'static str,
     /// Folders that were missing, the innermost first.
     missing: Vec<PathBuf>,
 }
 
 impl Begun {
-    /// Removes all that was made.
+    /// Removes everything that was created.
     fn undo(&self) {
-        // Nothing is called device in the log's folder that was made here.
+        // In a log folder created here no file is called device.
         let device = (self.name == IDENTITY).then_some(DEVICE);
         let begun = new_name(self.name);
         for file in device.into_iter().chain([LOG, self.name, &begun, LOCK]) {
-            // It may not have come so far.
+            // The file may not have been created yet.
             let _ = fs::remove_file(self.dir.join(file));
         }
         for dir in &self.missing {
-            // Another process may have put something there.
+            // Another process may have created a file there.
             let _ = fs::remove_dir(dir);
         }
     }
@@ -120,7 +120,7 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> StoreError {
 }
 
 impl Folder {
-    /// Whether an aggregate has been made in this folder.
+    /// Returns true if an aggregate has been created in this folder.
     ///
     /// # Errors
     /// [`StoreError::Format`] if the folder cannot be read.
@@ -129,12 +129,11 @@ impl Folder {
         path.try_exists().map_err(|e| refuse(&path, e))
     }
 
-    /// Takes an existing aggregate's folder. `log` is the other folder with the
-    /// log, if that is where it is.
+    /// Locks an existing aggregate's folder. `log` is the log's folder, if it is a different one.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if it is in use, not Weir's, of a newer format, or
-    /// the log's folder belongs to another aggregate. Nothing is changed then.
+    /// [`StoreError::Format`] if it is in use, not Weir's, of a newer format, or the log's folder
+    /// belongs to another aggregate. Nothing is changed in that case.
     pub fn open(data: &Path, log: Option<&Path>) -> Result<Folder, StoreError> {
         let (identity, id) = identify(data)?;
         match (identity.external_log, log) {
@@ -172,8 +171,8 @@ impl Folder {
         })
     }
 
-    /// Whether an aggregate has its log in a folder of its own, and nothing is in `log` any more (or nothing but one that was
-    /// being [renewed](Folder::renew)).
+    /// Returns true if an aggregate has its log in a folder of its own, and `log` is empty. A log
+    /// that was being [renewed](Folder::renew) there does not count.
     ///
     /// # Errors
     /// [`StoreError::Format`] if a folder cannot be read.
@@ -183,10 +182,11 @@ impl Folder {
             && vacant(log, LOG_IDENTITY, &[LOG]).is_ok())
     }
 
-    /// As [`Folder::open`], with an empty folder for the log in place of one that is lost. [`Folder::complete`] makes it the aggregate's.
+    /// Like [`Folder::open`], with an empty folder for the log in place of a lost one.
+    /// [`Folder::complete`] makes it the aggregate's.
     ///
     /// # Errors
-    /// As there; the folder is not empty.
+    /// As [`Folder::open`], and if the folder is not empty.
     pub fn renew(data: &Path, log: &Path) -> Result<Folder, StoreError> {
         let (_, id) = identify(data)?;
         let data_lock = lock(data)?;
@@ -200,12 +200,12 @@ impl Folder {
         })
     }
 
-    /// Takes an empty folder (made if it is missing), or one in which a creation
-    /// was interrupted, for a new aggregate. [`Folder::complete`] makes it one.
+    /// Locks an empty folder (created if it is missing), or one with an interrupted creation, for a
+    /// new aggregate. [`Folder::complete`] makes it one.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if it is in use or holds anything else, or the host refuses. Nothing is
-    /// left of it then.
+    /// [`StoreError::Format`] if it is in use or holds anything else, or the host refuses. Nothing
+    /// of it remains in that case.
     pub fn create(data: &Path, log: Option<&Path>, id: AggregateId) -> Result<Folder, StoreError> {
         vacant(data, IDENTITY, &[DEVICE, LOG])?;
         if let Some(log) = log {
@@ -238,7 +238,8 @@ impl Folder {
         }
     }
 
-    /// Removes what was made of a folder that cannot be [completed](Folder::complete) because of `error`, and returns that.
+    /// Removes everything that was created for a folder that cannot be
+    /// [completed](Folder::complete) because of `error`, and returns `error`.
     pub fn undo(self, error: StoreError) -> StoreError {
         for begun in self.begun.iter().rev() {
             begun.undo();
@@ -246,12 +247,13 @@ impl Folder {
         error
     }
 
-    /// The aggregate, or its log, has been made: gives the descriptions their names.
+    /// Gives the identity files their final names, after the aggregate, or its log, has been
+    /// created.
     ///
     /// # Errors
     /// [`StoreError::Format`] if the file system refuses.
     pub fn complete(&self) -> Result<(), StoreError> {
-        // The log's first: an aggregate without one cannot be opened.
+        // The log's folder first: an aggregate without a log cannot be opened.
         for Begun { dir, name, .. } in self.begun.iter().rev() {
             fs::rename(dir.join(new_name(name)), dir.join(name))
                 .and_then(|()| File::open(dir)?.sync_all())
@@ -260,22 +262,22 @@ impl Folder {
         Ok(())
     }
 
-    /// The aggregate that the folder belongs to.
+    /// Returns the aggregate that the folder belongs to.
     pub fn id(&self) -> AggregateId {
         self.id
     }
 
-    /// The file that is the aggregate's device.
+    /// Returns the path of the aggregate's device.
     pub fn device_path(&self) -> PathBuf {
         self.data.join(DEVICE)
     }
 
-    /// The file that holds the intent log.
+    /// Returns the path of the intent log.
     pub fn log_path(&self) -> PathBuf {
         self.log.join(LOG)
     }
 
-    /// Everything that the next start has to find as it is now.
+    /// Returns the files that the next start needs unchanged.
     pub fn files(&self) -> [(FileRole, PathBuf); 4] {
         [
             (FileRole::Identity, self.data.join(IDENTITY)),
@@ -285,20 +287,21 @@ impl Folder {
         ]
     }
 
-    /// Blocks that the host's file system could still give to the device.
+    /// Returns the number of blocks that the host's file system could still give to the device.
     pub fn host_free(&self) -> Option<u64> {
         let margin = HOST_MARGIN / weir_base::BLOCK_SIZE as u64;
-        // Saturates: the host may have less than is to be left to it.
+        // Saturates: the host may have less than the margin.
         free_in(&self.data).map(|free| free.saturating_sub(margin))
     }
 
-    /// Blocks that the host's file system could still give to the log.
+    /// Returns the number of blocks that the host's file system could still give to the log.
     pub fn host_free_for_log(&self) -> Option<u64> {
         free_in(&self.log)
     }
 }
 
-/// Begins to make a folder Weir's, which must be empty or begun before. Returns what was made, and the lock on it.
+/// Begins a creation in a folder, which must be empty or begun before. Returns the created files,
+/// and the lock.
 fn begin(
     dir: &Path,
     name: &'static str,
@@ -319,9 +322,9 @@ fn begin(
             .for_each(|dir| drop(fs::remove_dir(dir)));
         return Err(refuse(dir, error));
     }
-    // The description in the making comes first: with it the folder is
-    // recognised as Weir's, and without it nothing else may be there. If
-    // there is one, it may be another server's that is making it now.
+    // The identity file in the making comes first: with it the folder is recognised as Weir's, and
+    // without it the folder must be empty. If one exists, another server may be creating the folder
+    // now.
     let begun = dir.join(new_name(name));
     let mut own = OpenOptions::new();
     match own.write(true).create_new(true).mode(0o600).open(&begun) {
@@ -345,10 +348,10 @@ fn begin(
     }
 }
 
-/// Makes the device and the log, both empty, with inodes in different blocks.
+/// Creates the device and the log, both empty, with inodes in different blocks.
 fn make_apart(device: &Path, log_folder: &Path) -> io::Result<()> {
     let block = |file: &File| {
-        // There is no inode 0, and the first one is at the beginning of a block.
+        // There is no inode 0, and the first inode is at the beginning of a block.
         let place = |meta: fs::Metadata| (meta.dev(), meta.ino().wrapping_sub(1) / INODES_A_BLOCK);
         file.metadata().map(place)
     };
@@ -356,7 +359,7 @@ fn make_apart(device: &Path, log_folder: &Path) -> io::Result<()> {
     own.write(true).create(true).truncate(false).mode(0o600);
     let taken = block(&own.open(device)?)?;
     let log = log_folder.join(LOG);
-    // Logs that were made beside the device keep their inodes until one is made elsewhere.
+    // Logs created beside the device keep their inodes until one is created elsewhere.
     let mut beside = Vec::new();
     for _ in 0..INODES_A_BLOCK {
         let file = own.open(&log)?;
@@ -425,7 +428,7 @@ fn vacant(dir: &Path, identity: &str, files: &[&str]) -> Result<(), StoreError> 
     }
 }
 
-/// What a data folder's description says.
+/// Reads the identity file of a data folder.
 fn identify(data: &Path) -> Result<(Identity, AggregateId), StoreError> {
     let identity = read_identity(data, IDENTITY, MAGIC)?;
     let id = parse_id(&identity.id);
@@ -436,7 +439,7 @@ fn identify(data: &Path) -> Result<(Identity, AggregateId), StoreError> {
 fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreError> {
     let path = dir.join(name);
     let mut text = String::new();
-    // A description is a few hundred bytes; what is much longer is none.
+    // An identity file is a few hundred bytes; a much longer file is none.
     File::open(&path)
         .and_then(|file| file.take(65_536).read_to_string(&mut text))
         .map_err(|e| match e.kind() {
@@ -450,7 +453,7 @@ fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreE
     if value.get("magic").and_then(|m| m.as_str()) != Some(magic) {
         return Err(foreign());
     }
-    // The version before the rest: another format may have other fields.
+    // The version comes before the rest: another format may have other fields.
     let format = value.get("format").and_then(serde_json::Value::as_u64);
     match format.map(u32::try_from) {
         Some(Ok(FORMAT_VERSION)) => {}
@@ -476,8 +479,8 @@ fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
     }
 }
 
-/// Locks the folder for as long as the file is open. The lock goes with the
-/// process, however it ends.
+/// Locks the folder for as long as the file is open. The lock ends with the process, however it
+/// ends.
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join(LOCK);
     let file = OpenOptions::new()
@@ -502,7 +505,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
             format!("the folder is in use by another server{who}"),
         ));
     }
-    // A creation that failed removes its lock.
+    // A failed creation removes its lock file.
     let there = fs::metadata(&path).is_ok_and(|there| {
         file.metadata()
             .is_ok_and(|locked| (locked.dev(), locked.ino()) == (there.dev(), there.ino()))
@@ -510,20 +513,21 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     if !there {
         return Err(refuse(dir, "another server has just left the folder"));
     }
-    // For people only; a failure to write it is none of the aggregate.
+    // For people only; a failure to write it does not affect the aggregate.
     let _ = file.set_len(0);
     let _ = writeln!(&file, "{}", std::process::id());
     Ok(file)
 }
 
-/// The process that a lock's file names; empty if none.
+/// Returns the process that a lock file names; empty if none.
 fn named(file: &File) -> String {
     let mut holder = String::new();
     let _ = file.take(32).read_to_string(&mut holder);
     holder.trim().to_owned()
 }
 
-/// The process that has the folder's lock; empty if it is not known which. `None`: none has it.
+/// Returns the process that has the folder's lock; empty if it is unknown which. `None`: no process
+/// has it.
 pub fn holder(dir: &Path) -> Option<String> {
     let file = File::open(dir.join(LOCK)).ok()?;
     let free = flock(&file, FlockOperation::NonBlockingLockShared);
@@ -618,7 +622,7 @@ mod tests {
         fs::write(dir.path().join(IDENTITY), vec![b'['; 100_000]).unwrap();
         assert!(text(Folder::open(dir.path(), None)).contains("not a description"));
         assert_eq!(listing(dir.path()), ["holiday.jpg", "weir.json"]);
-        // A file where the folder should be.
+        // A file in place of the folder.
         assert!(Folder::create(&dir.path().join("holiday.jpg"), None, ID).is_err());
     }
 
@@ -655,7 +659,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), b"x").unwrap();
         let data = dir.path().join("a/b");
-        // The log's folder cannot be made; then the device cannot.
+        // The log's folder cannot be created; then the device cannot.
         let log = dir.path().join("file/log");
         assert!(text(Folder::create(&data, Some(&log), ID)).contains("file/log"));
         assert_eq!(listing(dir.path()), ["file"]);
@@ -668,7 +672,7 @@ mod tests {
             StoreError::NoSpace
         ));
         assert_eq!(listing(dir.path()), ["file"]);
-        // An empty folder that was there stays.
+        // An empty folder that existed before stays.
         fs::create_dir_all(&data).unwrap();
         Folder::create(&data, None, ID)
             .unwrap()
@@ -715,7 +719,7 @@ mod tests {
         fs::remove_dir_all(at("la")).unwrap();
         assert!(Folder::open(&at("a"), Some(&at("la"))).is_err());
         assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
-        // A renewal that was interrupted is begun again.
+        // An interrupted renewal is begun again.
         drop(Folder::renew(&at("a"), &at("la")).unwrap());
         assert!(Folder::log_is_lost(&at("a"), &at("la")).unwrap());
         let folder = Folder::renew(&at("a"), &at("la")).unwrap();
@@ -724,7 +728,7 @@ mod tests {
         folder.complete().unwrap();
         drop(folder);
         drop(Folder::open(&at("a"), Some(&at("la"))).unwrap());
-        // What is another's stays.
+        // A folder with other files stays as it is.
         fs::create_dir(at("lb")).unwrap();
         fs::write(at("lb/photo"), b"x").unwrap();
         assert!(!Folder::log_is_lost(&at("a"), &at("lb")).unwrap());

@@ -1,36 +1,33 @@
 //! Page frames: the bulk of the memory budget, in one arena.
 //!
-//! Everything that holds file data or tree nodes holds *frames*: pages of 4096
-//! bytes, aligned to their size so that the device can transfer them directly,
-//! and counted, so that a reply, the log and the cache can share one without a
-//! copy. A shared frame is immutable. It can be written again only through
-//! [`Frame::try_into_mut`], which succeeds for the only holder.
+//! File data and tree nodes are held in *frames*: pages of 4096 bytes, aligned to their size so
+//! that the device can transfer them directly. They are reference-counted, so that a reply, the log
+//! and the cache can share one without a copy. A shared frame is immutable. Only
+//! [`Frame::try_into_mut`] makes it writable again, and only for its sole holder.
 //!
-//! The arena is one anonymous mapping, reserved up front and touched lazily, so
-//! an idle server is small and a busy one cannot grow past its budget. Beside it is one word of
-//! bookkeeping a frame: its reference count, which becomes its link in a free list while it is
-//! free. So neither taking, sharing nor returning a frame allocates.
+//! The arena is one anonymous mapping, reserved up front and touched lazily, so an idle server is
+//! small and a busy one cannot grow past its budget. Beside it is one word of bookkeeping for each
+//! frame: its reference count, or its link in a free list while it is free. So neither taking,
+//! sharing nor returning a frame allocates.
 //!
-//! Free lists are sharded by thread, as magazines (Bonwick and Adams: "Magazines
-//! and Vmem", USENIX 2001): a thread takes and returns frames in two short lists of
-//! its own, and exchanges a whole list at a time with a depot. That matters here
-//! because the threads that take frames (requests) are not those that return most
-//! of them (the log, checkpoints): with lists that only their own threads
-//! use, the former touched ever more fresh memory while the latter hoarded what was
-//! free. Fresh frames are touched only when the depot has no used ones, and the
-//! used ones come back last in, first out, so that the working set stays as small
-//! as the load allows. (Overwriting 64 MiB over and over, the server had grown to
-//! several GiB, and half its processor time was the kernel clearing pages.)
+//! Free lists are sharded by thread, as magazines (Bonwick and Adams: "Magazines and Vmem", USENIX
+//! 2001). A thread takes and returns frames in two short lists of its own, and exchanges a whole
+//! list at a time with a depot. The threads that take frames (requests) are not those that return
+//! most of them (the log, checkpoints). With lists that only their own threads use, the former
+//! touched ever more fresh memory while the latter hoarded free frames. Fresh frames are touched
+//! only when the depot has no used ones. Used frames come back last in, first out, so that the
+//! working set stays as small as the load allows. (Without that, a server that overwrote 64 MiB
+//! over and over had grown to several GiB, and the kernel's clearing of pages took half of its
+//! processor time.)
 //!
-//! A count of all free frames is kept beside the lists, decremented *before* a list
-//! is searched and incremented *after* a frame was pushed: a thread that the count admits is
-//! certain to find a frame, and the share kept back for checkpoints is exact.
+//! A count of all free frames is kept beside the lists. It is decremented *before* a list is
+//! searched and incremented *after* a frame was pushed. So a thread that the count admits is
+//! certain to find a frame, and the share reserved for checkpoints is exact.
 //!
-//! **Lifetime.** A [`Frame`] is two words: its page and its pool. It holds no
-//! counted reference to the pool (that would be one more contended atomic for
-//! each clone). Instead, dropping the pool closes every list under its lock and
-//! counts what is still out; each late return decrements that number, and
-//! the one that brings it to zero unmaps the arena.
+//! **Lifetime.** A [`Frame`] is two words: its page and its pool. It holds no counted reference to
+//! the pool, which would be one more contended atomic for each clone. Instead, dropping the pool
+//! closes every list under its lock and counts the frames that are still out. Each late return
+//! decrements that number, and the one that brings it to zero unmaps the arena.
 
 mod ahead;
 mod fill;
@@ -53,29 +50,29 @@ pub use fill::{Reread, fill};
 
 type Page = [u8; BLOCK_SIZE];
 
-/// What a frame is wanted for.
+/// Priority of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Requests: refused when only the reserve is left.
     Foreground,
-    /// Checkpoints, which free memory in the end: may use all.
+    /// Checkpoints, which free memory in the end: may use all frames.
     Cp,
 }
 
-/// Free lists. A power of two; more than the cores of a common machine gain
-/// nothing, because a list is held for a few instructions.
+/// Number of free lists, a power of two. More than the cores of a common machine gain nothing,
+/// because a list is held for a few instructions.
 const SHARDS: usize = 16;
 
-/// Frames in a magazine: 256 KiB. The depot's lock is then taken once for so many.
+/// Frames in a magazine: 256 KiB. The depot's lock is then taken once per magazine.
 const MAGAZINE: u32 = 64;
 
 /// Fresh frames that a shard takes from the depot at a time.
 const FRESH: u32 = 16;
 
-/// One part in this many is kept for [`Class::Cp`].
+/// Divisor of all frames: the share reserved for [`Class::Cp`].
 const CP_SHARE: usize = 16;
 
-/// Where a transparent huge page can begin.
+/// Alignment of a transparent huge page in bytes.
 const HUGE: usize = 2 << 20;
 
 /// End of a free list.
@@ -118,12 +115,12 @@ impl FreshFrames {
 }
 
 struct FreeList {
-    /// Takes and gives; may have any length up to [`MAGAZINE`].
+    /// Magazine that frames are taken from and returned to; of any length up to [`MAGAZINE`].
     loaded: Magazine,
-    /// Holds [`MAGAZINE`] frames or none.
+    /// Magazine of [`MAGAZINE`] frames or none.
     spare: Magazine,
     fresh: FreshFrames,
-    /// The pool was dropped: returning a frame must be counted.
+    /// True after the pool was dropped: returning a frame must be counted.
     closed: bool,
 }
 
@@ -133,10 +130,9 @@ impl FreeList {
     }
 }
 
-/// What no shard has. Its lock is taken with a shard's lock held, never the other
-/// way round.
+/// Frames that no shard has. Its lock is taken with a shard's lock held, never the other way round.
 struct Depot {
-    /// Full ones; the last was filled last.
+    /// Full magazines; the last one was filled last.
     full: Vec<Magazine>,
     fresh: FreshFrames,
 }
@@ -150,7 +146,8 @@ struct Inner {
     map_len: usize,
     total: u32,
     reserve: usize,
-    /// For each frame: references while it is out, next free frame while it is not.
+    /// One word for each frame: its reference count while it is out, the next free frame while it
+    /// is not.
     words: Box<[AtomicU32]>,
     shards: [Shard; SHARDS],
     depot: Padded<Mutex<Depot>>,
@@ -160,9 +157,8 @@ struct Inner {
     orphans: AtomicUsize,
 }
 
-// SAFETY: `base` and `map` are an anonymous mapping owned by this value; pages in
-// it are reached only through `FrameMut` (unique) and `Frame` (shared, read-only),
-// the rest is atomics and mutexes.
+// SAFETY: `base` and `map` are an anonymous mapping owned by this value. Its pages are reached only
+// through `FrameMut` (unique) and `Frame` (shared, read-only); the rest is atomics and mutexes.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -172,7 +168,7 @@ pub struct FramePool {
     inner: NonNull<Inner>,
 }
 
-// SAFETY: it owns an `Inner`, which is both.
+// SAFETY: a pool owns an `Inner`, which is both.
 unsafe impl Send for FramePool {}
 // SAFETY: as above.
 unsafe impl Sync for FramePool {}
@@ -181,7 +177,7 @@ impl FramePool {
     /// Reserves address space for `frames` frames.
     ///
     /// # Errors
-    /// When the address space cannot be had, or `frames` is beyond 2^32 − 2 (16 TiB).
+    /// If the address space cannot be reserved, or `frames` is beyond 2^32 − 2 (16 TiB).
     pub fn new(frames: usize) -> io::Result<Arc<FramePool>> {
         let total = u32::try_from(frames)
             .ok()
@@ -252,16 +248,15 @@ impl FramePool {
         unsafe { self.inner.as_ref() }
     }
 
-    /// Takes a frame. Its contents are whatever its last holder left there.
-    /// `None` if none is free for this class.
+    /// Takes a frame, or returns `None` if none is free for this class. Its contents are left over
+    /// from its last holder.
     pub fn alloc(&self, class: Class) -> Option<FrameMut> {
         let inner = self.inner();
         let floor = match class {
             Class::Foreground => inner.reserve,
             Class::Cp => 0,
         };
-        // Acquire pairs with the release in `give_back`: the frame that was
-        // counted is in its list.
+        // Acquire pairs with the release in `give_back`: the counted frame is in its list.
         inner
             .free
             .0
@@ -279,25 +274,25 @@ impl FramePool {
             {
                 return Some(inner.hand_out(self.inner, index));
             }
-            // The count guarantees a frame. It may have been pushed to a list that this search had
-            // passed, never to none.
+            // The count guarantees a frame. It may have been pushed to a list that this search has
+            // passed, so the search goes round.
             at += 1;
         }
     }
 
-    /// As [`FramePool::alloc`], filled with zeroes.
+    /// Like [`FramePool::alloc`], filled with zeroes.
     pub fn zeroed(&self, class: Class) -> Option<FrameMut> {
         let mut frame = self.alloc(class)?;
         frame.fill(0);
         Some(frame)
     }
 
-    /// Frames in the arena.
+    /// Returns the number of frames in the arena.
     pub fn total(&self) -> usize {
         self.inner().total as usize
     }
 
-    /// Frames without a holder.
+    /// Returns the number of frames without a holder.
     pub fn free(&self) -> usize {
         self.inner().free.0.load(Ordering::Relaxed)
     }
@@ -306,8 +301,8 @@ impl FramePool {
 impl Drop for FramePool {
     fn drop(&mut self) {
         let inner = self.inner();
-        // With all lists locked no return is half done, and none can be missed:
-        // it either is in a list already or will see `closed`.
+        // With all lists locked no return is half done, and none can be missed: a frame is in a
+        // list already, or its return will see `closed`.
         let mut lists: Vec<_> = inner.shards.iter().map(|s| s.0.lock()).collect();
         let free = {
             let depot = inner.depot.0.lock();
@@ -322,8 +317,8 @@ impl Drop for FramePool {
             list.closed = true;
         }
         drop(lists);
-        // SAFETY: this thread holds the one count that `out` was raised by, and
-        // uses `inner` no more.
+        // SAFETY: this thread holds the one count that `out` was raised by, and does not use
+        // `inner` any more.
         unsafe { Inner::orphan_returned(self.inner) }
     }
 }
@@ -334,7 +329,7 @@ impl fmt::Debug for FramePool {
     }
 }
 
-/// The list that this thread uses first.
+/// Returns the index of the list that this thread uses first.
 fn home_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -399,7 +394,7 @@ impl Inner {
         unsafe { self.words.get_unchecked(index) }
     }
 
-    /// Puts a frame without a holder back into a list.
+    /// Returns a frame without a holder to a list.
     ///
     /// # Safety
     /// `pool` is the pool of `page`, the caller held the last reference to the
@@ -423,8 +418,8 @@ impl Inner {
         list.loaded.head = index;
         list.loaded.len += 1;
         let closed = list.closed;
-        // Counted under the lock: once a list is closed and this lock released,
-        // only the orphan count keeps `inner` alive.
+        // Counted under the lock: once a list is closed and this lock released, only the orphan
+        // count keeps `inner` alive.
         let free = inner.free.0.fetch_add(1, Ordering::Release);
         debug_assert!(
             free < inner.total as usize,
@@ -437,7 +432,7 @@ impl Inner {
         }
     }
 
-    /// Takes one from the count of frames still out; the last one frees all.
+    /// Takes one from the count of frames still out; the last one frees everything.
     ///
     /// # Safety
     /// The pool was dropped and the caller owns one of the counted references.
@@ -474,9 +469,9 @@ pub struct FrameMut {
     pool: NonNull<Inner>,
 }
 
-// SAFETY: it is the unique owner of the page.
+// SAFETY: a `FrameMut` is the unique owner of the page.
 unsafe impl Send for FrameMut {}
-// SAFETY: a shared reference to it only reads.
+// SAFETY: a shared reference to a `FrameMut` only reads.
 unsafe impl Sync for FrameMut {}
 
 impl FrameMut {
@@ -520,7 +515,7 @@ impl fmt::Debug for FrameMut {
     }
 }
 
-/// A page that may have several holders, and so cannot be written.
+/// A page that may have several holders, and so is immutable.
 pub struct Frame {
     page: NonNull<Page>,
     /// `None` for the page of zeroes, which is not counted.
@@ -538,7 +533,7 @@ struct ZeroPage(Page);
 static ZERO: ZeroPage = ZeroPage([0; BLOCK_SIZE]);
 
 impl Frame {
-    /// The page of zeroes that holes are read from.
+    /// Returns the page of zeroes that stands for holes.
     pub fn zero() -> Frame {
         Frame {
             page: NonNull::from(&ZERO.0),
@@ -546,30 +541,30 @@ impl Frame {
         }
     }
 
-    /// Whether this is [`Frame::zero`].
+    /// Returns true if this is [`Frame::zero`].
     pub fn is_zero_page(&self) -> bool {
         self.pool.is_none()
     }
 
-    /// The reference count; the page of zeroes has none.
+    /// Returns the reference count; the page of zeroes has none.
     fn count(&self) -> Option<&AtomicU32> {
         // SAFETY: a frame that is out keeps its pool's `Inner` alive.
         self.pool
             .map(|pool| unsafe { pool.as_ref() }.word(self.page))
     }
 
-    /// Whether this is the frame's only holder. Only a `true` lasts, and only for an owner that
-    /// does not hand the frame out meanwhile.
+    /// Returns true if this is the frame's only holder. Only a `true` lasts, and only for an owner
+    /// that does not hand the frame out meanwhile.
     pub fn is_unique(&self) -> bool {
-        // Acquire: what the last other holder read happened before a write that
-        // relies on this result.
+        // Acquire: the last other holder's reads happened before a write that relies on this
+        // result.
         self.count().is_some_and(|n| n.load(Ordering::Acquire) == 1)
     }
 
-    /// The frame to write again, if this is its only holder.
+    /// Returns the frame as a writable one, if this is its only holder.
     ///
     /// # Errors
-    /// The frame itself when it is shared.
+    /// The frame itself if it is shared.
     pub fn try_into_mut(self) -> Result<FrameMut, Frame> {
         match self.pool {
             Some(pool) if self.is_unique() => {
@@ -584,8 +579,8 @@ impl Frame {
         }
     }
 
-    /// The bytes of `frames` in order, in as few slices as memory allows: pages that
-    /// are neighbours in the arena come as one.
+    /// Returns the bytes of `frames` in order, in as few slices as possible: pages that are
+    /// neighbours in the arena form one slice.
     pub fn joined(frames: &[Frame]) -> impl Iterator<Item = &[u8]> {
         let mut rest = frames;
         std::iter::from_fn(move || {
@@ -600,15 +595,14 @@ impl Frame {
             let (run, after) = rest.split_at(count);
             rest = after;
             let start = run.first()?.page.as_ptr().cast::<u8>();
-            // SAFETY: all pages of `run` follow one another in the mapping of one
-            // pool, from which the pointer to the first one derives too; `frames`
-            // is borrowed for as long as the slice, so none of them is returned to
-            // the pool or written.
+            // SAFETY: all pages of `run` follow one another in the mapping of one pool, from which
+            // the pointer to the first one derives too. `frames` is borrowed for as long as the
+            // slice, so none of them is returned to the pool or written.
             Some(unsafe { std::slice::from_raw_parts(start, count * BLOCK_SIZE) })
         })
     }
 
-    /// Whether both are the same page in memory.
+    /// Returns true if both are the same page in memory.
     pub fn same_page(&self, other: &Frame) -> bool {
         self.page == other.page
     }
@@ -617,10 +611,10 @@ impl Frame {
 impl Clone for Frame {
     fn clone(&self) -> Frame {
         if let Some(count) = self.count() {
-            // Relaxed, as with `Arc`: the holder cloned from keeps it alive.
+            // Relaxed, as with `Arc`: the cloned handle keeps the frame alive.
             if count.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-                // Two thousand million leaked handles: the count is about to overflow, and going
-                // on would be unsound.
+                // Two thousand million leaked handles: the count is about to overflow, and
+                // continuing would be unsound.
                 std::process::abort();
             }
         }
@@ -645,8 +639,8 @@ impl Drop for Frame {
             // The page of zeroes is not counted.
             return;
         };
-        // As with `Arc`: release orders this holder's reads before the reuse, the
-        // fence orders the reuse after every holder's reads.
+        // As with `Arc`: release orders this holder's reads before the reuse, the fence orders the
+        // reuse after every holder's reads.
         let before = count.fetch_sub(1, Ordering::Release);
         debug_assert!(
             before > 0 && before < u32::MAX / 2,
@@ -769,7 +763,7 @@ mod tests {
         });
     }
 
-    /// One thread takes, another returns: the memory touched stays small.
+    /// One thread takes, another returns: the amount of touched memory stays small.
     #[test]
     fn used_frames_are_taken_before_fresh_ones() {
         let pool = FramePool::new(64 * MAGAZINE as usize).unwrap();
@@ -788,7 +782,7 @@ mod tests {
             }
             drop(send);
         });
-        // Two magazines on each side and one on its way, and what is in the channel.
+        // Two magazines on each side, one in transfer, and the frames in the channel.
         assert!(touched.len() <= 6 * MAGAZINE as usize, "{}", touched.len());
         assert_eq!(pool.free(), pool.total());
     }
@@ -799,8 +793,8 @@ mod tests {
         assert!(FramePool::new(usize::MAX).is_err());
     }
 
-    /// Threads take, share across threads, mark and return frames; a frame with
-    /// two owners would show a foreign mark.
+    /// Threads take, share across threads, mark and return frames; a frame with two owners would
+    /// show a foreign mark.
     #[test]
     fn concurrent_use_never_hands_a_frame_to_two() {
         let pool = FramePool::new(48).unwrap();

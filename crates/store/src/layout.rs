@@ -1,10 +1,10 @@
-//! Where the fixed structures of an aggregate are on its device.
+//! Addresses of the fixed structures of an aggregate on its device.
 //!
-//! The device is divided into chunks of 128 MiB: as many blocks as one 4 KiB
-//! bitmap has bits. The allocation map and its index have fixed addresses, so that writing them
-//! allocates nothing: a map that had to record its own allocation would have to be written until
-//! nothing changes any more. Each has two slots and is written to them alternately, because a write
-//! that is torn must not touch what the newest superblock refers to.
+//! The device is divided into chunks of 128 MiB: one 4 KiB bitmap has a bit for each block. The
+//! allocation map and its index have fixed addresses, so that writing them allocates nothing. A map
+//! that recorded its own allocation would have to be rewritten until nothing changes any more. Each
+//! structure has two slots that are written alternately, because a torn write must not touch the
+//! slot that the newest superblock refers to.
 //!
 //! ```text
 //! chunk 0:   0 superblock A   16 superblock B   32 map ×2   34 index ×2   36 …
@@ -15,27 +15,27 @@
 
 use weir_base::{BLOCK_SIZE, BlockAddr};
 
-/// Blocks in a chunk: bits in a map page.
+/// Blocks in a chunk: the number of bits in a map page.
 pub const CHUNK_BLOCKS: u32 = (BLOCK_SIZE * 8) as u32;
 /// Blocks of a superblock slot (64 KiB).
 pub const SUPER_BLOCKS: u32 = 16;
 /// Chunks that one index block describes: 31.25 GiB of device.
 pub const GROUP_CHUNKS: u32 = 250;
-/// Least blocks of a device: 16 MiB, twice what the fixed structures span.
+/// Minimum length of a device in blocks: 16 MiB, twice the span of the fixed structures.
 pub const MIN_BLOCKS: u64 = 4096;
 
-/// Most blocks of a device: what a superblock can refer to the map of.
+/// Maximum length of a device in blocks: the largest whose map a superblock can refer to.
 pub const MAX_BLOCKS: u64 =
     crate::superblock::MAX_GROUPS as u64 * GROUP_CHUNKS as u64 * CHUNK_BLOCKS as u64;
 
-/// A rest of the device smaller than this is not made a chunk.
+/// Minimum length of a chunk in blocks. A shorter rest of the device is not used.
 const MIN_TAIL: u64 = 64;
 const MIRROR_AT: u32 = 2048;
 const CHUNK_0_FIXED: u32 = 2 * SUPER_BLOCKS;
 
 const _: () = assert!(MIRROR_AT as u64 + (2 * SUPER_BLOCKS) as u64 <= MIN_BLOCKS);
 
-/// Which of two slots.
+/// One of two slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Slot {
     /// The first of two; superblocks of even generations.
@@ -49,7 +49,7 @@ impl Slot {
     /// Both slots, `A` first.
     pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
 
-    /// The one that is not this.
+    /// Returns the other slot.
     #[must_use]
     pub fn other(self) -> Slot {
         match self {
@@ -58,7 +58,7 @@ impl Slot {
         }
     }
 
-    /// 0 for `A`, 1 for `B`.
+    /// Returns 0 for `A`, 1 for `B`.
     pub fn index(self) -> u32 {
         match self {
             Slot::A => 0,
@@ -66,36 +66,36 @@ impl Slot {
         }
     }
 
-    /// From 0 or 1 (only the lowest bit counts).
+    /// Returns the slot of a bit, 0 or 1 (only the lowest bit counts).
     pub fn from_bit(bit: u32) -> Slot {
         if bit & 1 == 0 { Slot::A } else { Slot::B }
     }
 }
 
-/// Where the copies of a superblock slot begin: the slot and its mirror.
+/// Returns the addresses of a superblock slot's copies: the slot and its mirror.
 pub fn superblock(slot: Slot) -> [BlockAddr; 2] {
     let at = u64::from(slot.index() * SUPER_BLOCKS);
     [BlockAddr(at), BlockAddr(u64::from(MIRROR_AT) + at)]
 }
 
-/// First block of a chunk.
+/// Returns the first block of a chunk.
 pub fn chunk_start(chunk: u32) -> u64 {
     u64::from(chunk) * u64::from(CHUNK_BLOCKS)
 }
 
-/// Block of a chunk's map page.
+/// Returns the block of a chunk's map page.
 pub fn map_page(chunk: u32, slot: Slot) -> BlockAddr {
     let first = if chunk == 0 { CHUNK_0_FIXED } else { 0 };
     BlockAddr(chunk_start(chunk) + u64::from(first + slot.index()))
 }
 
-/// Block of the index of a group of chunks.
+/// Returns the block of a chunk group's index.
 pub fn index_page(group: u32, slot: Slot) -> BlockAddr {
     let chunk = group * GROUP_CHUNKS;
     BlockAddr(map_page(chunk, Slot::A).0 + 2 + u64::from(slot.index()))
 }
 
-/// The fixed parts of a chunk: (first block within the chunk, blocks).
+/// Returns the fixed parts of a chunk: (first block within the chunk, blocks).
 pub fn fixed(chunk: u32) -> impl Iterator<Item = (u32, u32)> {
     let index = if chunk.is_multiple_of(GROUP_CHUNKS) {
         2
@@ -112,8 +112,8 @@ pub fn fixed(chunk: u32) -> impl Iterator<Item = (u32, u32)> {
     std::iter::once((0, front)).chain(mirror)
 }
 
-/// Blocks of a device of `length` blocks that are used: a rest at its end that
-/// is too small for a chunk is left alone.
+/// Returns the number of usable blocks of a device of `length` blocks. A rest at its end that is
+/// too small for a chunk is not used.
 pub fn usable(length: u64) -> u64 {
     let tail = length % u64::from(CHUNK_BLOCKS);
     if tail < MIN_TAIL {
@@ -123,8 +123,7 @@ pub fn usable(length: u64) -> u64 {
     }
 }
 
-/// Number of chunks of a device, or `None` if it is larger than can be
-/// described.
+/// Returns the number of chunks of a device, or `None` if it is larger than the map can describe.
 pub fn chunks(length: u64) -> Option<u32> {
     u32::try_from(usable(length).div_ceil(u64::from(CHUNK_BLOCKS))).ok()
 }

@@ -1,13 +1,13 @@
-//! How long freed blocks must wait.
+//! Pins that delay the reuse of freed blocks.
 //!
-//! A checkpoint frees blocks that the roots before it still refer to. It may be durable
-//! while a reader still uses one of those roots. So each checkpoint has a [`RootPin`],
-//! which every reader of its roots holds, and the blocks that the *next* one frees belong to it:
-//! they are freed when the last holder drops it.
+//! A checkpoint frees blocks that earlier roots still refer to. It may be durable while a reader
+//! still uses one of those roots. So each checkpoint has a [`RootPin`], which every reader of its
+//! roots holds. The blocks that the *next* checkpoint frees belong to that pin, and are freed when
+//! its last holder drops it.
 //!
-//! A block that checkpoint 7 frees can be reached from the roots of 6, and
-//! if it is older, of 5 and 4. So a life also keeps its successor alive: the
-//! lives of 4 and 5 keep that of 6 and with it the block.
+//! A block that checkpoint 7 frees can be reached from the roots of 6 and, if it is older, of 5 and
+//! 4. So a pin also keeps its successor alive: the pins of 4 and 5 keep that of 6 and with it the
+//! block.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,8 +15,8 @@ use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::space::Space;
 
-/// The time in which the roots of a checkpoint may be read. Holding it keeps every block
-/// that they refer to from being allocated again.
+/// A reference to the roots of a checkpoint. Holding it keeps every block that they refer to from
+/// being reallocated.
 pub struct RootPin {
     generation: Generation,
     next: OnceLock<Successor>,
@@ -36,12 +36,12 @@ impl RootPin {
         })
     }
 
-    /// The checkpoint whose roots may be read.
+    /// Returns the checkpoint whose roots may be read.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Notes that `life` is durable and has freed these blocks.
+    /// Notes that checkpoint `life` is durable and has freed these blocks.
     pub(crate) fn succeed(
         &self,
         life: Arc<RootPin>,
@@ -58,7 +58,7 @@ impl RootPin {
 
 impl Drop for RootPin {
     fn drop(&mut self) {
-        // A loop and not a recursion: a reader may have kept a long chain.
+        // A loop, not a recursion: a reader may have kept a long chain.
         let mut next = self.next.take();
         while let Some(Successor { life, freed, space }) = next {
             space.make_reclaimable(freed);

@@ -1,54 +1,51 @@
-//! The intent log: what is acknowledged is here first.
+//! The intent log: every acknowledged change is in it before it is anywhere else.
 //!
-//! **What for.** A reply to a stable operation may leave only when the operation
-//! survives a crash. Writing trees for every operation would cost many scattered
-//! writes; the log costs one sequential write for *all* operations that arrived
-//! while the write before was running (group commit). Measured: a durable write
-//! of 128 KiB takes hardly longer than one of 4 KiB, so the more load, the larger
+//! **Purpose.** A reply to a stable operation may leave only when the operation survives a crash.
+//! Writing trees for every operation would cost many scattered writes. The log costs one sequential
+//! write for *all* operations that arrived during the previous write (group commit). A durable
+//! write of 128 KiB takes hardly longer than one of 4 KiB (measured), so the more load, the larger
 //! the batches and the cheaper each operation.
 //!
-//! **Shape.** A ring of blocks, each written with zeroes before the log comes to it
-//! ([`prepare`]): an append never changes a file's length or allocation, which would
-//! make the host file system commit its own journal first. Appending assigns an LSN and a
-//! position under a short lock and does nothing else; one thread forms batches,
-//! checksums them and writes them. Payload pages are passed by reference all the
-//! way into the device's vectored write.
+//! **Shape.** A ring of blocks, each written with zeroes before the log comes to it ([`prepare`]).
+//! So an append never changes a file's length or allocation, which would make the host file system
+//! commit its own journal first. Appending assigns an LSN and a position under a short lock and
+//! does nothing else. One thread forms batches, checksums them and writes them. Payload pages are
+//! passed by reference into the device's vectored write.
 //!
-//! **One batch in flight at a time.** The next one collects meanwhile, so that no rate is lost with many
-//! operations waiting; one of few waits half a write longer than it would beside a second batch (a virtual
-//! disk took 5,900 flushed writes a second one at a time, 11,900 two at a time). It makes recovery exact: at any
-//! crash everything before the last submitted batch is durable, that batch is in any mixture of old and new
-//! sectors, and nothing behind it was ever written.
+//! **One batch in flight at a time.** The next one collects meanwhile, so no rate is lost with many
+//! operations waiting. With few, an operation waits half a write longer than it would beside a
+//! second batch. (A virtual disk took 5,900 flushed writes a second one at a time, 11,900 two at a
+//! time.) It makes recovery exact. At any crash everything before the last submitted batch is
+//! durable, that batch is in any mixture of old and new sectors, and nothing behind it was ever
+//! written.
 //!
-//! **Positions** count blocks since the log's creation and never wrap; the slot
-//! in the ring is the position modulo its size. Each batch's head names its own
-//! position and where its predecessor ended. A head of an earlier lap therefore
-//! never passes for a current one.
+//! **Positions** count blocks since the log's creation and never wrap; the slot in the ring is the
+//! position modulo its size. Each batch's head names its own position and the end of its
+//! predecessor. So a head of an earlier lap is never mistaken for a current one.
 //!
-//! **Segments.** The ring is cut into segments that no batch crosses. A batch
-//! that does not fit in the rest of one begins at the next; recovery follows that
-//! jump because the head at the segment's start names the place it jumped from.
-//! So a write never wraps around the ring's end, and the first block of every
-//! segment reached is a head: how recovery finds later batches without reading
-//! the whole ring.
+//! **Segments.** The ring is cut into segments that no batch crosses. A batch that does not fit in
+//! the rest of one begins at the next. Recovery follows that jump because the head at the segment's
+//! start names the position before the jump. So a write never wraps around the ring's end, and the
+//! first block of every segment reached is a head. Recovery uses that to find later batches without
+//! reading the whole ring.
 //!
-//! **End or damage?** Recovery stops at the first batch that is not whole. By the rule of one in
-//! flight this is the end, unless a head exists whose predecessor *ended beyond* the place where
-//! recovery stopped: such a batch was only submitted after everything up to there was durable, so
-//! acknowledged data was damaged, and recovery says so instead of dropping it silently. (A damaged
-//! *last* batch cannot be distinguished from a torn one.)
+//! **End or damage?** Recovery stops at the first damaged batch. By the rule of one in flight this
+//! is the end, unless a head exists whose predecessor *ended beyond* the place where recovery
+//! stopped. Such a batch was only submitted after everything up to there was durable, so
+//! acknowledged data was damaged, and recovery reports it instead of dropping it silently. (A
+//! damaged *last* batch cannot be distinguished from a torn one.)
 //!
-//! **Dead branches.** A torn batch leaves a head and pages behind that a later
-//! crash could, by overwriting just the right sectors with the same data, make
-//! whole again, and with it operations of a dead server whose reserved blocks have new owners by
-//! then. So each recovery first writes an empty batch at the end, and the log is usable only when
-//! that is durable: it overwrites the torn head, or, if that is at the next segment's start, moves
-//! the end away from where it claims to continue.
+//! **Dead branches.** A torn batch leaves a head and pages behind. A later crash could complete
+//! them by overwriting just the right sectors with the same data, and so revive operations of a
+//! dead server whose reserved blocks have new owners. So each recovery first writes an empty batch
+//! at the end, and the log is usable only when that is durable. The empty batch overwrites the torn
+//! head. If that head is at the next segment's start, the empty batch moves the end away from the
+//! position that the head claims to continue.
 //!
-//! **Failure.** A failed write poisons the log: nothing further is accepted or
-//! acknowledged, and the write is never tried again, because it is unknown what the device did with
-//! it. So does an invariant of the aggregate that does not hold: no batch is written any more, and
-//! what is queued was never acknowledged.
+//! **Failure.** A failed write poisons the log: nothing further is accepted or acknowledged. The
+//! write is never retried, because its effect on the device is unknown. A violated invariant of the
+//! aggregate poisons the log as well: no further batch is written, and queued records were never
+//! acknowledged.
 
 pub mod advance;
 mod begins;
@@ -107,7 +104,7 @@ impl fmt::Debug for LogId {
     }
 }
 
-/// A place in the log: blocks since its creation. Never wraps.
+/// A position in the log: blocks since its creation. Never wraps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LogPos(pub u64);
 
@@ -127,20 +124,20 @@ pub struct LogCut {
 }
 
 impl LogCut {
-    /// The beginning of a new log.
+    /// The start of a new log.
     pub const START: LogCut = LogCut {
         pos: LogPos(0),
         next: Lsn(1),
     };
 
-    /// The last record before the boundary; LSN 0 if there is none.
+    /// Returns the last record before the boundary; LSN 0 if there is none.
     pub fn last(&self) -> Lsn {
-        // Saturates: a number from the disk.
+        // Saturates: the number comes from the disk.
         Lsn(self.next.0.saturating_sub(1))
     }
 }
 
-/// What is appended: opaque bytes, and whole pages by reference.
+/// A record to append: opaque bytes, and whole pages by reference.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The edits, in the caller's encoding.
@@ -149,7 +146,7 @@ pub struct Record {
     pub pages: SmallVec<[Frame; 2]>,
 }
 
-/// The log accepts and acknowledges nothing any more; the reason is for people.
+/// The log accepts and acknowledges nothing any more. The reason is for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Poisoned(pub Arc<str>);
 
@@ -167,14 +164,14 @@ impl From<Poisoned> for StoreError {
     }
 }
 
-/// Why a record was not appended. Nothing has changed then.
+/// Reason why a record was not appended. Nothing has changed in that case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppendError {
     /// An earlier write failed.
     Poisoned(Poisoned),
     /// The ring has no room until [`Log::release`].
     Full,
-    /// The record is beyond [`Log::max_record`].
+    /// The record exceeds [`Log::max_record`].
     TooLarge,
 }
 
@@ -190,10 +187,10 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// Why a log cannot be created or recovered.
+/// Reason why a log cannot be created or recovered.
 #[derive(Clone, Debug)]
 pub enum LogError {
-    /// The device failed. A block that cannot be *read* is not taken for the end.
+    /// The device failed. An *unreadable* block is not taken for the end.
     Io(IoError),
     /// The device is too small to hold a ring.
     TooSmall,
@@ -203,12 +200,12 @@ pub enum LogError {
     WrongId(LogId),
     /// The log was written by a newer version of the format.
     Version(u32),
-    /// Acknowledged records are lost: the batch at `at` is damaged, although a
-    /// later one at `later` shows that it had been durable.
+    /// Acknowledged records are lost: the batch at `at` is damaged, although a later one at `later`
+    /// shows that it had been durable.
     DamagedMiddle {
-        /// The first batch that is not whole.
+        /// The first damaged batch.
         at: LogPos,
-        /// A batch that was written after it was durable.
+        /// A batch that was written after the damaged one was durable.
         later: LogPos,
     },
     /// The log contradicts itself or the cut that recovery was given.
@@ -227,11 +224,14 @@ impl fmt::Display for LogError {
         match self {
             LogError::Io(e) => write!(f, "intent log: {e}"),
             LogError::TooSmall => f.write_str("the device is too small for an intent log"),
-            LogError::NotALog => f.write_str("this is no intent log, or its header is damaged"),
+            LogError::NotALog => f.write_str("not an intent log, or its header is damaged"),
             LogError::WrongId(id) => {
                 write!(f, "this intent log belongs to another aggregate ({id:?})")
             }
-            LogError::Version(v) => write!(f, "intent log of format {v}, which is newer"),
+            LogError::Version(v) => write!(
+                f,
+                "intent log has format {v}, which is newer than this version supports"
+            ),
             LogError::DamagedMiddle { at, later } => write!(
                 f,
                 "the intent log is damaged at position {at}: the batch at {later} shows that \
@@ -263,20 +263,20 @@ impl From<LogError> for StoreError {
     }
 }
 
-/// Records that go out in one write, laid out as they are written but for the head.
+/// Records that one write carries, laid out as they are written except for the head.
 ///
-/// The appending thread lays its record out and computes the checksums of its pages: there is one
-/// log thread, and while it computes nothing is being written. Memory that was allocated for a
-/// record is freed by the thread that allocated it.
+/// The appending thread lays its record out and computes the checksums of its pages. The only log
+/// thread writes nothing while it computes. The thread that allocated a record's memory also frees
+/// it.
 #[derive(Default)]
 struct Batch {
     pos: LogPos,
     prev_end: LogPos,
     first: Lsn,
     records: u32,
-    /// Of each record its lengths and its meta.
+    /// Lengths and meta of each record.
     body: Vec<u8>,
-    /// The pages' checksums, which follow the body.
+    /// Checksums of the pages, which follow the body.
     sums: Vec<u8>,
     frames: Vec<Frame>,
 }
@@ -286,7 +286,7 @@ fn blocks_of(meta_bytes: usize, pages: usize) -> u64 {
 }
 
 impl Batch {
-    /// Bytes of head and body.
+    /// Returns the length of head and body in bytes.
     fn meta_bytes(&self) -> usize {
         HEAD + self.body.len() + self.sums.len()
     }
@@ -306,7 +306,7 @@ impl Batch {
         self.frames.extend(pages);
     }
 
-    /// An empty one that keeps the room of this one.
+    /// Returns an empty batch with the buffers of this one.
     fn emptied(mut self) -> Batch {
         self.body.clear();
         self.sums.clear();
@@ -320,24 +320,24 @@ impl Batch {
     }
 }
 
-/// Positions and queue: what the append lock protects.
+/// Positions and queue, protected by the append lock.
 struct Queue {
-    /// Collects records; has a position once it has one.
+    /// Batch that collects records. It has a position once it has a record.
     open: Batch,
     /// Closed batches in order, not yet taken by the log thread.
     closed: VecDeque<Batch>,
     /// The LSN of the next record.
     next: Lsn,
-    /// Where the last closed batch ends, written or not.
+    /// End of the last closed batch, written or not.
     end: LogPos,
-    /// Space before this may be overwritten.
+    /// Position before which space may be overwritten.
     released: LogPos,
-    /// An emptied one, to be the next that is open.
+    /// Emptied batch, reused as the next open one.
     spare: Batch,
-    /// The log thread waits for work.
+    /// True while the log thread waits for work.
     idle: bool,
     stop: bool,
-    /// Gets every change, too.
+    /// Stream that receives every change as well, if one is attached.
     stream: Option<Arc<ChangeStream>>,
 }
 
@@ -352,12 +352,12 @@ impl Queue {
             .push_back(std::mem::replace(&mut self.open, next));
     }
 
-    /// Whether the log's thread has to be woken for what is queued. Says so once.
+    /// Returns true, once, if the log's thread has to be woken for the queued records.
     fn finds_writer_asleep(&mut self) -> bool {
         (self.open.records > 0 || !self.closed.is_empty()) && std::mem::take(&mut self.idle)
     }
 
-    /// The end if the open batch were closed now.
+    /// Returns the end of the log if the open batch were closed now.
     fn open_end(&self) -> LogPos {
         if self.open.records == 0 {
             self.end
@@ -366,7 +366,7 @@ impl Queue {
         }
     }
 
-    /// Where a new batch of `blocks` begins.
+    /// Returns the position of a new batch of `blocks`.
     fn place(&self, ring: &Ring, blocks: u64) -> LogPos {
         if blocks <= ring.left_in_segment(self.end) {
             self.end
@@ -377,12 +377,13 @@ impl Queue {
 }
 
 thread_local! {
-    /// The log for which this thread gathers records, by its address (0: none), and
-    /// whether its thread, or its stream's sender, is to be woken afterwards.
+    /// The log for which this thread gathers records, by its address (0: none). The flag records
+    /// that its thread, or its stream's sender, has to be woken afterwards.
     static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-/// Defers the wake-ups of the log's thread and of its stream's sender until it is dropped: see [`Log::gather`].
+/// Defers the wake-ups of the log's thread and of its stream's sender until it is dropped: see
+/// [`Log::gather`].
 #[must_use = "records are gathered only while it lives"]
 pub struct Gather<'a> {
     log: &'a Log,
@@ -399,12 +400,12 @@ struct Shared {
     id: LogId,
     ring: Ring,
     queue: Mutex<Queue>,
-    /// Blocks in use, queued records included: changed under the queue's lock, and read
-    /// by every operation without it.
+    /// Blocks in use, queued records included. Changed under the queue's lock; every operation
+    /// reads it without the lock.
     used: AtomicU64,
-    /// Bytes that the stream's window has room for, [`NO_STREAM`] without one: read as `used` is.
+    /// Free bytes of the stream's window; [`NO_STREAM`] without a stream. Read like `used`.
     stream_room: AtomicI64,
-    /// There is a stream.
+    /// True while a stream is attached.
     ships: AtomicBool,
     work: Condvar,
     progress: Arc<Progress>,
@@ -413,7 +414,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// This thread gathers no more records.
+    /// Ends this thread's gathering of records.
     fn gathered(&self) {
         let (_, owed) = GATHERING.replace((0, false));
         if owed {
@@ -425,7 +426,8 @@ impl Shared {
         }
     }
 
-    /// Wakes who has been found asleep. No lock is held: to wake a thread takes some microseconds.
+    /// Wakes the log's thread and the sender if they were found asleep. No lock is held: waking a
+    /// thread takes some microseconds.
     fn wake(&self, writer: bool, sender: Option<&ChangeStream>) {
         if writer {
             self.work.notify_one();
@@ -435,8 +437,8 @@ impl Shared {
         }
     }
 
-    /// Of what was appended under this lock: whether the log's thread, and the stream if its sender, have to be woken now. A thread that
-    /// gathers wakes them later.
+    /// Returns the wake-ups due for records appended under this lock: that of the log's thread, and
+    /// the stream whose sender sleeps. A gathering thread wakes them later.
     fn owes(&self, q: &mut Queue) -> (bool, Option<Arc<ChangeStream>>) {
         let sender = q.stream.as_ref().filter(|stream| stream.rests()).cloned();
         if GATHERING.get().0 == std::ptr::from_ref(self).addr() {
@@ -458,8 +460,8 @@ impl Shared {
 
 /// The intent log of one aggregate, open for appending.
 ///
-/// Dropping it ends its thread after the batch in flight; what is still queued
-/// was never acknowledged and is not written.
+/// Dropping it ends its thread after the batch in flight. Records still queued were never
+/// acknowledged and are not written.
 pub struct Log {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -467,8 +469,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Makes an empty log on the whole `device`, which must have been opened
-    /// durable: a completed write is relied on to survive. `id` was never used there.
+    /// Creates an empty log on the whole `device`, which must have been opened durable: a completed
+    /// write has to survive. `id` must never have been used there.
     ///
     /// # Errors
     /// [`LogError::TooSmall`], [`LogError::Io`].
@@ -482,7 +484,7 @@ impl Log {
         Self::start(device, id, ring, LogCut::START, LogPos(0), prepared)
     }
 
-    /// As [`Log::create`], and no more: the log is opened later.
+    /// Creates an empty log like [`Log::create`], without opening it.
     ///
     /// # Errors
     /// As [`Log::create`].
@@ -490,14 +492,13 @@ impl Log {
         recover::format(device, id, prepare::AT_ONCE).map(drop)
     }
 
-    /// Opens a log and finds what is in it from `from` on: all records that were
-    /// acknowledged, and possibly some that were not yet. The log is ready for
-    /// appending; the space of what is to be replayed is held until it is
-    /// [released](Log::release).
+    /// Opens a log and finds the records from `from` on: all acknowledged ones, and possibly some
+    /// that were not yet acknowledged. The log is ready for appending. The space of the records to
+    /// be replayed is held until it is [released](Log::release).
     ///
     /// # Errors
-    /// Any [`LogError`]; the log is unchanged then, except that [`LogError::Io`]
-    /// may come from the one block that recovery writes.
+    /// Any [`LogError`]; the log is unchanged in that case, except that [`LogError::Io`] may come
+    /// from the one block that recovery writes.
     pub fn recover(
         device: Arc<dyn Device>,
         id: LogId,
@@ -520,7 +521,7 @@ impl Log {
         Ok((log, found.replay))
     }
 
-    /// The records that [`Log::recover`] would find. Nothing is written.
+    /// Returns the records that [`Log::recover`] would find. Nothing is written.
     ///
     /// # Errors
     /// Any [`LogError`].
@@ -579,12 +580,12 @@ impl Log {
     /// Queues a record and returns its LSN. Never waits for the device.
     ///
     /// # Errors
-    /// See [`AppendError`]; the record is dropped then.
+    /// See [`AppendError`]; the record is dropped in that case.
     pub fn append(&self, record: Record) -> Result<Lsn, AppendError> {
         self.append_in(record, None)
     }
 
-    /// `shipped`: what the stream gets in place of the record.
+    /// Appends `record`. The stream gets `shipped` in its place, if given.
     fn append_in(&self, record: Record, shipped: Option<Summed>) -> Result<Lsn, AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.guard().why() {
@@ -645,14 +646,15 @@ impl Log {
         Ok(lsn)
     }
 
-    /// What this thread appends until the guard is dropped is to be written, and sent to a partner, together:
-    /// a log thread or a sender that sleeps is woken then, and not for the first record.
+    /// Gathers the records that this thread appends until the guard is dropped, so that they are
+    /// written, and sent to a partner, together. A sleeping log thread or sender is woken at the
+    /// end and not for the first record.
     pub fn gather(&self) -> Gather<'_> {
         GATHERING.set((std::ptr::from_ref(&*self.shared).addr(), false));
         Gather { log: self }
     }
 
-    /// Whether a record of this size can be appended at all.
+    /// Returns true if a record of this size can be appended at all.
     pub fn fits(&self, meta_bytes: usize, pages: usize) -> bool {
         meta_bytes <= MAX_RECORD_META
             && pages as u64 <= self.shared.ring.segment
@@ -660,16 +662,17 @@ impl Log {
                 <= self.shared.ring.segment
     }
 
-    /// Bytes of meta and number of pages that fit in one record together.
+    /// Returns the bytes of meta and the number of pages that fit in one record together.
     pub fn max_record(&self) -> (usize, usize) {
         let segment = self.shared.ring.segment as usize;
         let meta = MAX_RECORD_META.min(segment / 4 * BLOCK_SIZE);
         let used = (HEAD + RECORD_HEAD + meta + segment * PAGE_SUM).div_ceil(BLOCK_SIZE);
-        // Saturates: nothing is left of a segment that is all meta.
+        // Saturates: nothing is left of a segment that is filled by meta.
         (meta, segment.saturating_sub(used))
     }
 
-    /// The last record that is durable, and with it all before it: on both sides, while a [`stream`] is attached.
+    /// Returns the last record up to which all are durable: on both sides, while a [`stream`] is
+    /// attached.
     pub fn durable(&self) -> Lsn {
         self.shared.progress.durable()
     }
@@ -677,28 +680,28 @@ impl Log {
     /// Waits until the record `lsn` is durable.
     ///
     /// # Errors
-    /// [`Poisoned`] if it never will be.
+    /// [`Poisoned`] if the record never will be.
     pub fn wait(&self, lsn: Lsn) -> Wait {
         Wait::new(Arc::clone(&self.shared.progress), lsn)
     }
 
-    /// As [`Log::wait`], blocking the calling thread.
+    /// Like [`Log::wait`], but blocks the calling thread.
     ///
     /// # Errors
-    /// [`Poisoned`] if it never will be.
+    /// [`Poisoned`] if the record never will be.
     pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
         self.shared.gathered();
         self.shared.progress.wait_blocking(lsn)
     }
 
-    /// Registers `f` to be called by the log's thread after each batch became
-    /// durable, and when the log is poisoned. It must not block.
+    /// Registers `f` for a call by the log's thread after each batch became durable, and when the
+    /// log is poisoned. `f` must not block.
     pub fn on_advance(&self, f: Arc<dyn Fn() + Send + Sync>) {
         self.shared.progress.listen(f);
     }
 
-    /// Puts a boundary between all records appended so far and all later ones.
-    /// The caller makes sure that no other thread meanwhile appends what belongs before it.
+    /// Puts a boundary between all records appended so far and all later ones. The caller has to
+    /// prevent other threads from appending records that belong before it.
     pub fn cut(&self) -> LogCut {
         let mut q = self.shared.queue.lock();
         q.close();
@@ -708,8 +711,8 @@ impl Log {
         }
     }
 
-    /// Space before `upto`, a position from [`Log::cut`], may be overwritten:
-    /// nothing before it will be replayed.
+    /// Releases the space before `upto`, a position from [`Log::cut`]: nothing before it will be
+    /// replayed.
     pub fn release(&self, upto: LogPos) {
         let mut q = self.shared.queue.lock();
         invariant!(self.guard() => upto <= q.end, "the log is released up to {upto}, and ends at {}", q.end);
@@ -717,26 +720,28 @@ impl Log {
         self.shared.note_used(&q);
     }
 
-    /// Whether the device may be lost with its machine, and no partner is sure to serve what is in it: then nothing is durable before a
-    /// checkpoint has it.
+    /// Sets the mode in which a record is durable only once a checkpoint contains it: for a device
+    /// that may be lost with its machine, without a partner that is sure to serve the device's
+    /// contents.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         self.shared.progress.rely_on_checkpoints(relies);
     }
 
-    /// Has `ask` called where something waits for a checkpoint. It begins one of what is written by then, and does not block. The first counts.
+    /// Sets the callback that requests a checkpoint of the written records. It must not block. Only
+    /// the first call counts.
     pub fn ask_for_checkpoints_by(&self, ask: Box<dyn Fn() + Send + Sync>) {
         self.shared.progress.ask_by(ask);
     }
 
-    /// A checkpoint with everything before the cut is durable.
+    /// Notes that a checkpoint with everything before the cut is durable.
     pub(crate) fn checkpointed(&self, cut: &LogCut) {
         self.release(cut.pos);
         self.shared.progress.checkpoint(cut.last());
     }
 
-    /// Bytes of the ring in use, queued records included, and its size. A batch
-    /// may leave up to a segment (4 MiB at most, a quarter of a small ring)
-    /// unused before it, which counts as used.
+    /// Returns the used bytes of the ring, queued records included, and its size. A batch may leave
+    /// up to a segment (4 MiB at most, a quarter of a small ring) unused before it, which counts as
+    /// used.
     pub fn fill(&self) -> (u64, u64) {
         (
             self.shared.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64,
@@ -744,8 +749,8 @@ impl Log {
         )
     }
 
-    /// Bytes appended that the log's thread has not begun to write: how far it is
-    /// behind. What it writes just now (a batch of 1 MiB at most) does not count.
+    /// Returns the number of appended bytes that the log's thread has not begun to write: its
+    /// backlog. The batch in flight (1 MiB at most) does not count.
     pub fn queued(&self) -> u64 {
         let q = self.shared.queue.lock();
         let begin = match q.closed.front() {
@@ -756,24 +761,25 @@ impl Log {
         (q.open_end().0 - begin.0) * BLOCK_SIZE as u64
     }
 
-    /// Whether everything that was appended is written.
+    /// Returns true if every appended record is written.
     pub fn is_idle(&self) -> bool {
         let last = self.shared.queue.lock().last();
         self.shared.progress.written() >= last
     }
 
-    /// Whether the log has stopped: what is not durable never will be. Takes no lock.
+    /// Returns true if the log has stopped: records that are not durable never will be. Takes no
+    /// lock.
     pub fn is_poisoned(&self) -> bool {
         self.shared.progress.poisoned().is_some()
     }
 
-    /// What stops the log when it is set: appending threads at once, waiting ones
+    /// Returns the guard that stops the log when it is set: appending threads at once, waiting ones
     /// before the next batch.
     pub fn guard(&self) -> &Arc<Poison> {
         self.shared.progress.guard()
     }
 
-    /// Why the log has stopped, if it has.
+    /// Returns the reason why the log has stopped, if it has.
     pub fn poisoned(&self) -> Option<Poisoned> {
         self.shared.progress.poisoned()
     }
@@ -785,12 +791,12 @@ impl Drop for Log {
         self.shared.work.notify_one();
         self.shared.prepared.stop();
         if let Some(thread) = self.preparing.take() {
-            // A panic there has been reported, and costs nothing but its work.
+            // A panic there has been reported, and costs only its work.
             let _ = thread.join();
         }
         if let Some(thread) = self.thread.take() {
-            // A listener may have held the last reference: the thread cannot wait
-            // for itself. A panic there has poisoned the log already.
+            // A listener may have held the last reference: the thread cannot wait for itself. A
+            // panic there has poisoned the log already.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }

@@ -1,11 +1,11 @@
 //! The node: one 4 KiB block of a copy-on-write B+tree.
 //!
-//! A node is read far more often than it is written, and read in place: the
-//! search runs over the bytes as they came from the device, with no decoding
-//! and no allocation. So keys have one fixed width and are stored in a sorted array of slots at the
-//! front; what varies in length (a leaf's values) grows from the back of the block. Prefix
-//! compression would raise the fan-out of interior nodes from 110 to perhaps 160, which saves no
-//! level at the sizes this is made for, and would cost a decoding step a comparison.
+//! A node is read far more often than it is written, and read in place. The search runs over the
+//! bytes as they came from the device, with no decoding and no allocation. So keys have one fixed
+//! width and are stored in a sorted array of slots at the front. The values of a leaf vary in
+//! length and grow from the back of the block. Prefix compression would raise the fan-out of
+//! interior nodes from 110 to perhaps 160. That saves no level at the intended sizes, and would
+//! cost a decoding step for each comparison.
 //!
 //! ```text
 //! 0   magic "WNOD"            8   tree u64
@@ -13,12 +13,11 @@
 //! 5   zero u8                 24  lowest byte used by values, u16 (leaf)
 //! 6   slots u16               26  slots …                … values 4096
 //! ```
-//! Numbers are little-endian, except inside keys: those are big-endian, so that
-//! comparing bytes is comparing keys. A leaf's slot is key, offset u16 and
-//! length u16 of the value; an interior node's is key and [`BlockPtr`]. An
-//! interior slot's key is the first key in the subtree below it.
+//! Numbers are little-endian, except inside keys: those are big-endian, so that comparing bytes is
+//! comparing keys. A leaf's slot is key, offset u16 and length u16 of the value; an interior node's
+//! is key and [`BlockPtr`]. An interior slot's key is the first key in the subtree below it.
 //!
-//! A node has no checksum of its own: the pointer to it does.
+//! A node has no checksum of its own; the pointer to it has one.
 
 use std::fmt;
 
@@ -30,7 +29,7 @@ use crate::error::StoreError;
 
 /// Bytes of a key on disk.
 pub const KEY_SIZE: usize = 17;
-/// Highest level a node may have; 110⁷ leaves are more than a device has blocks.
+/// Maximum level of a node; 110⁷ leaves are more than a device has blocks.
 pub const MAX_LEVEL: u8 = 15;
 
 const MAGIC: [u8; 4] = *b"WNOD";
@@ -38,17 +37,17 @@ const HEADER: usize = 26;
 const LEAF_SLOT: usize = KEY_SIZE + 4;
 const INNER_SLOT: usize = KEY_SIZE + PTR_SIZE;
 
-/// Bytes of a node that slots and values may take.
+/// Bytes of a node available to slots and values.
 pub const NODE_CAPACITY: usize = BLOCK_SIZE - HEADER;
 
 // Splitting in halves needs room for at least three of the largest records.
 const _: () = assert!(3 * (LEAF_SLOT + MAX_VALUE) <= NODE_CAPACITY);
 
-/// The key of a record: an inode's number, the kind of record, and a number that means something
-/// else for each kind. Ordered by ino, kind, sub.
+/// The key of a record: an inode number, the kind of record, and a number whose meaning depends on
+/// the kind. Ordered by ino, kind, sub.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key {
-    /// Inode number, or 0 for what belongs to the tree as a whole.
+    /// Inode number, or 0 for records of the tree as a whole.
     pub ino: u64,
     /// Kind of record, defined by the tree's user.
     pub kind: u8,
@@ -57,25 +56,25 @@ pub struct Key {
 }
 
 impl Key {
-    /// The least key: all parts 0.
+    /// The smallest key: all parts 0.
     pub const MIN: Key = Key {
         ino: 0,
         kind: 0,
         sub: 0,
     };
-    /// The greatest key: all parts at their maximum.
+    /// The largest key: all parts at their maximum.
     pub const MAX: Key = Key {
         ino: u64::MAX,
         kind: u8::MAX,
         sub: u64::MAX,
     };
 
-    /// A key of the three parts.
+    /// Creates a key of the three parts.
     pub const fn new(ino: u64, kind: u8, sub: u64) -> Key {
         Key { ino, kind, sub }
     }
 
-    /// On disk: the parts in order, big-endian.
+    /// Encodes the key for the disk: the parts in order, big-endian.
     pub fn encode(&self) -> [u8; KEY_SIZE] {
         let mut out = [0; KEY_SIZE];
         let (ino, rest) = out.split_at_mut(8);
@@ -86,7 +85,7 @@ impl Key {
         out
     }
 
-    /// The inverse of [`Key::encode`]; every pattern of bytes is a key.
+    /// Decodes a key encoded by [`Key::encode`]; every pattern of bytes is a key.
     #[inline]
     pub fn decode(bytes: &[u8; KEY_SIZE]) -> Key {
         let [i0, i1, i2, i3, i4, i5, i6, i7, kind, sub @ ..] = *bytes;
@@ -104,7 +103,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A view of a node's bytes, its header checked: the slots are inside the block. Values and order
+/// A view of a node's bytes with a checked header: the slots are inside the block. Values and order
 /// are checked where they are used, or all at once by [`NodeView::validate`].
 #[derive(Clone, Copy)]
 pub struct NodeView<'a> {
@@ -118,8 +117,8 @@ impl<'a> NodeView<'a> {
     /// Checks the header of the node that `ptr` led to.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if the bytes are no node, not the one that was
-    /// pointed to, or its slots do not fit into a block.
+    /// [`StoreError::Corrupt`] if the bytes are not a node, or not the one pointed to, or its slots
+    /// do not fit into a block.
     #[inline]
     pub fn new(ptr: &BlockPtr, bytes: &'a [u8; BLOCK_SIZE]) -> Result<NodeView<'a>, StoreError> {
         let corrupt = |what| {
@@ -148,19 +147,19 @@ impl<'a> NodeView<'a> {
         })
     }
 
-    /// Distance from the leaves.
+    /// Returns the distance from the leaves.
     #[inline]
     pub fn level(&self) -> u8 {
         self.level
     }
 
-    /// Number of slots in use.
+    /// Returns the number of slots in use.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The tree that wrote the node.
+    /// Returns the tree that wrote the node.
     pub fn tree(&self) -> VolumeId {
         VolumeId(u64::from_le_bytes(take(self.bytes, 8)))
     }
@@ -176,17 +175,17 @@ impl<'a> NodeView<'a> {
                 }
     }
 
-    /// The key in a slot; [`Key::MIN`] if there is no such slot.
+    /// Returns the key in a slot; [`Key::MIN`] if there is no such slot.
     #[inline]
     pub fn key(&self, index: usize) -> Key {
         Key::decode(&take(self.bytes, self.slot_at(index)))
     }
 
-    /// Number of slots with a key not greater than `key`.
+    /// Returns the number of slots with a key not greater than `key`.
     #[inline]
     pub fn rank(&self, key: &Key) -> usize {
-        // The number of rounds depends on the count alone, and each round's
-        // choice compiles to a conditional move: no mispredicted branches.
+        // The number of rounds depends on the count alone, and each round's choice compiles to a
+        // conditional move: no mispredicted branches.
         let mut low = 0;
         let mut size = self.count;
         while size > 1 {
@@ -199,7 +198,7 @@ impl<'a> NodeView<'a> {
         low + usize::from(size == 1 && self.key(low) <= *key)
     }
 
-    /// The pointer in a slot of an interior node.
+    /// Returns the pointer in a slot of an interior node.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if this is a leaf or has no such slot.
@@ -214,11 +213,11 @@ impl<'a> NodeView<'a> {
         )))
     }
 
-    /// Where in the block the value of a leaf's slot is stored.
+    /// Returns the offset and length, within the block, of the value of a leaf's slot.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if this is no leaf, has no such slot, or the value
-    /// is not inside the block.
+    /// [`StoreError::Corrupt`] if this is not a leaf, has no such slot, or the value is not inside
+    /// the block.
     #[inline]
     pub fn value_range(&self, index: usize) -> Result<(u16, u16), StoreError> {
         if self.level != 0 || index >= self.count {
@@ -232,7 +231,7 @@ impl<'a> NodeView<'a> {
         Ok((at, len))
     }
 
-    /// The value of a leaf's slot.
+    /// Returns the value of a leaf's slot.
     ///
     /// # Errors
     /// As [`NodeView::value_range`].
@@ -245,7 +244,7 @@ impl<'a> NodeView<'a> {
             .ok_or_else(|| self.corrupt("record outside its node"))
     }
 
-    /// The error that this node is damaged.
+    /// Creates the error that this node is damaged.
     pub fn corrupt(&self, what: &'static str) -> StoreError {
         StoreError::Corrupt {
             addr: self.addr,
@@ -253,11 +252,11 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Checks everything that can be checked without other nodes: order of the
-    /// keys, place of the values.
+    /// Checks everything that can be checked without other nodes: order of the keys, place of the
+    /// values.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] with the first fault.
+    /// [`StoreError::Corrupt`] for the first fault.
     pub fn validate(&self) -> Result<(), StoreError> {
         if self.count == 0 {
             return Err(self.corrupt("empty tree node"));
@@ -284,8 +283,7 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// `N` bytes at `at`; zeros where the block has ended, which a checked header
-/// rules out.
+/// Returns `N` bytes at `at`; zeros beyond the end of the block, which a checked header rules out.
 #[inline]
 fn take<const N: usize>(bytes: &[u8; BLOCK_SIZE], at: usize) -> [u8; N] {
     match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
@@ -294,7 +292,8 @@ fn take<const N: usize>(bytes: &[u8; BLOCK_SIZE], at: usize) -> [u8; N] {
     }
 }
 
-/// Bytes that an entry with a value of `len` bytes takes in a node of `level`.
+/// Returns the number of bytes that an entry with a value of `len` bytes takes in a node of
+/// `level`.
 pub(crate) fn entry_size(level: u8, len: usize) -> usize {
     if level == 0 {
         LEAF_SLOT + len
@@ -303,12 +302,12 @@ pub(crate) fn entry_size(level: u8, len: usize) -> usize {
     }
 }
 
-/// Writes a node. The caller has made sure that the entries fit and are in
-/// order; for an interior node each value is an encoded [`BlockPtr`].
+/// Writes a node. The entries have to fit and be in order; for an interior node each value is an
+/// encoded [`BlockPtr`].
 ///
 /// # Errors
-/// [`StoreError::Format`] if they do not fit: a defect of the caller, which must
-/// not become a damaged node.
+/// [`StoreError::Format`] if they do not fit: a defect of the caller, which must not become a
+/// damaged node.
 pub(crate) fn encode<'a>(
     bytes: &mut [u8; BLOCK_SIZE],
     level: u8,
@@ -343,7 +342,7 @@ pub(crate) fn encode<'a>(
             let len = u16::try_from(value.len())
                 .map_err(|_| overflow())?
                 .to_le_bytes();
-            // A value of no bytes at the very end of the block has offset 4096.
+            // An empty value at the very end of the block has offset 4096.
             rest.copy_from_slice(&[at[0], at[1], len[0], len[1]]);
         } else if rest.len() == value.len() {
             rest.copy_from_slice(value);

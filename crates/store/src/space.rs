@@ -1,38 +1,36 @@
 //! Allocation of blocks.
 //!
-//! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the checkpoint
-//! being built will write, so exactly what its trees reach; `busy` is what
-//! must not be handed out. They differ by what is allocated but not yet part of a
-//! checkpoint (only in `busy`; after a crash it is free again, but for what
-//! the log refers to, which is marked anew) and by what was freed but may still be
-//! read through an older root (also only in `busy`). So a block goes
+//! The allocator keeps two bitmaps in memory for each chunk of 128 MiB. `image` is the map that the
+//! checkpoint in progress will write, so exactly the blocks that its trees reach. `busy` marks the
+//! blocks that must not be handed out. A block that is allocated but not yet part of a checkpoint
+//! is only in `busy`. After a crash it is free again, unless the log refers to it and marks it
+//! anew. A freed block that may still be read through an older root is also only in `busy`. So a
+//! block goes
 //!
 //! ```text
 //! free → reserve → busy → commit → busy + image → free → busy → reuse → free
 //! ```
 //!
-//! and nothing on the way depends on when a map page is written.
+//! and no step depends on when a map page is written.
 //!
-//! Map pages and the index over them have fixed addresses with two slots each ([`crate::layout`]),
-//! and their checksums in the index and the superblock: one chain from the superblock down. They
+//! Map pages and the index over them have fixed addresses with two slots each ([`crate::layout`]).
+//! Their checksums are in the index and the superblock: one chain from the superblock down. They
 //! are loaded when first needed: start-up reads the index only, a block for each 31 GiB. A map
-//! takes 8 KiB of memory (640 MiB for 10 TiB, were all kept), so beyond [`KEPT_MAPS`] a checkpoint
-//! drops those that the last one has not used and that say no more than their page does.
+//! takes 8 KiB of memory (640 MiB for 10 TiB, if all were kept). So beyond [`KEPT_MAPS`] a
+//! checkpoint drops maps that the last one has not used and that equal their page.
 //!
-//! **Where to allocate** follows WAFL ("File System Design for an NFS File
-//! Server Appliance", 1994, and "Algorithms and Data Structures for Efficient
-//! Free Space Reclamation in WAFL", 2017): a cursor runs through the emptiest
-//! chunk and takes what is free in order, so that a checkpoint's writes
-//! are long and sequential; at the end it goes to the chunk that is emptiest
-//! then. Data and tree nodes have a cursor each, so that they do not alternate
-//! on the device.
+//! **Placement** follows WAFL ("File System Design for an NFS File Server Appliance", 1994, and
+//! "Algorithms and Data Structures for Efficient Free Space Reclamation in WAFL", 2017). A cursor
+//! runs through the emptiest chunk and takes free blocks in order, so that a checkpoint's writes
+//! are long and sequential. At the end it goes to the chunk that is emptiest then. Data and tree
+//! nodes have a cursor each, so that they do not alternate on the device.
 //!
-//! **Admission.** Blocks are allocated when a checkpoint is written, long
-//! after the write was accepted. So the overlay allocates what it is going to need, as a number of
-//! blocks without addresses (a *reservation*); foreground reservations and allocated blocks leave a floor of
-//! free blocks, which checkpoints (deletions, above all, need blocks to free blocks) may
-//! use. All of this counts provisioned blocks only: the host's disk being full shows as "no space"
-//! at admission, not as a failed checkpoint.
+//! **Admission.** Blocks are allocated when a checkpoint is written, long after the write was
+//! accepted. So the overlay reserves the blocks that it will need, as a number of blocks without
+//! addresses (a *reservation*). Foreground reservations and allocated blocks leave a floor of free
+//! blocks for checkpoints. Deletions above all need it: they need blocks to free blocks. All of
+//! this counts provisioned blocks only: a full host disk shows as "no space" at admission, not as a
+//! failed checkpoint.
 
 mod bitmap;
 mod check;
@@ -62,12 +60,11 @@ use index::Entry;
 
 pub use check::{Mismatch, Usage};
 
-/// Maps kept in memory although nothing uses them: 8 MiB for 128 GiB of device.
-/// Reading one again is one block of I/O with the allocator locked. Tests keep
-/// none, so that they meet maps that have been dropped.
+/// Number of unused maps kept in memory: 8 MiB for 128 GiB of device. Rereading one costs one block
+/// of I/O with the allocator locked. Tests keep none, so that they meet dropped maps.
 const KEPT_MAPS: usize = if cfg!(test) { 0 } else { 1024 };
 
-/// What blocks are for; each has its own place on the device.
+/// Purpose of blocks. Each has its own place on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// Contents of files, in the data cursor's chunk.
@@ -76,32 +73,32 @@ pub enum Stream {
     Meta,
 }
 
-/// How full the device is, in blocks.
+/// Space of the device in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Blocks that the device has now.
+    /// Current length of the device.
     pub total: u64,
-    /// Provisioned and not busy.
+    /// Provisioned blocks that are not busy.
     pub free: u64,
-    /// Reserved for the overlay, without addresses: [`Space::reserve`].
+    /// Blocks reserved for the overlay, without addresses: [`Space::reserve`].
     pub reserved: u64,
-    /// Kept for checkpoints.
+    /// Blocks reserved for checkpoints.
     pub floor: u64,
-    /// What the host could still provision, as far as is known.
+    /// Blocks that the host could still provision, as far as known.
     pub growth: u64,
 }
 
 /// Physical space of an aggregate, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Physical {
-    /// The device, and what the host's file system can still give to it.
+    /// Bytes of the device, and those that the host's file system can still give to it.
     pub size: u64,
     /// Bytes that requests may still use.
     pub free: u64,
 }
 
 impl Physical {
-    /// Bytes that data, metadata and reservations hold.
+    /// Returns the bytes that data, metadata and reservations hold.
     pub fn used(&self) -> u64 {
         // Saturates: both are read while blocks are taken and freed.
         self.size.saturating_sub(self.free)
@@ -109,10 +106,11 @@ impl Physical {
 }
 
 impl Stats {
-    /// Blocks that requests may still use.
+    /// Returns the number of blocks that requests may still use.
     pub fn available(&self) -> u64 {
         self.free
-            // Saturates: what the host says is an estimate, and reservations and the floor may be more than is free.
+            // Saturates: the host's value is an estimate, and reservations and the floor may exceed
+            // the free blocks.
             .saturating_add(self.growth)
             .saturating_sub(self.reserved + self.floor)
     }
@@ -121,18 +119,18 @@ impl Stats {
 /// A part of the map that cannot be read: nothing is allocated or freed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapFault {
-    /// The chunk that it describes.
+    /// The chunk that this part describes.
     pub chunk: u32,
-    /// The block that is damaged.
+    /// The damaged block.
     pub addr: BlockAddr,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub what: &'static str,
 }
 
-/// What [`Space::write_out`] leaves for the superblock.
+/// Result of [`Space::write_out`] for the superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapRoot {
-    /// Blocks of the device that the map describes.
+    /// Blocks of the device described by the map.
     pub length: u64,
     /// The index, by group.
     pub index: Vec<IndexRef>,
@@ -149,20 +147,20 @@ struct Chunk {
     /// Blocks that are not busy.
     free: u32,
     map: Option<Map>,
-    /// The image differs from what was written last.
+    /// True if the image differs from the last written one.
     dirty: bool,
-    /// The map was needed since the last checkpoint.
+    /// True if the map was used since the last checkpoint.
     touched: bool,
     fault: Option<MapFault>,
 }
 
 impl Chunk {
-    /// Whether its map is in memory, or comes there without being read.
+    /// Returns true if the map is in memory, or can be created without a read.
     fn is_ready(&self) -> bool {
         self.fault.is_none() && (self.map.is_some() || self.entry.generation.0 == 0)
     }
 
-    /// The chunk and its map, once [`Space::load`] has said that it is there.
+    /// Returns the chunk and its map, once [`Space::load`] has returned true.
     fn loaded(&mut self) -> Option<(&mut Map, &mut u32, &mut bool)> {
         match self {
             Chunk {
@@ -194,7 +192,7 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Group {
     reference: IndexRef,
-    /// The index block cannot be read, and so must not be replaced.
+    /// True if the index block cannot be read, and so must not be replaced.
     damaged: bool,
 }
 
@@ -202,17 +200,16 @@ struct Group {
 pub struct Space {
     device: Arc<dyn Device>,
     guard: Arc<Poison>,
-    /// Frames to read the map into: its own, because a checkpoint may have
-    /// all others in flight when it needs one. One is in use at a time.
+    /// Frames to read the map into. The allocator has its own, because a checkpoint may have all
+    /// others in flight when it needs one. One is in use at a time.
     scratch: Arc<FramePool>,
     state: Mutex<State>,
-    /// Held while the device grows, so that it grows once at a time; never taken
-    /// with `state` held.
+    /// Held while the device grows, so that it grows once at a time; never taken with `state` held.
     growing: Mutex<()>,
-    /// The device could not grow; not tried again before the next checkpoint,
-    /// because each attempt costs system calls.
+    /// Set when the device could not grow. Not retried before the next checkpoint, because each
+    /// attempt costs system calls.
     exhausted: AtomicBool,
-    /// Freed, and referred to by no root any more, but still busy.
+    /// Blocks that are freed and no longer referred to by a root, but still busy.
     reclaimable: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
     reclaimable_blocks: AtomicU64,
     total: AtomicU64,
@@ -220,14 +217,14 @@ pub struct Space {
     reserved: AtomicU64,
     floor: AtomicU64,
     growth: AtomicU64,
-    /// A request was refused for lack of space, and there has not been enough since.
+    /// Set when a request was refused for lack of space, until there is enough again.
     refusing: AtomicBool,
 }
 
-/// Parts of a run of blocks by chunk: (chunk, first block in it, blocks).
+/// Splits a run of blocks by chunk: (chunk, first block in it, blocks).
 fn parts(addr: BlockAddr, count: u32) -> impl Iterator<Item = (u32, u32, u32)> {
     let mut at = addr.0;
-    // Saturates: an address from the disk.
+    // Saturates: the address comes from the disk.
     let end = addr.0.saturating_add(u64::from(count));
     std::iter::from_fn(move || {
         let chunk = u32::try_from(at / u64::from(CHUNK_BLOCKS)).ok()?;
@@ -243,13 +240,13 @@ fn address(chunk: u32, bit: u32) -> BlockAddr {
 }
 
 impl Space {
-    /// Takes a run of up to `want` blocks: from `near` on if that is free,
-    /// else where this stream is writing. Foreground callers are refused when
-    /// only reserved blocks and the floor are left.
+    /// Allocates a run of up to `want` blocks: from `near` on if that is free, else at this
+    /// stream's cursor. Foreground callers are refused when only reserved blocks and the floor are
+    /// left.
     ///
     /// # Errors
-    /// [`StoreError::NoSpace`]; [`StoreError::NoMemory`] if a map page has to be
-    /// read and there is no frame for it.
+    /// [`StoreError::NoSpace`]; [`StoreError::NoMemory`] if a map page has to be read and there is
+    /// no frame for it.
     pub fn allocate(
         &self,
         want: u32,
@@ -278,10 +275,10 @@ impl Space {
         }
     }
 
-    /// Takes `want` blocks for file data, in at most `most` runs, out of as many that the
-    /// caller has had [reserved](Space::reserve): all of them or none. For callers that must not
-    /// wait: `None` if a map page would have to be read first, if the allocator is busy, or if what
-    /// is free is too scattered.
+    /// Allocates `want` blocks for file data, in at most `most` runs, out of blocks that the caller
+    /// has [reserved](Space::reserve): all of them or none. It is for callers that must not block.
+    /// Returns `None` if a map page would have to be read first, if the allocator is busy, or if
+    /// free space is too scattered.
     pub fn allocate_reserved(&self, want: u32, most: usize) -> Option<Vec<(BlockAddr, u32)>> {
         let state = &mut *self.state.try_lock_for(BRIEFLY)?;
         let mut runs = Vec::with_capacity(1);
@@ -304,7 +301,7 @@ impl Space {
         Some(runs)
     }
 
-    /// Up to `want` blocks for data where no map page has to be read.
+    /// Allocates up to `want` blocks for data from maps that are in memory.
     fn take_loaded(&self, state: &mut State, want: u32) -> Option<(BlockAddr, u32)> {
         let least = want.min(LEAST_RUN);
         for _ in 0..2 {
@@ -329,7 +326,7 @@ impl Space {
         None
     }
 
-    /// Takes a claim back.
+    /// Takes back an allocation.
     fn unclaim(&self, state: &mut State, addr: BlockAddr, count: u32) {
         for (number, bit, len) in parts(addr, count) {
             let chunk = state.chunks.get_mut(number as usize);
@@ -344,8 +341,8 @@ impl Space {
     }
 
     /// Reads map pages before they are needed, of the emptiest chunks first, until `blocks` free
-    /// ones can be [allocated](Space::allocate_reserved) without reading. A page that cannot be read
-    /// is found again when it is needed.
+    /// ones can be [allocated](Space::allocate_reserved) without reading. An unreadable page is
+    /// reported when it is needed.
     fn load_ahead(&self, blocks: u64) {
         let mut order: Vec<(u32, u32)> = {
             let state = self.state.lock();
@@ -363,7 +360,7 @@ impl Space {
             if ahead >= blocks || free < LEAST_RUN {
                 return;
             }
-            // One at a time, so that no thread waits for more than one read.
+            // One page at a time, so that no thread waits for more than one read.
             if matches!(self.load(&mut self.state.lock(), number), Ok(true)) {
                 ahead += u64::from(free);
             }
@@ -387,7 +384,7 @@ impl Space {
                 .claim(state, chunk, bit, len.min(want))
                 .ok_or(StoreError::NoSpace);
         }
-        // From the cursor on; then in the emptiest chunk; then anything.
+        // From the cursor on; then in the emptiest chunk; then anywhere.
         for least in [want.min(LEAST_RUN), want.min(LEAST_RUN), 1] {
             let cursor = match stream {
                 Stream::Data => state.data,
@@ -416,8 +413,7 @@ impl Space {
                 Stream::Meta => state.meta = next,
             }
         }
-        // The last resort: chunk by chunk. Reached when a map turned out to be
-        // damaged on the way.
+        // The last resort: chunk by chunk. Reached when a map turned out to be damaged on the way.
         for chunk in 0..state.chunks.len() as u32 {
             if let Some((bit, len)) = self.find(state, chunk, 0, 1)? {
                 return self
@@ -428,7 +424,7 @@ impl Space {
         Err(StoreError::NoSpace)
     }
 
-    /// A run of at least `least` free blocks of a chunk from `bit` on.
+    /// Finds a run of at least `least` free blocks of a chunk from `bit` on.
     fn find(
         &self,
         state: &mut State,
@@ -460,9 +456,8 @@ impl Space {
         Some((address(chunk, bit), len))
     }
 
-    /// Runs `change` on the maps of the chunks that hold the blocks. Blocks with a damaged map
-    /// are passed over: nothing is allocated there any more, so nothing that is referred to
-    /// can be handed out.
+    /// Runs `change` on the maps of the chunks that hold the blocks. Blocks with a damaged map are
+    /// passed over: nothing is allocated there any more, so no block in use can be handed out.
     fn change(
         &self,
         addr: BlockAddr,
@@ -494,22 +489,22 @@ impl Space {
             let now = i64::from(*free) + freed;
             invariant!(self.guard => (0..=i64::from(CHUNK_BLOCKS)).contains(&now), "{now} blocks of chunk {number} are free");
             *free = now as u32;
-            // Two's complement: fewer are free by adding what wraps around.
+            // Two's complement: a decrease is added by wrapping around.
             self.free.fetch_add(freed as u64, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// What its invariants name.
+    /// Returns the guard that its invariants name.
     pub(crate) fn guard(&self) -> &Arc<Poison> {
         &self.guard
     }
 
-    /// Makes allocated blocks part of the checkpoint being built.
+    /// Makes allocated blocks part of the checkpoint in progress.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if they are not allocated or are part of it
-    /// already: two owners of a block, which must not become durable.
+    /// [`StoreError::Corrupt`] if they are not allocated or already part of it: a block with two
+    /// owners, which must not become durable.
     pub fn commit(&self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
         self.change(addr, count, |map, bit, len| {
             if map.image.ones(bit, len) != 0 || map.busy.ones(bit, len) != len {
@@ -525,8 +520,8 @@ impl Space {
         self.give_back(addr, count, "abandon");
     }
 
-    /// Takes blocks out of the checkpoint being built. They stay busy:
-    /// older roots may refer to them.
+    /// Takes blocks out of the checkpoint in progress. They stay busy: older roots may refer to
+    /// them.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if they are not allocated.
@@ -540,8 +535,8 @@ impl Space {
         })
     }
 
-    /// Makes freed blocks available: the checkpoint that freed them is
-    /// durable, and no reader uses older roots.
+    /// Makes freed blocks available, after the checkpoint that freed them is durable and no reader
+    /// uses older roots.
     pub fn reuse(&self, addr: BlockAddr, count: u32) {
         self.give_back(addr, count, "reuse");
     }
@@ -554,22 +549,21 @@ impl Space {
             map.busy.clear(bit, len);
             Ok(i64::from(len))
         });
-        // Fails closed: what is in doubt stays busy until the next start.
+        // Fails closed: blocks in doubt stay busy until the next start.
         match result {
             Err(StoreError::Corrupt { addr: at, what }) => {
                 invariant!(self.guard => false, "{why} of {count} blocks from {addr} on, at {at}: {what}");
             }
             Err(error) => {
-                tracing::error!(%addr, count, why, %error, "blocks were not abandoned");
+                tracing::error!(%addr, count, why, %error, "cannot release blocks; they stay allocated");
             }
             Ok(()) => {}
         }
     }
 
-    /// Reserves blocks that a record of the log refers to, when it is found after a
-    /// crash; a second call changes nothing. Returns how many of them the trees refer to,
-    /// which only follows from damage: an older superblock serves than the one that the
-    /// record was written after.
+    /// Reserves blocks that a record of the log refers to, during recovery; a second call changes
+    /// nothing. Returns the number of them that the trees refer to. That happens only after damage,
+    /// when an older superblock is used than the one that the record was written after.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if they are beyond the device.
@@ -584,8 +578,8 @@ impl Space {
         Ok(owned)
     }
 
-    /// Reserves `blocks` for the overlay, without addresses, all or none; `false` if there
-    /// are not so many.
+    /// Reserves `blocks` for the overlay, without addresses, all or none; returns `false` if fewer
+    /// are available.
     #[must_use]
     pub fn reserve(&self, blocks: u64) -> bool {
         let enough = |reserved: u64| {
@@ -600,7 +594,7 @@ impl Space {
         attempt() || (self.reclaim() && attempt()) || (self.grow() && attempt())
     }
 
-    /// As [`Space::reserve`], but fewer if there are not so many; returns how many.
+    /// Like [`Space::reserve`], but reserves fewer if necessary; returns the number reserved.
     fn reserve_up_to(&self, blocks: u64) -> u64 {
         let short = || self.left(self.reserved.load(Ordering::Acquire)) < blocks;
         if short() && (!self.reclaim() || short()) {
@@ -622,7 +616,7 @@ impl Space {
 
     fn left(&self, reserved: u64) -> u64 {
         let kept = reserved + self.floor.load(Ordering::Relaxed);
-        // Saturates: the floor may be more than is free.
+        // Saturates: the floor may exceed the free blocks.
         self.free.load(Ordering::Relaxed).saturating_sub(kept)
     }
 
@@ -635,7 +629,7 @@ impl Space {
         self.reclaimable_blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Makes the queued blocks available; `false` if there are none.
+    /// Makes the queued blocks available; returns `false` if there are none.
     pub fn reclaim(&self) -> bool {
         let lists = std::mem::take(&mut *self.reclaimable.lock());
         for (addr, count) in lists.iter().flatten() {
@@ -648,7 +642,8 @@ impl Space {
         !lists.is_empty()
     }
 
-    /// Releases `blocks` that [`Space::reserve`] allocated: they were allocated, or are not needed.
+    /// Releases `blocks` of a [reservation](Space::reserve), after they were allocated or are not
+    /// needed.
     pub fn release_reserved(&self, blocks: u64) {
         let less = |reserved: u64| reserved.checked_sub(blocks);
         let ended = self
@@ -659,7 +654,7 @@ impl Space {
         }
     }
 
-    /// How full the device is.
+    /// Returns the space of the device.
     pub fn stats(&self) -> Stats {
         Stats {
             total: self.total.load(Ordering::Relaxed),
@@ -675,7 +670,7 @@ impl Space {
     pub fn note_refused(&self) {
         if !self.refusing.swap(true, Ordering::Relaxed) {
             tracing::error!(
-                "writes are refused: the aggregate is full (free space on the host's file system, or delete files and snapshots)"
+                "refusing writes: the aggregate is full (free space on the host's file system, or delete files and snapshots)"
             );
         }
     }
@@ -690,9 +685,9 @@ impl Space {
         self.refusing.store(false, Ordering::Relaxed);
     }
 
-    /// Grows the device before it is full, so that requests seldom wait for that: one step is kept
-    /// ready, and the map of `ahead` free blocks. `host_free` is how many blocks the host could
-    /// still provide, if that is known.
+    /// Grows the device before it is full, so that requests seldom wait for that. One step is kept
+    /// ready, and the map of `ahead` free blocks. `host_free` is the number of blocks that the host
+    /// could still provide, if known.
     pub fn prepare(&self, host_free: Option<u64>, ahead: u64) {
         self.exhausted.store(false, Ordering::Relaxed);
         let ready = step(self.total.load(Ordering::Relaxed));
@@ -703,7 +698,7 @@ impl Space {
         }
     }
 
-    /// Grows the device by a step; `false` if it cannot grow.
+    /// Grows the device by a step; returns `false` if it cannot grow.
     fn grow(&self) -> bool {
         if self.exhausted.load(Ordering::Relaxed) {
             return false;
@@ -716,8 +711,9 @@ impl Space {
         }
         let mut step = step(length);
         while step >= LEAST_GROWTH {
-            // Growing only counts if it makes the used part longer.
-            // Saturates: the device says how long it is.
+            // Growth only counts if it makes the used part longer.
+            // Saturates: the device reports
+            // its own length.
             if let Ok(grown) = self.device.grow(length.saturating_add(step)) {
                 let state = &mut *self.state.lock();
                 let old = state.length;
@@ -740,13 +736,12 @@ impl Space {
     }
 }
 
-/// Blocks by which a device of `length` blocks grows.
+/// Returns the number of blocks by which a device of `length` blocks grows.
 fn step(length: u64) -> u64 {
     (length / 8).clamp(LEAST_STEP, MOST_STEP)
 }
 
-/// The chunk with most free blocks, if possible not the one in which the other
-/// stream is writing.
+/// Returns the chunk with most free blocks, if possible not that of the other stream's cursor.
 fn emptiest(state: &State, stream: Stream, among: impl Fn(&Chunk) -> bool) -> Option<u32> {
     let other = match stream {
         Stream::Data => state.meta.chunk,
@@ -758,7 +753,7 @@ fn emptiest(state: &State, stream: Stream, among: impl Fn(&Chunk) -> bool) -> Op
         } else {
             chunk.free
         };
-        // Of equals the first: it keeps a device that is mostly empty short.
+        // Of equals the first: it keeps a mostly empty device short.
         (free, std::cmp::Reverse(number))
     };
     let best = (0u32..)

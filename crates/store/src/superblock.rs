@@ -1,16 +1,15 @@
-//! The superblock: the one place that is written over, and so what decides
-//! which checkpoint is the current one.
+//! The superblock: the one structure that is overwritten in place. It determines the current
+//! checkpoint.
 //!
 //! It is written to two slots alternately, after everything that it refers to is durable. A crash
-//! while it is written leaves the other slot. The checkpoint of that one is intact, because
-//! nothing that it refers to has been written over.
+//! during its write leaves the other slot. The checkpoint of that slot is intact, because none of
+//! its blocks has been overwritten.
 //!
-//! Each slot also has a mirror elsewhere on the device. The two slots protect
-//! from torn writes; they are no help when the newest superblock is damaged
-//! *later*, because what the older one refers to (freed blocks, map slots, log)
-//! has been given to others by then. The mirror brings such a superblock back
-//! without loss. Only if both copies are gone does the older slot serve, and
-//! then its user must say so loudly.
+//! Each slot also has a mirror elsewhere on the device. The two slots protect from torn writes.
+//! They do not help when the newest superblock is damaged *later*, because the blocks, map slots
+//! and log space of the older one have been reused by then. The mirror restores such a superblock
+//! without loss. Only if both copies are gone is the older slot used, and then its user must report
+//! it loudly.
 //!
 //! The layout is defined in `docs/format.md`. All numbers are little-endian.
 
@@ -24,23 +23,23 @@ use crate::tree::{ROOT_SIZE, TreeRoot};
 
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"WEIRAGGR";
-/// The format that this code writes, and the newest that it reads.
+/// Format version that this code writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 2;
 
 const HEADER: usize = 128;
 const INDEX_REF: usize = 16;
 const MAX_BYTES: usize = SUPER_BLOCKS as usize * BLOCK_SIZE;
-/// Most groups of chunks that a superblock can refer to: about 124 TiB.
+/// Maximum number of groups of chunks that a superblock can refer to: about 124 TiB.
 pub const MAX_GROUPS: usize = (MAX_BYTES - HEADER) / INDEX_REF;
 
 /// A reference to an index block of the allocation map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexRef {
-    /// The checkpoint that wrote it; 0 if it was never written.
+    /// The checkpoint that wrote the block; 0 if it was never written.
     pub generation: Generation,
     /// CRC32C of the block.
     pub crc: u32,
-    /// Which of its two slots it is in.
+    /// The slot that the block is in.
     pub slot: Slot,
 }
 
@@ -49,14 +48,14 @@ pub struct IndexRef {
 pub struct Superblock {
     /// Identity of the aggregate, in every copy.
     pub id: AggregateId,
-    /// The checkpoint that it completes.
+    /// The checkpoint that this superblock completes.
     pub generation: Generation,
-    /// Identity of the intent log. Random and never disclosed, so that a client cannot forge a part
-    /// of the log in file data.
+    /// Identity of the intent log. It is random and never disclosed, so that a client cannot forge
+    /// a part of the log in file data.
     pub log: LogId,
-    /// Where in the intent log the records begin that have to be applied.
+    /// Position in the intent log from which records have to be applied.
     pub cut: LogCut,
-    /// Blocks of the device that were in use for allocation.
+    /// Blocks of the device in use for allocation.
     pub length: u64,
     /// The aggregate's own tree.
     pub root: TreeRoot,
@@ -64,18 +63,18 @@ pub struct Superblock {
     pub index: Vec<IndexRef>,
 }
 
-/// Why bytes are no superblock.
+/// Reason why bytes are not a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalid {
-    /// It does not begin like one.
+    /// The magic does not match.
     NotASuperblock,
-    /// It is of a format that this code does not know, newer or never released.
+    /// The format is unknown to this code, newer or never released.
     OtherFormat(u32),
-    /// Its checksum or its lengths are wrong.
+    /// The checksum or the lengths are wrong.
     Damaged,
 }
 
-/// Why an aggregate of this format version cannot be opened, for people.
+/// Returns the reason, for people, why an aggregate of this format version cannot be opened.
 pub(crate) fn other_format(version: u32) -> String {
     match version < FORMAT_VERSION {
         true => format!(
@@ -98,13 +97,13 @@ impl fmt::Display for Invalid {
 }
 
 impl Superblock {
-    /// The slot that this checkpoint's superblock goes to.
+    /// Returns the slot for this checkpoint's superblock.
     pub fn slot(generation: Generation) -> Slot {
         Slot::from_bit((generation.0 & 1) as u32)
     }
 
-    /// The bytes on disk, a whole number of blocks; `None` if there are more
-    /// groups of chunks than fit.
+    /// Encodes the superblock for the disk, a whole number of blocks; `None` if there are too many
+    /// groups of chunks.
     pub fn encode(&self) -> Option<Vec<u8>> {
         if self.index.len() > MAX_GROUPS {
             return None;
@@ -135,10 +134,10 @@ impl Superblock {
         Some(out)
     }
 
-    /// The inverse of [`Superblock::encode`]; what follows the superblock in `bytes` is not read.
+    /// Decodes a superblock encoded by [`Superblock::encode`]; later bytes are not read.
     ///
     /// # Errors
-    /// Why the bytes are not a superblock to go on with.
+    /// [`Invalid`] if the bytes are not a usable superblock.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, Invalid> {
         let mut header = Reader(bytes);
         if header.take::<8>() != Some(MAGIC) {
@@ -160,8 +159,8 @@ impl Superblock {
         if crc32c::crc32c_append(sum, after) != crc {
             return Err(Invalid::Damaged);
         }
-        // Magic, version, length and checksum stay where they are in all formats,
-        // so that a newer one can be distinguished from damage.
+        // Magic, version, length and checksum keep their places in all formats, so that a newer
+        // format can be distinguished from damage.
         if version != FORMAT_VERSION {
             return Err(Invalid::OtherFormat(version));
         }
@@ -202,7 +201,7 @@ impl Superblock {
     }
 }
 
-/// Takes little-endian numbers from the front.
+/// Reads little-endian numbers from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,5 +1,5 @@
-//! Running futures without a runtime: [`block_on`] on this thread, [`detach`] on whichever
-//! thread wakes them.
+//! Runs futures without a runtime: [`block_on`] on this thread, [`detach`] on the threads that wake
+//! them.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -29,24 +29,24 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// No thread polls it.
+/// State: no thread polls the future.
 const IDLE: u8 = 0;
-/// A thread polls it.
+/// State: a thread polls the future.
 const POLLED: u8 = 1;
-/// It was woken meanwhile.
+/// State: the future was woken while being polled.
 const WOKEN: u8 = 2;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Detached {
     state: AtomicU8,
-    /// `None` once it has ended.
+    /// The future; `None` once it has ended.
     work: Mutex<Option<Work>>,
 }
 
-/// Runs a future to its end without a waiter: first on this thread, then on each thread that
-/// wakes it, which is the one that completes what it waits for. It must not take long between
-/// two waits, nor block.
+/// Runs a future to its end without a waiter: first on this thread, then on each thread that wakes
+/// it, which is the one that completes its wait. The future must not take long between two waits,
+/// nor block.
 pub fn detach(work: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Detached {
         state: AtomicU8::new(IDLE),
@@ -62,14 +62,14 @@ impl Wake for Detached {
             .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, woken);
         if before != Ok(IDLE) {
-            // The thread that polls it does so once more.
+            // The polling thread polls it once more.
             return;
         }
         let waker = Waker::from(Arc::clone(&self));
         loop {
             let mut slot = self.work.lock();
             let Some(work) = slot.as_mut() else {
-                // It has ended; a waker was kept.
+                // The future has ended; a waker was kept.
                 return;
             };
             if let Poll::Ready(()) = work.as_mut().poll(&mut Context::from_waker(&waker)) {

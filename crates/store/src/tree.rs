@@ -1,15 +1,15 @@
-//! Copy-on-write B+trees: the committed state of everything.
+//! Copy-on-write B+trees that hold all committed state.
 //!
-//! A tree is never changed. [`apply`] merges a sorted batch of edits into it and
-//! yields the root of a new tree that shares every untouched node with the old
-//! one; the old root stays readable for as long as its blocks are kept. So readers take no latch, a
-//! snapshot is a root that is kept, and the difference of two trees is found by skipping what they
-//! share ([`diff`]). Rodeh, "B-trees, Shadowing, and Clones" (2008) describes the idea; as the
-//! edits come in batches here, one merging pass in key order replaces the top-down splits described
-//! there, and each touched node is written once a batch.
+//! A tree is never changed. [`apply`] merges a sorted batch of edits into it and yields the root of
+//! a new tree that shares every untouched node with the old one. The old root stays readable for as
+//! long as its blocks are kept. So readers take no latch, a snapshot is a root that is kept, and
+//! the difference of two trees is found by skipping the shared nodes ([`diff`]). Rodeh, "B-trees,
+//! Shadowing, and Clones" (2008) describes the idea. As the edits come in batches here, one merging
+//! pass in key order replaces the top-down splits described there, and each touched node is written
+//! once a batch.
 //!
-//! Functions that read take a [`NodeSource`]. In the foreground that is the cache: a node that is
-//! not there ends the call with [`Stop::Fetch`], the caller awaits the block and calls again.
+//! Functions that read take a [`NodeSource`]. In the foreground that is the cache: a missing node
+//! ends the call with [`Stop::Fetch`], the caller awaits the block and calls again.
 
 mod apply;
 mod diff;
@@ -32,28 +32,28 @@ pub use diff::{Diff, Differs, diff};
 pub use reap::{Reaper, reap};
 pub use walk::{Visitor, walk, walk_from};
 
-/// Leaves that a scan asks for at once when the next one is not in memory.
+/// Number of leaves that a scan requests at once when the next one is not in memory.
 ///
-/// Estimated: enough that a cold listing is not one device latency a leaf, few enough that a
-/// listing that stops early has not read for nothing.
+/// Estimated: enough that a cold listing does not wait for the device at every leaf, few enough
+/// that a listing that stops early has read little in vain.
 const SCAN_AHEAD: usize = 8;
 
-/// What a foreground operation has run into: it has changed nothing and can be
-/// called again once the cause is gone.
+/// Reason why a foreground operation is suspended or fails. The operation has changed nothing and
+/// can be called again once the cause is gone.
 #[derive(Debug, Clone)]
 pub enum Stop {
     /// These blocks are not in memory.
     Fetch(SmallVec<[BlockPtr; 4]>),
-    /// Something is used up for the moment.
+    /// A resource is exhausted for the moment.
     Wait(Pressure),
-    /// It cannot be done.
+    /// The operation failed.
     Fail(StoreError),
 }
 
-/// What is used up.
+/// An exhausted resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// Page frames: everything is dirty or in use.
+    /// Page frames: all are dirty or in use.
     Memory,
     /// Room in the intent log.
     Log,
@@ -66,23 +66,22 @@ impl From<StoreError> for Stop {
 }
 
 impl Stop {
-    /// A stop that asks for one block.
+    /// Returns a stop that requests one block.
     pub fn fetch(ptr: BlockPtr) -> Stop {
         Stop::Fetch(smallvec![ptr])
     }
 }
 
-/// Where nodes come from.
+/// A source of nodes.
 pub trait NodeSource {
-    /// The node that `ptr` refers to, its checksum verified.
+    /// Returns the node that `ptr` refers to, its checksum verified.
     ///
     /// # Errors
-    /// [`Stop::Fetch`] if it is not in memory (never from a source that blocks),
-    /// [`Stop::Fail`] if it cannot be read.
+    /// [`Stop::Fetch`] if it is not in memory (never from a source that blocks), [`Stop::Fail`] if
+    /// it cannot be read.
     fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop>;
 
-    /// Announces that these nodes will be asked for soon. A source that blocks
-    /// reads them together.
+    /// Announces that these nodes will be requested soon. A source that blocks reads them together.
     fn prefetch(&self, _ptrs: &[BlockPtr]) {}
 }
 
@@ -95,7 +94,7 @@ impl<S: NodeSource + ?Sized> NodeSource for &S {
     }
 }
 
-/// The root of a tree: all there is to know about it.
+/// The root of a tree, which describes it completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TreeRoot {
     /// The top node; `None` if the tree is empty.
@@ -114,7 +113,7 @@ impl TreeRoot {
         height: 0,
     };
 
-    /// On disk: height (u8), then the pointer, zeros if there is none.
+    /// Encodes the root for the disk: height (u8), then the pointer, zeros if there is none.
     pub fn encode(&self) -> [u8; ROOT_SIZE] {
         let mut out = [0; ROOT_SIZE];
         if let (Some(ptr), [height, rest @ ..]) = (self.ptr, &mut out) {
@@ -124,7 +123,7 @@ impl TreeRoot {
         out
     }
 
-    /// The inverse of [`TreeRoot::encode`].
+    /// Decodes a root encoded by [`TreeRoot::encode`].
     pub fn decode(bytes: &[u8; ROOT_SIZE]) -> TreeRoot {
         let [height, ptr @ ..] = bytes;
         match height {
@@ -137,7 +136,7 @@ impl TreeRoot {
     }
 
     fn top(&self) -> Option<(BlockPtr, u8)> {
-        // Saturates: a height from the disk.
+        // Saturates: the height comes from the disk.
         self.ptr.map(|ptr| (ptr, self.height.saturating_sub(1)))
     }
 }
@@ -167,7 +166,7 @@ impl std::fmt::Debug for Value {
     }
 }
 
-/// Checks that the node `ptr` led to is of the level that its parent requires.
+/// Checks that the node at `ptr` is of the level that its parent requires.
 #[inline]
 fn view<'a>(ptr: &BlockPtr, level: u8, frame: &'a Frame) -> Result<NodeView<'a>, StoreError> {
     let node = NodeView::new(ptr, frame)?;
@@ -177,7 +176,7 @@ fn view<'a>(ptr: &BlockPtr, level: u8, frame: &'a Frame) -> Result<NodeView<'a>,
     Ok(node)
 }
 
-/// The value of `key`.
+/// Returns the value of `key`.
 ///
 /// # Errors
 /// As the source; [`StoreError::Corrupt`] for a damaged node.
@@ -185,7 +184,7 @@ pub fn get(src: &impl NodeSource, root: &TreeRoot, key: &Key) -> Result<Option<V
     Ok(last_le(src, root, key)?.and_then(|(found, value)| (found == *key).then_some(value)))
 }
 
-/// The record with the greatest key that is not greater than `key`.
+/// Returns the record with the greatest key that is not greater than `key`.
 ///
 /// # Errors
 /// As the source; [`StoreError::Corrupt`] for a damaged node.
@@ -200,8 +199,8 @@ pub fn last_le(
     loop {
         let frame = src.node(&ptr)?;
         let node = view(&ptr, level, &frame)?;
-        // Interior keys are the first keys of their subtrees, so where one is
-        // not greater than `key`, so is a record in the subtree.
+        // Interior keys are the first keys of their subtrees. So a subtree whose key is not greater
+        // than `key` has such a record.
         let Some(index) = node.rank(key).checked_sub(1) else {
             return Ok(None);
         };
@@ -218,9 +217,9 @@ pub fn last_le(
 /// Calls `each` with the records of keys `from ..= to`, in order, until it breaks off.
 ///
 /// # Errors
-/// As the source; [`StoreError::Corrupt`] for a damaged node. Records before the
-/// missing or damaged node have been delivered: a caller that continues after
-/// [`Stop::Fetch`] either starts again or goes on behind the last key it saw.
+/// As the source; [`StoreError::Corrupt`] for a damaged node. Records before the missing or damaged
+/// node have been delivered. A caller that continues after [`Stop::Fetch`] either starts again or
+/// continues after the last key it saw.
 pub fn scan(
     src: &impl NodeSource,
     root: &TreeRoot,
@@ -256,7 +255,7 @@ fn scan_node(
         }
         return Ok(ControlFlow::Continue(()));
     }
-    // Saturates: what comes before the first key belongs to the first child.
+    // Saturates: a key before the first one belongs to the first child.
     for i in below.saturating_sub(1)..node.count() {
         if node.key(i) > *to {
             return Ok(ControlFlow::Break(()));

@@ -1,21 +1,21 @@
-//! Verifying what is on the device, past the cache.
+//! Verifies blocks on the device, bypassing the cache.
 //!
-//! The cache hides damage: a block that is in memory is not read. A scrub wants
-//! to know what the next start would find, and must not drive out of the cache
-//! what requests need. So it reads into a few frames of its own.
+//! The cache hides damage: a block in memory is not read. A scrub has to find the damage that the
+//! next start would find, and must not evict blocks that requests need. So it reads into a few
+//! frames of its own.
 //!
-//! **Order.** Trees name blocks in the order of their keys, which is the order of the device
-//! only for what was written once and never changed. Read in that order, one read after the
-//! other, 6 GiB took 4.5 times as long as the device needs for them. A [`Sweep`] therefore collects
-//! blocks, sorts each batch by address, joins neighbours, and keeps [`DEPTH`] reads in
-//! flight, while the thread that walks the tree collects the next batch (OpenZFS's sorted scan,
-//! `dsl_scan.c`, does the same with more memory).
+//! **Order.** Trees name blocks in the order of their keys, which is the order of the device only
+//! for files that were written once and never changed. Read in that order, one read after the
+//! other, 6 GiB took 4.5 times as long as the device needs. A [`Sweep`] therefore collects blocks,
+//! sorts each batch by address, joins neighbours, and keeps [`DEPTH`] reads in flight. Meanwhile
+//! the thread that walks the tree collects the next batch (OpenZFS's sorted scan, `dsl_scan.c`,
+//! does the same with more memory).
 //!
 //! Only blocks of a durable checkpoint may be verified, and only while its
-//! [`RootPin`](crate::RootPin) is held: others may still be on their way to the
-//! device, or have been allocated again. A scrub that is to take hours therefore goes in slices:
-//! hold the life, [walk](crate::tree::walk_from) on from the key where the last slice ended until
-//! enough has been read, drop the life.
+//! [`RootPin`](crate::RootPin) is held. Other blocks may still be on their way to the device, or
+//! have been reallocated. A scrub that takes hours therefore goes in slices: hold the pin,
+//! [walk](crate::tree::walk_from) on from the key where the last slice ended until enough has been
+//! read, drop the pin.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -31,21 +31,21 @@ use crate::error::{IoError, StoreError};
 use crate::frame::{Class, Frame, FrameMut, FramePool};
 use crate::tree::{NodeSource, Stop};
 
-/// Frames: for what is in flight, and a path of nodes that a walk holds. 4.2 MiB.
+/// Frames for the reads in flight, and for the path of nodes that a walk holds: 4.2 MiB.
 const FRAMES: usize = DEPTH * RUN + RUN;
-/// Blocks after which a sweep polls for completed reads: far less than the device reads in the time
-/// that they take to collect.
+/// Blocks after which a sweep polls for completed reads. The device reads far more in the time that
+/// it takes to collect them.
 const LOOK: usize = 64;
 
-/// Reads blocks from the device and compares them with their pointers. For one
-/// thread, which may block.
+/// Reads blocks from the device and compares them with their pointers. For one thread, which may
+/// block.
 pub struct Verifier {
     device: Arc<dyn Device>,
     pool: Arc<FramePool>,
 }
 
 impl Verifier {
-    /// A verifier of an aggregate's device.
+    /// Creates a verifier of an aggregate's device.
     ///
     /// # Errors
     /// [`StoreError::NoMemory`].
@@ -53,7 +53,7 @@ impl Verifier {
         Verifier::on(Arc::clone(aggregate.device()))
     }
 
-    /// A verifier of a device.
+    /// Creates a verifier of a device.
     ///
     /// # Errors
     /// [`StoreError::NoMemory`].
@@ -62,7 +62,7 @@ impl Verifier {
         Ok(Verifier { device, pool })
     }
 
-    /// Starts to read `count` blocks from that of `first` on.
+    /// Starts reading `count` blocks from that of `first` on.
     fn read(&self, first: &BlockPtr, count: usize) -> Result<Io<Vec<FrameMut>>, StoreError> {
         let frame = |_| self.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
         let frames = (0..count).map(frame).collect::<Result<Vec<_>, _>>()?;
@@ -79,7 +79,7 @@ impl Verifier {
         }
     }
 
-    /// A sweep over blocks of which the caller knows each by a `T`.
+    /// Starts a sweep over blocks that the caller identifies by a `T`.
     pub fn sweep<T>(&self) -> Sweep<'_, T> {
         Sweep {
             verifier: self,
@@ -90,23 +90,23 @@ impl Verifier {
     }
 }
 
-/// Called for each block that cannot be read or is not what its pointer says.
+/// Callback for each block that cannot be read or does not match its pointer.
 pub type OnFault<'f, T> = &'f mut dyn FnMut(&BlockPtr, T, StoreError);
 
 type Blocks<T> = Vec<(BlockPtr, T)>;
 
-/// Verifies many blocks, see the module's head.
+/// Verifies many blocks: see the module's head.
 pub struct Sweep<'v, T> {
     verifier: &'v Verifier,
     /// Blocks that are not sorted yet.
     batch: Blocks<T>,
-    /// In the order of addresses, not read yet.
+    /// Blocks in the order of addresses, not read yet.
     sorted: VecDeque<(BlockPtr, T)>,
     flight: VecDeque<(Io<Vec<FrameMut>>, Blocks<T>)>,
 }
 
 impl<T> Sweep<'_, T> {
-    /// Adds a block. Blocks only if there is enough to do.
+    /// Adds a block. Blocks the thread only if a full batch has to be processed.
     pub fn push(&mut self, ptr: BlockPtr, of: T, fault: OnFault<'_, T>) {
         self.batch.push((ptr, of));
         if self.batch.len() >= BATCH {
@@ -119,7 +119,7 @@ impl<T> Sweep<'_, T> {
         }
     }
 
-    /// Waits until everything is verified.
+    /// Blocks until everything is verified.
     pub fn finish(mut self, fault: OnFault<'_, T>) {
         self.read_sorted(fault);
         self.sort();
@@ -132,7 +132,7 @@ impl<T> Sweep<'_, T> {
         self.sorted.extend(self.batch.drain(..));
     }
 
-    /// Waits until all that is sorted is being read.
+    /// Blocks until reads of all sorted blocks have started.
     fn read_sorted(&mut self, fault: OnFault<'_, T>) {
         self.fill(fault);
         while !self.sorted.is_empty() {
@@ -145,7 +145,7 @@ impl<T> Sweep<'_, T> {
     fn fill(&mut self, fault: OnFault<'_, T>) {
         while self.flight.len() < DEPTH {
             let Some((first, of)) = self.sorted.pop_front() else {
-                // All is read, or on its way.
+                // All blocks are read, or being read.
                 return;
             };
             let mut run = vec![(first, of)];
@@ -166,7 +166,7 @@ impl<T> Sweep<'_, T> {
         }
     }
 
-    /// Deals with the oldest reads that are complete.
+    /// Processes the oldest reads that are complete.
     fn reap(&mut self, fault: OnFault<'_, T>) {
         let mut nobody = Context::from_waker(Waker::noop());
         while let Some((read, _)) = self.flight.front_mut()
@@ -178,7 +178,7 @@ impl<T> Sweep<'_, T> {
         }
     }
 
-    /// Waits for the oldest read; `false` if there is none.
+    /// Blocks until the oldest read is complete; returns `false` if there is none.
     fn settle_oldest(&mut self, fault: OnFault<'_, T>) -> bool {
         let Some((read, run)) = self.flight.pop_front() else {
             return false;
@@ -211,7 +211,7 @@ impl<T> Sweep<'_, T> {
 fn mismatch(ptr: &BlockPtr) -> StoreError {
     StoreError::Corrupt {
         addr: ptr.addr,
-        what: "checksum does not match",
+        what: "wrong checksum",
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
 
     const BLOCKS: u64 = 1000;
 
-    /// A device that notes its reads.
+    /// A device that records its reads.
     struct Noting {
         disk: MemDevice,
         reads: Mutex<Vec<(u64, usize)>>,
@@ -302,7 +302,7 @@ mod tests {
         ));
     }
 
-    /// Whatever order the tree names them in, the device is read from its start to its end.
+    /// The device is read from its start to its end, whatever order the tree names blocks in.
     #[test]
     fn blocks_are_read_in_the_order_of_the_device_and_together() {
         let (device, verifier) = device();

@@ -13,35 +13,36 @@ use crate::frame::FramePool;
 use crate::layout::MAX_BLOCKS;
 use weir_base::AggregateId;
 
-/// Where an aggregate's files are, and how large they are when they are made.
+/// Paths of an aggregate's files, and their sizes at creation.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// The folder of the device, and of the log unless `log` names another.
+    /// Folder of the device, and of the log unless `log` names another.
     pub data: PathBuf,
-    /// The folder of the intent log, if it is another one.
+    /// Folder of the intent log, if it is a different one.
     pub log: Option<PathBuf>,
-    /// Nothing is in that folder any more ([`Folder::log_is_lost`]): the aggregate is opened as of its last checkpoint, with a new log.
+    /// True if the log's folder is empty ([`Folder::log_is_lost`]). The aggregate is then opened at
+    /// its last checkpoint, with a new log.
     pub log_lost: bool,
-    /// Blocks that a new device has at first; it grows as it is needed.
+    /// Initial length of a new device in blocks; the device grows as needed.
     pub device_blocks: u64,
-    /// Blocks that the device grows to at most.
+    /// Maximum length of the device in blocks.
     pub max_blocks: u64,
-    /// Blocks of a new intent log, for good: at least so many.
+    /// Minimum length of a new intent log in blocks. A log never changes its length.
     pub log_blocks: u64,
-    /// As many as a [small part](LOG_SHARE) of what the host has free, up to this.
-    /// The more, the less often a block that is written again and again is
-    /// written to its place as well.
+    /// Maximum length of a new intent log in blocks, within a [small part](LOG_SHARE) of the host's
+    /// free space. The longer the log, the less often a block that is overwritten again and again
+    /// is also written in place.
     pub log_most: u64,
-    /// How slow the disk is made on which device and log are, for a measurement.
+    /// Artificial slowness of the disk that holds device and log, for a measurement.
     pub pace: Option<Pace>,
 }
 
-/// The part of the free space that an intent log may take.
+/// Divisor of the host's free space: the share that an intent log may take.
 pub const LOG_SHARE: u64 = 16;
 
 impl Location {
-    /// An aggregate in `data` with the least sizes that suit a server: 64 MiB at
-    /// first, and 256 MiB of log.
+    /// Creates a location in `data` with the minimum sizes that suit a server: 64 MiB of device,
+    /// and 256 MiB of log.
     pub fn new(data: impl Into<PathBuf>) -> Location {
         Location {
             data: data.into(),
@@ -57,20 +58,21 @@ impl Location {
 }
 
 impl Aggregate {
-    /// Makes an aggregate in an empty or missing folder, and opens it.
+    /// Creates an aggregate in an empty or missing folder, and opens it.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if the folder is in use or not empty, or the host
-    /// refuses; [`StoreError::NoSpace`]; [`StoreError::Io`].
+    /// [`StoreError::Format`] if the folder is in use or not empty, or the host refuses;
+    /// [`StoreError::NoSpace`]; [`StoreError::Io`].
     pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
         Self::create_copy(location, env, id)
     }
 
-    /// As [`Aggregate::create`], with the identity of another one, of which it is going to be a copy.
+    /// Like [`Aggregate::create`], with the identity of another aggregate, of which this one will
+    /// be a copy.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Aggregate::create`].
     pub fn create_copy(
         location: &Location,
         env: Env,
@@ -95,9 +97,8 @@ impl Aggregate {
     /// Opens the aggregate in a folder.
     ///
     /// # Errors
-    /// As [`Aggregate::open_on`], and [`StoreError::Format`] if the folder is in
-    /// use, is not an aggregate's, or its log is elsewhere. Nothing is changed
-    /// then.
+    /// As [`Aggregate::open_on`], and [`StoreError::Format`] if the folder is in use, is not an
+    /// aggregate's, or its log is elsewhere. Nothing is changed in that case.
     pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let lost = location.log.as_ref().filter(|_| location.log_lost);
         let (folder, log) = match lost {
@@ -122,8 +123,7 @@ impl Aggregate {
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
-    /// Opens the aggregate in a folder, or makes one if the folder is empty or
-    /// missing.
+    /// Opens the aggregate in a folder, or creates one if the folder is empty or missing.
     ///
     /// # Errors
     /// As [`Aggregate::open`] and [`Aggregate::create`].
@@ -138,8 +138,8 @@ impl Aggregate {
         }
     }
 
-    /// Opens the aggregate in a folder read-only. Nothing is changed. The folder stays locked for
-    /// as long as the returned [`Folder`] exists; the third value is the log's device.
+    /// Opens the aggregate in a folder read-only, and changes nothing. The folder stays locked for
+    /// as long as the returned [`Folder`] exists. The third value is the log's device.
     ///
     /// # Errors
     /// As [`Aggregate::open`].
@@ -159,7 +159,7 @@ impl Aggregate {
     }
 }
 
-/// Blocks of a new log.
+/// Returns the length of a new log in blocks.
 fn log_blocks(location: &Location, folder: &Folder) -> u64 {
     let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
     room.min(location.log_most).max(location.log_blocks)
@@ -192,7 +192,9 @@ fn paced(
     let disk = PacedDisk::new(pace, Arc::clone(&env.clock));
     let pace = |inner| match PacedDevice::new(inner, &disk) {
         Ok(device) => Ok(Arc::new(device) as Arc<dyn Device>),
-        Err(e) => Err(StoreError::Format(format!("starting a thread: {e}").into())),
+        Err(e) => Err(StoreError::Format(
+            format!("cannot start a thread: {e}").into(),
+        )),
     };
     Ok((pace(device)?, pace(log_device)?))
 }
@@ -244,7 +246,7 @@ mod tests {
         };
         drop(Aggregate::create(&place, env(1)).unwrap());
         let (_, _, log) = Aggregate::inspect(&place, &env(2).pool).unwrap();
-        // Any disk that this runs on has more free than 16 times 300 blocks.
+        // Any disk that the tests run on has more than 16 times 300 blocks free.
         assert_eq!(log.length(), 300);
     }
 
@@ -322,7 +324,7 @@ mod tests {
             ..place("a")
         };
         assert!(refusal(Aggregate::open(&mixed, env(3))).contains("holds the log of aggregate"));
-        // Files that were swapped behind the descriptions' backs.
+        // Files swapped without changing the identity files.
         let (a, b) = (dir.path().join("a/device"), dir.path().join("b/device"));
         let between = dir.path().join("between");
         for (from, to) in [(&a, &between), (&b, &a), (&between, &b)] {

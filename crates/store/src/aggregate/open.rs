@@ -21,35 +21,34 @@ use crate::superblock::{Invalid, Superblock};
 use crate::tree::TreeRoot;
 use weir_base::AggregateId;
 
-/// The first checkpoint of every aggregate: the empty one.
+/// Number of the first, empty checkpoint of every aggregate.
 const FIRST: Generation = Generation(1);
 
-/// What has to be applied after opening.
+/// Records and findings of an opening; the caller applies the records.
 pub struct Replay {
-    /// The log's records behind the checkpoint, in order.
+    /// The log's records after the checkpoint, in order.
     pub records: log::Replay,
-    /// What was found wrong with the superblocks.
+    /// Damage found in the superblocks.
     pub findings: Vec<Finding>,
 }
 
-/// Something about the superblocks that people should know.
+/// Damage to the superblocks that people should know about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// One copy of the newest superblock is damaged; the other served. Nothing is
-    /// lost.
+    /// One copy of the newest superblock is damaged and the other was used. Nothing is lost.
     CopyDamaged {
-        /// The block where the damaged copy begins.
+        /// First block of the damaged copy.
         at: u64,
-        /// The checkpoint whose superblock it is.
+        /// The checkpoint of that superblock.
         generation: Generation,
     },
-    /// Both copies of a slot are damaged. A crash does not do that. If they held
-    /// the newest checkpoint, its changes are in the log only, and
-    /// unstable writes since the one that served are gone.
+    /// Both copies of a slot are damaged, which a crash does not cause. If they held the newest
+    /// checkpoint, its changes are in the log only, and unstable writes since the serving
+    /// checkpoint are lost.
     SlotDamaged {
-        /// The slot of the two damaged copies.
+        /// Slot of the two damaged copies.
         slot: Slot,
-        /// The checkpoint that served instead.
+        /// The checkpoint that is used instead.
         serving: Generation,
     },
 }
@@ -72,29 +71,29 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the superblocks say.
+/// The superblock that was chosen, and the copies to repair.
 struct Chosen {
     superblock: Superblock,
     findings: Vec<Finding>,
-    /// The copies of the serving slot that are not it, and can be written anew.
+    /// Copies of the serving slot that are damaged or outdated, and can be rewritten.
     heal: Vec<weir_base::BlockAddr>,
 }
 
 /// An aggregate opened read-only.
 pub struct Inspection {
-    /// The superblock that serves.
+    /// The chosen superblock.
     pub superblock: Superblock,
-    /// What was found wrong with the superblocks.
+    /// Damage found in the superblocks.
     pub findings: Vec<Finding>,
     /// The allocator: [`Space::compare`] reads the map.
     pub space: Arc<Space>,
-    /// Reads and verifies blocks.
+    /// The cache, which reads and verifies blocks.
     pub cache: Arc<Cache>,
 }
 
 impl Aggregate {
-    /// Makes an empty aggregate on `device` and `log_device`, whatever they held
-    /// before. `log_device` was opened durable.
+    /// Creates an empty aggregate on `device` and `log_device`, whatever they held before.
+    /// `log_device` must have been opened durable.
     ///
     /// # Errors
     /// [`StoreError::Format`] if a device is too small, [`StoreError::Io`].
@@ -107,10 +106,11 @@ impl Aggregate {
         Self::create_copy_on(device, log_device, env, id)
     }
 
-    /// As [`Aggregate::create_on`], with the identity of another one, whose copy it is going to be.
+    /// Like [`Aggregate::create_on`], with the identity of another aggregate, of which this one
+    /// will be a copy.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Aggregate::create_on`].
     pub fn create_copy_on(
         device: Arc<dyn Device>,
         log_device: Arc<dyn Device>,
@@ -128,7 +128,7 @@ impl Aggregate {
         id: AggregateId,
     ) -> Result<(), StoreError> {
         let space = Space::open(Arc::clone(device), &[])?;
-        // The log first: without a superblock it belongs to no aggregate.
+        // The log comes first: without a superblock it belongs to no aggregate.
         let log_id = LogId(random(&*env.rng));
         Log::format(&**log_device, log_id).map_err(from_log)?;
         let superblock = Superblock {
@@ -155,7 +155,7 @@ impl Aggregate {
         Ok(())
     }
 
-    /// Makes an empty log in place of an aggregate's that is lost.
+    /// Creates an empty log in place of an aggregate's lost one.
     pub(crate) fn format_log(
         device: &Arc<dyn Device>,
         log_device: &Arc<dyn Device>,
@@ -165,15 +165,14 @@ impl Aggregate {
         Log::format(&**log_device, chosen.superblock.log).map_err(from_log)
     }
 
-    /// Opens the aggregate on these devices at its newest durable checkpoint.
-    /// The caller applies the log's records and then takes a checkpoint;
-    /// blocks that the records refer to have to be
-    /// [marked](Space::mark_recovered) before anything is allocated.
+    /// Opens the aggregate on these devices at its newest durable checkpoint. The caller applies
+    /// the log's records and then takes a checkpoint. Before anything is allocated, blocks that the
+    /// records refer to have to be [marked](Space::mark_recovered).
     ///
     /// # Errors
-    /// [`StoreError::Format`] if this is no aggregate, is of a newer format, or
-    /// device and log do not belong together, or acknowledged records of the log
-    /// are damaged; [`StoreError::Io`].
+    /// [`StoreError::Format`] if this is no aggregate or one of a newer format, if device and log
+    /// do not belong together, or if acknowledged records of the log are damaged;
+    /// [`StoreError::Io`].
     pub fn open_on(
         device: Arc<dyn Device>,
         log_device: Arc<dyn Device>,
@@ -189,8 +188,8 @@ impl Aggregate {
         expected: Option<AggregateId>,
         folder: Option<Folder>,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        // What a dead predecessor had written but not flushed is in the host's
-        // memory. It must not vanish after this server has built on it.
+        // Writes of a dead predecessor may be in the host's memory only. They must not vanish after
+        // this server has built on them.
         device.flush().wait()?;
         let Chosen {
             superblock,
@@ -212,8 +211,8 @@ impl Aggregate {
                 .wait()?;
             device.flush().wait()?;
         }
-        // If a later checkpoint may have existed, its numbers are not used
-        // again: a number is written once. The slot must stay the other one.
+        // A later checkpoint may have existed. Its numbers are not reused: a number is written
+        // once. The slot must stay the other one.
         let fell_back = findings
             .iter()
             .any(|f| matches!(f, Finding::SlotDamaged { .. }));
@@ -230,7 +229,8 @@ impl Aggregate {
                 root: superblock.root,
                 cut: superblock.cut,
                 life: RootPin::new(superblock.generation),
-                // Saturates: a number from the disk; no later superblock would be written, see `Aggregate::commit`.
+                // Saturates: the number comes from the disk. No later superblock would be written,
+                // see `Aggregate::commit`.
                 next: Generation(superblock.generation.0.saturating_add(step)),
             }),
             env,
@@ -301,7 +301,7 @@ fn expect_id(superblock: &Superblock, expected: Option<AggregateId>) -> Result<(
     }
 }
 
-/// Reads all copies of both superblocks and chooses the newest that is whole.
+/// Reads all copies of both superblocks and chooses the newest undamaged one.
 fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreError> {
     if device.length() < layout::MIN_BLOCKS {
         return Err(StoreError::Format(
@@ -312,7 +312,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
     for slot in Slot::BOTH {
         for at in layout::superblock(slot) {
             let copy = match read_copy(device, pool, at)? {
-                // Whole, but not where it belongs: a write went astray.
+                // Undamaged but in the wrong slot: a misdirected write.
                 Copy::Whole(s) if Superblock::slot(s.generation) != slot => {
                     Copy::Invalid(Invalid::Damaged)
                 }
@@ -352,7 +352,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
         let current = matches!(copy, Copy::Whole(s) if s.generation == superblock.generation);
         if *slot == serving && !current {
             heal.push(*at);
-            // A mirror that is one checkpoint behind was not written yet: a crash.
+            // A mirror that is one checkpoint behind: the crash came before it was written.
             if !matches!(copy, Copy::Whole(_) | Copy::Blank) {
                 let generation = superblock.generation;
                 findings.push(Finding::CopyDamaged {
@@ -362,8 +362,8 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
             }
         }
     }
-    // The other slot. It is blank before the second checkpoint; and a
-    // crash may tear one of its copies, but not both.
+    // The other slot is blank before the second checkpoint. A crash may tear one of its copies, but
+    // not both.
     let other = copies.iter().filter(|(slot, ..)| *slot != serving);
     let usable = |copy: &Copy| match copy {
         Copy::Whole(_) => true,

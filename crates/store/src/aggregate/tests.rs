@@ -1,6 +1,5 @@
-//! Aggregates over a device that forgets what was not flushed: whatever the
-//! moment of the crash, the newest checkpoint that was acknowledged is
-//! there, whole, and nothing else is.
+//! Crash tests of the aggregate over a device that loses unflushed writes. After a crash at any
+//! moment, the newest acknowledged checkpoint is there, undamaged, and nothing else is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,7 +11,7 @@ use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr, ManualClock, Rng, SeededRng, VolumeId};
 
 use super::*;
-use crate::cp::Run;
+use crate::checkpoint::Run;
 use crate::device::{Io, MemDevice};
 use crate::error::{IoError, IoKind};
 use crate::frame::Class;
@@ -28,12 +27,12 @@ type Page = Box<[u8; BLOCK_SIZE]>;
 struct Volatile {
     stable: MemDevice,
     pending: Mutex<Vec<(u64, Page)>>,
-    /// Calls that still succeed.
+    /// Number of calls that still succeed.
     fuse: AtomicU64,
-    /// Blocks that must not be written: what the durable superblock refers to.
+    /// Blocks that must not be written: those that the durable superblock refers to.
     guarded: Mutex<std::collections::HashSet<u64>>,
     strict: AtomicBool,
-    /// Done at the next flush.
+    /// Callback run at the next flush.
     at_flush: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -56,11 +55,11 @@ impl Volatile {
             == Ok(0)
     }
 
-    fn settle(&self, addr: u64, page: &[u8; BLOCK_SIZE]) {
+    fn make_stable(&self, addr: u64, page: &[u8; BLOCK_SIZE]) {
         self.stable.tamper(BlockAddr(addr), |block| *block = *page);
     }
 
-    /// Loses power and comes back.
+    /// Simulates a power failure and restart.
     fn crash(&self, rng: &SeededRng) {
         for (addr, page) in std::mem::take(&mut *self.pending.lock()) {
             match rng.next_u64() % 4 {
@@ -76,7 +75,7 @@ impl Volatile {
                         }
                     });
                 }
-                _ => self.settle(addr, &page),
+                _ => self.make_stable(addr, &page),
             }
         }
         self.fuse.store(u64::MAX, Ordering::SeqCst);
@@ -123,7 +122,7 @@ impl Device for Volatile {
             return self.failed(IoKind::Flush, BlockAddr(0));
         }
         for (addr, page) in std::mem::take(&mut *self.pending.lock()) {
-            self.settle(addr, &page);
+            self.make_stable(addr, &page);
         }
         if let Some(act) = self.at_flush.lock().take() {
             act();
@@ -152,7 +151,7 @@ struct Harness {
     env: Env,
     agg: Arc<Aggregate>,
     rng: SeededRng,
-    /// The tree of each checkpoint that might be found after a crash.
+    /// The tree of each checkpoint that may be found after a crash.
     possible: Vec<(Generation, Model)>,
     model: Model,
     held: Vec<(Arc<RootPin>, TreeRoot, Model)>,
@@ -199,8 +198,8 @@ impl Harness {
         edits.into_values().collect()
     }
 
-    /// A checkpoint with random edits. What is reachable before it is
-    /// guarded against being written over.
+    /// Takes a checkpoint with random edits. Blocks reachable before it are guarded against
+    /// overwriting.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.guard();
         let edits = self.edits();
@@ -269,7 +268,7 @@ impl Harness {
         self.device.strict.store(true, Ordering::SeqCst);
     }
 
-    /// The tree holds what the model says, and the map what the tree reaches.
+    /// Checks the tree against the model, and the map against the blocks that the tree reaches.
     fn check(&self) {
         let read = |root: &TreeRoot| {
             let mut found = Model::new();
@@ -313,8 +312,8 @@ impl Harness {
     fn reopen(&mut self) -> Vec<Finding> {
         self.held.clear();
         self.device.strict.store(false, Ordering::SeqCst);
-        // The old aggregate still lives, and a log has one writer at a time: it must
-        // have nothing left to write, or have ended.
+        // The old aggregate still lives, and a log has one writer at a time. So it must have
+        // nothing left to write, or have ended.
         let queued = self.agg.log().cut().last();
         let written = self.agg.log().wait_blocking(queued);
         assert!(written.is_ok() || self.agg.poisoned().is_some());
@@ -352,7 +351,7 @@ fn checkpoints_survive_crashes_at_any_call() {
         for _ in 0..25 {
             match h.below(4) {
                 0 => {
-                    // Power fails, or writes do, at some call of this one.
+                    // The power fails, or writes do, at some call of this checkpoint.
                     h.device.fuse.store(h.below(20), Ordering::SeqCst);
                     let result = h.checkpoint();
                     if result.is_err() {
@@ -371,7 +370,7 @@ fn checkpoints_survive_crashes_at_any_call() {
                 }
             }
         }
-        // Everything that was freed on the way is free again.
+        // Every block freed on the way is free again.
         h.held.clear();
         h.checkpoint().unwrap();
         h.checkpoint().unwrap();
@@ -393,7 +392,7 @@ fn a_checkpoint_may_be_larger_than_memory() {
         rng: Arc::new(SeededRng::new(1)),
     };
     let (agg, _) = Aggregate::create_on(device.clone(), log.clone(), env.clone()).unwrap();
-    // Most of the memory is held by others, as dirty pages do.
+    // Other users hold most of the memory, as dirty pages do.
     let held: Vec<_> = (0..280)
         .map(|_| env.pool.alloc(Class::Foreground).unwrap())
         .collect();
@@ -443,7 +442,7 @@ fn one_damaged_copy_costs_nothing_and_two_are_reported() {
                 generation
             }]
         );
-        // It was healed.
+        // The damaged copy was repaired.
         assert_eq!(h.reopen(), []);
     }
     let bad = |h: &Harness| copies.map(|at| h.device.stable.tamper(at, |page| page[40] ^= 1));
@@ -538,7 +537,7 @@ fn data_runs_are_freed_retained_and_released() {
     assert_eq!(count, 20);
     cp.write(addr, (0..20).map(|_| Frame::zero()).collect())
         .unwrap();
-    // A reservation of the foreground joins in.
+    // The foreground reserves blocks at the same time.
     let (direct, n) = h
         .agg
         .space()
@@ -589,7 +588,7 @@ fn data_runs_are_freed_retained_and_released() {
     drop(commit(cp));
     assert_eq!(free(), empty - 4);
 
-    // Given up before anything happened: no harm. Afterwards: poisoned.
+    // Dropping a checkpoint before any change does no harm; afterwards it poisons.
     drop(h.agg.begin().unwrap());
     let mut cp = h.agg.begin().unwrap();
     let (addr, _) = cp.alloc(1, None).unwrap();
@@ -598,8 +597,8 @@ fn data_runs_are_freed_retained_and_released() {
     assert!(h.agg.poisoned().unwrap().contains("given up"));
 }
 
-/// A checkpoint that was all but done when something was found wrong is not made: before its superblock is written, or while
-/// the blocks are that it refers to.
+/// A checkpoint is not committed if an invariant is violated while its blocks are written, or just
+/// before its superblock is.
 #[test]
 fn no_superblock_is_written_once_an_invariant_is_violated() {
     for late in [false, true] {

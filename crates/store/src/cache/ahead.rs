@@ -1,20 +1,19 @@
 //! Read-ahead: fetching blocks before a request asks for them.
 //!
 //! A caller that foresees a read calls [`Cache::read_ahead`], and does not wait for it. The blocks
-//! come into the cache as pages that are the first to be evicted; a request that arrives while they
-//! are on their way joins the read. A failure is not reported: the request that needs the block
-//! repeats the read and reports what is wrong.
+//! enter the cache as pages that are evicted first. A request that arrives during the read joins
+//! it. A failure is not reported: the request that needs the block repeats the read and reports the
+//! error.
 //!
-//! **Bounds.** What was read ahead and not asked for yet takes up at most one part in
-//! [`SHARE`] of the page frames. The streams of requests share that by a dynamic threshold
-//! (Choudhury and Hahne: "Dynamic queue length thresholds in a shared-memory packet
-//! switch", 1998): each may have read ahead as much as half of what is free
-//! ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth each, and a
-//! new one always finds room, and no stream has to be counted.
+//! **Bounds.** Unread read-ahead takes up at most one part in [`SHARE`] of the page frames. The
+//! streams of requests share that by a dynamic threshold (Choudhury and Hahne: "Dynamic queue
+//! length thresholds in a shared-memory packet switch", 1998): each may have read ahead half of the
+//! free room ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth
+//! each, a new one always finds room, and no stream has to be counted.
 //!
-//! **Dropping.** What is never asked for must not fill that share for ever. What was read
-//! ahead is remembered in order; once twice the share was read after it, or there is no room
-//! left, the oldest is dropped if it still has not been asked for.
+//! **Dropping.** Blocks that are never requested must not fill that share for ever. Read-ahead is
+//! remembered in order. Once twice the share was read after a block, or no room is left, the oldest
+//! unread blocks are dropped.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -41,16 +40,16 @@ struct Span {
     count: usize,
 }
 
-/// What was read ahead, oldest first.
+/// Read-ahead spans, oldest first.
 #[derive(Default)]
 struct Order {
     spans: VecDeque<Span>,
     blocks: usize,
 }
 
-/// The account of what was read ahead.
+/// Accounting of read-ahead.
 pub(super) struct Ahead {
-    /// Blocks that may be unread.
+    /// Maximum number of unread blocks.
     limit: usize,
     unread: AtomicUsize,
     read: AtomicU64,
@@ -59,7 +58,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// For a pool of `frames` frames.
+    /// Creates the accounting for a pool of `frames` frames.
     pub fn new(frames: usize) -> Ahead {
         Ahead {
             limit: (frames / SHARE).min(MOST),
@@ -75,13 +74,13 @@ impl Ahead {
         self.read.fetch_add(blocks as u64, Ordering::Relaxed);
     }
 
-    /// So many blocks have been asked for.
+    /// Notes that `blocks` read-ahead blocks have been requested.
     pub fn asked_for(&self, blocks: usize) {
         let before = self.unread.fetch_sub(blocks, Ordering::Relaxed);
         debug_assert!(before >= blocks, "{blocks} of {before} unread blocks");
     }
 
-    /// So many blocks are gone without having been asked for.
+    /// Notes that `blocks` blocks were dropped without having been requested.
     pub fn wasted(&self, blocks: usize) {
         self.asked_for(blocks);
         self.wasted.fetch_add(blocks as u64, Ordering::Relaxed);
@@ -98,18 +97,17 @@ impl Ahead {
 }
 
 impl Cache {
-    /// Blocks that one stream of requests may have read ahead of itself now.
+    /// Returns the number of blocks that one stream of requests may have read ahead now.
     pub fn ahead_room(&self) -> u64 {
         let unread = self.ahead.unread.load(Ordering::Relaxed);
-        // Reads under way may have passed the limit by a little.
-        // Saturates: see above.
+        // Saturates: reads in flight may have passed the limit by a little.
         let free = self.ahead.limit.saturating_sub(unread);
         (free / 2).max(self.ahead.limit / LEAST) as u64
     }
 
-    /// Starts to read those of these blocks that are neither in memory nor being read, in
-    /// order, neighbours with one device request. `keep` is held until the reads are complete: it is what
-    /// keeps the blocks from being reused. Returns how many blocks are read.
+    /// Starts reading those blocks that are neither in memory nor being read, in order, neighbours
+    /// with one device request. `keep` is held until the reads are complete, so that the blocks are
+    /// not reused. Returns the number of blocks being read.
     pub fn read_ahead(
         self: &Arc<Cache>,
         ptrs: &[BlockPtr],
@@ -120,7 +118,7 @@ impl Cache {
         let mut next = None;
         for ptr in ptrs {
             let Some(load) = self.claim_ahead(ptr) else {
-                // It is in memory, or being read.
+                // The block is in memory, or being read.
                 continue;
             };
             if next != Some(ptr.addr) || run.len() >= RUN {
@@ -142,7 +140,7 @@ impl Cache {
         }
         let load = Load::new(*ptr, true);
         shard.loading.insert(ptr.addr.0, Arc::clone(&load));
-        // Counted before a request can ask for it.
+        // Counted before a request can ask for the block.
         self.ahead.begun(1);
         Some(load)
     }
@@ -162,18 +160,18 @@ impl Cache {
             .map(|frames| self.device.read(first, frames));
         let (cache, keep) = (Arc::clone(self), Arc::clone(keep));
         detach(async move {
-            // From here on each of them is finished in any case, at the latest when dropped:
-            // a request that joined then reads the block itself.
+            // From here on each load is finished in any case, at the latest on drop; a request that
+            // joined then reads the block itself.
             let duties: Vec<_> = run
                 .into_iter()
                 .map(|load| Duty::new(&cache, load, 0))
                 .collect();
             let Some(read) = read else {
-                // There is no memory for it.
+                // No memory is free for the read.
                 return;
             };
             let Ok(frames) = read.await else {
-                // The request that needs it reads it again, and reports the error.
+                // The request that needs the block reads it again, and reports the error.
                 return;
             };
             for (mut duty, frame) in duties.into_iter().zip(frames) {
@@ -201,7 +199,7 @@ impl Cache {
         }
     }
 
-    /// Drops what was read ahead longest ago and has not been asked for.
+    /// Drops the oldest read-ahead blocks that have not been requested.
     fn drop_oldest(&self) {
         let ahead = &self.ahead;
         loop {
@@ -212,7 +210,7 @@ impl Cache {
                     return;
                 }
                 let Some(oldest) = order.spans.pop_front() else {
-                    // Those that are unread are on their way.
+                    // All unread blocks are still being read.
                     return;
                 };
                 order.blocks -= oldest.count;

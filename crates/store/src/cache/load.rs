@@ -1,4 +1,4 @@
-//! Reading what is not in memory.
+//! Reading of blocks that are not in memory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use crate::task::block_on;
 /// A block being read, and the tasks and threads that wait for it.
 pub(super) struct Load {
     ptr: BlockPtr,
-    /// No request has asked for it yet.
+    /// True while no request has asked for the block: a read-ahead.
     ahead: AtomicBool,
     state: Mutex<State>,
 }
 
 enum State {
     Reading(Vec<Option<Waker>>),
-    /// `None`: the reader was dropped before the read was complete.
+    /// Complete. `None`: the reader was dropped before the read was complete.
     Done(Option<Result<Frame, StoreError>>),
 }
 
@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// Waits for a read that another caller started.
+/// A future that waits for a read started by another caller.
 struct Join {
     load: Arc<Load>,
     place: Option<usize>,
@@ -79,11 +79,11 @@ impl Future for Join {
     }
 }
 
-/// The duty to finish a [`Load`]: done in any case, at the latest on drop.
+/// The duty to finish a [`Load`]. It is fulfilled in any case, at the latest on drop.
 pub(super) struct Duty<'a> {
     cache: &'a Cache,
     load: Option<Arc<Load>>,
-    /// Which of the caller's pointers it is.
+    /// Index among the caller's pointers.
     index: usize,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Duty<'a> {
 
     pub(super) fn finish(&mut self, result: Option<Result<Frame, StoreError>>) {
         let Some(load) = self.load.take() else {
-            // It was finished before it was dropped.
+            // The load was finished before the drop.
             return;
         };
         let displaced = {
@@ -116,8 +116,8 @@ impl<'a> Duty<'a> {
             }
             let ahead = load.ahead.load(Ordering::Relaxed);
             match &result {
-                // In the map before it is out of `loading`, under one lock: no
-                // caller can miss both.
+                // The page enters the map before it leaves `loading`, under one lock: no caller can
+                // miss both.
                 Some(Ok(frame)) => {
                     let fresh = if ahead { Fresh::Ahead } else { Fresh::Asked };
                     shard.insert(load.ptr, frame.clone(), fresh)
@@ -145,8 +145,8 @@ enum Claim<'a> {
     Hit(Frame),
     Join(Join),
     Read(Duty<'a>),
-    /// A read of the same address with another birth is in flight: read, but
-    /// without letting others join.
+    /// A read of the same address with another birth is in flight: read without letting others
+    /// join.
     Alone,
 }
 
@@ -177,8 +177,8 @@ impl Cache {
         }
     }
 
-    /// Frames for one device read, in the order of their addresses: what is neighbours there is one segment of the
-    /// request.
+    /// Allocates frames for one device read, sorted by address: frames that are neighbours in
+    /// memory form one segment of the request.
     pub(super) fn frames(&self, count: usize, class: Class) -> Option<Vec<FrameMut>> {
         let mut frames: Vec<FrameMut> = (0..count)
             .map(|_| self.alloc(class))
@@ -187,18 +187,16 @@ impl Cache {
         Some(frames)
     }
 
-    /// The pages that `ptrs` name, in that order, from memory or the device.
+    /// Returns the pages that `ptrs` name, in that order, from memory or the device.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Corrupt`] for a block that is not what
-    /// its pointer says, [`StoreError::NoMemory`]. The other blocks are in the
-    /// cache then if they could be read.
+    /// [`StoreError::Io`], [`StoreError::NoMemory`], [`StoreError::Corrupt`] for a block whose
+    /// contents do not match its pointer. The other readable blocks are in the cache in that case.
     pub async fn fetch(&self, ptrs: &[BlockPtr]) -> Result<Vec<Frame>, StoreError> {
         self.fetch_as(ptrs, Class::Foreground).await
     }
 
-    /// As [`Cache::fetch`] for threads that may block; uses the frames that are
-    /// kept back for checkpoints.
+    /// Like [`Cache::fetch`], for threads that may block. Uses the frames reserved for checkpoints.
     ///
     /// # Errors
     /// As [`Cache::fetch`].
@@ -231,7 +229,7 @@ impl Cache {
                     }
                 }
             }
-            // All reads are started before the first is waited for.
+            // All reads are started before the first one is awaited.
             let reads: Vec<_> = runs(duties)
                 .into_iter()
                 .map(|run| (self.start(&run, class), run))
@@ -239,8 +237,8 @@ impl Cache {
             for (read, run) in reads {
                 self.finish_run(read, run, class, &mut note).await;
             }
-            // A duty of this very call may have been joined (a pointer given
-            // twice), so joins come last.
+            // A duty of this very call may have been joined (a pointer given twice), so joins are
+            // awaited last.
             for (index, join) in joins {
                 match join.await {
                     Some(result) => note(index, result),
@@ -257,7 +255,7 @@ impl Cache {
         }
     }
 
-    /// `None` if there is no memory.
+    /// Starts the read of a run; `None` if there is no memory.
     fn start(&self, run: &[Duty<'_>], class: Class) -> Option<Io<Vec<FrameMut>>> {
         let first = run.first()?.ptr().addr;
         Some(self.device.read(first, self.frames(run.len(), class)?))
@@ -300,7 +298,7 @@ impl Cache {
     }
 }
 
-/// Verifies what was read and hands it to every waiter.
+/// Verifies a block and hands it to every waiter.
 fn deliver(
     mut duty: Duty<'_>,
     read: Result<FrameMut, StoreError>,
@@ -313,12 +311,12 @@ fn deliver(
         } else {
             Err(StoreError::Corrupt {
                 addr: ptr.addr,
-                what: "its checksum is wrong",
+                what: "wrong checksum",
             })
         }
     });
     if let Err(e @ (StoreError::Corrupt { .. } | StoreError::Io(_))) = &result {
-        tracing::error!(block = ptr.addr.0, birth = ptr.birth.0, error = %e, "a block cannot be read");
+        tracing::error!(block = ptr.addr.0, birth = ptr.birth.0, error = %e, "cannot read block");
     }
     let index = duty.index;
     duty.finish(Some(result.clone()));

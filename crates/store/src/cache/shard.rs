@@ -1,18 +1,18 @@
-//! One shard: a map from groups of neighbouring addresses to their pages, and
+//! One shard of the cache: a map from groups of neighbouring addresses to their pages, and
 //! S3-FIFO's queues over the pages.
 //!
-//! A read asks for many consecutive blocks. With an entry for each block in a map, every one of
-//! them costs three or four lines of memory in unrelated places: at 256 KiB a read spent a quarter
-//! of the server's time there, 180 ns a block. Hence the map leads to a *group*, the slots of
-//! [`GROUP`] consecutive addresses side by side: one probe and then a sequential walk, half a cache
-//! line a block. Identity and replacement remain the single page's.
+//! A read asks for many consecutive blocks. With a map entry for each block, every one costs three
+//! or four cache lines in unrelated places. At 256 KiB a read spent a quarter of the server's time
+//! there, 180 ns a block. Hence the map leads to a *group*, the slots of [`GROUP`] consecutive
+//! addresses side by side: one probe and then a sequential walk, half a cache line a block.
+//! Identity and replacement remain those of the single page.
 //!
-//! Groups live in a slab and the queues hold numbers of slots, so neither a hit
-//! nor an eviction allocates. A slot is in one queue at most. A page that is removed leaves its
-//! empty slot in its queue, until the queue reaches it, or empty slots are the most and all are
-//! taken out: removing takes no search. A page inserted there meanwhile takes the place over as it
-//! is. A group is freed when none of its slots is queued, so the slab stays in proportion to the
-//! pages: 32 bytes a page if groups are full, 512 if each has one page only.
+//! Groups live in a slab and the queues hold slot numbers, so neither a hit nor an eviction
+//! allocates. A slot is in one queue at most. A removed page leaves its empty slot in its queue, so
+//! that removing needs no search. The slot leaves when the queue reaches it, or when empty slots
+//! are the majority and all are collected. A page inserted there meanwhile reuses the queue entry.
+//! A group is freed when none of its slots is queued, so the slab stays in proportion to the pages:
+//! 32 bytes a page if groups are full, 512 if each has one page only.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,14 +26,13 @@ use super::load::Load;
 use crate::block::BlockPtr;
 use crate::frame::Frame;
 
-/// Uses are counted up to this.
+/// Maximum value of a page's use counter.
 const MAX_USES: u8 = 3;
 
-/// Uses in the small queue that earn a place in the main one. The insertion is
-/// not counted.
+/// Uses in the small queue that promote a page to the main one. The insertion is not counted.
 const PROMOTE: u8 = 1;
 
-/// The small queue is kept at one part in this many of all entries.
+/// Divisor of all entries: the target share of the small queue.
 const SMALL_SHARE: usize = 10;
 
 /// Multiplicative hash of one block number; the map mixes no further.
@@ -52,8 +51,8 @@ impl Hasher for AddrHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The map takes its bucket from the low bits and its tag from the high
-        // ones, a multiplication alone would leave the low ones weak.
+        // The map takes its bucket from the low bits and its tag from the high ones. A
+        // multiplication alone would leave the low bits weak.
         let h = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.0 = h ^ (h >> 32);
     }
@@ -64,23 +63,24 @@ type AddrMap<V> = HashMap<u64, V, BuildHasherDefault<AddrHasher>>;
 /// Consecutive addresses in one group.
 const GROUP: usize = 1 << GROUP_BITS;
 
-/// Why a page is in memory that no lookup has found since.
+/// Reason why a page is in memory that no lookup has found yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Fresh {
-    /// A lookup has found it, or it was written.
+    /// A lookup has found the page, or the page was written.
     #[default]
     No,
-    /// It was read for a request, which is repeated and then finds it: that is no second use.
+    /// A request has read it. The request is repeated and then finds the page, which is no second
+    /// use.
     Asked,
-    /// Read-ahead fetched it.
+    /// Read-ahead fetched the page.
     Ahead,
 }
 
-/// Two to a cache line.
+/// One page and its replacement state. Two slots fill a cache line.
 #[derive(Default)]
 #[repr(align(32))]
 struct Slot {
-    /// `None` while no page is here.
+    /// `None` while the slot is empty.
     frame: Option<Frame>,
     birth: Generation,
     uses: u8,
@@ -91,30 +91,30 @@ struct Slot {
 struct Group {
     /// Address of the first slot divided by [`GROUP`].
     key: u64,
-    /// Which slots are in a queue, one bit each. Every page is.
+    /// Slots that are in a queue, one bit each. Every slot with a page is.
     queued: u16,
 }
 
 const _: () = assert!(GROUP == u16::BITS as usize && size_of::<Slot>() == 32);
 
 pub(super) struct Shard {
-    /// From group keys to places in `groups` and `slots`.
+    /// Maps group keys to places in `groups` and `slots`.
     map: AddrMap<u32>,
     groups: Vec<Group>,
     slots: Vec<[Slot; GROUP]>,
     vacant: Vec<u32>,
-    /// Numbers of slots: place of the group times [`GROUP`] plus place within.
+    /// Slot numbers: place of the group times [`GROUP`] plus place within.
     small: VecDeque<u32>,
     main: VecDeque<u32>,
     pages: usize,
-    /// Fingerprints of pages evicted from the small queue, each in the place that
-    /// its hash gives it: a newer one overwrites an older one.
+    /// Fingerprints of pages evicted from the small queue. The hash of a page determines its place,
+    /// where a newer fingerprint overwrites an older one.
     ghosts: Box<[u32]>,
     /// Reads in flight, by address.
     pub loading: AddrMap<Arc<Load>>,
     pub hits: u64,
     pub misses: u64,
-    /// The account of read-ahead, shared by all shards.
+    /// Accounting of read-ahead, shared by all shards.
     ahead: Arc<Ahead>,
 }
 
@@ -124,26 +124,26 @@ impl Slot {
             return None;
         }
         let frame = self.frame.clone()?;
-        // Not written once it is at its greatest: most hits leave the line clean.
+        // Not written once it is at its maximum: most hits leave the line clean.
         if self.fresh == Fresh::No && self.uses < MAX_USES {
             self.uses += 1;
         }
         Some(frame)
     }
 
-    /// Notes a lookup. Returns whether it is the first of a page that was read ahead.
+    /// Notes a lookup. Returns true for the first lookup of a read-ahead page.
     fn looked_up(&mut self) -> bool {
         self.fresh != Fresh::No && std::mem::take(&mut self.fresh) == Fresh::Ahead
     }
 }
 
-/// The group of an address, and its slot in there.
+/// Returns the group key of an address, and its slot within the group.
 fn key_of(addr: u64) -> (u64, usize) {
     (addr >> GROUP_BITS, addr as usize & (GROUP - 1))
 }
 
 impl Shard {
-    /// A shard that expects to hold `share` pages.
+    /// Creates a shard that expects to hold `share` pages.
     pub fn new(share: usize, ahead: Arc<Ahead>) -> Shard {
         let groups = share.div_ceil(GROUP);
         Shard {
@@ -175,7 +175,7 @@ impl Shard {
         found
     }
 
-    /// As [`Shard::get`], not counted as a lookup.
+    /// Like [`Shard::get`], but not counted as a lookup.
     pub fn peek(&mut self, ptr: &BlockPtr) -> Option<Frame> {
         let (key, at) = key_of(ptr.addr.0);
         let group = *self.map.get(&key)?;
@@ -187,7 +187,7 @@ impl Shard {
         Some(found)
     }
 
-    /// Whether the page is here. It is not a lookup.
+    /// Returns true if the page is in memory. Not counted as a lookup.
     pub fn contains(&self, ptr: &BlockPtr) -> bool {
         let (key, at) = key_of(ptr.addr.0);
         let group = self.map.get(&key);
@@ -197,8 +197,8 @@ impl Shard {
             .is_some_and(|slot| slot.frame.is_some() && slot.birth == ptr.birth)
     }
 
-    /// [`Shard::get`] of the blocks `first ..= last` of one group, all of one birth. Returns
-    /// how many of them were read ahead and are found for the first time.
+    /// Calls [`Shard::get`] for the blocks `first ..= last` of one group, all of one birth. Returns
+    /// the number of read-ahead pages found for the first time.
     pub fn get_run(
         &mut self,
         first: u64,
@@ -234,7 +234,7 @@ impl Shard {
         foreseen
     }
 
-    /// Returns a frame to be dropped outside the lock.
+    /// Inserts a page. Returns a frame to be dropped outside the lock.
     pub fn insert(&mut self, ptr: BlockPtr, frame: Frame, fresh: Fresh) -> Option<Frame> {
         if self.small.len() + self.main.len() > 2 * self.pages + 4 * GROUP {
             self.collect();
@@ -252,8 +252,8 @@ impl Shard {
         ) else {
             return Some(frame);
         };
-        // A read of the block's earlier life may end after its later life was
-        // written; and the page that is here already is as good.
+        // A read of the block's earlier life may end after its later life was written; and an equal
+        // page that is here already is as good.
         if slot.frame.is_some() && slot.birth >= ptr.birth {
             if fresh == Fresh::Ahead {
                 self.ahead.wasted(1);
@@ -311,7 +311,7 @@ impl Shard {
         Some(frame)
     }
 
-    /// Removes a page that was read ahead, unless it has been asked for.
+    /// Removes a read-ahead page, unless it has been requested.
     pub fn remove_unread(&mut self, addr: u64, birth: Generation) -> Option<Frame> {
         let (key, at) = key_of(addr);
         let place = *self.map.get(&key)?;
@@ -327,7 +327,7 @@ impl Shard {
         self.slots.get_mut(place)?.get_mut(number as usize % GROUP)
     }
 
-    /// Takes note that an empty slot has left its queue.
+    /// Notes that an empty slot has left its queue.
     fn unqueued(&mut self, number: u32) {
         let place = number / GROUP as u32;
         let Some(group) = self.groups.get_mut(place as usize) else {
@@ -348,7 +348,7 @@ impl Shard {
         }
     }
 
-    /// Takes all empty slots out of the queues.
+    /// Removes all empty slots from the queues.
     fn collect(&mut self) {
         for main in [false, true] {
             let queue = if main {
@@ -373,14 +373,15 @@ impl Shard {
     }
 
     /// Moves up to `want` pages without another holder to `victims`, examining no more than `steps`
-    /// slots, and each only once in any case if `ruthless`: then popularity does not protect.
+    /// slots. If `ruthless`, popularity does not protect a page, and each slot is examined only
+    /// once.
     pub fn evict(&mut self, want: usize, steps: usize, ruthless: bool, victims: &mut Vec<Frame>) {
         let steps = if ruthless {
             steps.min(self.small.len() + self.main.len())
         } else {
             steps
         };
-        // Pages of the small queue that were passed over, and are now at its end.
+        // Pages of the small queue that were spared, and are now at its end.
         let mut spared = 0;
         for _ in 0..steps {
             if victims.len() >= want {
@@ -411,8 +412,7 @@ impl Shard {
             if !frame.is_unique() {
                 self.main.push_back(number);
             } else if slot.fresh == Fresh::Ahead && !ruthless {
-                // It was read ahead and not asked for yet. There are few of these
-                // (`cache/ahead.rs`).
+                // Unread read-ahead. There is little of it (`cache/ahead.rs`).
                 spared += 1;
                 self.small.push_back(number);
             } else if from_small && slot.uses >= PROMOTE && !ruthless {
@@ -453,7 +453,7 @@ impl Shard {
         }
     }
 
-    /// Whether this page was evicted from the small queue not long ago.
+    /// Returns true if this page was recently evicted from the small queue, and forgets that.
     fn take_ghost(&mut self, ptr: &BlockPtr) -> bool {
         let (place, print) = self.ghost(ptr.addr.0, ptr.birth);
         place.is_some_and(|p| *p == print && std::mem::take(p) != 0)
@@ -462,7 +462,7 @@ impl Shard {
 
 #[cfg(test)]
 impl Shard {
-    /// Groups that there is room for.
+    /// Returns the number of groups in the slab.
     pub fn slab_len(&self) -> usize {
         self.groups.len()
     }

@@ -14,7 +14,7 @@ use crate::error::{IoError, IoKind, StoreError};
 
 type Held = (BlockAddr, Vec<FrameMut>, Completer<Vec<FrameMut>>);
 
-/// Counts reads, delays them on request, and fails those of bad blocks.
+/// A device that counts reads, delays them on request, and fails reads of bad blocks.
 struct Slow {
     disk: MemDevice,
     reads: Lock<Vec<(u64, usize)>>,
@@ -165,7 +165,7 @@ fn readers_of_one_block_share_one_read() {
     assert!(poll(second.as_mut()).is_pending());
     assert_eq!(*device.reads.lock(), [(1, 1), (2, 1)]);
     device.release();
-    // The second has its own block, but waits for the first to verify the other.
+    // The second read has its own block, but waits for the first to verify the other.
     assert!(poll(second.as_mut()).is_pending());
     let Poll::Ready(Ok(a)) = poll(first) else {
         panic!()
@@ -264,7 +264,7 @@ fn pollster<F: Future>(f: F) -> F::Output {
 #[test]
 fn a_scan_does_not_displace_what_is_used() {
     let (_, cache) = setup(4096, 40_000);
-    // As a request does: when it is repeated, it reads what it fetched from the cache.
+    // As a request does: when repeated, it finds the fetched blocks in the cache.
     let request = |blocks: std::ops::Range<u64>| {
         let ptrs: Vec<_> = blocks.map(|n| ptr(n, 1)).collect();
         if ptrs.iter().any(|p| cache.get(p).is_none()) {
@@ -430,8 +430,8 @@ fn what_is_read_ahead_and_never_asked_for_is_dropped() {
     );
 }
 
-/// Streams share the room without being counted, and what a stream has left behind does not keep
-/// others from reading ahead.
+/// Streams share the room without being counted, and the blocks that a stream has left behind do
+/// not keep others from reading ahead.
 #[test]
 fn streams_share_what_may_be_read_ahead() {
     let (_, cache) = setup(16_000, 100_000);
@@ -473,8 +473,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Against a plain map of what each block holds: a page that the cache returns is the one that
-    /// the pointer names, and what is held never changes.
+    /// Compares with a plain map of each block's contents: a page that the cache returns is the one
+    /// that the pointer names, and a held page never changes.
     #[test]
     fn agrees_with_a_plain_map(ops in proptest::collection::vec(op(), 1..150)) {
         let (device, cache) = setup(48, 128);
@@ -489,8 +489,8 @@ proptest! {
                         prop_assert!(f[..] == content(a, births[&a]));
                     }
                     prop_assert!(cache.get(&ptr(a, next)).is_none());
-                    // A run across groups, of whatever birth its first block has,
-                    // returns the same as its blocks one by one.
+                    // A run across groups, of the birth of its first block, returns the same pages
+                    // as its blocks one by one.
                     let (birth, count) = (births[&a], 1 + a % 40);
                     let mut run = vec![];
                     cache.get_run(BlockAddr(a), Generation(birth), count, |f| run.push(f));
@@ -583,8 +583,8 @@ fn threads_see_only_what_they_ask_for() {
     assert_eq!(cache.pool().free() + cache.stats().pages, 128);
 }
 
-/// The free list returns them last in, first out: without an order of their own the second read would have as many segments as
-/// blocks.
+/// The free list returns frames last in, first out: without sorting, the second read would have as
+/// many segments as blocks.
 #[test]
 fn a_run_is_read_into_neighbouring_frames() {
     let pool = FramePool::new(64).unwrap();

@@ -1,9 +1,8 @@
 //! The handle to an operation in flight.
 //!
-//! Both kinds of waiters exist: connection tasks `.await` (on whatever runtime:
-//! only the standard waker is used), the log and checkpoint threads
-//! block. One small shared cell serves both. Its lock is held for a few
-//! instructions and never contended by more than the two sides.
+//! Connection tasks `.await` a handle (on any runtime: only the standard waker is used); the log
+//! and checkpoint threads block. One small shared cell serves both kinds of waiters. Its lock is
+//! held for a few instructions and never contended by more than the two sides.
 
 use std::future::Future;
 use std::io;
@@ -32,15 +31,15 @@ enum State<T> {
     Shared(Arc<Shared<T>>),
 }
 
-/// An operation in flight: a future, or something to [`Io::wait`] for. Dropping
-/// it does not cancel the operation.
+/// An operation in flight: a future, or a handle to [`Io::wait`] for. Dropping it does not cancel
+/// the operation.
 #[must_use = "an operation's failure must be noticed"]
 pub struct Io<T> {
     state: State<T>,
 }
 
-/// The device's end of an [`Io`]: completes it exactly once. Dropped without a
-/// result, it completes the operation with an error, so a waiter never hangs.
+/// The device's end of an [`Io`], which completes it exactly once. If dropped without a result, it
+/// completes the operation with an error, so a waiter never hangs.
 pub struct Completer<T> {
     shared: Option<Arc<Shared<T>>>,
 }
@@ -50,7 +49,7 @@ fn lost(what: &'static str) -> IoError {
 }
 
 impl<T> Io<T> {
-    /// A handle and the end that completes it.
+    /// Creates a handle and the end that completes it.
     pub fn pair() -> (Completer<T>, Io<T>) {
         let shared = Arc::new(Shared {
             cell: Mutex::new(Cell::Pending(None)),
@@ -66,7 +65,7 @@ impl<T> Io<T> {
         )
     }
 
-    /// An operation that is complete already.
+    /// Returns the handle of an operation that is already complete.
     pub fn ready(result: Result<T, IoError>) -> Io<T> {
         Io {
             state: State::Ready(Some(result)),
@@ -76,7 +75,7 @@ impl<T> Io<T> {
     /// Blocks the calling thread until the operation is complete.
     ///
     /// # Errors
-    /// The operation's own.
+    /// The operation's own error.
     pub fn wait(self) -> Result<T, IoError> {
         match self.state {
             State::Ready(result) => {
@@ -140,7 +139,7 @@ impl<T> Completer<T> {
 
     fn finish(&mut self, result: Result<T, IoError>) {
         let Some(shared) = self.shared.take() else {
-            // It was completed before it was dropped.
+            // The operation was completed before the drop.
             return;
         };
         let before = std::mem::replace(&mut *shared.cell.lock(), Cell::Done(result));

@@ -1,27 +1,25 @@
-//! A device in a file or on a block device.
+//! A device in a regular file or on a block device.
 //!
-//! **How I/O is done.** Directly (O_DIRECT), so that memory is not spent on the
-//! kernel's page cache beside our own, and so that a write that failed is
-//! reported to the caller that made it. Through io_uring where the system allows it, else on a few
-//! threads; buffered where the file system refuses direct I/O. The rates of both are alike;
-//! io_uring takes less of the processor for it (measured for reads of 4 KiB: 13 against 20 µs
-//! alone, 3.2 against 4.3 µs with 64 in flight; `benches/io.rs`).
+//! **I/O.** I/O is direct (O_DIRECT), so that no memory goes to the kernel's page cache beside our
+//! own, and a failed write is reported to its caller. It goes through io_uring where the system
+//! allows it, else through a few threads. Where the file system refuses direct I/O it is buffered.
+//! The rates of io_uring and threads are alike. io_uring takes less processor time: for reads of 4
+//! KiB, 13 against 20 µs alone, and 3.2 against 4.3 µs with 64 in flight (`benches/io.rs`).
 //!
-//! **Scattered operations** go through contiguous buffers on disks that pay for each segment (`device/staging.rs`).
+//! **Scattered operations** go through contiguous buffers on disks that pay for each segment
+//! (`device/staging.rs`).
 //!
-//! **A durable device** (the intent log's) is opened O_DSYNC and carries each
-//! operation out on the calling thread: its one user writes one batch at a time
-//! and waits for it, so handing it to another thread and back would only add two
-//! wake-ups to every acknowledgement.
+//! **A durable device** (the intent log's) is opened O_DSYNC and carries each operation out on the
+//! calling thread. Its one user writes one batch at a time and waits for it. Another thread would
+//! only add two wake-ups to every acknowledgement.
 //!
-//! **Provisioning.** A regular file grows with fallocate(2), so that a full host
-//! is noticed when space is asked for and not when it is written. For the same
-//! reason discarding does nothing there: a hole might not be filled again.
+//! **Provisioning.** A regular file grows with fallocate(2), so that a full host is noticed when
+//! space is requested and not when it is written. For the same reason discarding does nothing
+//! there: a hole might not be filled again.
 //!
-//! **One owner.** The file is locked (flock(2)) on the descriptor that I/O goes
-//! through. The kernel keeps that descriptor open for as long as I/O of a killed
-//! process is in flight. So once a process has the lock, no late write of a predecessor
-//! can reach the file.
+//! **One owner.** The file is locked (flock(2)) on the descriptor used for I/O. The kernel keeps
+//! that descriptor open for as long as I/O of a killed process is in flight. So once a process has
+//! the lock, no late write of a predecessor can reach the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,26 +44,27 @@ use super::{Device, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut, FramePool};
 
-/// How a [`FileDevice`] is opened. Lengths are in blocks.
+/// Options for opening a [`FileDevice`]. Lengths are in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    /// Bypass the page cache, if the file system can.
+    /// Bypass the page cache, if the file system supports it.
     pub direct: bool,
     /// A completed write is durable; every call blocks the calling thread.
     pub durable: bool,
-    /// Change nothing, and share the file with other readers.
+    /// Open without changing anything, and share the file with other readers.
     pub read_only: bool,
-    /// Use io_uring, if the system can.
+    /// Use io_uring, if the system supports it.
     pub uring: bool,
-    /// The file is created if it is missing, and provisioned to this length if it
-    /// is shorter; `None`: it must exist, and stays as it is.
+    /// Minimum length. A missing file is created, and a shorter one is provisioned to this length.
+    /// `None`: the file must exist, and is left as it is.
     pub create_len: Option<u64>,
-    /// It never grows beyond this.
+    /// Maximum length that the file grows to.
     pub max_len: u64,
 }
 
 impl FileOptions {
-    /// For an aggregate's data: direct, through io_uring, durable after a flush.
+    /// Returns the options for an aggregate's data: direct, through io_uring, durable after a
+    /// flush.
     pub fn data(max_len: u64) -> FileOptions {
         FileOptions {
             direct: true,
@@ -77,7 +76,7 @@ impl FileOptions {
         }
     }
 
-    /// For an intent log: durable, of fixed length.
+    /// Returns the options for an intent log: durable, of fixed length.
     pub fn log() -> FileOptions {
         FileOptions {
             durable: true,
@@ -85,7 +84,7 @@ impl FileOptions {
         }
     }
 
-    /// The file is made, or made longer, if need be.
+    /// Creates the file, or makes it longer, if necessary.
     #[must_use]
     pub fn create(self, blocks: u64) -> FileOptions {
         FileOptions {
@@ -94,7 +93,7 @@ impl FileOptions {
         }
     }
 
-    /// A log is written one batch at a time.
+    /// Returns the number of staging buffers. A log is written one batch at a time.
     fn staging_buffers(&self) -> usize {
         if self.durable {
             LOG_STAGING_BUFFERS
@@ -121,8 +120,8 @@ enum Engine {
     Uring(UringEngine),
 }
 
-/// A [`Device`] in a file or on a block device. Dropping it finishes what was
-/// started and ends its threads.
+/// A [`Device`] in a file or on a block device. Dropping it completes the started operations and
+/// ends its threads.
 pub struct FileDevice {
     engine: Engine,
     file: Arc<File>,
@@ -136,21 +135,21 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens, and if asked for creates, the file at `path`.
+    /// Opens, and if requested creates, the file at `path`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if another process has it open;
-    /// [`io::ErrorKind::StorageFull`] if the host has no space for `create_len`;
-    /// [`io::ErrorKind::InvalidInput`] if it is neither a file nor a block device.
+    /// [`io::ErrorKind::WouldBlock`] if another process has it open; [`io::ErrorKind::StorageFull`]
+    /// if the host has no space for `create_len`; [`io::ErrorKind::InvalidInput`] if it is neither
+    /// a file nor a block device.
     pub fn open(path: &Path, options: FileOptions) -> io::Result<FileDevice> {
         Self::open_with(path, options, |_| Staging::default())
     }
 
-    /// As [`FileDevice::open`]. On a disk that pays for each segment, frames of `pool` are the buffers that scattered
-    /// operations go through.
+    /// Like [`FileDevice::open`]. On a disk where each segment of a request is costly, frames of
+    /// `pool` serve as staging buffers for scattered operations.
     ///
     /// # Errors
-    /// As there.
+    /// As [`FileDevice::open`].
     pub fn open_staged(
         path: &Path,
         options: FileOptions,
@@ -211,7 +210,7 @@ impl FileDevice {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             if bytes == 0 && !block_device {
-                // The name itself must survive.
+                // The directory entry must survive a crash as well.
                 device.file.sync_all()?;
                 if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
                     File::open(folder)?.sync_all()?;
@@ -222,7 +221,7 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// How I/O is done, for people: "io_uring, direct".
+    /// Returns the mode of I/O, for people: "io_uring, direct".
     pub fn mode(&self) -> &'static str {
         match (&self.engine, self.direct) {
             #[cfg(target_os = "linux")]
@@ -236,7 +235,7 @@ impl FileDevice {
         }
     }
 
-    /// Byte offset of a range within the device.
+    /// Returns the byte offset of a range within the device.
     fn place(&self, kind: IoKind, addr: BlockAddr, count: u64) -> Result<u64, IoError> {
         match (addr.checked_add(count), addr.byte_offset()) {
             (Some(end), Some(offset)) if end.0 <= self.length() => Ok(offset),
@@ -247,7 +246,7 @@ impl FileDevice {
         }
     }
 
-    /// Grows to `blocks`, and leaves at least `margin` bytes free on the host's file system.
+    /// Grows to `blocks`, if at least `margin` bytes remain free on the host's file system.
     fn grow_leaving(&self, blocks: u64, margin: u64) -> io::Result<u64> {
         let _one = self.growing.lock();
         let now = self.length();
@@ -272,12 +271,14 @@ impl FileDevice {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP) => {
-                    tracing::warn!("the host's file system cannot reserve space");
+                    tracing::warn!(
+                        "the host's file system does not support fallocate; device growth is not reserved"
+                    );
                     self.file.set_len(to)?;
                     break;
                 }
-                // What a failed call did reserve is beyond our length, and may
-                // have changed the file's.
+                // Blocks that the failed call reserved are beyond the device's length, and may have
+                // changed the file's.
                 Err(e) => {
                     self.file.set_len(from)?;
                     return Err(e.into());
@@ -308,7 +309,7 @@ fn open_file(path: &Path, options: FileOptions) -> io::Result<(File, bool)> {
     if options.direct {
         match how.custom_flags(durable | libc::O_DIRECT).open(path) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                tracing::warn!(path = %path.display(), "no direct I/O here: buffered instead");
+                tracing::warn!(path = %path.display(), "the file system refuses direct I/O; using buffered I/O");
             }
             other => return other.map(|f| (f, true)),
         }
@@ -332,9 +333,9 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that the file's file system could still give.
+/// Returns the number of free bytes of the file's file system.
 fn host_free(file: &File) -> io::Result<u64> {
-    // Saturates: numbers of the host.
+    // Saturates: the numbers come from the host.
     let stat = fstatvfs(file)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
@@ -347,13 +348,15 @@ fn start_engine(file: &Arc<File>, options: FileOptions, staging: &Arc<Staging>) 
     if options.uring {
         match UringEngine::start(Arc::clone(file), Arc::clone(staging)) {
             Ok(engine) => return Engine::Uring(engine),
-            Err(e) => tracing::warn!(error = %e, "no io_uring here: threads instead"),
+            Err(e) => {
+                tracing::warn!(error = %e, "cannot start io_uring; using threads for device I/O")
+            }
         }
     }
     match ThreadEngine::start(Arc::clone(file), Arc::clone(staging)) {
         Ok(engine) => Engine::Threads(engine),
         Err(e) => {
-            tracing::warn!(error = %e, "no threads for the device: synchronous instead");
+            tracing::warn!(error = %e, "cannot start device threads; using synchronous I/O");
             Engine::Caller
         }
     }

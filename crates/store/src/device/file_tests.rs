@@ -71,7 +71,7 @@ fn reads_what_was_written_with_many_in_flight() {
                 w.wait().unwrap();
             }
             device.flush().wait().unwrap();
-            // More reads than the ring has room for.
+            // More reads than the ring has entries.
             let reads: Vec<_> = (0..1024)
                 .map(|n| device.read(BlockAddr(n), frames(&pool, 1)))
                 .collect();
@@ -82,7 +82,7 @@ fn reads_what_was_written_with_many_in_flight() {
                 assert_eq!(number(&got[0][..8]), if version > 0 { n } else { 0 });
             }
         }
-        // One transfer longer than a vectored call takes.
+        // One transfer longer than a vectored call can carry.
         let pages: Vec<_> = (0..1024).map(|n| page(&pool, n, 9)).rev().collect();
         device.write(BlockAddr(0), pages).wait().unwrap();
         let mut into = frames(&pool, 1024);
@@ -94,8 +94,8 @@ fn reads_what_was_written_with_many_in_flight() {
     }
 }
 
-/// More operations are in flight than there are buffers, of every length; each arrives whole, and the frames of buffers go
-/// back to the pool with the device.
+/// More operations are in flight than there are staging buffers, of every length. Each arrives
+/// undamaged, and the buffers' frames return to the pool with the device.
 #[test]
 fn scattered_operations_go_through_buffers() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,8 +214,8 @@ fn a_file_cut_short_behind_our_back_is_an_error() {
     }
 }
 
-/// Handles and device are dropped with operations in flight: nothing hangs, and
-/// no buffer is freed under the kernel (the pool counts them back).
+/// Handles and device are dropped with operations in flight: nothing hangs, and no buffer is freed
+/// while the kernel uses it (the pool counts them).
 #[test]
 fn dropping_finishes_what_was_started() {
     let folder = tempfile::tempdir().unwrap();
@@ -298,7 +298,7 @@ fn has_one_owner() {
     let other = File::open(&path).unwrap();
     let refused = flock(&other, FlockOperation::NonBlockingLockShared);
     assert_eq!(refused, Err(Errno::WOULDBLOCK));
-    // Another opener waits until the first closes the file.
+    // Another opener waits until the first one closes the file.
     std::thread::scope(|s| {
         let second = s.spawn(|| FileDevice::open(&path, FileOptions::data(64)));
         drop(device);

@@ -1,4 +1,4 @@
-//! A device in memory: for tests of the layers above a device. It has no faults and is durable at
+//! A device in memory, for tests of the layers above a device. It has no faults and is durable at
 //! once; the simulated device that loses and tears writes is a different one.
 
 use std::collections::HashMap;
@@ -20,12 +20,12 @@ pub struct MemDevice {
 }
 
 impl MemDevice {
-    /// A device of `length` blocks.
+    /// Creates a device of `length` blocks.
     pub fn new(length: u64) -> MemDevice {
         MemDevice::growable(length, length)
     }
 
-    /// A device of `length` blocks that may grow to `max`.
+    /// Creates a device of `length` blocks that may grow to `max`.
     pub fn growable(length: u64, max: u64) -> MemDevice {
         MemDevice {
             blocks: Mutex::default(),
@@ -34,7 +34,7 @@ impl MemDevice {
         }
     }
 
-    /// Changes a block past all callers, as a fault at rest would.
+    /// Changes a block without a write, as a fault at rest would.
     pub fn tamper(&self, addr: BlockAddr, with: impl FnOnce(&mut [u8; BLOCK_SIZE])) {
         with(
             self.blocks

@@ -1,5 +1,4 @@
-//! One operation on a file: what it transfers, how far it is, and its waiter. The same for every
-//! way of carrying it out.
+//! One operation on a file: its buffers, its progress and its waiter. All I/O engines share it.
 
 use std::io;
 
@@ -10,7 +9,7 @@ use super::{Completer, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
 
-/// Calls in a row without progress after which an operation has failed.
+/// Consecutive calls without progress after which an operation fails.
 const MAX_IDLE: u32 = 16;
 
 enum Payload {
@@ -24,23 +23,23 @@ pub(super) struct Op {
     kind: IoKind,
     addr: BlockAddr,
     count: u64,
-    /// Frames that are neighbours in memory are one piece.
+    /// Buffers of the transfer. Frames that are neighbours in memory form one piece.
     pieces: Vec<libc::iovec>,
-    /// Pieces that are done.
+    /// Number of completed pieces.
     done: usize,
-    /// Byte offset on the device of the rest.
+    /// Byte offset of the remaining range on the device.
     offset: u64,
     idle: u32,
     payload: Payload,
-    /// What is transferred in place of the frames in `payload`.
+    /// Staging buffers transferred in place of the frames in `payload`.
     staged: Option<Vec<FrameMut>>,
 }
 
-// SAFETY: the pointers in `pieces` lead into the frames in `payload` or `staged`,
-// which move with it and may be sent.
+// SAFETY: the pointers in `pieces` lead into the frames in `payload` or `staged`, which move with
+// the operation and may be sent.
 unsafe impl Send for Op {}
 
-/// Whether an operation is through.
+/// Progress of an operation after a call.
 pub(super) enum Progress {
     Again,
     Done(io::Result<()>),
@@ -156,7 +155,8 @@ impl Op {
         self.count as usize
     }
 
-    /// Transfers the first frames of `buffers`, before anything was transferred. What is to be written is copied there.
+    /// Transfers the first frames of `buffers` instead of the operation's own, before anything was
+    /// transferred. Data to be written is copied there.
     pub fn stage(&mut self, mut buffers: Vec<FrameMut>) {
         let blocks = self.blocks();
         invariant!(
@@ -177,8 +177,8 @@ impl Op {
         self.staged = Some(buffers);
     }
 
-    /// Takes the buffers of a staged operation away, after its last transfer. What was read is copied to the read's own
-    /// frames, if all was transferred (`whole`).
+    /// Takes the buffers of a staged operation away, after its last transfer. If the transfer was
+    /// complete (`whole`), data read is copied to the read's own frames.
     pub fn unstage(&mut self, whole: bool) -> Option<Vec<FrameMut>> {
         let buffers = self.staged.take()?;
         if whole && let Payload::Read(frames, _) = &mut self.payload {
@@ -193,23 +193,23 @@ impl Op {
         self.kind
     }
 
-    /// Where on the device the rest begins, in bytes.
+    /// Returns the byte offset of the remaining range on the device.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes of the whole range.
+    /// Returns the length of the whole range in bytes.
     pub fn bytes(&self) -> u64 {
         self.count * BLOCK_SIZE as u64
     }
 
-    /// The pieces of the next call.
+    /// Returns the pieces of the next call.
     pub fn pieces(&self) -> &[libc::iovec] {
         let rest = self.pieces.get(self.done..).unwrap_or_default();
         rest.get(..MAX_PIECES).unwrap_or(rest)
     }
 
-    /// Takes the result of a call for [`Op::pieces`] in.
+    /// Applies the result of a call for [`Op::pieces`].
     pub fn advance(&mut self, result: io::Result<usize>) -> Progress {
         let moved = match result {
             Ok(n) => n,
@@ -226,7 +226,7 @@ impl Op {
         if self.pieces.is_empty() {
             return Progress::Done(Ok(()));
         }
-        // Direct I/O goes on at a block boundary only.
+        // Direct I/O continues at a block boundary only.
         let mut left = moved / BLOCK_SIZE * BLOCK_SIZE;
         if left == 0 {
             let kind = if moved == 0 {
@@ -270,7 +270,7 @@ impl Op {
         }
     }
 
-    /// Completes the waiter's handle. A writer's frames are released before.
+    /// Completes the waiter's handle. A writer's frames are released before that.
     pub fn complete(self, result: io::Result<()>) {
         let result = result.map_err(|e| IoError::new(self.kind, self.addr, self.count, e));
         match self.payload {
@@ -294,7 +294,7 @@ mod tests {
         let mut into: Vec<_> = (0..frames)
             .map(|_| pool.alloc(Class::Cp).unwrap())
             .collect();
-        // Apart in memory, so that each is a piece.
+        // Frames apart in memory, so that each is a piece.
         into.sort_by_key(|f| std::cmp::Reverse(f.as_ptr() as usize));
         Op::read(BlockAddr(10), 40960, into)
     }

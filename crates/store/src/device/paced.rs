@@ -1,5 +1,6 @@
-//! A disk that is slower than the one under it, for measurements: each operation takes at least a fixed time, and there are limits on
-//! operations and bytes a second, as providers of disks set them. So a load has the same disk on every machine that is faster.
+//! An artificially slow disk, for measurements. Each operation takes at least a fixed time, and
+//! operations and bytes a second are limited, as providers of disks do. So a load sees the same
+//! disk on every machine with a faster one.
 
 use std::io;
 use std::str::FromStr;
@@ -12,21 +13,21 @@ use weir_base::{BLOCK_SIZE, BlockAddr, Clock};
 use super::{Device, Io};
 use crate::frame::{Frame, FrameMut};
 
-/// How fast such a disk is.
+/// Speed of a paced disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// From the start of an operation to its end, where no limit holds it.
+    /// Time from the start of an operation to its end, where no limit delays it.
     pub latency: Duration,
-    /// Operations a second.
+    /// Limit in operations a second.
     pub operations: u64,
-    /// Bytes a second.
+    /// Limit in bytes a second.
     pub bytes: u64,
 }
 
 impl FromStr for Pace {
     type Err = String;
 
-    /// Microseconds, operations a second and MB/s: `1900,15000,240`.
+    /// Parses microseconds, operations a second and MB/s: `1900,15000,240`.
     fn from_str(text: &str) -> Result<Pace, String> {
         let numbers: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
         match numbers.as_deref() {
@@ -42,11 +43,11 @@ impl FromStr for Pace {
     }
 }
 
-/// The disk on which several devices are.
+/// The disk that several devices share.
 pub(crate) struct PacedDisk {
     pace: Pace,
     clock: Arc<dyn Clock>,
-    /// When its limits admit another operation.
+    /// Time at which the limits admit another operation.
     free: Mutex<Duration>,
 }
 
@@ -59,7 +60,7 @@ impl PacedDisk {
         })
     }
 
-    /// When an operation on so many blocks ends that begins now.
+    /// Returns the time at which an operation on `blocks` blocks ends that begins now.
     fn admit(&self, blocks: u64) -> Duration {
         let second = Duration::from_secs(1).as_nanos() as u64;
         let bytes = u128::from(blocks) * BLOCK_SIZE as u128;
@@ -89,7 +90,7 @@ impl PacedDevice {
             .name("paced-disk".into())
             .spawn(move || {
                 for (due, end) in ending {
-                    // Saturates: it is due already.
+                    // Saturates: the end may be due already.
                     std::thread::sleep(due.saturating_sub(clock.monotonic()));
                     end();
                 }
@@ -105,7 +106,7 @@ impl PacedDevice {
         let due = self.disk.admit(blocks);
         let (done, io) = Io::pair();
         let end = Box::new(move || done.complete(inner.wait()));
-        // The thread is there for as long as this is; what it never ends ends as lost.
+        // The thread lives as long as this device; an operation that it never ends fails as lost.
         let _ = self.endings.send((due, end));
         io
     }
@@ -157,7 +158,7 @@ mod tests {
         let ends = |blocks| (disk.admit(blocks) - now).as_micros();
         assert_eq!(ends(2), 1900);
         assert_eq!(ends(2), 2900, "a thousand a second");
-        // 2 MiB at 240 MB/s are 8.7 ms, behind 2 ms.
+        // 2 MiB at 240 MB/s take 8.7 ms, after 2 ms.
         assert_eq!(ends(512), 2000 + 8738);
         for wrong in ["", "1,2", "1,0,1", "1,1,0", "1,1,1,1", "a,1,1"] {
             assert!(wrong.parse::<Pace>().is_err(), "{wrong}");

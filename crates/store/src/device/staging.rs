@@ -1,15 +1,18 @@
-//! Staging: what is scattered in memory goes through contiguous buffers where segments are dear.
+//! Staging: buffers scattered in memory are copied through contiguous ones where segments are
+//! costly.
 //!
-//! A request to a disk lists the segments of memory it transfers. Frames are taken and returned singly, so those of one
-//! request are soon scattered, and a read of 512 KiB has up to 128 segments. To a disk with a controller of its own that
-//! costs nothing. A paravirtual disk's host handles each segment in software: a virtio disk under Firecracker read
-//! 0.95 GiB/s into single pages and 2.3 GiB/s into neighbouring ones, and wrote 1.8 and 3.7 GiB/s (durably 1.2 and 2.3),
+//! A request to a disk lists the memory segments that it transfers. Frames are taken and returned
+//! singly, so those of one request are soon scattered, and a read of 512 KiB has up to 128
+//! segments. For a disk with a controller of its own that is free. A paravirtual disk's host
+//! handles each segment in software. A virtio disk under Firecracker read 0.95 GiB/s into single
+//! pages and 2.3 GiB/s into neighbouring ones. It wrote 1.8 and 3.7 GiB/s (durably 1.2 and 2.3),
 //! with the same requests in flight.
 //!
-//! So on such a disk ([`segments_are_dear`]) a request of many segments is made with buffers of neighbouring frames, and
-//! its blocks are copied. Copying a block takes a sixth of what its segment would; a request with fewer segments than that
-//! goes to its own frames, as does one that finds too few buffers idle. The processor time is the same either way: the
-//! kernel looks each segment's page up (`benches/io.rs`, "staging").
+//! So on such a disk ([`segments_are_dear`]) a request of many segments uses buffers of
+//! neighbouring frames, and its blocks are copied. Copying a block takes a sixth of the cost of a
+//! segment. A request with fewer segments than that uses its own frames, as does one that finds too
+//! few idle buffers. The processor time is the same either way, because the kernel looks up each
+//! segment's page (`benches/io.rs`, "staging").
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,19 +23,19 @@ use weir_base::limits::engine::{STAGING_BLOCKS as BLOCKS, STAGING_SHARE};
 use super::op::Op;
 use crate::frame::{Class, FrameMut, FramePool};
 
-/// Blocks whose copying costs as much as one more segment.
+/// Number of block copies that cost as much as one more segment.
 const COPIES_A_SEGMENT: usize = 6;
 
-/// The buffers of one device.
+/// The staging buffers of one device.
 #[derive(Default)]
 pub(super) struct Staging {
-    /// Those that are idle: of each [`BLOCKS`] frames in here the ones behind the first follow it in memory.
+    /// Idle buffers. Of each [`BLOCKS`] frames in here, those after the first follow it in memory.
     idle: Mutex<Vec<FrameMut>>,
 }
 
 impl Staging {
-    /// Takes up to `buffers` of [`BLOCKS`] frames from `pool`: fewer from a small pool, and none from one whose frames are
-    /// scattered already.
+    /// Takes up to `buffers` buffers of [`BLOCKS`] frames from `pool`: fewer from a small pool, and
+    /// none from one whose frames are scattered already.
     pub fn new(pool: &Arc<FramePool>, buffers: usize) -> Staging {
         let buffers = buffers.min(pool.total() / STAGING_SHARE / BLOCKS);
         let mut frames: Vec<FrameMut> = (0..buffers * BLOCKS)
@@ -57,7 +60,7 @@ impl Staging {
         }
     }
 
-    /// Directs `op` to buffers, if that is the cheaper way and enough are idle.
+    /// Directs `op` to staging buffers, if that is cheaper and enough are idle.
     pub fn lend(&self, op: &mut Op) {
         let (blocks, segments) = (op.blocks(), op.pieces().len());
         if segments <= 1 + blocks / COPIES_A_SEGMENT {
@@ -67,7 +70,7 @@ impl Staging {
         let wanted = blocks.next_multiple_of(BLOCKS);
         let mut idle = self.idle.lock();
         let Some(rest) = idle.len().checked_sub(wanted) else {
-            // Too few are idle: its own frames will do.
+            // Too few are idle, so `op` uses its own frames.
             return;
         };
         let buffers = idle.split_off(rest);
@@ -75,7 +78,7 @@ impl Staging {
         op.stage(buffers);
     }
 
-    /// Takes back what was lent to `op`, which is over. `whole`: all of it was transferred.
+    /// Takes back the buffers lent to `op`, which has ended. `whole`: its transfer was complete.
     pub fn take_back(&self, op: &mut Op, whole: bool) {
         if let Some(mut buffers) = op.unstage(whole) {
             self.idle.lock().append(&mut buffers);
@@ -83,20 +86,21 @@ impl Staging {
     }
 }
 
-/// Whether the disk below a device number is one that pays for each segment in software. `false` when that is not known, as
-/// for file systems that make up their device number.
+/// Returns true if the disk behind a device number handles each segment in software. Returns false
+/// if that is unknown, as for file systems that invent their device number.
 pub(super) fn segments_are_dear(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let disk = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
     disk.canonicalize().is_ok_and(|disk| dear(&disk))
 }
 
-/// As [`segments_are_dear`], for the folder that describes a disk or partition.
+/// Like [`segments_are_dear`], for the sysfs folder that describes a disk or partition.
 fn dear(disk: &Path) -> bool {
     if let Ok(driver) = disk.join("device/driver").canonicalize() {
         return driver.ends_with("virtio_blk");
     }
-    // A partition's folder is within its disk's; a volume of the device mapper or of md links to what it consists of.
+    // A partition's folder is within its disk's; a volume of the device mapper or of md links to
+    // its parts.
     let below = |disk: &Path| disk.canonicalize().is_ok_and(|disk| dear(&disk));
     if disk.join("partition").exists() {
         return disk.parent().is_some_and(below);
@@ -125,7 +129,7 @@ mod tests {
         staging.idle.lock().len() / BLOCKS
     }
 
-    /// A read into `blocks` frames that have gaps of one frame between pieces of `piece` frames.
+    /// Creates a read into `blocks` frames with gaps of one frame between pieces of `piece` frames.
     fn read(pool: &Arc<FramePool>, blocks: usize, piece: usize) -> (Op, Io<Vec<FrameMut>>) {
         let mut frames: Vec<_> = (0..blocks + blocks / piece)
             .map(|_| pool.alloc(Class::Cp).unwrap())
@@ -139,12 +143,13 @@ mod tests {
         Op::read(BlockAddr(3), 3 * BLOCK_SIZE as u64, into)
     }
 
-    /// The bytes of an operation's one piece.
+    /// Returns the bytes of an operation's one piece.
     fn only_piece(op: &mut Op) -> &mut [u8] {
         let [piece] = op.pieces() else {
             panic!("{} pieces of a staged operation", op.pieces().len());
         };
-        // SAFETY: the piece leads into frames that the operation owns, and nobody else touches them in the test.
+        // SAFETY: the piece leads into frames that the operation owns, and nothing else touches
+        // them in the test.
         unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) }
     }
 
@@ -161,7 +166,7 @@ mod tests {
         for (n, block) in (0..).zip(piece.chunks_mut(BLOCK_SIZE)) {
             block.fill(n);
         }
-        // Another one finds no buffer, and goes to its frames.
+        // Another operation finds no buffer, and uses its own frames.
         let (mut other, _io) = read(&pool, 12, 1);
         staging.lend(&mut other);
         assert_eq!(other.pieces().len(), 12);

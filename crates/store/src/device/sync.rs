@@ -1,5 +1,5 @@
-//! Carrying operations out with blocking system calls: on the caller's thread,
-//! or on threads of our own where io_uring is not to be had.
+//! Executes operations with blocking system calls: on the caller's thread, or on a pool of threads
+//! where io_uring is unavailable.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +21,7 @@ fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Carries `op` out and notifies its waiter.
+/// Executes `op` and notifies its waiter.
 pub(super) fn run(file: &File, staging: &Staging, mut op: Op) {
     staging.lend(&mut op);
     let result = loop {
@@ -40,8 +40,8 @@ fn step(file: &File, op: &Op) -> io::Result<usize> {
     let pieces = op.pieces();
     match op.kind() {
         IoKind::Read => {
-            // SAFETY: the pieces describe frames that `op` owns, for reading into
-            // uniquely, and there are at most UIO_MAXIOV of them.
+            // SAFETY: the pieces describe frames that `op` owns uniquely, and there are at most
+            // UIO_MAXIOV of them.
             check(unsafe { libc::preadv(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
         }
         IoKind::Write => {
@@ -53,8 +53,7 @@ fn step(file: &File, op: &Op) -> io::Result<usize> {
     }
 }
 
-/// Discards a range of a block device. It is advice: a device that cannot has
-/// done its duty.
+/// Discards a range of a block device. Discarding is advisory, so lack of support is not an error.
 fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match fallocate(file, mode, offset, bytes) {
@@ -76,7 +75,7 @@ struct Shared {
     work: Condvar,
 }
 
-/// Threads that carry operations out. On drop they finish what is queued.
+/// Threads that execute operations. On drop they finish the queued ones.
 pub(super) struct ThreadEngine {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -132,7 +131,7 @@ impl Drop for ThreadEngine {
         self.shared.jobs.lock().stop = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // The device may be dropped by a task that one of them just woke.
+            // One of these threads may have just woken the task that drops the device.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }

@@ -1,17 +1,16 @@
-//! Carrying operations out through io_uring.
+//! Executes operations through io_uring.
 //!
-//! One thread owns the ring: it alone submits and reaps. Submitting from the
-//! callers' threads would save a hop, but the kernel runs a request's completion
-//! work on the thread that submitted it, which would interrupt the network
-//! threads, and cancels what a thread submitted when that thread ends.
+//! One thread owns the ring: it alone submits and reaps. Submitting from the callers' threads would
+//! save a hop. But the kernel runs a request's completion work on the thread that submitted it,
+//! which would interrupt the network threads. It also cancels the requests of a thread that ends.
 //!
-//! Callers push to a queue and, only if the thread sleeps, wake it through an
-//! eventfd that it always has a read pending on. What has gathered meanwhile is submitted with one
-//! system call, the same that waits for completions.
+//! Callers push to a queue and, only if the thread sleeps, wake it through an eventfd that it
+//! always has a read pending on. One system call submits all requests gathered meanwhile, and waits
+//! for completions.
 //!
-//! Sleeping without losing a wake-up: the thread announces that it will sleep,
-//! *then* checks the queue once more; a caller pushes, *then* checks whether sleep was announced
-//! (both sequentially consistent, with the queue's lock between). One of them sees the other.
+//! Sleeping without losing a wake-up: the thread announces that it will sleep, *then* checks the
+//! queue once more. A caller pushes, *then* checks whether sleep was announced. Both are
+//! sequentially consistent, with the queue's lock between, so one of them sees the other.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -46,12 +45,12 @@ struct Shared {
 
 impl Shared {
     fn ring_bell(&self) {
-        // It fails only if the counter is at its limit, and then a wake-up is pending already.
+        // A write fails only if the counter is at its limit, and then a wake-up is already pending.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
-/// The ring's owner. On drop everything queued is finished first.
+/// The ring's owner. On drop it finishes every queued operation first.
 pub(super) struct UringEngine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -75,9 +74,9 @@ impl UringEngine {
         let thread = std::thread::Builder::new()
             .name("device".into())
             .spawn(move || {
-                // It does little at a time, and every durable operation waits for it twice.
+                // The thread does little at a time, and every durable operation waits for it twice.
                 weir_base::short_slice();
-                // A ring of this kind belongs to the thread that made it.
+                // A single-issuer ring belongs to the thread that creates it.
                 match build() {
                     Ok(ring) => {
                         let _ = ready.send(Ok(()));
@@ -109,7 +108,7 @@ impl Drop for UringEngine {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.ring_bell();
         if let Some(thread) = self.thread.take() {
-            // The device may be dropped by a task that this thread just woke.
+            // This thread may have just woken the task that drops the device.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -122,7 +121,7 @@ fn build() -> io::Result<IoUring> {
         .setup_single_issuer()
         .setup_defer_taskrun()
         .build(2 * DEPTH as u32)
-        // Linux before 6.1 does not know these.
+        // Linux before 6.1 does not know these flags.
         .or_else(|_| IoUring::new(2 * DEPTH as u32))?;
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -145,8 +144,8 @@ struct Worker {
     flight: Flight,
 }
 
-/// What the kernel is working on. Its buffers must not be freed before the kernel
-/// is done with them, not even if this thread panics: then the process ends.
+/// Operations that the kernel is working on. Their buffers must not be freed before the kernel is
+/// done with them, not even if this thread panics: then the process ends.
 struct Flight {
     ops: Vec<Option<Op>>,
     vacant: Vec<usize>,
@@ -159,7 +158,7 @@ struct Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.count > 0 || self.bell_pending {
-            tracing::error!("the device thread has failed");
+            tracing::error!("the device thread panicked; aborting");
             std::process::abort();
         }
     }
@@ -211,8 +210,8 @@ impl Worker {
                         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME)
                     ) => {}
                 Err(e) => {
-                    // Nothing is known about what is in flight; see `Flight`.
-                    tracing::error!(error = %e, "io_uring failed");
+                    // Nothing is known about the operations in flight; see `Flight`.
+                    tracing::error!(error = %e, "io_uring failed; aborting");
                     return;
                 }
             }
@@ -225,8 +224,8 @@ impl Worker {
         let entry = opcode::Read::new(types::Fd(self.shared.bell.as_raw_fd()), target, 8)
             .build()
             .user_data(WAKE);
-        // SAFETY: the target is boxed, and lives until the read is complete,
-        // because the thread does not end before (see `run`).
+        // SAFETY: the target is boxed, and lives until the read is complete, because the thread
+        // does not end before (see `run`).
         self.flight.bell_pending = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
@@ -238,7 +237,7 @@ impl Worker {
                 return;
             };
             if op.kind() == IoKind::Discard {
-                // Rare, and only on block devices.
+                // Discards are rare, and only on block devices.
                 self.flight.vacant.push(slot);
                 sync::run(&self.shared.file, &self.shared.staging, op);
                 continue;
@@ -271,17 +270,17 @@ impl Worker {
                 .build(),
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the pieces and the frames they describe belong to the operation
-        // in `flight`, which keeps it until its completion was reaped.
+        // SAFETY: the pieces and the frames they describe belong to the operation in `flight`,
+        // which keeps it until its completion was reaped.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // The submission queue has room for twice what may be in flight.
+            // The submission queue has room for twice the operations that may be in flight.
             self.finish(slot, Err(io::Error::other("the submission queue is full")));
         }
     }
 
     fn reap(&mut self) {
-        // Collected first: completing one may make us push to the ring.
+        // Collected first: completing one may push to the ring.
         let mut done: Vec<(u64, i32)> = Vec::new();
         done.extend(self.ring.completion().map(|c| (c.user_data(), c.result())));
         for (data, result) in done {

@@ -1,10 +1,10 @@
-//! Reading tables out of documents in Markdown, so that tests compare what is written with what the code does.
+//! Reads tables of Markdown documents, so that tests can compare documents with the code.
 
-/// The rows of the first table whose header begins with these columns, behind the line that contains `after`. Cells without the
-/// blanks around them.
+/// Returns the rows of the first table whose header begins with these columns, after the line that
+/// contains `after`. Cells are trimmed.
 ///
 /// # Panics
-/// If there is none: for tests.
+/// If there is no such table: for tests.
 #[must_use]
 pub fn table<'a>(text: &'a str, after: &str, columns: &[&str]) -> Vec<Vec<&'a str>> {
     let mut lines = text.lines();
@@ -27,8 +27,8 @@ fn cells(line: &str) -> Vec<&str> {
     inner.map_or_else(Vec::new, |inner| inner.split('|').map(str::trim).collect())
 }
 
-/// Checks that the rows of a table of fields (offset, bytes, …) follow one upon another, from 0 to `end`; a field of `…` bytes is
-/// the last one.
+/// Checks that the rows of a table of fields (offset, bytes, …) follow one another, from 0 to
+/// `end`. A field of `…` bytes is the last one.
 ///
 /// # Panics
 /// If they do not: for tests.

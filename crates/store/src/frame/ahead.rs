@@ -1,13 +1,12 @@
-//! Fresh frames are made ready before they are asked for.
+//! Populates fresh frames before they are taken.
 //!
-//! The first touch of a page makes the kernel find, clear and map one. Where it tries
-//! for a huge page, as it is advised to, and memory is fragmented, it first moves
-//! other pages out of the way, for milliseconds. That is no business of a thread
-//! that serves requests: with every new file a fault, every hundredth creation took
-//! ten times as long as the median. So a thread of its own keeps the next few
-//! megabytes of the arena populated (`MADV_POPULATE_WRITE`, which changes nothing
-//! of what a page holds and so is safe while others hold the page), ahead of what requests take. It
-//! has nothing to do once the whole arena is populated, as used frames are taken before fresh ones.
+//! The first touch of a page makes the kernel find, clear and map one. With huge pages advised and
+//! memory fragmented, the kernel first moves other pages out of the way, for milliseconds. With a
+//! fault for every new file, every hundredth creation took ten times as long as the median. So a
+//! thread of its own keeps the next few megabytes of the arena populated (`MADV_POPULATE_WRITE`),
+//! ahead of the frames that requests take. The call does not change the contents of a page and so
+//! is safe while others hold the page. The thread has nothing to do once the whole arena is
+//! populated, as used frames are taken before fresh ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,26 +17,26 @@ use weir_base::BLOCK_SIZE;
 
 use super::{FramePool, HUGE};
 
-/// Frames in one step: a huge page.
+/// Frames populated in one step: a huge page.
 const STEP: u32 = (HUGE / BLOCK_SIZE) as u32;
 
-/// Frames to be ready: 32 MiB, 30 ms of a fast disk; in a small arena one part
-/// in [`SHARE`].
+/// Frames to keep populated: 32 MiB, 30 ms of a fast disk. In a small arena it is one part in
+/// [`SHARE`].
 const READY: u32 = 16 * STEP;
 const SHARE: u32 = 16;
 
-/// How far the arena is populated and is to be.
+/// Progress of the populating, and its goal.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Fresh frames up to here have been taken.
+    /// End of the fresh frames that have been taken.
     taken: AtomicU32,
-    /// Frames up to here are populated.
+    /// End of the populated frames.
     ready: AtomicU32,
     thread: OnceLock<Thread>,
 }
 
 impl Ahead {
-    /// Fresh frames up to `end` have been taken. The depot is locked.
+    /// Notes that fresh frames up to `end` have been taken. The depot is locked.
     pub(super) fn taken(&self, end: u32) {
         self.taken.store(end, Ordering::Relaxed);
         if let Some(thread) = self.thread.get()
@@ -49,17 +48,17 @@ impl Ahead {
     }
 }
 
-/// The thread that populates a pool before its frames are used; ends when this is dropped.
+/// The thread that populates a pool before its frames are used. It ends when this is dropped.
 pub struct Populator {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Populator {
-    /// Starts it. A second one for the same pool does no harm and no good.
+    /// Starts the thread. A second one for the same pool has no effect.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// If the thread cannot be started.
     pub fn start(pool: &Arc<FramePool>) -> std::io::Result<Populator> {
         let stop = Arc::new(AtomicBool::new(false));
         let (pool, stopped) = (Arc::clone(pool), Arc::clone(&stop));
@@ -68,7 +67,7 @@ impl Populator {
             .spawn(move || {
                 weir_base::idle_priority();
                 let ahead = &pool.inner().ahead;
-                // The thread that was first stays the one that is woken.
+                // Only the first thread is woken.
                 let _ = ahead.thread.set(std::thread::current());
                 while !stopped.load(Ordering::Relaxed) {
                     if !pool.populate_step() {
@@ -88,14 +87,14 @@ impl Drop for Populator {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic there has ended the process already, or costs only the populating.
+            // A panic there has ended the process already, or affects only the populating.
             let _ = thread.join();
         }
     }
 }
 
 impl FramePool {
-    /// Populates some more of the arena; `false` if enough is.
+    /// Populates the next part of the arena; returns `false` if enough is populated.
     fn populate_step(&self) -> bool {
         let inner = self.inner();
         let (taken, ready) = (&inner.ahead.taken, &inner.ahead.ready);
@@ -108,13 +107,12 @@ impl FramePool {
         if from >= goal {
             return false;
         }
-        // What has been taken meanwhile has been touched.
+        // Frames taken meanwhile have been touched.
         let from = from.max(taken.load(Ordering::Relaxed) / STEP * STEP);
         let count = STEP.min(inner.total - from);
         #[cfg(target_os = "linux")]
-        // SAFETY: the range is inside the arena's mapping, and this advice leaves the contents
-        // of pages as they are. A kernel that does not know it refuses, and everything is as
-        // it would be without.
+        // SAFETY: the range is inside the arena's mapping, and this advice leaves the contents of
+        // pages as they are. A kernel that does not know it refuses, which changes nothing.
         let _ = unsafe {
             mm::madvise(
                 inner.base.as_ptr().add(from as usize * BLOCK_SIZE).cast(),
@@ -132,8 +130,8 @@ mod tests {
     use super::*;
     use crate::frame::Class;
 
-    /// Populating keeps in front of what is taken, to the arena's end, and frames in use
-    /// keep what they hold.
+    /// Populating stays ahead of the frames taken, up to the arena's end, and frames in use keep
+    /// their contents.
     #[test]
     fn stays_ahead_and_changes_nothing() {
         let total = 5 * STEP + 100;

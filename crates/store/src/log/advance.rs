@@ -1,12 +1,15 @@
-//! Pages that are sent to the partner before the entry that has them.
+//! Pages sent to the partner before the stream entry that contains them.
 //!
-//! Large data that has to be stable is written to its place first, and then a record says where it is. If the partner got the data with the
-//! record, it would begin to write when this side has written. So the pages are sent when they set out for their place here; the partner writes them
-//! to a place of its own meanwhile, and the entry then refers to them ([`InAdvance`]).
+//! Large stable data is written in place first, and then a record names its location. If the
+//! partner got the data with the record, it would begin to write only when this side has written.
+//! So the pages are sent when their local write starts. The partner writes them to a place of its
+//! own meanwhile, and the entry then refers to them ([`InAdvance`]).
 //!
-//! An advance is no part of the stream's order, and nothing depends on one. The entry has all its pages for as long as it is not
-//! acknowledged, and a connection that has not carried them before takes them with it. So one may be given up anywhere: by the request whose
-//! data it is, which then [takes it back](Advance::Back), and with a connection. Nobody waits for one either.
+//! An advance is not part of the stream's order, and nothing depends on one. The entry holds all
+//! its pages until it is acknowledged, and a connection that has not carried them before sends them
+//! with it. So an advance may be given up at any time: by its request, which then [takes it
+//! back](Advance::Back), and with a connection. Nothing waits for an advance either. data it is,
+//! which then [takes it back](Advance::Back), and with a connection. Nobody waits for one either.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,30 +25,30 @@ use crate::frame::Frame;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AdvanceId(pub u64);
 
-/// What the one who sends entries is to send before the next of them.
+/// A message that the sender sends before the next entry.
 #[derive(Debug)]
 pub enum Advance {
-    /// These pages.
+    /// Pages sent before their entry.
     Pages {
-        /// How an entry will refer to them.
+        /// Number by which an entry will refer to the pages.
         id: AdvanceId,
-        /// At least one.
+        /// The pages, at least one.
         pages: Vec<Frame>,
         /// Their checksums (CRC32C), in order.
         sums: SmallVec<[u32; 16]>,
     },
-    /// No entry will have the pages of this one.
+    /// No entry will contain the pages of this advance.
     Back(AdvanceId),
 }
 
-/// Which of an entry's pages may have been sent before it.
+/// Pages of an entry that may have been sent before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InAdvance {
-    /// With which number.
+    /// Number of the advance.
     pub id: AdvanceId,
-    /// The first of them.
+    /// Index of the first such page in the entry.
     pub first: usize,
-    /// How many, at least one.
+    /// Number of such pages, at least one.
     pub count: usize,
 }
 
@@ -59,12 +62,12 @@ pub(super) struct Advances {
 struct Queue {
     waiting: VecDeque<Advance>,
     last: u64,
-    /// The one who sends them: the newest.
+    /// Number of the current carrier: the newest.
     carrier: Option<u64>,
     carriers: u64,
 }
 
-/// Sends the advances of a stream, for as long as it is held and nobody else does.
+/// The sender of a stream's advances, until it is dropped or another carrier replaces it.
 #[derive(Debug)]
 pub struct Carrier {
     stream: Arc<ChangeStream>,
@@ -72,13 +75,13 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Becomes the one who sends what is to be sent in advance from now on.
+    /// Becomes the carrier of `stream`, in place of any earlier one.
     pub fn of(stream: &Arc<ChangeStream>) -> Carrier {
         let mut queue = stream.advances().queue.lock();
         queue.carriers += 1;
         let number = queue.carriers;
         queue.carrier = Some(number);
-        // The one before has not sent it.
+        // The previous carrier has not sent them.
         let gone = std::mem::take(&mut queue.waiting);
         drop(queue);
         drop(gone);
@@ -88,12 +91,13 @@ impl Carrier {
         }
     }
 
-    /// Whether it is this stream's.
+    /// Returns true if this is the carrier of `stream`.
     pub fn is_of(&self, stream: &Arc<ChangeStream>) -> bool {
         Arc::ptr_eq(&self.stream, stream)
     }
 
-    /// What is to be sent now, in order. To be taken after the entries that are sent behind it were looked up.
+    /// Takes the advances to send now, in order. Call it after looking up the entries that are sent
+    /// behind them.
     pub fn take(&self) -> VecDeque<Advance> {
         let mut queue = self.stream.advances().queue.lock();
         match queue.carrier == Some(self.number) {
@@ -102,7 +106,7 @@ impl Carrier {
         }
     }
 
-    /// Whether there is nothing to be sent.
+    /// Returns true if there is nothing to send.
     pub fn is_idle(&self) -> bool {
         let queue = self.stream.advances().queue.lock();
         queue.carrier != Some(self.number) || queue.waiting.is_empty()
@@ -116,13 +120,13 @@ impl Drop for Carrier {
             queue.carrier = None;
             let gone = std::mem::take(&mut queue.waiting);
             drop(queue);
-            // Their pages may be the last references.
+            // Dropped outside the lock: these may be the last references to the pages.
             drop(gone);
         }
     }
 }
 
-/// Pages that are sent before their entry. Dropping it takes them back, unless an entry has them.
+/// Pages sent before their entry. Dropping it takes them back, unless an entry contains them.
 #[derive(Debug)]
 pub struct Advanced {
     stream: Arc<ChangeStream>,
@@ -132,7 +136,7 @@ pub struct Advanced {
 }
 
 impl Advanced {
-    /// What an entry says that has the pages from its page `first` on.
+    /// Returns the reference for an entry that has the pages from its page `first` on.
     pub fn within(&self, first: usize) -> InAdvance {
         InAdvance {
             id: self.id,
@@ -141,7 +145,7 @@ impl Advanced {
         }
     }
 
-    /// An entry has them.
+    /// Notes that an entry contains the pages.
     pub fn used(mut self) {
         self.used = true;
     }
@@ -162,14 +166,14 @@ impl Drop for Advanced {
 }
 
 impl Log {
-    /// Whether pages can be sent to a partner before their entry.
+    /// Returns true if pages can be sent to a partner before their entry.
     pub fn advances(&self) -> bool {
         let stream = self.stream();
         stream.is_some_and(|stream| stream.advances().queue.lock().carrier.is_some())
     }
 
-    /// Sends pages, at least one, each with its checksum (CRC32C), to the partner before the entry that will have them. `None`: nobody carries
-    /// them.
+    /// Sends pages, at least one, each with its checksum (CRC32C), to the partner before the entry
+    /// that will have them. Returns `None` if no carrier exists.
     pub fn advance(&self, pages: impl Iterator<Item = (Frame, u32)>) -> Option<Advanced> {
         let stream = self.stream()?;
         let (pages, sums): (Vec<Frame>, SmallVec<[u32; 16]>) = pages.unzip();

@@ -1,7 +1,9 @@
-//! Waiting for the log to begin a write: what is written to the same device right behind it delays it least.
+//! Waits for the log to begin a write: a write to the same device right behind it delays the log
+//! least.
 //!
-//! A device takes what it is given in order, more or less. What is written while the log rests is most likely in front of its next write, which comes as soon
-//! as clients have the replies to the last.
+//! A device takes requests more or less in order. A write issued while the log is idle is most
+//! likely in front of the log's next write, which comes as soon as clients have the replies to the
+//! last.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,19 +12,19 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Log;
 
-/// Writes that were begun.
+/// Counter of writes that were begun.
 #[derive(Default)]
 pub(super) struct Begins {
     count: Mutex<u64>,
     begun: Condvar,
-    /// Threads that wait for the next.
+    /// Number of threads that wait for the next write.
     waiting: AtomicUsize,
 }
 
 impl Begins {
-    /// The device has been given a write.
+    /// Notes that the device has been given a write.
     pub(super) fn note(&self) {
-        // One that has come to wait just now waits for the next.
+        // A thread that begins to wait just now waits for the next write.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             *self.count.lock() += 1;
             self.begun.notify_all();
@@ -40,7 +42,7 @@ impl Begins {
 }
 
 impl Log {
-    /// Blocks the thread until the log has begun another write, but not for longer than this.
+    /// Blocks the thread until the log has begun another write, or until `patience` has passed.
     pub fn wait_begun(&self, patience: Duration) {
         self.shared.begins.wait(patience);
     }

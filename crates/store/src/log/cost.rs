@@ -1,8 +1,10 @@
-//! What the partner costs: how much longer than this side's own log replies waited for it, over the last minute.
+//! Cost of the partner: the time that replies waited for it beyond this side's own log, over the
+//! last minute.
 //!
-//! Both logs are awaited at the same time, so a batch's price is what its acknowledgement came later than its own write:
-//! nothing, if it came first. Batches are weighted by their records. Sums are kept for twelve spans of five seconds each,
-//! the oldest of which is dropped as a whole; so a minute is 55 to 60 seconds.
+//! Both logs are awaited at the same time. So the cost of a batch is the time between its own write
+//! and its acknowledgement: nothing, if the acknowledgement came first. Batches are weighted by
+//! their records. Sums are kept for twelve spans of five seconds each, the oldest of which is
+//! dropped as a whole; so a minute is 55 to 60 seconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,41 +15,42 @@ use parking_lot::Mutex;
 use weir_base::limits::mirror::MAX_MEASURED_BATCHES;
 use weir_base::{Clock, Lsn};
 
-/// Length of a span, and how many make a minute.
+/// Length of a span; twelve spans make a minute.
 const SPAN: Duration = Duration::from_secs(5);
 const SPANS: u32 = 12;
-/// The first bucket holds what took up to a microsecond; four further ones each doubling, up to 16 s.
+/// Number of histogram buckets. The first one holds times up to a microsecond; then each doubling
+/// has four, up to 16 s.
 const BUCKETS: usize = 1 + 4 * 24;
 
 /// Waits for the partner in the last minute.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PartnerCost {
-    /// Records that it has acknowledged while replies waited for it.
+    /// Records that the partner has acknowledged while replies waited for it.
     pub records: u64,
-    /// How much longer they waited for it than for the log of this side, on the average.
+    /// Mean time that they waited for the partner beyond this side's log.
     pub mean: Duration,
-    /// The same of all but one in a hundred, to within a fifth.
+    /// 99th percentile of that time, to within a fifth.
     pub p99: Duration,
 }
 
-/// What a log has written since it was opened.
+/// Writes of a log since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogWrites {
-    /// Batches that the device has.
+    /// Batches written to the device.
     pub batches: u64,
-    /// How long their writes took on this side's device, all together, in nanoseconds.
+    /// Sum of the times that their writes took on this side's device, in nanoseconds.
     pub nanos: u64,
 }
 
 impl LogWrites {
-    /// How long a write took since then, on the average; `None`: there was none.
+    /// Returns the mean time of a write since `before`; `None` if there was none.
     pub fn mean_since(self, before: LogWrites) -> Option<Duration> {
         let (batches, nanos) = (self.batches - before.batches, self.nanos - before.nanos);
         nanos.checked_div(batches).map(Duration::from_nanos)
     }
 }
 
-/// Measures them, by a clock; without one, nothing.
+/// Measures the partner's cost with a clock; without a clock it measures nothing.
 #[derive(Default)]
 pub(super) struct CostMeter {
     clock: OnceLock<Arc<dyn Clock>>,
@@ -58,12 +61,14 @@ pub(super) struct CostMeter {
 
 #[derive(Default)]
 struct State {
-    /// Batches that are written here and not acknowledged: their last record, how many there are, and when it was.
+    /// Batches that are written here and not acknowledged: the last record, the number of records,
+    /// and the time of the write.
     waiting: VecDeque<(Lsn, u64, Duration)>,
-    /// The last record that was written, if replies waited for the partner then, and the last that was acknowledged.
+    /// The last written record, if replies waited for the partner then; and the last acknowledged
+    /// one.
     last: Option<Lsn>,
     acknowledged: Lsn,
-    /// The newest last.
+    /// Spans, the newest last.
     spans: VecDeque<Span>,
 }
 
@@ -82,7 +87,7 @@ fn bucket(wait: Duration) -> usize {
     }
 }
 
-/// The most that a bucket holds; nothing worth naming in the first.
+/// Returns the largest time that a bucket holds; zero for the first.
 fn most(bucket: usize) -> Duration {
     match bucket {
         0 => Duration::ZERO,
@@ -91,17 +96,17 @@ fn most(bucket: usize) -> Duration {
 }
 
 impl CostMeter {
-    /// From now on, by this clock. The first counts.
+    /// Starts measuring with `clock`. Only the first call counts.
     pub fn begin(&self, clock: Arc<dyn Clock>) {
         let _ = self.clock.set(clock);
     }
 
-    /// Now, if there is a clock.
+    /// Returns the current time, if there is a clock.
     pub fn now(&self) -> Option<Duration> {
         self.clock.get().map(|clock| clock.monotonic())
     }
 
-    /// A batch that was begun then is written. Called by one thread.
+    /// Notes that a batch begun at `begun` is written. Called by one thread.
     pub fn wrote(&self, begun: Option<Duration>) {
         if let (Some(begun), Some(now)) = (begun, self.now()) {
             let took = (now - begun).as_nanos() as u64;
@@ -110,7 +115,8 @@ impl CostMeter {
         }
     }
 
-    /// What was written so far. Of a batch that is just written it may have the time only.
+    /// Returns the writes so far. For a batch in the course of being noted it may include the time
+    /// but not the count.
     pub fn writes(&self) -> LogWrites {
         let batches = self.batches.load(Ordering::Acquire);
         LogWrites {
@@ -119,7 +125,8 @@ impl CostMeter {
         }
     }
 
-    /// The clock is read under the lock: two threads report, and time passes in the order in which they do.
+    /// Runs `f` with the state and the time. The clock is read under the lock, because two threads
+    /// report, and their times have to be in order.
     fn with<T>(&self, f: impl FnOnce(&mut State, Duration) -> T) -> Option<T> {
         let clock = self.clock.get()?;
         let mut state = self.state.lock();
@@ -127,17 +134,18 @@ impl CostMeter {
         Some(f(&mut state, now))
     }
 
-    /// This side's log has everything up to this record, and replies wait for the partner.
+    /// Notes that this side's log has everything up to this record, and that replies wait for the
+    /// partner.
     pub fn written(&self, lsn: Lsn) {
         self.with(|state, now| state.written(now, lsn));
     }
 
-    /// The partner has acknowledged everything up to this record.
+    /// Notes that the partner has acknowledged everything up to this record.
     pub fn acknowledged(&self, lsn: Lsn) {
         self.with(|state, now| state.acknowledged(now, lsn));
     }
 
-    /// Replies do not wait for the partner any more.
+    /// Notes that replies do not wait for the partner any more.
     pub fn alone(&self) {
         self.state.lock().alone();
     }
@@ -150,7 +158,7 @@ impl CostMeter {
 impl State {
     fn written(&mut self, now: Duration, lsn: Lsn) {
         let Some(before) = self.last.replace(lsn) else {
-            // Of the first batch it is not known where it began.
+            // The beginning of the first batch is unknown.
             return;
         };
         let records = lsn.0 - before.0;
@@ -187,7 +195,7 @@ impl State {
         }
     }
 
-    /// Begins another span if it is time, and drops those of more than a minute ago.
+    /// Begins another span if it is time, and drops those older than a minute.
     fn pass(&mut self, now: Duration) {
         if self
             .spans
@@ -250,7 +258,7 @@ mod tests {
         assert_eq!(minute.records, 41);
         assert_eq!(minute.mean, Duration::from_nanos(100_000_000 / 41));
         assert!(minute.p99 >= ms(4) && minute.p99 < ms(5), "{minute:?}");
-        // What is not waited for does not count.
+        // Records without a waiter do not count.
         cost.written(ms(5), Lsn(60));
         cost.alone();
         cost.acknowledged(ms(6), Lsn(60));

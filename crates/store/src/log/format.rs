@@ -1,5 +1,5 @@
-//! Bytes of the log: its header block, and the head and body of a batch. All
-//! numbers are little-endian; checksums are CRC32C.
+//! Format of the log on disk: its header block, and the head and body of a batch. All numbers are
+//! little-endian; checksums are CRC32C.
 //!
 //! Log header (blocks 0 and 1 of the device, two copies):
 //!
@@ -33,9 +33,9 @@
 //! | 64 | 4 | checksum of bytes 0..64 |
 //! | 68 | 4 | zero |
 //!
-//! The head fits in one sector, so a torn write leaves it old or new, never mixed. The body is, for
-//! each record, its length of meta (4), its number of pages (4) and its meta; then the checksum (4)
-//! of each payload page.
+//! The head fits in one sector, so a torn write leaves it old or new, never mixed. The body holds
+//! for each record the length of its meta (4), its number of pages (4) and its meta. The checksum
+//! (4) of each payload page follows.
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
@@ -50,7 +50,7 @@ pub(super) const HEAD: usize = 72;
 pub(super) const RECORD_HEAD: usize = 8;
 /// Bytes of a page's checksum in the body.
 pub(super) const PAGE_SUM: usize = 4;
-/// Most blocks of head and body: what replay reads in one piece.
+/// Maximum number of blocks of head and body: replay reads them in one piece.
 pub(super) const MAX_META_BLOCKS: u64 = 66;
 
 const LOG_MAGIC: [u8; 8] = *b"WEIRLOG\x01";
@@ -73,20 +73,19 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// The geometry of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ring {
-    /// Blocks in all: a multiple of `segment`.
+    /// Total number of blocks: a multiple of `segment`.
     pub blocks: u64,
-    /// No batch crosses a multiple of this, so the first block of every segment
-    /// that was reached is the head of a batch.
+    /// Blocks in a segment. No batch crosses a multiple of this, so the first block of every
+    /// segment that was reached is the head of a batch.
     pub segment: u64,
 }
 
 impl Ring {
-    /// The geometry for a device of `length` blocks; `None` if that is too small.
+    /// Returns the geometry for a device of `length` blocks; `None` if that is too small.
     pub fn for_device(length: u64) -> Option<Ring> {
         let room = length.checked_sub(FIXED_BLOCKS)?;
-        // Four segments at least, so that recovery, which reads two of them in
-        // full, reads a part of a large ring only; 4 MiB at most, which is more
-        // than a batch needs.
+        // At least four segments: recovery reads two of them in full, so it reads only a part of a
+        // large ring. At most 4 MiB, which is more than a batch needs.
         let mut segment = 1024;
         while segment > 8 && segment * 4 > room {
             segment /= 2;
@@ -99,18 +98,19 @@ impl Ring {
         BlockAddr(FIXED_BLOCKS + pos.0 % self.blocks)
     }
 
-    /// Blocks from `pos` to the end of its segment; a whole one at its start.
+    /// Returns the number of blocks from `pos` to the end of its segment; a whole segment at its
+    /// start.
     pub fn left_in_segment(&self, pos: LogPos) -> u64 {
         self.segment - pos.0 % self.segment
     }
 
-    /// The first position of the segment after the one of `pos`.
+    /// Returns the first position of the segment after that of `pos`.
     pub fn next_segment(&self, pos: LogPos) -> LogPos {
         LogPos(pos.0 + self.left_in_segment(pos))
     }
 }
 
-/// `whole`: every block of the ring has been written.
+/// Encodes the log header. `whole`: every block of the ring has been written.
 pub(super) fn encode_log_header(id: LogId, ring: Ring, whole: bool) -> [u8; 60] {
     let mut out = [0; 60];
     let fields: [&[u8]; 6] = [
@@ -132,14 +132,14 @@ pub(super) fn encode_log_header(id: LogId, ring: Ring, whole: bool) -> [u8; 60] 
     out
 }
 
-/// What a log's header block says.
+/// Contents of a log's header block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogHeader {
-    /// A log of this build's format, and whether every block of its ring has been written.
+    /// A log of this build's format. The flag is true if every block of its ring has been written.
     Good(LogId, Ring, bool),
     /// A log of another format version.
     Version(u32),
-    /// Damaged, or no log.
+    /// A damaged header, or no log.
     Bad,
 }
 
@@ -201,7 +201,7 @@ impl Head {
         out
     }
 
-    /// The head at the start of `block`, if it is one of log `id`.
+    /// Returns the head at the start of `block`, if it is one of log `id`.
     fn parse(block: &[u8], id: LogId) -> Option<Head> {
         let covered = block.get(..64)?;
         if !covered.starts_with(&BATCH_MAGIC)
@@ -223,39 +223,38 @@ impl Head {
         sound.then_some(head)
     }
 
-    /// As [`Head::parse`], if it is also in the slot that its position says, and describes a
-    /// batch that fits there.
+    /// Like [`Head::parse`], if the head is also in the slot of its position, and describes a batch
+    /// that fits there.
     pub fn decode(block: &[u8], id: LogId, ring: Ring, slot: BlockAddr) -> Option<Head> {
         Head::parse(block, id).filter(|head| {
             ring.addr(head.pos) == slot && head.blocks() <= ring.left_in_segment(head.pos)
         })
     }
 
-    /// Blocks of head and body.
+    /// Returns the number of blocks of head and body.
     pub fn meta_blocks(&self) -> u64 {
         u64::from(self.meta_bytes).div_ceil(BLOCK_SIZE as u64)
     }
 
-    /// Blocks of the whole batch.
+    /// Returns the number of blocks of the whole batch.
     pub fn blocks(&self) -> u64 {
         self.meta_blocks() + u64::from(self.pages)
     }
 
-    /// Where the batch ends.
+    /// Returns the position at which the batch ends.
     pub fn end(&self) -> LogPos {
         LogPos(self.pos.0 + self.blocks())
     }
 }
 
-/// One record as the body describes it.
+/// One record as described by the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BodyRecord {
     pub meta: Vec<u8>,
     pub pages: u32,
 }
 
-/// Takes a body apart into records and page checksums. `None` if it does not
-/// add up to what `head` says.
+/// Splits a body into records and page checksums. Returns `None` if it does not match `head`.
 pub(super) fn decode_body(head: &Head, body: &[u8]) -> Option<(Vec<BodyRecord>, Vec<u32>)> {
     let mut rest = body;
     let mut records = Vec::new();
@@ -279,12 +278,12 @@ pub(super) fn decode_body(head: &Head, body: &[u8]) -> Option<(Vec<BodyRecord>, 
     exact.then_some((records, sums))
 }
 
-/// Head and body of a batch, taken apart without regard to its place: for tools.
+/// Head and body of a batch, parsed without regard to its place: for tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedBatch {
     /// Position of the batch in the log.
     pub pos: LogPos,
-    /// Where the batch before it ended.
+    /// Position at which the previous batch ended.
     pub prev_end: LogPos,
     /// The LSN of its first record.
     pub first: Lsn,
@@ -294,8 +293,8 @@ pub struct ParsedBatch {
     pub sums: Vec<u32>,
 }
 
-/// Takes apart the batch of log `id` whose first blocks are `bytes`. `None` if
-/// its head or body is not sound.
+/// Parses the batch of log `id` whose first blocks are `bytes`. Returns `None` if its head or body
+/// is damaged.
 pub fn parse_batch(bytes: &[u8], id: LogId) -> Option<ParsedBatch> {
     let head = Head::parse(bytes, id)?;
     let body = bytes.get(HEAD..head.meta_bytes as usize)?;
@@ -350,7 +349,7 @@ mod tests {
             for bit in 0..good.len() * 8 {
                 let mut bad = good;
                 bad[bit / 8] ^= 1 << (bit % 8);
-                // What is behind the first checksum is about speed only.
+                // The fields behind the first checksum only affect speed.
                 let want = match bit / 8 {
                     0..52 => LogHeader::Bad,
                     _ => LogHeader::Good(LogId([3; 16]), RING, true),

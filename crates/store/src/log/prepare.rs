@@ -1,28 +1,26 @@
-//! Preparing the ring: every block of it is written once before the log gets there.
+//! Preparing the ring: every block of it is written once before the log reaches it.
 //!
-//! A block that a host file system has only reserved is marked as such in the file's
-//! metadata. The first write to it changes that mark, and a durable write then waits
-//! for the file system's own journal. So the ring is written with zeroes in advance. For a
-//! ring of 2 GiB that takes seconds, which is too long for a first start: only the beginning is
-//! written when the log is made, and a thread does the rest, block by block in ascending order,
-//! while the log is in its first lap.
+//! A block that a host file system has only reserved is marked as such in the file's metadata. The
+//! first write to it changes that mark, and a durable write then waits for the file system's own
+//! journal. So the ring is written with zeroes in advance. For a ring of 2 GiB that takes seconds,
+//! too long for a first start. So only the beginning is written when the log is created. A thread
+//! does the rest, block by block in ascending order, while the log is in its first lap.
 //!
-//! **Ranges.** Positions before [`Prepared::upto`] are the log's to write, those behind it are the
-//! preparing thread's; the bound only rises, after what it passes has been written. The log's
-//! thread waits before it writes a batch that ends behind it. So the two never meet, and zeroes
-//! never land on records.
+//! **Ranges.** The log may write positions before [`Prepared::upto`]; the preparing thread writes
+//! those behind it. The bound only rises, after the blocks that it passes have been written. The
+//! log's thread waits before it writes a batch that ends behind the bound. So the two never meet,
+//! and zeroes never land on records.
 //!
-//! **While the log is in use**, the thread prepares only the next [`AHEAD`] blocks, and does the
-//! rest when nothing is logged for a while. Each of its writes keeps the device from the log's
-//! own for some milliseconds: a ring of 2 GiB prepared as fast as its rests allowed took a sixth
-//! of the device from the first six seconds of load, and every hundredth rename twelve times as
-//! long as the median.
+//! **While the log is in use**, the thread prepares only the next [`AHEAD`] blocks. It does the
+//! rest when nothing is logged for a while. Each of its writes delays the log's own for some
+//! milliseconds. A ring of 2 GiB prepared as fast as its pauses allowed took a sixth of the device
+//! during the first six seconds of load, and every hundredth rename took twelve times the median.
 //!
-//! **Recovery does not rely on it.** Whatever a block held before the log was made, it is
-//! no head of a batch, because those carry the log's random identity. A crash before
-//! the ring is whole costs the next start the rest again, from the end of the log on: in
-//! the first lap nothing behind that is in use. Whether the ring is whole is stored in the log's
-//! header, and no batch is written behind the first lap before it is.
+//! **Recovery does not rely on it.** The old contents of a block are never a head of a batch,
+//! because heads carry the log's random identity. After a crash before the whole ring is prepared,
+//! the next start repeats the rest, from the end of the log on: in the first lap nothing behind
+//! that is in use. A flag in the log's header says whether the whole ring is prepared, and no batch
+//! is written behind the first lap before that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,15 +36,15 @@ use crate::device::Device;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 
-/// How far the ring is prepared.
+/// Progress of the preparation.
 pub(super) struct Prepared {
     /// Positions before this may be written; `u64::MAX`: all.
     upto: AtomicU64,
-    /// The log's thread waits for more.
+    /// True while the log's thread waits for more.
     wanted: AtomicBool,
     stop: AtomicBool,
     lock: Mutex<()>,
-    /// Any of these has changed.
+    /// Notified when any of these has changed.
     changed: Condvar,
 }
 
@@ -61,7 +59,7 @@ impl Prepared {
         }
     }
 
-    /// Waits until the log may write up to `end`; `false` if it never may, because it is
+    /// Blocks until the log may write up to `end`; returns `false` if it never may, because it is
     /// being dropped.
     pub fn wait_for(&self, end: LogPos) -> bool {
         let ready = || end.0 <= self.upto.load(Ordering::Acquire);
@@ -91,7 +89,7 @@ impl Prepared {
         self.changed.notify_all();
     }
 
-    /// Rests, unless the log waits or is being dropped: then it returns `false`.
+    /// Pauses. Returns `false` at once if the log waits or is being dropped.
     fn rest(&self) -> bool {
         let mut lock = self.lock.lock();
         let may = || !self.wanted.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed);
@@ -102,8 +100,8 @@ impl Prepared {
     }
 }
 
-/// Zeroes in one piece of memory, as many as are written at a time: a segment, 4 MiB in a
-/// large ring. Each write makes the host's file system commit its journal.
+/// Zeroes for one write: a segment, 4 MiB in a large ring. Each write makes the host's file system
+/// commit its journal.
 struct Zeroes(Vec<Frame>);
 
 impl Zeroes {
@@ -115,7 +113,8 @@ impl Zeroes {
         frames.map(Zeroes).ok_or(LogError::NoMemory)
     }
 
-    /// Writes some from `pos` on, in the first lap, not beyond `end`; returns where it stopped.
+    /// Writes zeroes from `pos` on, in the first lap, up to `end` at most. Returns the position
+    /// where it stopped.
     fn write(
         &self,
         device: &dyn Device,
@@ -123,7 +122,7 @@ impl Zeroes {
         pos: LogPos,
         end: u64,
     ) -> Result<LogPos, IoError> {
-        // Saturates: nothing is left when it has come past the end.
+        // Saturates: nothing is left past the end.
         let count = (self.0.len() as u64).min(end.saturating_sub(pos.0));
         let frames = self.0.iter().take(count as usize).cloned().collect();
         device.write(ring.addr(pos), frames).wait()?;
@@ -131,7 +130,7 @@ impl Zeroes {
     }
 }
 
-/// Prepares the beginning of a new ring; returns whether that is all of it.
+/// Prepares the beginning of a new ring. Returns true if that is all of it.
 pub(super) fn begin(device: &dyn Device, ring: Ring, at_once: u64) -> Result<bool, LogError> {
     let end = ring.blocks.min(at_once);
     let zeroes = Zeroes::new(ring)?;
@@ -162,7 +161,7 @@ pub(super) fn write_header(
     Ok(())
 }
 
-/// Starts the thread that prepares what is left.
+/// Starts the thread that prepares the rest.
 pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
     std::thread::Builder::new()
         .name("log-prepare".into())
@@ -170,14 +169,15 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
             weir_base::idle_priority();
             let all = LetGo(shared);
             if let Err(error) = run(&all.0) {
-                // The log may do without: slower for a lap, and the next start tries again.
-                tracing::warn!(%error, "the intent log's ring could not be prepared");
+                // The log works without it: slower for a lap, and the next start retries.
+                tracing::warn!(%error, "cannot prepare the intent log's ring; the next start retries");
             }
         })
         .map_err(|e| LogError::Io(IoError::new(IoKind::Write, Default::default(), 0, e)))
 }
 
-/// However the thread ends, it writes nothing any more, and the log need not wait for it.
+/// Releases the log's thread when the preparing thread ends for any reason: it writes nothing any
+/// more.
 struct LetGo(Arc<Shared>);
 
 impl Drop for LetGo {

@@ -1,10 +1,10 @@
-//! Reading the log back: where it ends, whether that is the true end, and the
-//! records in it. The reasoning is at the head of [`super`].
+//! Reads the log back: finds its end, verifies that this is the true end, and returns its records.
+//! The reasoning is at the head of [`super`].
 //!
-//! Two passes: the first checks every batch and finds the end, so that damage is
-//! known before anything is replayed; the second hands the records out one by
-//! one, so that a full log need not fit in memory twice. Both read through one
-//! window, because a log of small batches is read in thousands of small pieces.
+//! Two passes. The first checks every batch and finds the end, so that damage is known before
+//! anything is replayed. The second hands the records out one by one, so that a full log need not
+//! fit in memory twice. Both read through one window, because a log of small batches is read in
+//! thousands of small pieces.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 /// Blocks of the read window, if the pool has as many frames: 1 MiB.
 const WINDOW: usize = 256;
 
-/// Prepares the beginning of the ring, then writes the header; returns the ring and whether it is
+/// Prepares the beginning of the ring, then writes the header. Returns the ring, and true if it is
 /// prepared to its end.
 pub(super) fn format(
     device: &dyn Device,
@@ -43,13 +43,13 @@ fn small_pool(frames: usize) -> Result<Arc<FramePool>, LogError> {
     FramePool::new(frames).map_err(|_| LogError::NoMemory)
 }
 
-/// What the first pass found.
+/// Result of the first pass.
 pub(super) struct Found {
     pub ring: Ring,
-    /// Every block of the ring has been written.
+    /// True if every block of the ring has been written.
     pub whole: bool,
     from: LogPos,
-    /// Where the last whole batch ends.
+    /// End of the last undamaged batch.
     end: LogPos,
     /// The LSN after the last record.
     pub next: Lsn,
@@ -73,11 +73,11 @@ pub(super) fn survey(
             what: "the device is shorter",
         });
     }
-    // Beyond this the positions of the next laps could overflow; no log gets there.
+    // Beyond this the positions of the next laps could overflow; no log gets that far.
     if from.pos.0 > u64::MAX / 4 {
         return Err(LogError::Inconsistent {
             at: from.pos,
-            what: "no such position",
+            what: "no log reaches this position",
         });
     }
     let mut survey = Survey {
@@ -111,7 +111,7 @@ pub(super) fn survey(
     };
     Ok(Found {
         ring,
-        // A log that has been once around has been everywhere.
+        // A log in its second lap has written every block.
         whole: whole || end.0 > ring.blocks,
         from: from.pos,
         end,
@@ -120,7 +120,7 @@ pub(super) fn survey(
     })
 }
 
-/// Closes off whatever a torn write left at the end with an empty batch; returns the new end.
+/// Covers the remains of a torn write at the end with an empty batch. Returns the new end.
 pub(super) fn mark_end(device: &dyn Device, id: LogId, found: &Found) -> Result<LogPos, LogError> {
     if found.end.0 >= found.from.0 + found.ring.blocks {
         // The ring is full to the last block: no batch can have been torn there.
@@ -150,7 +150,9 @@ fn read_header(window: &mut Window, id: LogId) -> Result<(Ring, bool), LogError>
             LogHeader::Good(found, ..) if found != id => return Err(LogError::WrongId(found)),
             LogHeader::Good(_, ring, whole) => {
                 if copy > 0 {
-                    tracing::warn!("the intent log's first header block is damaged");
+                    tracing::warn!(
+                        "the first header block of the intent log is damaged; using the second"
+                    );
                 }
                 return Ok((ring, whole));
             }
@@ -186,8 +188,8 @@ impl Window {
         })
     }
 
-    /// The block at `addr`; if it has to be read, up to `ahead` blocks from `addr` on
-    /// are read with it.
+    /// Returns the block at `addr`. If it has to be read, up to `ahead` blocks from `addr` on are
+    /// read with it.
     fn block(&mut self, addr: BlockAddr, ahead: u64) -> Result<&[u8; BLOCK_SIZE], LogError> {
         let held = addr
             .0
@@ -196,7 +198,7 @@ impl Window {
         let index = match held {
             Some(index) => index as usize,
             None => {
-                // Saturates: an address from the disk.
+                // Saturates: the address comes from the disk.
                 let left = self.device.length().saturating_sub(addr.0);
                 let count = (self.frames.len() as u64).min(ahead).min(left).max(1) as usize;
                 let rest = self.frames.split_off(count.min(self.frames.len()));
@@ -216,10 +218,10 @@ impl Window {
     }
 }
 
-/// Head and body of a batch are whole: its records and page checksums.
+/// Records and page checksums of an undamaged batch.
 type Body = (Vec<BodyRecord>, Vec<u32>);
 
-/// `None` if the body is not the one that the head describes.
+/// Reads the body of a batch; `None` if it does not match the head.
 fn read_body(window: &mut Window, ring: Ring, head: &Head) -> Result<Option<Body>, LogError> {
     let mut bytes = Vec::with_capacity(head.meta_bytes as usize);
     let slot = ring.addr(head.pos).0;
@@ -234,10 +236,10 @@ fn read_body(window: &mut Window, ring: Ring, head: &Head) -> Result<Option<Body
     }
     match decode_body(head, body) {
         Some(body) => Ok(Some(body)),
-        // The checksum holds, so this was written as it is read.
+        // The checksum holds, so these bytes were written like this.
         None => Err(LogError::Inconsistent {
             at: head.pos,
-            what: "a batch does not add up",
+            what: "the batch's lengths do not match its head",
         }),
     }
 }
@@ -251,7 +253,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// The whole batch that follows a batch that ended at `end`.
+    /// Returns the undamaged batch that follows a batch that ended at `end`.
     fn following(&mut self, end: LogPos, next: Lsn) -> Result<Option<Head>, LogError> {
         if let Some(head) = self.whole(end, end, next)? {
             return Ok(Some(head));
@@ -262,8 +264,7 @@ impl Survey {
         self.whole(self.ring.next_segment(end), end, next)
     }
 
-    /// The batch at `at`, if it continues a log that ended at `prev_end` and all
-    /// of it is there.
+    /// Returns the batch at `at`, if it continues a log that ended at `prev_end` and is undamaged.
     fn whole(&mut self, at: LogPos, prev_end: LogPos, next: Lsn) -> Result<Option<Head>, LogError> {
         if at >= self.limit {
             return Ok(None);
@@ -293,9 +294,8 @@ impl Survey {
 
     /// Searches for a batch that was written after something durable beyond `end`.
     ///
-    /// Read are the rest of the segment of `end` and all of the next one, and of
-    /// every other segment its first block, which is a head if the segment was
-    /// ever reached.
+    /// It reads the rest of the segment of `end`, all of the next one, and of every other segment
+    /// its first block, which is a head if the segment was ever reached.
     fn prove_end(&mut self, end: LogPos) -> Result<(), LogError> {
         let ring = self.ring;
         let next = ring.next_segment(end);
@@ -325,9 +325,9 @@ impl Survey {
 pub struct Replayed {
     /// LSN of the record.
     pub lsn: Lsn,
-    /// As it was appended.
+    /// Meta as appended.
     pub meta: Vec<u8>,
-    /// As they were appended, checksums verified.
+    /// Pages as appended, checksums verified.
     pub pages: Vec<Frame>,
 }
 
@@ -336,7 +336,7 @@ pub struct Replay {
     window: Window,
     ring: Ring,
     pool: Arc<FramePool>,
-    /// Behind the last batch whose records have all been handed out.
+    /// Boundary after the last batch whose records have all been handed out.
     behind: LogCut,
     batches: VecDeque<Head>,
     current: Option<Current>,
@@ -344,22 +344,22 @@ pub struct Replay {
     failed: bool,
 }
 
-/// Counts of a replay under way, for other threads to read.
+/// Counters of a replay in progress, for other threads to read.
 #[derive(Debug)]
 pub struct Replaying {
-    /// Records that were found.
+    /// Number of records found.
     pub found: u64,
     handed: AtomicU64,
 }
 
 impl Replaying {
-    /// Returns the records that were handed out.
+    /// Returns the number of records that were handed out.
     pub fn done(&self) -> u64 {
         self.handed.load(Ordering::Relaxed)
     }
 }
 
-/// The batch that records are being taken from.
+/// The batch whose records are being handed out.
 struct Current {
     pos: LogPos,
     end: LogPos,
@@ -371,18 +371,18 @@ struct Current {
 }
 
 impl Replay {
-    /// Records that were found, those handed out already included.
+    /// Returns the number of records found, including those handed out already.
     pub fn found(&self) -> u64 {
         self.progress.found
     }
 
-    /// Returns counts that follow this replay.
+    /// Returns counters that follow this replay.
     pub fn progress(&self) -> Arc<Replaying> {
         Arc::clone(&self.progress)
     }
 
-    /// Where the log would have to be read from if all that was handed out so far is
-    /// in a checkpoint; `None` within a batch.
+    /// Returns the position from which the log would have to be read if a checkpoint contained all
+    /// records handed out so far; `None` within a batch.
     pub fn boundary(&self) -> Option<LogCut> {
         match &self.current {
             Some(current) if !current.records.is_empty() => None,
@@ -394,8 +394,7 @@ impl Replay {
         }
     }
 
-    /// Shows the meta and the number of pages of each record that has not been handed out
-    /// yet, in order.
+    /// Passes the meta and the number of pages of each remaining record to `each`, in order.
     ///
     /// # Errors
     /// Any [`LogError`].
@@ -414,11 +413,11 @@ impl Replay {
         Ok(())
     }
 
-    /// The next record, its pages in frames that `frame` gives.
+    /// Returns the next record, its pages in frames that `frame` provides.
     ///
     /// # Errors
-    /// Any [`LogError`], among them [`LogError::NoMemory`] when `frame` gave none.
-    /// There is nothing more after it.
+    /// Any [`LogError`], among them [`LogError::NoMemory`] if `frame` provided none. The replay
+    /// ends after an error.
     pub fn next_in(
         &mut self,
         frame: &mut dyn FnMut() -> Option<FrameMut>,
@@ -482,11 +481,11 @@ impl Replay {
     }
 }
 
-/// It was whole a moment ago.
+/// Creates the error for a batch that was undamaged in the first pass and has changed since.
 fn changed(at: LogPos) -> LogError {
     LogError::Inconsistent {
         at,
-        what: "it reads differently the second time",
+        what: "the batch changed between two reads",
     }
 }
 

@@ -1,33 +1,39 @@
-//! The stream: every change in order, for a partner that keeps a second copy of the aggregate (a synchronous mirror).
+//! The change stream: every change in order, for a partner that keeps a second copy of the
+//! aggregate (a synchronous pair).
 //!
-//! The log alone is not enough for that. Some changes are not logged, since a checkpoint makes them durable: data that was
-//! written without stability, and what is done to volumes as a whole. A snapshot holds the first and depends on the second, so a partner that had the log's
-//! records alone would hold other snapshots. So the stream is a superset of the log: each record that is
-//! [appended](Log::append) is an *entry* of it, and so is what is [shipped](Log::ship) without being logged.
+//! The log alone is not enough for that. Some changes are not logged, since a checkpoint makes them
+//! durable: unstable writes, and operations on volumes as a whole. A snapshot contains the former
+//! and depends on the latter, so a partner with the log's records alone would have different
+//! snapshots. So the stream is a superset of the log: each record that is [appended](Log::append)
+//! is an *entry* of it, and so is each change that is [shipped](Log::ship) without being logged.
 //!
-//! **Order.** Entries get consecutive numbers under the lock under which records get their LSNs. What is shipped is shipped
-//! under the locks that order it against records (an inode's, a volume's), so the partner who applies entries in the
-//! order of their numbers has at each of them a state that this side had.
+//! **Order.** Entries get consecutive numbers under the lock under which records get their LSNs. A
+//! change is shipped under the locks that order it against records (an inode's, a volume's). So a
+//! partner that applies entries in the order of their numbers passes only through states that this
+//! side had.
 //!
-//! **Durable on both sides.** While a stream is attached, [`Log::durable`] is the lesser of what the device has and of
-//! the last record that the partner has acknowledged; nothing that waits for a record knows the difference.
-//! Both are awaited at the same time, so what it costs is the greater of the two, and per batch, not per record.
-//! The log's space and the blocks that checkpoints free stay the business of one side: those wait for
-//! [what is written](Log::wait_written).
+//! **Durable on both sides.** While a stream is attached, [`Log::durable`] is the lesser of the
+//! last record written here and the last one acknowledged by the partner. A waiter for a record
+//! does not notice the difference. Both are awaited at the same time, so the cost is the greater of
+//! the two, and per batch, not per record. The log's space and the blocks that checkpoints free
+//! concern this side alone: they wait for [written records](Log::wait_written).
 //!
-//! **The window.** Entries stay until they are acknowledged, so that a connection that breaks can go on where the partner
-//! is; pages are kept by reference. What they take is bounded: an operation checks [`Log::stream_full`] *before* it
-//! changes anything and waits then, as for a full log. So the bound is exceeded by no more than the operations that run at the moment.
+//! **The window.** Entries stay until they are acknowledged, so that a broken connection can resume
+//! at the partner's position; pages are kept by reference. The window is bounded: an operation
+//! checks [`Log::stream_full`] *before* it changes anything and then waits, as for a full log. So
+//! only the operations running at the moment can exceed the bound.
 //!
-//! **The end.** A stream that was [detached](Log::detach) holds nothing up any more: what the device has is durable. The
-//! caller sees to it that the partner can never be taken for an equal after that.
+//! **The end.** A [detached](Log::detach) stream delays nothing any more: a record on this device
+//! is durable. The caller ensures that the partner can never be considered in sync after that.
 //!
-//! **Following.** A partner that is still being brought up to date gets the same entries, but nothing waits for it: the stream
-//! [follows](Log::attach_following). If the window does not suffice until the partner is there, it is *overrun*:
-//! the entries are gone, nobody has been held up, and the partner needs another beginning. Once it is close enough it is
-//! [joined](Log::join). A partner that is lost and may come back is [followed](Log::follow) again.
+//! **Following.** A partner in its initial sync or resync gets the same entries, but nothing waits
+//! for it: the stream [follows](Log::attach_following). If the window fills up before the partner
+//! has caught up, the stream is *overrun*. Its entries are gone, nothing was delayed, and the
+//! partner needs another start. Once the partner is close enough the stream is [joined](Log::join).
+//! If a partner is lost and may come back, the stream [follows](Log::follow) again.
 //!
-//! Without a stream all this costs an appending thread one check of an `Option` under the lock that it holds anyway.
+//! Without a stream all this costs an appending thread one check of an `Option` under the lock that
+//! it holds anyway.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,40 +48,41 @@ use super::{AppendError, Log, LogWrites, PartnerCost, Poisoned, Queue, Record, S
 use crate::block::page_crc;
 use crate::frame::Frame;
 
-/// Number of an entry in the stream of an aggregate's changes. Consecutive, and never used twice in one term.
+/// Number of an entry in the stream of an aggregate's changes. Consecutive, and never reused within
+/// one term.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The next one.
+    /// Returns the next number.
     #[must_use]
     pub fn next(self) -> Sequence {
         Sequence(self.0 + 1)
     }
 }
 
-/// One change.
+/// One change in the stream.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its number.
+    /// Number of the entry.
     pub sequence: Sequence,
     /// The edits, in the appender's encoding.
     pub meta: Vec<u8>,
     /// Payload pages.
     pub pages: SmallVec<[Frame; 2]>,
-    /// Their checksums (CRC32C), in order.
+    /// Checksums of the pages (CRC32C), in order.
     pub sums: SmallVec<[u32; 2]>,
-    /// Which of the pages may have been sent before.
+    /// Pages of the entry that may have been sent before it.
     pub advance: Option<InAdvance>,
-    /// The last record of the log up to here.
+    /// The last record of the log up to this entry.
     lsn: Lsn,
 }
 
-/// What an entry takes of the window besides meta and pages, in bytes.
+/// Bytes that an entry takes in the window besides meta and pages.
 const ENTRY_BYTES: usize = 160;
 
 impl Entry {
-    /// Bytes that it takes of the window.
+    /// Returns the number of bytes that the entry takes in the window.
     #[must_use]
     pub fn weight(&self) -> i64 {
         (ENTRY_BYTES + self.meta.len() + self.pages.len() * BLOCK_SIZE) as i64
@@ -104,33 +111,33 @@ impl Summed {
 #[derive(Default)]
 struct Window {
     entries: VecDeque<Arc<Entry>>,
-    /// The number of the last entry.
+    /// Number of the last entry.
     last: Sequence,
     acknowledged: Sequence,
     /// The last record of the log up to the acknowledged entry.
     acknowledged_lsn: Lsn,
     detached: bool,
-    /// Nothing waits for the partner.
+    /// True while nothing waits for the partner.
     following: bool,
-    /// Entries were dropped that the partner does not have. Only of one that follows.
+    /// True if entries were dropped that the partner does not have. Only while following.
     overrun: bool,
-    /// Bytes that the entries take, and may take.
+    /// Bytes that the entries take, and their limit.
     held: i64,
     limit: i64,
 }
 
-/// The stream of a log's changes from when it was [attached](Log::attach) on.
+/// The stream of a log's changes from its [attaching](Log::attach) on.
 ///
 /// Its lock is taken after that of the log's queue.
 pub struct ChangeStream {
     window: Mutex<Window>,
     advances: Advances,
-    /// The sender has sent everything, and is to be woken.
+    /// True while the sender has sent everything and has to be woken.
     idle: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// An acknowledgement of what was never shipped.
+/// The error for an acknowledgement of an entry that was never shipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotShipped;
 
@@ -143,7 +150,8 @@ impl std::fmt::Display for NotShipped {
 impl std::error::Error for NotShipped {}
 
 impl ChangeStream {
-    /// The entry after `sequence`; `None`: there is none yet, or it was acknowledged already.
+    /// Returns the entry after `sequence`; `None` if it does not exist yet, or was acknowledged
+    /// already.
     pub fn after(&self, sequence: Sequence) -> Option<Arc<Entry>> {
         let window = self.window.lock();
         let first = window.entries.front()?.sequence;
@@ -151,48 +159,51 @@ impl ChangeStream {
         window.entries.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// The last entry; of a stream without any, the one after which it began.
+    /// Returns the last entry; for a stream without any, the one after which it began.
     pub fn last(&self) -> Sequence {
         self.window.lock().last
     }
 
-    /// The last entry that the partner has acknowledged.
+    /// Returns the last entry that the partner has acknowledged.
     pub fn acknowledged(&self) -> Sequence {
         self.window.lock().acknowledged
     }
 
-    /// The last record of the log up to the last entry that the partner has acknowledged.
+    /// Returns the last record of the log up to the last acknowledged entry.
     pub fn acknowledged_record(&self) -> Lsn {
         self.window.lock().acknowledged_lsn
     }
 
-    /// Whether it has lost entries that the partner does not have: it is of no use any more.
+    /// Returns true if the stream has lost entries that the partner does not have: it is useless
+    /// from then on.
     pub fn is_overrun(&self) -> bool {
         self.window.lock().overrun
     }
 
-    /// Bytes of entries that are not acknowledged.
+    /// Returns the bytes of unacknowledged entries.
     pub fn held(&self) -> u64 {
         self.window.lock().held.unsigned_abs()
     }
 
-    /// How the one who sends the entries is woken. Only the first counts. It must not block.
+    /// Sets the callback that wakes the sender. It must not block. Only the first call counts.
     pub fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        // Only the first counts.
+        // Later calls have no effect.
         let _ = self.wake.set(wake);
     }
 
-    /// The sender has sent all it has found. To be called before it looks for the last time; it is woken once.
+    /// Notes that the sender has sent all entries that it found. The sender calls this before its
+    /// last look, and is then woken once.
     pub fn rest(&self) {
         self.idle.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the sender rests. To be read after an entry was added: the sender that does not see that entry rests by then.
+    /// Returns true if the sender sleeps. Call it after adding an entry: a sender that does not see
+    /// that entry sleeps by then.
     pub(super) fn rests(&self) -> bool {
         self.idle.load(Ordering::SeqCst)
     }
 
-    /// Wakes the sender if it rests.
+    /// Wakes the sender if it sleeps.
     pub(super) fn ring(&self) {
         if self.idle.swap(false, Ordering::SeqCst)
             && let Some(wake) = self.wake.get()
@@ -201,7 +212,7 @@ impl ChangeStream {
         }
     }
 
-    /// Whether nothing waits for this stream any more.
+    /// Returns true if nothing waits for this stream any more.
     pub fn is_detached(&self) -> bool {
         self.window.lock().detached
     }
@@ -210,7 +221,8 @@ impl ChangeStream {
         &self.advances
     }
 
-    /// Adds an entry; the caller holds the queue's lock. Returns what it takes of the room for which operations wait.
+    /// Adds an entry; the caller holds the queue's lock. Returns the room that the entry takes, for
+    /// which operations wait.
     fn push(&self, summed: Summed, lsn: Lsn) -> i64 {
         let mut window = self.window.lock();
         let sequence = window.last.next();
@@ -250,11 +262,11 @@ impl std::fmt::Debug for ChangeStream {
     }
 }
 
-/// The window's room where there is no stream.
+/// Value of the window's room without a stream.
 pub(super) const NO_STREAM: i64 = i64::MAX;
 
 impl Shared {
-    /// Makes an entry of the record that has just got this LSN, or of what is as new as it.
+    /// Makes an entry of the record with LSN `lsn`, or of a change shipped right after it.
     pub(super) fn push(&self, stream: &ChangeStream, summed: Summed, lsn: Lsn) {
         let weight = stream.push(summed, lsn);
         self.stream_room.fetch_sub(weight, Ordering::Relaxed);
@@ -262,23 +274,25 @@ impl Shared {
 }
 
 impl Queue {
-    /// The LSN of the last record; 0: there is none.
+    /// Returns the LSN of the last record; 0 if there is none.
     pub(super) fn last(&self) -> Lsn {
         Lsn(self.next.0 - 1)
     }
 }
 
 impl Log {
-    /// From now on each change is an entry of a stream, the first with the number after `from`, and nothing is durable
-    /// without the partner's acknowledgement. What was appended before is not: the partner has it. `window`: bytes that
-    /// entries may take. `None` if there is a stream already.
+    /// Attaches a stream: each further change is an entry of it, the first with the number after
+    /// `from`, and nothing is durable without the partner's acknowledgement. Earlier records are
+    /// not in it: the partner has them. `window`: bytes that entries may take. Returns `None` if a
+    /// stream is attached already.
     ///
-    /// No other thread changes anything meanwhile, or it may be that half of what it does is in the stream.
+    /// The caller prevents concurrent changes; otherwise half of an operation may be missing from
+    /// the stream.
     pub fn attach(&self, from: Sequence, window: u32) -> Option<Arc<ChangeStream>> {
         self.attach_as(from, window, false)
     }
 
-    /// As [`Log::attach`], but nothing waits for the partner until it is [joined](Log::join).
+    /// Like [`Log::attach`], but nothing waits for the partner until it is [joined](Log::join).
     pub fn attach_following(&self, from: Sequence, window: u32) -> Option<Arc<ChangeStream>> {
         self.attach_as(from, window, true)
     }
@@ -311,11 +325,11 @@ impl Log {
         Some(stream)
     }
 
-    /// From now on nothing is durable without the partner's acknowledgement; what was before is. Returns whether it is so:
-    /// not of a stream that is detached or overrun.
+    /// Joins the stream: from now on nothing is durable without the partner's acknowledgement;
+    /// earlier durable records stay durable. Returns false for a detached or overrun stream.
     pub fn join(&self, stream: &ChangeStream) -> bool {
         let s = &*self.shared;
-        // Nothing is pushed meanwhile.
+        // Holding the queue's lock prevents pushes.
         let _q = s.queue.lock();
         let mut window = stream.window.lock();
         if window.detached || window.overrun {
@@ -330,11 +344,13 @@ impl Log {
         true
     }
 
-    /// Nothing waits for the partner any more until it is [joined](Log::join) again; entries stay for it while there is room. What
-    /// waited and is written is durable at once. The caller sees to it that the partner is not taken for an equal meanwhile.
+    /// Makes the stream follow: nothing waits for the partner until it is [joined](Log::join)
+    /// again, and entries stay for it while there is room. Written records whose waiters waited for
+    /// the partner are durable at once. The caller ensures that the partner is not considered in
+    /// sync meanwhile.
     pub fn follow(&self, stream: &ChangeStream) {
         let s = &*self.shared;
-        // Nothing is pushed meanwhile.
+        // Holding the queue's lock prevents pushes.
         let q = s.queue.lock();
         let mut window = stream.window.lock();
         if window.detached || window.following {
@@ -354,29 +370,30 @@ impl Log {
         drop(gone);
     }
 
-    /// Ends the stream, if there is one: nothing waits for the partner any more. What waited and is written is
-    /// durable at once.
+    /// Detaches the stream, if there is one: nothing waits for the partner any more. Written
+    /// records whose waiters waited for the partner are durable at once.
     pub fn detach(&self) {
         let s = &*self.shared;
         let Some(stream) = s.queue.lock().stream.take() else {
-            // Nobody is waited for.
+            // There is no stream.
             return;
         };
         let mut window = stream.window.lock();
         s.ships.store(false, Ordering::Relaxed);
         s.stream_room.store(NO_STREAM, Ordering::Relaxed);
         window.detached = true;
-        // Under the lock under which acknowledgements move it.
+        // Under the lock under which acknowledgements change it.
         s.progress.mirror(None);
         let entries = std::mem::take(&mut window.entries);
         drop(window);
         drop(entries);
     }
 
-    /// The partner has everything up to `sequence`. One that is detached is not waited for.
+    /// Notes that the partner has everything up to `sequence`. A detached stream's partner is not
+    /// waited for.
     ///
     /// # Errors
-    /// [`NotShipped`]: there is no such entry.
+    /// [`NotShipped`] if there is no such entry.
     pub fn acknowledge(&self, stream: &ChangeStream, sequence: Sequence) -> Result<(), NotShipped> {
         let s = &*self.shared;
         let mut window = stream.window.lock();
@@ -399,15 +416,16 @@ impl Log {
             s.progress.mirror(Some(window.acknowledged_lsn));
         }
         drop(window);
-        // Their pages may be the last references.
+        // Dropped outside the lock: these may be the last references to the pages.
         drop(gone);
         Ok(())
     }
 
-    /// Makes an entry of a change that is not logged. Without a stream nothing happens.
+    /// Makes an entry of a change that is not logged. Does nothing without a stream.
     ///
     /// # Errors
-    /// [`AppendError::Poisoned`]; [`AppendError::TooLarge`] for what would not be a record of the log either.
+    /// [`AppendError::Poisoned`]; [`AppendError::TooLarge`] for a change that would also be too
+    /// large for a record.
     pub fn ship(&self, record: Record) -> Result<(), AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.guard().why() {
@@ -427,11 +445,12 @@ impl Log {
         Ok(())
     }
 
-    /// As [`Log::append`]; the stream gets `shipped` in its place, which does the same to the partner. `advance`: of its pages those that may
-    /// have been [sent before](Log::advance).
+    /// Like [`Log::append`], but the stream gets `shipped` in place of `record`; it has the same
+    /// effect on the partner. `advance` names those of its pages that may have been [sent
+    /// before](Log::advance).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Log::append`].
     pub fn append_as(
         &self,
         record: Record,
@@ -449,53 +468,58 @@ impl Log {
         self.shared.queue.lock().stream.clone()
     }
 
-    /// Whether a stream is attached. Certain only where the caller keeps streams from being attached.
+    /// Returns true if a stream is attached. Reliable only if the caller prevents streams from
+    /// being attached.
     pub fn ships(&self) -> bool {
         self.shared.ships.load(Ordering::Relaxed)
     }
 
-    /// The last entry of the stream, if one is attached.
+    /// Returns the last entry of the stream, if one is attached.
     pub fn streamed(&self) -> Option<Sequence> {
         let q = self.shared.queue.lock();
         q.stream.as_ref().map(|stream| stream.last())
     }
 
-    /// The last entry that the partner has acknowledged, if there is a stream whose partner is waited for.
+    /// Returns the last entry that the partner has acknowledged, if there is a stream whose partner
+    /// is waited for.
     pub fn acknowledged(&self) -> Option<Sequence> {
         let q = self.shared.queue.lock();
         let window = q.stream.as_ref()?.window.lock();
         (!window.following).then_some(window.acknowledged)
     }
 
-    /// Whether the window is full: nothing is to be changed before the partner has acknowledged more.
+    /// Returns true if the window is full: nothing may be changed before the partner has
+    /// acknowledged more.
     pub fn stream_full(&self) -> bool {
         self.shared.stream_room.load(Ordering::Relaxed) <= 0
     }
 
-    /// Has [`Log::partner_cost`] measured by this clock.
+    /// Starts measuring [`Log::partner_cost`] with this clock.
     pub fn measure_partner(&self, clock: Arc<dyn Clock>) {
         self.shared.progress.measure(clock);
     }
 
-    /// What this side's device was given, and how long it took; nothing, if it is not [measured](Log::measure_partner).
+    /// Returns the writes of this side's device and their times; nothing unless they are
+    /// [measured](Log::measure_partner).
     pub fn writes(&self) -> LogWrites {
         self.shared.progress.meter().writes()
     }
 
-    /// What waiting for the partner has cost in the last minute; nothing, if it is not [measured](Log::measure_partner).
+    /// Returns the cost of waiting for the partner in the last minute; nothing unless it is
+    /// [measured](Log::measure_partner).
     pub fn partner_cost(&self) -> PartnerCost {
         self.shared.progress.cost()
     }
 
-    /// The last record that the device has, whatever the partner has.
+    /// Returns the last record written to this side's device, whatever the partner has.
     pub fn written(&self) -> Lsn {
         self.shared.progress.written()
     }
 
-    /// Waits until the device has the record, whatever the partner has. Blocks the thread.
+    /// Blocks until the record is written to this side's device, whatever the partner has.
     ///
     /// # Errors
-    /// [`Poisoned`] if it never will.
+    /// [`Poisoned`] if it never will be.
     pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
         self.shared.gathered();
         self.shared.progress.wait_written(lsn)

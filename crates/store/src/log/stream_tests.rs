@@ -1,4 +1,4 @@
-//! The stream against a scripted partner, and a device that writes when it is allowed to.
+//! The stream against a scripted partner, and a device whose writes can be blocked.
 
 use std::io;
 
@@ -116,7 +116,8 @@ impl Bench {
     }
 }
 
-/// What is sent before entries: how many pages, or that an advance is taken back, with its number.
+/// Returns the messages sent before entries: for each advance its number and its pages, 0 for one
+/// taken back.
 fn advances(carrier: &Carrier) -> Vec<(u64, usize)> {
     let sent = carrier.take().into_iter();
     sent.map(|advance| match advance {
@@ -196,7 +197,7 @@ fn an_advance_wakes_a_sender_that_rests() {
     assert_eq!(woken.load(Ordering::SeqCst), 2);
 }
 
-/// What a partner that begins behind `from` would get.
+/// Returns the entries that a partner gets that begins after `from`.
 fn entries(stream: &ChangeStream, mut from: Sequence) -> Vec<(u64, String)> {
     let mut all = Vec::new();
     while let Some(entry) = stream.after(from) {
@@ -217,14 +218,14 @@ fn a_record_is_durable_when_both_have_it() {
     let stream = b.attach();
     assert_eq!(b.log.durable(), before, "what was before needs no partner");
 
-    // Written here first.
+    // Written locally first.
     let one = b.append("one");
     b.log.wait_written(one).unwrap();
     assert_eq!(b.log.durable(), before);
     b.log.acknowledge(&stream, Sequence(101)).unwrap();
     assert_eq!(b.log.durable(), one);
 
-    // Acknowledged first.
+    // Acknowledged by the partner first.
     b.device.close();
     let two = b.append("two");
     b.log.acknowledge(&stream, Sequence(102)).unwrap();
@@ -253,7 +254,7 @@ fn entries_are_in_one_order_with_what_is_not_logged() {
     assert_eq!(there.pages.len(), 3);
     let sums: Vec<u32> = there.pages.iter().map(|page| page_crc(page)).collect();
     assert_eq!(there.sums[..], sums[..]);
-    // What is not logged is acknowledged with what comes behind it.
+    // An unlogged change is acknowledged with the entries after it.
     b.log.acknowledge(&stream, Sequence(102)).unwrap();
     assert_eq!(entries(&stream, Sequence(100)), [], "it is acknowledged");
     b.log.wait_written(last).unwrap();
@@ -312,7 +313,7 @@ fn a_partner_that_is_followed_is_waited_for_by_nobody() {
     assert_eq!(b.log.durable(), three);
     assert_eq!(b.log.acknowledged(), Some(Sequence(103)));
 
-    // What is full holds nothing up while nobody waits, and what was dropped is gone for good.
+    // A full window delays nothing while nobody waits, and dropped entries are gone for good.
     b.log.follow(&stream);
     let mut count = 0;
     while !stream.is_overrun() {
@@ -344,7 +345,7 @@ fn the_sender_is_woken_once_when_there_is_more() {
     b.append("two");
     b.append("three");
     assert_eq!(rung.load(Ordering::SeqCst), 1);
-    // What a thread gathers is sent with one wake-up, and not before all of it is there.
+    // Gathered entries are sent with one wake-up, after the last of them.
     stream.rest();
     let gather = b.log.gather();
     b.append("four");
@@ -352,7 +353,7 @@ fn the_sender_is_woken_once_when_there_is_more() {
     assert_eq!(rung.load(Ordering::SeqCst), 1, "for the first already");
     drop(gather);
     assert_eq!(rung.load(Ordering::SeqCst), 2);
-    // One that waits for the partner has it sent first.
+    // A thread that waits for the partner has its entries sent first.
     stream.rest();
     let _gather = b.log.gather();
     let six = b.append("six");
@@ -374,10 +375,10 @@ fn a_partner_that_is_left_holds_nothing_up() {
     });
     let two = b.append("two");
     b.log.wait_blocking(two).unwrap();
-    // Late, of a stream that is no more.
+    // A late acknowledgement of a detached stream.
     b.log.acknowledge(&stream, Sequence(101)).unwrap();
     assert_eq!(b.log.durable(), two);
-    // The next partner has all that was before.
+    // The next partner has all earlier entries.
     let next = b.log.attach(Sequence(7), WINDOW).unwrap();
     let three = b.append("three");
     b.log.wait_written(three).unwrap();
@@ -405,9 +406,9 @@ enum Step {
     Append,
     Ship,
     AppendAs,
-    /// Of what is not acknowledged, this part in 8.
+    /// Acknowledges this part, in eighths, of the unacknowledged entries.
     Acknowledge(u8),
-    /// The device writes all.
+    /// The device completes all writes.
     Write,
     Close,
     Attach,
@@ -429,13 +430,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Nothing is durable that one of the two does not have, everything is that both have, and the stream has every change
-    /// once and in order.
+    /// A record that one of the two sides lacks is not durable, one that both have is. The stream
+    /// has every change once and in order.
     #[test]
     fn durable_is_what_both_have(steps in steps()) {
         let b = Bench::new();
         let mut stream: Option<Arc<ChangeStream>> = None;
-        // Of each entry that is not acknowledged the LSN up to it and its name.
+        // For each unacknowledged entry, the LSN up to it and its name.
         let mut open: VecDeque<(u64, String)> = VecDeque::new();
         let (mut last, mut written, mut mirrored, mut durable) = (0, 0, u64::MAX, 0);
         let (mut acknowledged, mut closed) = (100, false);
@@ -497,7 +498,7 @@ proptest! {
             }
             durable = durable.max(written.min(mirrored));
             let now = b.log.durable().0;
-            // A closed device may still complete the write that it had begun.
+            // A blocked device may still complete the write that it had begun.
             let most = durable.max(last.min(mirrored));
             let sound = match closed {
                 true => durable <= now && now <= most,

@@ -1,5 +1,5 @@
-//! The log against a device that tears its last write at sector boundaries and
-//! then stops, over many lives of one log.
+//! The log against a device that tears its last write at sector boundaries and then stops, over
+//! many lives of one log.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::frame::{Class, FrameMut};
 const SECTOR: usize = 512;
 const ID: LogId = LogId([0x5A; 16]);
 
-/// Durable at once; the write that is chosen to fail is torn, all later ones fail.
+/// A device that is durable at once. The write chosen to fail is torn, and all later ones fail.
 struct Torn {
     disk: MemDevice,
     fate: Lock<Fate>,
@@ -32,7 +32,7 @@ struct Fate {
     left: Option<usize>,
     dead: bool,
     seed: u64,
-    /// Which blocks of the torn write are new; else single sectors are, by chance.
+    /// Selects the blocks of the torn write that are new; if `None`, single sectors are, at random.
     blocks: Option<fn(usize) -> bool>,
 }
 
@@ -74,7 +74,7 @@ impl Device for Torn {
         if fate.left == Some(0) {
             fate.dead = true;
             let rng = SeededRng::new(fate.seed);
-            // From nothing to everything, and all mixtures between.
+            // From no new sector to all of them, and all mixtures between.
             let odds = rng.below(5);
             for (i, frame) in from.iter().enumerate() {
                 self.disk.tamper(BlockAddr(addr.0 + i as u64), |old| {
@@ -125,7 +125,7 @@ fn record(pool: &FramePool, meta: &[u8], pages: &[u8]) -> Record {
     }
 }
 
-/// What the log must contain: LSN order, from `base` on.
+/// Records that the log must contain: in LSN order, from `base` on.
 #[derive(Default)]
 struct Model {
     base: u64,
@@ -144,9 +144,9 @@ fn replayed(replay: Replay) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Many lives of one log in a tiny ring: random records, cuts and releases, a
-/// crash with a torn last write at any moment (recovery's own write included),
-/// often the same payload at the same place again.
+/// Runs many lives of one log in a tiny ring. Each has random records, cuts and releases, and a
+/// crash with a torn last write at any moment (recovery's own write included). Often the same
+/// payload is written at the same place again.
 fn lives(seed: u64, blocks: u64, lives: u64) {
     let rng = SeededRng::new(seed);
     let pool = FramePool::new(4096).unwrap();
@@ -205,7 +205,7 @@ fn lives(seed: u64, blocks: u64, lives: u64) {
             }
             if rng.below(8) == 0 || log.fill().0 > log.fill().1 / 2 {
                 let cut = log.cut();
-                // A checkpoint: it needs the log up to the cut.
+                // A checkpoint needs the log up to the cut.
                 if log.wait_blocking(cut.last()).is_err() {
                     break;
                 }
@@ -277,9 +277,9 @@ proptest! {
     }
 }
 
-/// The head of a torn batch stays behind; the next life writes the same page where
-/// that batch's was, and is torn too. The dead batch must not come back to life:
-/// blocks that it refers to may have new owners.
+/// The head of a torn batch stays behind; the next life writes the same page at that batch's place,
+/// and is torn too. The dead batch must not become valid: blocks that it refers to may have new
+/// owners.
 #[test]
 fn a_torn_batch_is_never_completed_by_a_later_one() {
     let (device, as_dyn, pool, log) = open(34);
@@ -312,8 +312,8 @@ fn open(blocks: u64) -> (Arc<Torn>, Arc<dyn Device>, Arc<FramePool>, Arc<Log>) {
     (device, as_dyn, FramePool::new(2048).unwrap(), log)
 }
 
-/// While the ring is being prepared the log writes what is prepared, and no more; when it
-/// is, the header says so, and the next start does not do it again.
+/// During the preparation the log writes only prepared blocks. Afterwards the header says that the
+/// ring is prepared, and the next start does not repeat the preparation.
 #[test]
 fn the_ring_is_prepared_ahead_of_the_log() {
     let device = Torn::new(66);
@@ -333,7 +333,7 @@ fn the_ring_is_prepared_ahead_of_the_log() {
     assert!(upto());
     drop(log);
     let zero = |b: &mut [u8; BLOCK_SIZE]| assert!(b.iter().all(|byte| *byte == 0));
-    // Behind the header 20 batches of two blocks; the rest holds zeroes.
+    // The header is followed by 20 batches of two blocks; the rest holds zeroes.
     for block in 2 + 40..66 {
         device.disk.tamper(BlockAddr(block), zero);
     }
@@ -344,7 +344,7 @@ fn the_ring_is_prepared_ahead_of_the_log() {
     assert_eq!(device.writes.lock().len(), 1, "the mark of the end");
 }
 
-/// A start in the middle of the preparation goes on behind the log's end.
+/// A start in the middle of the preparation continues behind the log's end.
 #[test]
 fn what_is_left_to_prepare_is_prepared_by_the_next_start() {
     let device = Torn::new(66);
@@ -368,8 +368,8 @@ fn what_is_left_to_prepare_is_prepared_by_the_next_start() {
     assert_eq!(replayed(replay).len(), found.len() + 1);
 }
 
-/// Every used sector of every batch but the last, damaged one at a time, is
-/// noticed; in the last batch damage is a torn write.
+/// Damage to any used sector of any batch but the last is reported. In the last batch damage is a
+/// torn write.
 #[test]
 fn damage_before_the_last_batch_is_reported() {
     let (device, as_dyn, pool, log) = open(34);
@@ -383,7 +383,7 @@ fn damage_before_the_last_batch_is_reported() {
     assert_eq!(writes.len(), 9);
     for (n, (addr, blocks)) in writes.iter().enumerate() {
         for block in 0..*blocks {
-            // Of the meta block the first two sectors are used, of a page all.
+            // The first two sectors of the meta block are used, and all sectors of a page.
             for sector in 0..if block == 0 { 2 } else { 8 } {
                 let at = BlockAddr(addr + block);
                 let flip = |b: &mut [u8; BLOCK_SIZE]| b[sector * SECTOR + 17] ^= 0x40;
@@ -394,7 +394,7 @@ fn damage_before_the_last_batch_is_reported() {
                         assert!(n < 8, "the last batch counts as torn");
                         assert!(later > LogPos(addr - 2));
                     }
-                    // Recovery took it for the end and was about to mark it.
+                    // Recovery took the block for the end and was about to mark it.
                     Err(LogError::Io(_)) => assert_eq!(n, 8, "batch {n} block {block}"),
                     other => panic!("batch {n} block {block} sector {sector}: {other:?}"),
                 }
@@ -417,7 +417,7 @@ fn damage_is_noticed_across_segments() {
         ends.push(log.cut().pos);
     }
     drop(log);
-    // A whole segment and more is gone, but a later one is there.
+    // A whole segment and more is gone, but a later one exists.
     for addr in 2 + 3..2 + 16 {
         device.disk.tamper(BlockAddr(addr), |b| b.fill(0));
     }
@@ -484,7 +484,7 @@ fn it_tells_how_far_it_is_behind() {
     for _ in 0..600 {
         last = log.append(record(&pool, b"x", &[1])).unwrap();
     }
-    // A batch at most is being written; each has a block of its own before the pages.
+    // At most one batch is being written; each has a block of its own before the pages.
     let queued = log.queued() / BLOCK_SIZE as u64;
     assert!((600 - BATCH_BLOCKS..=604).contains(&queued), "{queued}");
     drop(gate);
@@ -512,7 +512,7 @@ fn what_a_thread_gathers_wakes_a_sleeping_log_once() {
     let _gather = log.gather();
     let lsn = log.append(record(&pool, b"x", &[4])).unwrap();
     log.wait_blocking(lsn).unwrap();
-    // Another log is none of the gatherer's business.
+    // A gathering thread does not affect another log.
     let (_, _, pool, other) = open(2 + 4096);
     let _gather = log.gather();
     let lsn = other.append(record(&pool, b"x", &[5])).unwrap();
@@ -630,7 +630,7 @@ fn nothing_is_written_once_an_invariant_is_violated() {
     let gate = device.gate.lock();
     let first = log.append(record(&pool, b"first", &[])).unwrap();
     while log.queued() > 0 {
-        // Its batch is being written: what comes now is another one.
+        // The batch is being written: the next record goes to another one.
         std::thread::yield_now();
     }
     let second = log.append(record(&pool, b"second", &[])).unwrap();
@@ -751,7 +751,7 @@ fn replay_needs_no_more_frames_than_its_pages() {
     for (i, r) in replay.enumerate() {
         assert!(r.unwrap().pages[0].iter().all(|b| usize::from(*b) == i));
     }
-    // Kept, they do not fit: an error, and then the end.
+    // If all pages are kept, they do not fit: an error, and then the end.
     let (_log, mut replay) = Log::recover(as_dyn, ID, LogCut::START, &small).unwrap();
     let kept: Vec<_> = replay.by_ref().map_while(Result::ok).collect();
     assert!(kept.len() < 40);

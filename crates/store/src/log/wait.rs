@@ -1,17 +1,17 @@
-//! Waiting for the log: how far it is durable, and the waiters for that.
+//! Waiting for the log: the progress of durability, and its waiters.
 //!
 //! The durable LSN is one atomic; a thread that polls it (a server that holds many replies) takes
-//! no lock. Waiters register under a lock *and check again under it*; the log thread advances the
+//! no lock. Waiters register under a lock *and check again under it*. The log thread advances the
 //! atomic *before* it takes the lock to collect them. So either the waiter sees the advance or the
 //! thread sees the waiter.
 //!
 //! With a stream attached ([`super::stream`]) a record is durable when it is written here *and* the
-//! partner has acknowledged it. Both sides store how far they are and then read the other's, in one
-//! order for all (`SeqCst`): whichever is later sees both.
+//! partner has acknowledged it. Each side stores its own progress and then reads the other's, in
+//! one order for all (`SeqCst`): the later one sees both.
 //!
-//! **A device that may be lost with its machine** keeps nothing by itself. Of a log that [relies on
-//! checkpoints](super::Log::rely_on_checkpoints) a record is durable when a checkpoint has it as well; and as long as one that is
-//! written is in none, a checkpoint is asked for.
+//! **A device that may be lost with its machine** keeps nothing by itself. In a log that [relies on
+//! checkpoints](super::Log::rely_on_checkpoints) a record is durable once a checkpoint contains it
+//! as well. As long as a written record is in no checkpoint, a checkpoint is requested.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,36 +30,37 @@ use super::cost::{CostMeter, PartnerCost};
 type Listener = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Progress {
-    /// The lesser of the next two.
+    /// The lesser of `written` and `mirrored`.
     durable: AtomicU64,
-    /// The device has everything up to here.
+    /// LSN up to which the device has everything.
     written: AtomicU64,
-    /// The partner has acknowledged everything up to here; [`ALONE`] without one.
+    /// LSN up to which the partner has acknowledged everything; [`ALONE`] without a partner.
     mirrored: AtomicU64,
-    /// A checkpoint has everything up to here.
+    /// LSN up to which a checkpoint has everything.
     checkpointed: AtomicU64,
-    /// What is in no checkpoint is not durable.
+    /// True if a record in no checkpoint is not durable.
     relies: AtomicBool,
-    /// Asks for a checkpoint of what is written.
+    /// Requests a checkpoint of the written records.
     ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The aggregate's: any thread may set it, and does not notify the waiters here.
+    /// The aggregate's guard: any thread may set it, and does not notify the waiters here.
     guard: Arc<Poison>,
-    /// Nothing is being written any more, nor will be. Only then a record that is not durable never will be.
+    /// Set when nothing is being written any more, nor will be. Only then a record that is not
+    /// durable never will be.
     ended: OnceLock<Poisoned>,
     waiters: Mutex<Waiters>,
-    /// For threads that block; they hold the lock of `waiters`.
+    /// Notifies threads that block; they hold the lock of `waiters`.
     advanced: Condvar,
     listeners: RwLock<Vec<Listener>>,
-    /// How much longer than `written` `mirrored` takes.
+    /// Measures the time by which `mirrored` lags behind `written`.
     cost: CostMeter,
 }
 
-/// Of records acknowledged, where nobody has to.
+/// Value of `mirrored` while no acknowledgement is needed.
 const ALONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Waiters {
-    /// By LSN, then by a number of the waiter.
+    /// Wakers by LSN, then by a number of the waiter.
     tasks: BTreeMap<(Lsn, u64), Waker>,
     next: u64,
     blocked: usize,
@@ -87,22 +88,22 @@ impl Progress {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// The device has everything up to here.
+    /// Returns the LSN up to which the device has everything.
     pub fn written(&self) -> Lsn {
         Lsn(self.written.load(Ordering::Acquire))
     }
 
-    /// Has the partner's cost measured by this clock.
+    /// Starts measuring the partner's cost with this clock.
     pub fn measure(&self, clock: Arc<dyn Clock>) {
         self.cost.begin(clock);
     }
 
-    /// What the partner has cost in the last minute.
+    /// Returns the partner's cost in the last minute.
     pub fn cost(&self) -> PartnerCost {
         self.cost.minute()
     }
 
-    /// What measures this side's writes and the partner.
+    /// Returns the meter of this side's writes and of the partner.
     pub fn meter(&self) -> &CostMeter {
         &self.cost
     }
@@ -119,46 +120,48 @@ impl Progress {
         self.listeners.write().push(f);
     }
 
-    /// The device has everything up to `lsn`.
+    /// Notes that the device has everything up to `lsn`.
     pub fn advance(&self, lsn: Lsn) {
         let before = self.written.swap(lsn.0, Ordering::SeqCst);
         invariant!(self.guard => before < lsn.0, "record {before} was durable, now {lsn} is");
         if self.mirrored.load(Ordering::SeqCst) != ALONE {
             self.cost.written(lsn);
         }
-        self.settle();
+        self.update_durable();
     }
 
-    /// The partner has everything up to `lsn`; `None`: there is no partner to wait for. Called by one thread at a time.
+    /// Notes that the partner has everything up to `lsn`; `None`: there is no partner to wait for.
+    /// Called by one thread at a time.
     pub fn mirror(&self, lsn: Option<Lsn>) {
         self.mirrored
             .store(lsn.map_or(ALONE, |lsn| lsn.0), Ordering::SeqCst);
-        self.settle();
-        // Nobody who waits waits for this.
+        self.update_durable();
+        // No waiter waits for this.
         match lsn {
             Some(lsn) => self.cost.acknowledged(lsn),
             None => self.cost.alone(),
         }
     }
 
-    /// `ask` begins a checkpoint, and does not block. The first counts.
+    /// Sets the callback that begins a checkpoint. It must not block. Only the first call counts.
     pub fn ask_by(&self, ask: Box<dyn Fn() + Send + Sync>) {
         let _ = self.ask.set(ask);
     }
 
-    /// Whether what is written is durable only once it is [in a checkpoint](Progress::checkpoint).
+    /// Sets the mode in which a written record is durable only once it is [in a
+    /// checkpoint](Progress::checkpoint).
     pub fn rely_on_checkpoints(&self, relies: bool) {
         self.relies.store(relies, Ordering::SeqCst);
-        self.settle();
+        self.update_durable();
     }
 
-    /// A durable checkpoint has everything up to `lsn`.
+    /// Notes that a durable checkpoint has everything up to `lsn`.
     pub fn checkpoint(&self, lsn: Lsn) {
         self.checkpointed.store(lsn.0, Ordering::SeqCst);
-        self.settle();
+        self.update_durable();
     }
 
-    fn settle(&self) {
+    fn update_durable(&self) {
         let written = self.written.load(Ordering::SeqCst);
         let kept = match self.relies.load(Ordering::SeqCst) {
             true => self.checkpointed.load(Ordering::SeqCst),
@@ -179,11 +182,12 @@ impl Progress {
         }
     }
 
-    /// Nothing more will become durable: the log's thread ends. Only the first reason is kept.
+    /// Ends the waiting: the log's thread ends, and nothing more will become durable. Only the
+    /// first reason is kept.
     pub fn poison(&self, why: Poisoned) {
         // A second poisoning changes nothing.
         let _ = self.guard.set(Arc::clone(&why.0));
-        // Why nothing is written is the first of all reasons.
+        // The guard's reason comes first.
         let first = self.guard.why().cloned().map_or(why, Poisoned);
         let _ = self.ended.set(first);
         self.wake(Lsn(u64::MAX));
@@ -209,7 +213,7 @@ impl Progress {
         }
     }
 
-    /// `Some` when there is nothing to wait for.
+    /// Returns the result for a waiter of `lsn`, or `None` if it has to wait.
     fn state(&self, lsn: Lsn) -> Option<Result<(), Poisoned>> {
         if self.durable() >= lsn {
             return Some(Ok(()));
@@ -221,7 +225,7 @@ impl Progress {
         self.block_until(|| self.state(lsn))
     }
 
-    /// Waits until the device has everything up to `lsn`, whatever the partner has.
+    /// Blocks until the device has everything up to `lsn`, whatever the partner has.
     pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
         self.block_until(|| match self.written() >= lsn {
             true => Some(Ok(())),
@@ -248,7 +252,7 @@ impl Progress {
     }
 }
 
-/// Waits until a record is durable; made by [`super::Log::wait`].
+/// A future that waits until a record is durable; returned by [`super::Log::wait`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Wait {
     progress: Arc<Progress>,
@@ -366,7 +370,7 @@ mod tests {
         p.checkpoint(Lsn(5));
         assert_eq!(p.durable(), Lsn(5));
         assert_eq!(asked.0.load(Ordering::SeqCst), before + 2);
-        // With a partner, the two logs suffice, once it is said.
+        // With a partner the two logs suffice, once the partner is reported.
         p.mirror(Some(Lsn(5)));
         p.advance(Lsn(6));
         p.mirror(Some(Lsn(6)));

@@ -1,4 +1,4 @@
-//! The log's thread: takes what is queued, writes it as one batch, notifies the waiters.
+//! The log's thread: takes queued records, writes them as one batch, notifies the waiters.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use crate::frame::{Class, Frame, FramePool};
 
 pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
     let failed = |e| LogError::Io(IoError::new(IoKind::Write, Default::default(), 0, e));
-    // One batch is in flight at a time, so one batch's meta is all that is needed.
+    // One batch is in flight at a time, so memory for one batch's meta is enough.
     let pool = FramePool::new(MAX_META_BLOCKS as usize).map_err(failed)?;
     std::thread::Builder::new()
         .name("log".into())
@@ -32,7 +32,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
         .map_err(failed)
 }
 
-/// However the thread ends, a panic included, all waiters are woken.
+/// Wakes all waiters however the thread ends, a panic included.
 struct PoisonOnExit(Arc<Shared>);
 
 impl Drop for PoisonOnExit {
@@ -41,26 +41,26 @@ impl Drop for PoisonOnExit {
     }
 }
 
-/// Times that the thread polls for work before it sleeps, yielding its core in between. Waking
-/// a thread on an idle core takes some 30 µs, as long as half a write; while it polls, no
-/// wake-up is needed. What that gives is small on two cores, where clients want the processor
-/// too: some percent for renames, within the spread of three runs, and nothing to be seen for
-/// 8 KiB FILE_SYNC writes.
+/// Number of times that the thread polls for work before it sleeps, yielding its core in between.
+/// Waking a thread on an idle core takes some 30 µs, as long as half a write; a polling thread
+/// needs no wake-up. On two cores, where clients want the processor too, the gain is small: some
+/// percent for renames, within the spread of three runs, and none for 8 KiB FILE_SYNC writes.
 ///
-/// Where other programs keep the cores busy, each poll gives one of them its slice: then the thread sleeps at once
-/// for the next [`SPIN_BACKOFF`] times. That is what matters there: continued polling cost several times the rate in the one run
-/// that was made without. A client with one call in flight is not spared the polling: to sleep at once where all
-/// polls were in vain took 13 µs of 69 from this thread a stable write of 4 KiB, and added 6 to the 142 that it
-/// takes (a CREATE: 19 to 140).
+/// When other programs keep the cores busy, each poll gives one of them its slice. The thread then
+/// sleeps at once for the next [`SPIN_BACKOFF`] times. In the one run without that, continued
+/// polling cost several times the rate. A client with one call in flight is polled for as well.
+/// Sleeping at once, after polls that were all in vain, saved 13 µs of the 69 that this thread
+/// takes for a stable write of 4 KiB. It added 6 to the 142 that the write takes (a CREATE: 19 to
+/// 140).
 const SPINS: u32 = 100;
 
-/// Times that the thread sleeps at once after a poll took long.
+/// Number of times that the thread sleeps at once after a poll took long.
 const SPIN_BACKOFF: u32 = 256;
 
 struct Writer {
     guard: PoisonOnExit,
     pool: Arc<FramePool>,
-    /// Times that it still sleeps at once.
+    /// Number of times that the thread still sleeps at once.
     backoff: Cell<u32>,
 }
 
@@ -82,7 +82,7 @@ impl Writer {
             let begun = progress.meter().now();
             if let Err(e) = self.write(&mut batch) {
                 let at = batch.pos;
-                tracing::error!(position = at.0, error = %e, "the intent log cannot be written");
+                tracing::error!(position = at.0, error = %e, "cannot write the intent log; the aggregate is read-only until a restart");
                 self.guard.0.progress.poison(Poisoned(e.to_string().into()));
                 return;
             }
@@ -93,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// The next batch; waits for one. `None` when the log is being dropped.
+    /// Waits for the next batch. Returns `None` when the log is being dropped.
     fn next(&self, spare: Batch) -> Option<Batch> {
         let s = &*self.guard.0;
         let mut looks = 0;
@@ -119,7 +119,7 @@ impl Writer {
                 }
                 continue;
             }
-            // Saturates: it is 0 when the thread has polled often enough.
+            // Saturates: `backoff` is 0 when the thread has polled often enough.
             self.backoff.set(backoff.saturating_sub(1));
             q.idle = true;
             s.work.wait(&mut q);
@@ -151,8 +151,8 @@ impl Writer {
     }
 }
 
-/// Lays head and body out in frames, padded with zeroes. `false` if the pool is
-/// too small for them.
+/// Lays head and body out in frames, padded with zeroes. Returns `false` if the pool is too small
+/// for them.
 pub(super) fn fill_meta(
     pool: &FramePool,
     head: &Head,

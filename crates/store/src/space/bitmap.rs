@@ -1,4 +1,4 @@
-//! The bits of one chunk, a word at a time.
+//! Bitmap of one chunk, processed a word at a time.
 
 use weir_base::BLOCK_SIZE;
 
@@ -6,8 +6,7 @@ use crate::layout::CHUNK_BLOCKS;
 
 const WORDS: usize = BLOCK_SIZE / 8;
 
-/// One bit a block of a chunk. Ranges that leave the chunk are cut off at its
-/// end.
+/// One bit for each block of a chunk. Ranges that leave the chunk are cut off at its end.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Bitmap([u64; WORDS]);
 
@@ -16,7 +15,7 @@ impl Bitmap {
         Box::new(Bitmap([0; WORDS]))
     }
 
-    /// As in a map page: bit `n` is bit `n % 8` of byte `n / 8`.
+    /// Decodes a map page: bit `n` is bit `n % 8` of byte `n / 8`.
     pub(crate) fn decode(page: &[u8; BLOCK_SIZE]) -> Box<Bitmap> {
         let mut map = Bitmap::new();
         for (word, bytes) in map.0.iter_mut().zip(page.chunks_exact(8)) {
@@ -33,7 +32,7 @@ impl Bitmap {
         }
     }
 
-    /// The words that hold the `count` bits from `at` on, each with its mask.
+    /// Returns the words that hold the `count` bits from `at` on, each with its mask.
     fn masks(at: u32, count: u32) -> impl Iterator<Item = (usize, u64)> {
         let end = (at + count).min(CHUNK_BLOCKS);
         let mut next = at;
@@ -73,7 +72,7 @@ impl Bitmap {
         }
     }
 
-    /// How many of `count` bits from `at` on are set.
+    /// Returns the number of set bits among `count` bits from `at` on.
     pub(crate) fn ones(&self, at: u32, count: u32) -> u32 {
         Self::masks(at, count)
             .map(|(word, mask)| (self.word(word) & mask).count_ones())
@@ -81,11 +80,11 @@ impl Bitmap {
     }
 
     fn word(&self, index: usize) -> u64 {
-        // Beyond the end everything counts as taken.
+        // Beyond the end everything counts as allocated.
         self.0.get(index).copied().unwrap_or(u64::MAX)
     }
 
-    /// First bit from `at` on that is set, or clear.
+    /// Returns the first bit from `at` on that equals `set`.
     fn next(&self, at: u32, set: bool) -> Option<u32> {
         let flip = if set { 0 } else { u64::MAX };
         let mut index = (at / 64) as usize;
@@ -101,14 +100,14 @@ impl Bitmap {
         None
     }
 
-    /// The first run of bits equal to `set` from `at` on: (first, length).
+    /// Returns the first run of bits equal to `set` from `at` on: (first, length).
     pub(crate) fn run(&self, at: u32, set: bool) -> Option<(u32, u32)> {
         let first = self.next(at, set)?;
         let end = self.next(first, !set).unwrap_or(CHUNK_BLOCKS);
         Some((first, end - first))
     }
 
-    /// The first run of at least `least` clear bits from `at` on.
+    /// Returns the first run of at least `least` clear bits from `at` on.
     pub(crate) fn free_run(&self, at: u32, least: u32) -> Option<(u32, u32)> {
         let mut at = at;
         loop {
@@ -120,7 +119,7 @@ impl Bitmap {
         }
     }
 
-    /// The runs of set bits.
+    /// Returns the runs of set bits.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -130,7 +129,7 @@ impl Bitmap {
         })
     }
 
-    /// The bits that are set here but not in `other`.
+    /// Returns the bits that are set here but not in `other`.
     pub(crate) fn minus(&self, other: &Bitmap) -> Box<Bitmap> {
         let mut out = Bitmap::new();
         for ((out, a), b) in out.0.iter_mut().zip(&self.0).zip(&other.0) {

@@ -1,4 +1,4 @@
-//! Comparing the allocation map with what is reachable.
+//! Compares the allocation map with the reachable blocks.
 
 use std::sync::atomic::Ordering;
 
@@ -10,20 +10,20 @@ use super::{Chunk, Map, MapFault, Space, address, parts};
 use crate::error::StoreError;
 use crate::layout::{self, CHUNK_BLOCKS};
 
-/// The blocks that have been found to be referred to.
+/// The set of blocks found to be referred to.
 #[derive(Clone, Default)]
 pub struct Usage {
     chunks: Vec<Option<Box<Bitmap>>>,
 }
 
 impl Usage {
-    /// Without any reference yet.
+    /// Creates a set without any reference.
     pub fn new() -> Usage {
         Usage::default()
     }
 
-    /// Notes a reference to `count` blocks from `addr` on, and returns how many of them had one
-    /// already. Blocks beyond any device are not noted, and count as referred to twice.
+    /// Notes a reference to `count` blocks from `addr` on, and returns the number of them that had
+    /// one already. Blocks beyond any device are not noted, and count as referred to twice.
     pub fn claim(&mut self, addr: BlockAddr, count: u32) -> u32 {
         let mut twice = count;
         for (chunk, bit, len) in parts(addr, count) {
@@ -44,7 +44,7 @@ impl Usage {
         twice
     }
 
-    /// How many of these blocks something refers to.
+    /// Returns the number of these blocks that something refers to.
     pub fn count(&self, addr: BlockAddr, count: u32) -> u32 {
         let ones = |(chunk, bit, len): (u32, u32, u32)| match self.chunks.get(chunk as usize) {
             Some(Some(map)) => map.ones(bit, len),
@@ -53,7 +53,7 @@ impl Usage {
         parts(addr, count).map(ones).sum()
     }
 
-    /// Blocks that something here refers to, and nothing in `others`.
+    /// Returns the number of blocks referred to here and nowhere in `others`.
     pub fn alone(&self, others: &[&Usage]) -> u64 {
         let mut blocks = 0;
         for (number, chunk) in (0u32..).zip(&self.chunks) {
@@ -76,7 +76,7 @@ impl Usage {
         }
     }
 
-    /// What the map of a chunk should be.
+    /// Returns the correct map of a chunk.
     fn image(&self, number: u32) -> Box<Bitmap> {
         let mut image = self.claimed(number);
         layout::fixed(number).for_each(|(at, count)| image.set(at, count));
@@ -84,7 +84,7 @@ impl Usage {
     }
 }
 
-/// Where the allocation map and the blocks in use disagree.
+/// A disagreement between the allocation map and the blocks in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mismatch {
     /// Allocated, but nothing refers to these blocks.
@@ -94,8 +94,8 @@ pub enum Mismatch {
 }
 
 impl Space {
-    /// Parts of the map that have been found to be damaged. All map pages are
-    /// read by [`Space::compare`].
+    /// Returns the parts of the map that were found damaged. [`Space::compare`] reads all map
+    /// pages.
     pub fn faults(&self) -> Vec<MapFault> {
         self.state
             .lock()
@@ -105,8 +105,7 @@ impl Space {
             .collect()
     }
 
-    /// Compares the map with the blocks in use. Chunks with a damaged map are
-    /// passed over.
+    /// Compares the map with the blocks in use. Chunks with a damaged map are passed over.
     ///
     /// # Errors
     /// [`StoreError::NoMemory`].
@@ -153,9 +152,8 @@ impl Space {
         Ok(out)
     }
 
-    /// Makes the map say exactly what is in use; damaged parts of it are built
-    /// anew. For repair, with nothing allocated and no checkpoint running;
-    /// the next one writes the map.
+    /// Rebuilds the map from the blocks in use, its damaged parts included. It is for repair, with
+    /// nothing allocated and no checkpoint in progress; the next checkpoint writes the map.
     pub fn rebuild(&self, usage: &Usage) {
         let state = &mut *self.state.lock();
         let length = state.length;

@@ -1,5 +1,4 @@
-//! The index of the allocation map: one block describes the map pages of a group
-//! of chunks.
+//! The index of the allocation map: one block describes the map pages of a group of chunks.
 //!
 //! ```text
 //! 0  magic "WIDX"      8  generation u64    20 zeros
@@ -18,17 +17,17 @@ const SLOT_B: u32 = 1 << 31;
 
 const _: () = assert!(HEADER + GROUP_CHUNKS as usize * ENTRY == BLOCK_SIZE);
 
-/// What the index says of a chunk's map page.
+/// Index entry of a chunk's map page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Entry {
-    /// The checkpoint that wrote the page; 0 if none did, and only the
-    /// fixed structures are allocated.
+    /// The checkpoint that wrote the page; 0 if none did, and only the fixed structures are
+    /// allocated.
     pub(super) generation: Generation,
     /// CRC32C of the page.
     pub(super) crc: u32,
-    /// Which of its two slots it is in.
+    /// The slot that the page is in.
     pub(super) slot: Slot,
-    /// Blocks that are allocated, fixed structures included.
+    /// Number of allocated blocks, fixed structures included.
     pub(super) used: u32,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn encode(
     }
 }
 
-/// The entries of an index block; `None` if it is not the one expected.
+/// Decodes the entries of an index block; `None` if it is not the expected one.
 pub(super) fn decode(
     page: &[u8; BLOCK_SIZE],
     group: u32,

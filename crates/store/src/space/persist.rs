@@ -1,4 +1,4 @@
-//! Reading and writing the allocation map.
+//! Reads and writes the allocation map.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 use crate::layout::{self, CHUNK_BLOCKS, GROUP_CHUNKS};
 use crate::superblock::{IndexRef, MAX_GROUPS};
 
-/// Frames to read the map into.
+/// Number of frames to read the map into.
 const SCRATCH: usize = 16;
 
-/// Blocks of chunk `number` that a device of `length` blocks has.
+/// Returns the number of blocks of chunk `number` on a device of `length` blocks.
 pub(super) fn chunk_len(length: u64, number: u32) -> u32 {
     // Saturates: a chunk may begin behind the end.
     let rest = length.saturating_sub(layout::chunk_start(number));
@@ -27,20 +27,18 @@ pub(super) fn chunk_len(length: u64, number: u32) -> u32 {
 }
 
 impl Space {
-    /// The allocator as the superblock's references to the index describe it;
-    /// none for a new aggregate.
+    /// Opens the allocator from the superblock's references to the index; none for a new aggregate.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if the device is too small or too large,
-    /// [`StoreError::Io`], [`StoreError::NoMemory`]. A damaged index block is no
-    /// error: see [`Space::faults`].
+    /// [`StoreError::Format`] if the device is too small or too large, [`StoreError::Io`],
+    /// [`StoreError::NoMemory`]. A damaged index block is no error: see [`Space::faults`].
     pub fn open(device: Arc<dyn Device>, references: &[IndexRef]) -> Result<Space, StoreError> {
         let mut state = State {
             length: 0,
             chunks: Vec::new(),
             groups: Vec::new(),
             data: Cursor::default(),
-            // Elsewhere than data, even if there is only one chunk.
+            // Away from data, even if there is only one chunk.
             meta: Cursor {
                 chunk: 0,
                 bit: CHUNK_BLOCKS / 4 * 3,
@@ -87,7 +85,7 @@ impl Space {
         Ok(space)
     }
 
-    /// Has its invariants poison an aggregate.
+    /// Makes violated invariants of the allocator poison an aggregate.
     pub(crate) fn guarded_by(self, guard: &Arc<Poison>) -> Space {
         Space {
             guard: Arc::clone(guard),
@@ -138,8 +136,8 @@ impl Space {
             .resize(chunks.div_ceil(GROUP_CHUNKS) as usize, Group::default());
         self.free.fetch_add(added, Ordering::Relaxed);
         self.total.store(length, Ordering::Relaxed);
-        // One part in 32, from 1 MiB to 256 MiB. Estimated: a checkpoint rewrites a few
-        // thousand nodes unless it is large, and the blocks of a large one are allocated in advance.
+        // One part in 32, from 1 MiB to 256 MiB. Estimated: a checkpoint rewrites a few thousand
+        // nodes unless it is large, and the blocks of a large one are reserved in advance.
         self.floor
             .store((length / 32).clamp(256, 65_536), Ordering::Relaxed);
         Ok(())
@@ -194,7 +192,8 @@ impl Space {
                 Some(entries) => {
                     if let Some(entry) = entries.get(i as usize).filter(|e| e.generation.0 != 0) {
                         chunk.entry = *entry;
-                        // Saturates: a number from the disk; the map is damaged if it is larger, which is found when it is read.
+                        // Saturates: the number comes from the disk. If it is larger, the map is
+                        // damaged, which is found when it is read.
                         chunk.free = chunk_len(length, first + i).saturating_sub(entry.used);
                     }
                 }
@@ -206,12 +205,12 @@ impl Space {
         Ok(())
     }
 
-    /// Makes sure that a chunk's map is in memory; `false` if there is no such
-    /// chunk or its map is damaged.
+    /// Loads a chunk's map into memory; returns `false` if there is no such chunk or its map is
+    /// damaged.
     ///
-    /// Reads one block with the allocator locked. That happens once for each
-    /// 128 MiB that a cursor moves through, and at a chunk's first change since
-    /// its map was dropped ([`Space::drop_idle_maps`]).
+    /// Reads one block with the allocator locked. That happens once for each 128 MiB that a cursor
+    /// moves through, and at a chunk's first change since its map was dropped
+    /// ([`Space::drop_idle_maps`]).
     pub(super) fn load(&self, state: &mut State, number: u32) -> Result<bool, StoreError> {
         let length = chunk_len(state.length, number);
         let Some(chunk) = state.chunks.get_mut(number as usize) else {
@@ -239,7 +238,7 @@ impl Space {
             if beyond == 0 && image.ones(0, length) == chunk.entry.used {
                 Ok(image)
             } else {
-                Err("map page does not add up")
+                Err("map page does not match its index entry")
             }
         });
         match image {
@@ -250,7 +249,7 @@ impl Space {
                 Ok(true)
             }
             Err(what) => {
-                tracing::error!(%addr, chunk = number, what, "its blocks are not allocated from");
+                tracing::error!(%addr, chunk = number, what, "cannot use an allocation map page; its chunk receives no new blocks");
                 chunk.fault = Some(MapFault {
                     chunk: number,
                     addr,
@@ -264,14 +263,14 @@ impl Space {
         }
     }
 
-    /// Drops maps that were not used since the last checkpoint, if there are more
-    /// than [`KEPT_MAPS`]. Only a map that equals its page goes: nothing in it is
-    /// allocated, or freed and not reusable yet, and the page has been durable since
-    /// an earlier checkpoint.
+    /// Drops maps that were not used since the last checkpoint, if there are more than
+    /// [`KEPT_MAPS`]. Only a map that equals its page is dropped: it has no blocks that are
+    /// reserved, or freed and not reusable yet, and the page has been durable since an earlier
+    /// checkpoint.
     fn drop_idle_maps(&self) {
         let state = &mut *self.state.lock();
         let loaded = state.chunks.iter().filter(|c| c.map.is_some()).count();
-        // Saturates: there are none too many.
+        // Saturates: there may be none too many.
         let mut excess = loaded.saturating_sub(KEPT_MAPS);
         let length = state.length;
         for (number, chunk) in (0u32..).zip(&mut state.chunks) {
@@ -284,11 +283,11 @@ impl Space {
         }
     }
 
-    /// Hands the changed pages of map and index to `write`, each for the slot
-    /// that the newest superblock does not refer to, and returns what the next one has to.
+    /// Passes the changed pages of map and index to `write`, each for the slot that the newest
+    /// superblock does not refer to. Returns the references for the next superblock.
     ///
-    /// From here on the pages count as written: a checkpoint that fails
-    /// afterwards must not be followed by another before a restart.
+    /// From here on the pages count as written. A checkpoint that fails afterwards must not be
+    /// followed by another before a restart.
     ///
     /// # Errors
     /// As `frame` and `write`.
@@ -299,8 +298,8 @@ impl Space {
         write: &mut dyn FnMut(BlockAddr, Frame) -> Result<(), StoreError>,
     ) -> Result<MapRoot, StoreError> {
         self.drop_idle_maps();
-        // What changes here changes only while a checkpoint is written, so
-        // the lock can be released between pages.
+        // The state read here changes only while a checkpoint is written, so the lock can be
+        // released between pages.
         let (length, chunks, groups) = {
             let state = self.state.lock();
             (
@@ -381,7 +380,7 @@ impl Space {
             write(addr, page.freeze())?;
         }
         let state = self.state.lock();
-        // The device may have grown meanwhile: what was added is still empty.
+        // The device may have grown meanwhile: the added part is still empty.
         let index = state
             .groups
             .iter()

@@ -1,5 +1,5 @@
-//! The allocator against a model of every block's state, with restarts and
-//! checkpoints that do not become durable.
+//! The allocator against a model of every block's state, with restarts and checkpoints that do not
+//! become durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ enum Block {
     Allocated,
     /// Freed by a checkpoint that is not durable yet.
     Freed,
-    /// Freed by a durable one, but not reusable yet.
+    /// Freed by a durable checkpoint, but not reusable yet.
     Waiting,
 }
 
@@ -26,7 +26,7 @@ struct Harness {
     space: Space,
     generation: Generation,
     blocks: BTreeMap<u64, Block>,
-    /// What the newest superblock says, and what it has to lead to.
+    /// References of the newest superblock, and the map that they have to lead to.
     root: Vec<IndexRef>,
     durable: BTreeMap<u64, Block>,
     written: Vec<BlockAddr>,
@@ -58,7 +58,7 @@ impl Harness {
         }
     }
 
-    /// A run of blocks in a state.
+    /// Picks a run of blocks in a state.
     fn pick(&self, rng: &SeededRng, state: Block) -> Option<(BlockAddr, u32)> {
         let from = rng.next_u64() % self.device.length();
         let is = |block: u64| self.blocks.get(&block) == Some(&state);
@@ -85,7 +85,7 @@ impl Harness {
             .unwrap()
     }
 
-    /// A checkpoint that becomes durable.
+    /// Takes a checkpoint that becomes durable.
     fn checkpoint(&mut self) {
         self.root = self.write_out().index;
         for state in self.blocks.values_mut() {
@@ -189,8 +189,8 @@ fn run(seed: u64) {
             _ if !rng.next_u64().is_multiple_of(8) => {}
             _ if rng.next_u64().is_multiple_of(2) => h.restart(),
             _ => {
-                // A checkpoint whose pages are torn or lost: the newest
-                // superblock must lead to the same map as before.
+                // A checkpoint whose pages are torn or lost: the newest superblock must lead to the
+                // same map as before.
                 h.write_out();
                 for addr in h.written.clone() {
                     h.device
@@ -198,7 +198,7 @@ fn run(seed: u64) {
                 }
                 h.generation = Generation(h.generation.0 - 1);
                 h.restart();
-                // What the log says is marked again, and cannot be handed out.
+                // Blocks named by the log are marked again, and cannot be handed out.
                 let (addr, count) = h.space.allocate(8, None, Stream::Data, Class::Cp).unwrap();
                 h.space.abandon(addr, count);
                 assert_eq!(h.space.mark_recovered(addr, count).unwrap(), 0);
@@ -255,7 +255,7 @@ fn who_must_not_wait_gets_blocks_without_reading_the_map() {
         next.0 / u64::from(CHUNK_BLOCKS),
         addr.0 / u64::from(CHUNK_BLOCKS)
     );
-    // What is left is scattered.
+    // The remaining free space is scattered.
     let h = Harness::new(8192, 8192);
     loop {
         let (addr, count) = h.space.allocate(16, None, Stream::Data, Class::Cp).unwrap();
@@ -409,7 +409,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     h.checkpoint();
     h.restart();
 
-    // The index instead: nothing is known of the whole group.
+    // Now the index is damaged: nothing is known of the whole group.
     h.device
         .tamper(layout::index_page(0, h.root[0].slot), |page| page[200] ^= 1);
     h.space = Space::open(h.device.clone(), &h.root).unwrap();
@@ -459,13 +459,13 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
         runs.push((addr, n));
     }
     assert_eq!(loaded(&h), 40);
-    // Written by this one, idle at the next, dropped by the one after.
+    // Written by this checkpoint, idle at the next, dropped by the one after.
     h.checkpoint();
     assert_eq!(loaded(&h), 40);
     h.checkpoint();
     assert_eq!(loaded(&h), 0);
 
-    // What is freed and not yet reusable is known to the map alone.
+    // Only the map knows blocks that are freed and not yet reusable.
     let (addr, n) = runs[runs.len() / 2];
     h.space.free(addr, n).unwrap();
     h.mark(addr, n, Some(Block::Allocated), Some(Block::Freed));
@@ -484,7 +484,7 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
     assert_eq!(again, (addr, n));
     h.mark(addr, n, None, Some(Block::Reserved));
     h.check();
-    // A allocation lives in the map alone, too.
+    // An allocation, too, is known to the map alone.
     h.checkpoint();
     h.checkpoint();
     assert_eq!(loaded(&h), 1);

@@ -1,24 +1,22 @@
-//! Merging a batch of edits into a tree.
+//! Merges a batch of edits into a tree.
 //!
-//! The batch is sorted, so one pass in key order does everything. The pass
-//! reads the old nodes that the edits touch and writes new ones from one open
-//! *builder* a level: a leaf's records, merged with the edits, flow into the
-//! builder of level 0; whenever a builder has collected enough, it writes a node
-//! and hands its pointer to the builder above. A subtree that no edit touches is
-//! handed to the builder above it as it is, unread. So the cost is proportional
-//! to the touched paths, and memory to the height: not to the batch.
+//! The batch is sorted, so one pass in key order does everything. The pass reads the old nodes that
+//! the edits touch and writes new ones from one open *builder* a level. A leaf's records, merged
+//! with the edits, flow into the builder of level 0. A builder that has collected enough writes a
+//! node and hands its pointer to the builder above. A subtree that no edit touches goes to the
+//! builder above it unread. So the cost is proportional to the touched paths, and memory to the
+//! height: not to the batch.
 //!
-//! **Occupancy.** Nodes are written between [`MIN_FILL`] and full. What an
-//! old node became is written as one node if its size allows, so that nodes keep
-//! their borders from batch to batch. Too much is split: in halves if two nodes
-//! will do, and in a stream of 7/8-full nodes if not. Too little waits for the
-//! records of the next touched node; if an untouched subtree comes next, the
-//! last node on the left is reopened and the two are merged or evened out. Only
-//! the leftmost node of a level, which has nothing on its left, may stay too
-//! small, so there is at most one such node a level at any time.
+//! **Occupancy.** Nodes are written between [`MIN_FILL`] and full. The entries of an old node are
+//! written as one node if their size allows, so that nodes keep their borders from batch to batch.
+//! Larger ones are split: in halves if two nodes suffice, and in a stream of 7/8-full nodes if not.
+//! Smaller ones wait for the records of the next touched node. If an untouched subtree comes next,
+//! the last node on the left is reopened and the two are merged or evened out. Only the leftmost
+//! node of a level, which has nothing on its left, may stay too small. So there is at most one such
+//! node a level at any time.
 //!
-//! The alternative, descending once an edit with splits and merges on the way,
-//! would write a node once an edit or need a dirty-node table in memory.
+//! The alternative, descending once an edit with splits and merges on the way, would write a node
+//! once an edit or need a dirty-node table in memory.
 
 use std::collections::VecDeque;
 
@@ -31,18 +29,18 @@ use crate::error::StoreError;
 use crate::frame::FrameMut;
 use crate::node::{self, Key, MAX_LEVEL, NODE_CAPACITY, NodeView};
 
-/// A node smaller than this is merged with its left neighbour. A third: halves
-/// of a split node stay above it even when records of the largest size make the
-/// halves uneven, so a split is never followed by a merge.
+/// Minimum size in bytes of a node; a smaller one is merged with its left neighbour. It is a third
+/// of the capacity: halves of a split node stay above it even when records of the largest size make
+/// them uneven. So a split is never followed by a merge.
 const MIN_FILL: usize = NODE_CAPACITY / 3;
-/// Nodes in the middle of a long run are filled up to here, so that the next
-/// edits do not split each of them.
+/// Size in bytes of nodes in the middle of a long run. The free rest keeps the next edits from
+/// splitting each of them.
 const RUN_FILL: usize = NODE_CAPACITY / 8 * 7;
-/// Above this a builder writes a node without waiting for more. Halving less
-/// than this gives two nodes that both fit, whatever the sizes of the records.
+/// Size in bytes above which a builder writes a node without waiting for more. Halving less than
+/// this gives two nodes that both fit, whatever the sizes of the records.
 const OVERFLOW: usize = 2 * (NODE_CAPACITY - MAX_ENTRY / 2 - 1);
 const MAX_ENTRY: usize = node::KEY_SIZE + 4 + MAX_VALUE;
-/// Edits taken in advance, to read the nodes they touch together.
+/// Number of edits taken in advance, to read the nodes that they touch together.
 const LOOK_AHEAD: usize = 256;
 
 const _: () = assert!(OVERFLOW / 2 - MAX_ENTRY / 2 > MIN_FILL);
@@ -53,14 +51,14 @@ const _: () = assert!(OVERFLOW > RUN_FILL + MIN_FILL);
 /// One change to a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// The record is to have this value (at most [`MAX_VALUE`] bytes).
+    /// Sets the record to this value (at most [`MAX_VALUE`] bytes).
     Put(Key, Vec<u8>),
-    /// There is to be no such record; it may be absent already.
+    /// Removes the record; it may be absent already.
     Del(Key),
 }
 
 impl Edit {
-    /// The key that is changed.
+    /// Returns the key that is changed.
     pub fn key(&self) -> Key {
         match self {
             Edit::Put(key, _) | Edit::Del(key) => *key,
@@ -68,38 +66,36 @@ impl Edit {
     }
 }
 
-/// Where new nodes go: a checkpoint being written.
+/// The destination of new nodes: a checkpoint in progress.
 pub trait NodeSink {
-    /// The generation being written.
+    /// Returns the generation being written.
     fn generation(&self) -> Generation;
 
-    /// A frame for a node, contents unspecified.
+    /// Returns a frame for a node, contents unspecified.
     ///
     /// # Errors
     /// If there is no memory even for a checkpoint.
     fn frame(&mut self) -> Result<FrameMut, StoreError>;
 
-    /// Allocates a block for a node and queues its writing. From now on the
-    /// source that is used together with this sink must find the node.
+    /// Allocates a block for a node and queues its writing. From now on the source that is used
+    /// together with this sink must find the node.
     ///
     /// # Errors
     /// If no block is free or an earlier write failed.
     fn write_node(&mut self, node: FrameMut) -> Result<BlockPtr, StoreError>;
 
-    /// The new tree no longer refers to this node.
+    /// Notes that the new tree no longer refers to this node.
     fn freed(&mut self, ptr: BlockPtr);
 }
 
-/// Merges `edits`, which come in strictly ascending order of their keys, into
-/// the tree at `root`, and returns the new tree's root. `tree` is the name of the tree in the
-/// nodes that are written.
+/// Merges `edits`, in strictly ascending order of their keys, into the tree at `root`, and returns
+/// the new tree's root. `tree` is the tree's number, stored in the written nodes.
 ///
 /// The source must not return [`Stop::Fetch`].
 ///
 /// # Errors
-/// As source and sink; [`StoreError::Format`] for edits out of order or values
-/// that are too long. After an error the old tree is intact, and what the sink
-/// has received is of no use.
+/// As source and sink; [`StoreError::Format`] for edits out of order or values that are too long.
+/// After an error the old tree is intact, and the nodes that the sink has received are useless.
 pub fn apply(
     sink: &mut impl NodeSink,
     src: &impl NodeSource,
@@ -161,7 +157,7 @@ impl<I: Iterator<Item = Edit>> Edits<I> {
         Ok(self.ahead.front().map(Edit::key))
     }
 
-    /// Whether the next edit is before `upper`; `None` stands for the end.
+    /// Returns true if the next edit is before `upper`; `None` stands for the end.
     fn is_below(&mut self, upper: Option<Key>) -> Result<bool, StoreError> {
         Ok(self
             .peek()?
@@ -177,7 +173,7 @@ impl<I: Iterator<Item = Edit>> Edits<I> {
     }
 }
 
-/// What a builder has collected: entries in key order, values back to back.
+/// Entries collected by a builder, in key order, values back to back.
 #[derive(Default)]
 struct Level {
     entries: VecDeque<(Key, usize)>,
@@ -196,8 +192,8 @@ impl Level {
         self.entries.is_empty()
     }
 
-    /// Number of leading entries that take up to `target` bytes: the cut that
-    /// comes nearest to it, or the last one before it.
+    /// Returns the number of leading entries that take up to `target` bytes: the cut nearest to it,
+    /// or the last one before it.
     fn cut(&self, level: u8, target: usize, nearest: bool) -> usize {
         let mut size = 0;
         for (i, (_, len)) in self.entries.iter().enumerate() {
@@ -247,7 +243,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
                 }
             }
         }
-        // Keep the old node's borders, unless something is still open below.
+        // Keep the old node's borders, unless a builder below is still open.
         let open = |level: &Level| !level.is_empty();
         if !self.levels.iter().take(usize::from(level)).any(open)
             && (MIN_FILL..=NODE_CAPACITY).contains(&self.level(level)?.size)
@@ -287,7 +283,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
             if upper.is_some_and(|upper| key >= upper) {
                 break;
             }
-            // Saturates: what comes before the first key belongs to the first child.
+            // Saturates: a key before the first one belongs to the first child.
             let index = node.rank(&key).saturating_sub(1);
             if last != Some(index) {
                 last = Some(index);
@@ -330,16 +326,16 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
         Ok(())
     }
 
-    /// Takes over an untouched node of `level`, with all below it.
+    /// Takes over an untouched node of `level`, with its subtree.
     fn keep(&mut self, level: u8, key: Key, ptr: BlockPtr) -> Result<(), StoreError> {
         for below in 0..=level {
-            self.settle(below)?;
+            self.complete_level(below)?;
         }
         self.push(level + 1, key, &ptr.encode())
     }
 
-    /// Writes all that is open on `level`, after making it large enough.
-    fn settle(&mut self, level: u8) -> Result<(), StoreError> {
+    /// Writes the open entries of `level`, after filling them up if they are too few.
+    fn complete_level(&mut self, level: u8) -> Result<(), StoreError> {
         let builder = self.level(level)?;
         if !builder.is_empty() && builder.size < MIN_FILL {
             self.reopen(level)?;
@@ -347,7 +343,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
         self.flush(level)
     }
 
-    /// Writes all that is open on `level`.
+    /// Writes the open entries of `level`.
     fn flush(&mut self, level: u8) -> Result<(), StoreError> {
         loop {
             let builder = self.level(level)?;
@@ -360,7 +356,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
         }
     }
 
-    /// Puts the node on the left back into the builder; `false` if there is none.
+    /// Puts the node on the left back into the builder; returns `false` if there is none.
     fn reopen(&mut self, level: u8) -> Result<bool, StoreError> {
         if usize::from(level) + 1 >= self.levels.len() {
             return Ok(false);
@@ -438,7 +434,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
                 return self.lower(TreeRoot { ptr, height: level });
             }
             if !top || builder.size > NODE_CAPACITY {
-                self.settle(level)?;
+                self.complete_level(level)?;
             } else {
                 self.flush(level)?;
             }
@@ -464,7 +460,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
     }
 }
 
-/// A checkpoint cannot come back later.
+/// Converts a stop into an error, as a checkpoint cannot be suspended.
 fn blocking<T>(result: Result<T, Stop>) -> Result<T, StoreError> {
     result.map_err(|stop| match stop {
         Stop::Fail(e) => e,

@@ -1,12 +1,12 @@
 //! The difference of two trees.
 //!
-//! Two cursors run through both trees in key order. A cursor is at a record or at a whole subtree
-//! that has not been opened. Where both are at the same pointer, both step over it: what two trees
-//! share is skipped unread, at the highest level at which they share it. Otherwise the subtree that
-//! starts earlier is opened, because no subtree of the other side that starts later can be the
-//! same; of two that start together, the higher one, because the lower one may be inside it.
-//! Interior keys are exactly the first keys of their subtrees, so this misses no shared subtree,
-//! and the cost is proportional to what differs.
+//! Two cursors run through both trees in key order. A cursor is at a record or at an unopened
+//! subtree. Where both are at the same pointer, both step over it: shared parts are skipped unread,
+//! at the highest level at which they are shared. Otherwise the subtree that starts earlier is
+//! opened, because no subtree of the other side that starts later can be the same. Of two that
+//! start together, the higher one is opened, because the lower one may be inside it. Interior keys
+//! are exactly the first keys of their subtrees, so this misses no shared subtree, and the cost is
+//! proportional to the difference.
 
 use smallvec::SmallVec;
 
@@ -16,11 +16,10 @@ use crate::error::StoreError;
 use crate::frame::Frame;
 use crate::node::Key;
 
-/// Called with a key, its value in the old tree and its value in the new one.
+/// Callback that receives a key, its value in the old tree and its value in the new one.
 pub type OnDifference<'a> = dyn FnMut(Key, Option<&[u8]>, Option<&[u8]>) -> Result<(), Stop> + 'a;
 
-/// Calls `each`, in key order, for every record that is not the same in both
-/// trees.
+/// Calls `each`, in key order, for every record that differs between the trees.
 ///
 /// # Errors
 /// As the source and `each`; [`crate::StoreError::Corrupt`] for a damaged node.
@@ -37,14 +36,14 @@ pub fn diff(
     Ok(())
 }
 
-/// A record that is not the same in both trees.
+/// A record that differs between the trees.
 #[derive(Clone, Debug)]
 pub struct Differs {
     /// The key of the record.
     pub key: Key,
-    /// Its value in the old tree.
+    /// Value in the old tree, if any.
     pub old: Option<Value>,
-    /// Its value in the new tree.
+    /// Value in the new tree, if any.
     pub new: Option<Value>,
 }
 
@@ -55,7 +54,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// From the first difference on.
+    /// Creates a difference that begins at the first differing record.
     pub fn new(old: &TreeRoot, new: &TreeRoot) -> Diff {
         Diff {
             old: Cursor::new(old),
@@ -63,7 +62,8 @@ impl Diff {
         }
     }
 
-    /// From the first difference with a key not less than `from` on, at the cost of two descents.
+    /// Creates a difference that begins at the first differing record with a key of at least
+    /// `from`, at the cost of two descents.
     ///
     /// # Errors
     /// As the source.
@@ -81,7 +81,7 @@ impl Diff {
         Ok(diff)
     }
 
-    /// The next difference in key order; `None` at the end.
+    /// Returns the next difference in key order; `None` at the end.
     ///
     /// # Errors
     /// As the source; [`crate::StoreError::Corrupt`] for a damaged node.
@@ -147,10 +147,10 @@ impl Diff {
     }
 }
 
-/// Children of a node that are announced together when it is opened.
+/// Number of a node's children that are announced together when it is opened.
 const AHEAD: usize = 64;
 
-/// What a cursor is at: a subtree (with its root's level) or a record.
+/// Position of a cursor: a subtree (with its root's level) or a record.
 struct Place {
     key: Key,
     subtree: Option<(BlockPtr, u8)>,
@@ -170,7 +170,7 @@ struct Opened {
 }
 
 struct Cursor {
-    /// The whole tree, as long as it is not opened.
+    /// The root of the tree, until it is opened.
     root: Option<(BlockPtr, u8)>,
     path: SmallVec<[Opened; 8]>,
 }
@@ -183,7 +183,7 @@ impl Cursor {
         }
     }
 
-    /// Where the cursor stands; `None` at the end.
+    /// Returns the cursor's position; `None` at the end.
     fn place(&mut self, src: &impl NodeSource) -> Result<Option<Place>, Stop> {
         if let Some((ptr, level)) = self.root {
             let frame = src.node(&ptr)?;
@@ -211,7 +211,7 @@ impl Cursor {
         Ok(None)
     }
 
-    /// Opens the subtree it is at; `true` if it is a record already.
+    /// Opens the subtree at the position; returns `true` if it is a record already.
     fn open(&mut self, src: &impl NodeSource, place: &Place) -> Result<bool, Stop> {
         let Some((ptr, level)) = place.subtree else {
             return Ok(true);
@@ -234,7 +234,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to the first record with a key not less than `from`.
+    /// Moves to the first record with a key of at least `from`.
     fn seek(&mut self, src: &impl NodeSource, from: Key) -> Result<(), Stop> {
         let Some((mut ptr, mut level)) = self.root.take() else {
             return Ok(());
@@ -243,8 +243,8 @@ impl Cursor {
             let frame = src.node(&ptr)?;
             let node = view(&ptr, level, &frame)?;
             let below = node.rank(&from);
-            // The subtree in which the key would be is the last that does not begin
-            // behind it; of records, one that has the key itself.
+            // The subtree that would contain the key is the last one that does not begin behind it.
+            // Of records, it is one that has the key itself.
             let here = below.checked_sub(1);
             let index = match here {
                 Some(here) if level > 0 || node.key(here) == from => here,
@@ -271,7 +271,7 @@ impl Cursor {
         }
     }
 
-    /// The record that the cursor is at, as one that only this side has; advances.
+    /// Takes the record at the cursor, as one that only this side has; advances.
     fn take(&mut self, key: Key, old: bool) -> Result<Differs, Stop> {
         let value = Some(self.value()?);
         self.step();
@@ -294,8 +294,8 @@ impl Cursor {
         })
     }
 
-    /// A node has just been opened: announces its children, but those that the other
-    /// side's open node of that level has, too, and which will be stepped over.
+    /// Announces the children of a node that has just been opened. Children that the other side's
+    /// open node of that level shares are left out: they will be stepped over.
     fn announce(&self, src: &impl NodeSource, other: Option<&Cursor>) -> Result<(), Stop> {
         let Some(top) = self.path.last().filter(|top| top.level > 0) else {
             return Ok(());

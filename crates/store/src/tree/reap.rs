@@ -1,14 +1,14 @@
-//! Freeing a tree, piece by piece.
+//! Frees a tree, piece by piece.
 //!
-//! Of a tree that nothing leads to any more, the nodes and what their records
-//! refer to are to be freed, except for what it shares with an older tree: and that is exactly what
-//! was born no later than the older tree. A subtree whose pointer is so old is left without being
-//! read, so the cost is what is freed.
+//! When nothing leads to a tree any more, its nodes and the blocks of its records are freed, except
+//! for those that it shares with an older tree. Exactly the blocks born no later than the older
+//! tree are shared. A subtree whose pointer is that old is skipped unread, so the cost is
+//! proportional to the freed part.
 //!
-//! It goes in key order and can stop between any two leaves. An interior node is
-//! freed when the last subtree below it is. So what is left at a stop is the path to the next key
-//! and everything behind it; nothing on it has been freed, and the key is all that has to be
-//! remembered. What precedes it may have been overwritten by others, and is not read again.
+//! Freeing goes in key order and can stop between any two leaves. An interior node is freed when
+//! the last subtree below it is. So at a stop the path to the next key and everything behind it is
+//! left; nothing on the path has been freed, and only the key has to be remembered. Nodes before it
+//! may have been overwritten, and are not read again.
 
 use weir_base::Generation;
 
@@ -17,27 +17,27 @@ use crate::block::BlockPtr;
 use crate::error::StoreError;
 use crate::node::Key;
 
-/// Children announced to the source at once.
+/// Number of children announced to the source at once.
 const AHEAD: usize = 32;
 
-/// Takes what [`reap`] frees.
+/// Receives the parts that [`reap`] frees.
 pub trait Reaper {
-    /// A node. What is below it has been freed before.
+    /// Frees a node. Its subtree has been freed before.
     fn node(&mut self, ptr: &BlockPtr);
 
-    /// A record of a leaf that is being freed.
+    /// Frees a record of a leaf that is being freed.
     fn record(&mut self, key: Key, value: &[u8]);
 
-    /// A node is damaged: what is below it cannot be found and stays allocated.
+    /// Reports a damaged node: its subtree cannot be found and stays allocated.
     fn lost(&mut self, ptr: &BlockPtr, error: &StoreError);
 
-    /// Asked before each node: `true` stops.
+    /// Returns `true` to stop. Called before each node.
     fn enough(&self) -> bool;
 }
 
 /// Frees the part of a tree that was born after `since`, from the key `from` on. Returns the key to
-/// go on from; `None` if it is done. A node that cannot be read for the moment is a stop, too; the
-/// source must not return [`Stop::Fetch`].
+/// continue from; `None` if the tree is freed. A node that cannot be read for the moment stops it,
+/// too. The source must not return [`Stop::Fetch`].
 pub fn reap(
     src: &impl NodeSource,
     root: &TreeRoot,
@@ -63,7 +63,7 @@ struct Reap<'a, S> {
 }
 
 impl<S: NodeSource> Reap<'_, S> {
-    /// `Err` with the key to go on from.
+    /// Frees a subtree; returns `Err` with the key to continue from.
     fn subtree(&mut self, ptr: &BlockPtr, level: u8, first: Key) -> Result<(), Key> {
         if ptr.birth <= self.since {
             return Ok(());
@@ -97,7 +97,7 @@ impl<S: NodeSource> Reap<'_, S> {
             self.reaper.node(ptr);
             return Ok(());
         }
-        // Saturates: what comes before the first key belongs to the first child.
+        // Saturates: a key before the first one belongs to the first child.
         let start = node.rank(&self.from).saturating_sub(1);
         for i in start..node.count() {
             if (i - start).is_multiple_of(AHEAD) && level <= 2 {

@@ -14,8 +14,7 @@ use crate::node::{MAX_LEVEL, NODE_CAPACITY};
 type Model = BTreeMap<Key, Vec<u8>>;
 type Difference = (Key, Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// Nodes in a map: what a device and a cache are to the real thing. Blocks stay
-/// until the test takes them away.
+/// Nodes in a map, in place of a device and a cache. Blocks stay until the test removes them.
 struct Nodes {
     pool: Arc<FramePool>,
     nodes: RefCell<HashMap<u64, Frame>>,
@@ -84,7 +83,7 @@ impl Nodes {
         apply(&mut sink, &src, VolumeId(3), root, edits.into_iter()).unwrap()
     }
 
-    /// Everything that the tree must be, whatever it holds.
+    /// Checks the tree's structure and its contents against the model. Returns its blocks.
     fn check(&self, root: &TreeRoot, model: &Model) -> HashSet<u64> {
         struct Check<'a> {
             model: std::collections::btree_map::Iter<'a, Key, Vec<u8>>,
@@ -167,7 +166,7 @@ fn value(rng: &SeededRng, long: bool) -> Vec<u8> {
     vec![byte; len as usize]
 }
 
-/// A batch of one of several shapes: scattered, dense, growing, clearing.
+/// Returns a batch of one of several shapes: scattered, dense, growing, clearing.
 fn batch(rng: &SeededRng, model: &Model) -> Vec<Edit> {
     let size = [1, 3, 20, 200, 3000][below(rng, 5) as usize];
     let shape = below(rng, 6);
@@ -195,7 +194,7 @@ fn batch(rng: &SeededRng, model: &Model) -> Vec<Edit> {
         edits.insert(key, edit);
     }
     if shape == 5 && below(rng, 3) == 0 {
-        // A whole range goes, as when a large file is removed.
+        // A whole range is deleted, as when a large file is removed.
         let (a, b) = (below(rng, 200), below(rng, 200));
         let range = Key::new(a.min(b), 0, 0)..=Key::new(a.max(b), 0, 0);
         edits.extend(model.range(range).map(|(key, _)| (*key, Edit::Del(*key))));
@@ -277,7 +276,7 @@ fn run(seed: u64) {
     let mut nodes = Nodes::new();
     let mut roots: Vec<(TreeRoot, Model)> = vec![(TreeRoot::EMPTY, Model::new())];
     for round in 0..40 {
-        // Mostly go on from the newest root, sometimes from a kept one: a clone.
+        // Mostly continue from the newest root, sometimes from a kept one: a clone.
         let from = if below(&rng, 6) == 0 {
             below(&rng, roots.len() as u64) as usize
         } else {
@@ -294,7 +293,7 @@ fn run(seed: u64) {
             reached.is_disjoint(&nodes.freed),
             "a freed node is in the tree"
         );
-        // Whatever the old tree and this batch had is in the new tree or freed.
+        // Every block of the old tree and of this batch is in the new tree or freed.
         let old = nodes.check(&root, &model);
         for addr in old.into_iter().chain(before..nodes.next) {
             assert!(

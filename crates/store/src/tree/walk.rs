@@ -1,39 +1,39 @@
-//! Visiting a whole tree to verify it.
+//! Visits a whole tree to verify it.
 
 use super::{NodeSource, Stop, TreeRoot, view};
 use crate::block::BlockPtr;
 use crate::error::StoreError;
 use crate::node::{Key, NodeView};
 
-/// Leaves that are announced to the source at a time. Estimated: enough for a device's queue.
+/// Number of leaves announced to the source at a time. Estimated: enough for a device's queue.
 const AHEAD: usize = 32;
 
-/// What [`walk`] reports to.
+/// Receives the results of [`walk`].
 pub trait Visitor {
-    /// A node is referred to, and has not been read yet. `false` skips it and
-    /// all below it (a node that an earlier walk has seen, say).
+    /// Visits a reference to a node that has not been read yet. Returns `false` to skip the node
+    /// and its subtree, for example if an earlier walk has seen it.
     fn node(&mut self, ptr: &BlockPtr, level: u8) -> bool;
 
-    /// A record of a leaf.
+    /// Visits a record of a leaf.
     fn record(&mut self, key: Key, value: &[u8]);
 
-    /// The node at `ptr`, and so what is below it from `first` on, is damaged or
-    /// cannot be read. Nothing below it is visited.
+    /// Reports that the node at `ptr`, and so its subtree from `first` on, is damaged or cannot be
+    /// read. Nothing below it is visited.
     fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError);
 
-    /// Asked after each record: `true` ends the walk.
+    /// Returns `true` to end the walk. Called after each record.
     fn enough(&self) -> bool {
         false
     }
 }
 
-/// Visits each node and record of a tree in key order. Damage is reported and
-/// stepped over. The source must not return [`Stop::Fetch`].
+/// Visits each node and record of a tree in key order. Damage is reported and stepped over. The
+/// source must not return [`Stop::Fetch`].
 pub fn walk(src: &impl NodeSource, root: &TreeRoot, visitor: &mut dyn Visitor) {
     walk_from(src, root, Key::MIN, visitor);
 }
 
-/// As [`walk`], with the records from `from` on and the nodes that lead to them.
+/// Like [`walk`], for the records from `from` on and the nodes that lead to them.
 pub fn walk_from(src: &impl NodeSource, root: &TreeRoot, from: Key, visitor: &mut dyn Visitor) {
     if let Some((ptr, level)) = root.top() {
         let mut walk = Walk { src, from, visitor };
@@ -48,7 +48,7 @@ struct Walk<'a, S> {
 }
 
 impl<S: NodeSource> Walk<'_, S> {
-    /// Visits a subtree; `false` if that is enough.
+    /// Visits a subtree; returns `false` if the visitor has enough.
     fn visit(&mut self, ptr: &BlockPtr, level: u8, first: Option<Key>, upper: Option<Key>) -> bool {
         if !self.visitor.node(ptr, level) {
             return true;
@@ -111,7 +111,7 @@ impl<S: NodeSource> Walk<'_, S> {
 }
 
 impl<S: NodeSource> Walk<'_, S> {
-    /// Has the source read the next leaves below `node` together, from the `first` on.
+    /// Makes the source read the next leaves below `node` together, starting at `first`.
     fn announce(&self, node: NodeView<'_>, first: usize) {
         let last = node.count().min(first + AHEAD);
         if last < node.count() && node.key(last) <= self.from {

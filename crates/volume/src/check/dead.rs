@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_base::{Generation, Ino, VolumeId};
 use weir_store::cache::Cache;
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::space::Usage;
 use weir_store::tree::{self, TreeRoot, Visitor};

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 
 use weir_base::{BlockAddr, Generation};
 use weir_store::StoreError;
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::tree::{Edit, NodeSource, TreeRoot};
 

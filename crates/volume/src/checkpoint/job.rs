@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use weir_base::limits::engine::{JOB_BLOCKS as STEP_BLOCKS, SCAN_PIECES};
 use weir_base::{Generation, VolumeId};
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Reaper, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};

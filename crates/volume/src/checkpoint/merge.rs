@@ -21,7 +21,7 @@ use weir_base::limits::engine::{
 };
 use weir_base::{Ino, invariant};
 use weir_store::block::page_crc;
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::frame::Frame;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, TreeRoot};

@@ -13,7 +13,7 @@ use weir_base::limits::engine::{
     SPLIT_BLOCKS, SPLIT_LEAVES as STEP_LEAVES, SPLIT_WRITE as LONGEST_WRITE,
 };
 use weir_base::{BlockAddr, Generation};
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, TreeRoot, Visitor};
 use weir_store::{BlockPtr, CpWriter, StoreError};

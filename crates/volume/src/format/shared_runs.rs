@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 use weir_base::limits::engine::SHARED_RUNS_KEPT as KEPT;
 use weir_base::{BlockAddr, Generation};
 use weir_store::StoreError;
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::tree::{Edit, NodeSource, TreeRoot};
 

@@ -4,7 +4,7 @@
 //! it is written once, but a request that waits for it waits for everything else that the
 //! checkpoint writes, and the device rests until enough wait. So, as ZFS does with its
 //! indirect log blocks, the data is written to blocks that are allocated for it, several requests
-//! at a time; one flush covers all whose data has arrived ([`weir_store::Settler`]); and only then
+//! at a time; one flush covers all whose data has arrived ([`weir_store::DirectWriteBatcher`]); and only then
 //! a record goes to the log that says where the data is, with its checksums. The next checkpoint
 //! takes the blocks into the tree instead of writing them again.
 //!
@@ -51,7 +51,7 @@ use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::aggregate::Aggregate;
 use weir_store::block::page_crc;
 use weir_store::log::advance::{Advanced, InAdvance};
-use weir_store::{Frame, Io, IoError, Settler, StoreError};
+use weir_store::{DirectWriteBatcher, Frame, Io, IoError, StoreError};
 
 use crate::format::record::Placed;
 use crate::overlay::file_delta::Page;
@@ -61,7 +61,7 @@ use crate::overlay::reservation::Reservation;
 pub(crate) struct Placements {
     agg: Arc<Aggregate>,
     /// Makes such data durable; none if there is no thread for it.
-    settler: Option<Settler>,
+    batcher: Option<DirectWriteBatcher>,
     /// Requests whose data is on its way to its place, or there and not in the log.
     sending: AtomicU64,
     /// Bytes that the log may be behind before large stable data goes to its place.
@@ -79,12 +79,12 @@ impl Placements {
         background: bool,
         behind: u64,
     ) -> Result<Arc<Placements>, StoreError> {
-        let start = || Settler::start(Arc::clone(agg.device()));
-        let settler = background.then(start).transpose();
+        let start = || DirectWriteBatcher::start(Arc::clone(agg.device()));
+        let batcher = background.then(start).transpose();
         let failed = |e| StoreError::Format(format!("cannot start a thread: {e}").into());
         Ok(Arc::new(Placements {
             agg: Arc::clone(agg),
-            settler: settler.map_err(failed)?,
+            batcher: batcher.map_err(failed)?,
             sending: AtomicU64::new(0),
             behind,
             strays: Mutex::default(),
@@ -232,8 +232,8 @@ impl Direct {
             sent,
             edges: Default::default(),
             advanced: None,
-            way: match &of.settler {
-                Some(settler) => Way::Settling(settler.settle(pieces)),
+            way: match &of.batcher {
+                Some(batcher) => Way::Settling(batcher.write(pieces)),
                 None => {
                     let write = |(addr, frames)| of.agg.device().write(addr, frames);
                     Way::Writing(pieces.into_iter().map(write).collect())

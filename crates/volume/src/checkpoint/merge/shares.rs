@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 use weir_store::StoreError;
-use weir_store::cp::Run;
+use weir_store::checkpoint::Run;
 use weir_store::node::Key;
 use weir_store::tree::NodeSource;
 

@@ -1,17 +1,19 @@
-//! Writing for many at a time, and making it durable.
+//! Batched direct writes: writes the data of many requests in place and makes it durable with one
+//! flush.
 //!
-//! A flush takes about as long for one write as for a hundred, and one at a time is in
-//! flight in the device anyway. So a thread takes what has gathered, writes it, and flushes once for all of it: a *turn*.
-//! Two threads do so, and the one writes while the other flushes. They do nothing else, so that no flush waits for an event
-//! loop to come round: under load that takes milliseconds.
+//! A flush takes about as long for one write as for a hundred, and only one at a time is in flight
+//! in the device anyway. So a thread takes the gathered requests, writes them, and flushes once for
+//! all of them: a *turn*. Two threads do so, and one writes while the other flushes. They do
+//! nothing else, so that no flush waits for an event loop: under load that takes milliseconds.
 //!
-//! A turn ends for all its requests at once, and then their clients send the next. Were it all that has gathered, the clients
-//! would soon wait for the device together, and the device for them; so a turn is bounded. With two threads and turns of 4 MiB,
-//! durable writes of 256 KiB, 64 at a time, are 1.1 times as many as with one thread and turns without a bound; three threads
-//! and shorter turns give less.
+//! A turn ends for all its requests at once, and then their clients send the next. If a turn took
+//! all gathered requests, the clients would soon wait for the device together, and the device for
+//! them; so a turn is bounded. With two threads and turns of 4 MiB, durable writes of 256 KiB, 64
+//! at a time, are 1.1 times as many as with one thread and unbounded turns. Three threads and
+//! shorter turns give less.
 //!
-//! What is in flight is bounded as for a checkpoint: the device moves no more with
-//! more of it, and writes of the intent log, for which clients wait, queue up behind.
+//! The blocks in flight are bounded as for a checkpoint. The device is no faster with more of them,
+//! and writes of the intent log, for which clients wait, queue up behind.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +23,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use weir_base::limits::engine::{
-    SETTLE_IN_FLIGHT as IN_FLIGHT, SETTLE_THREADS as THREADS, SETTLE_TURN as TURN,
+    DIRECT_WRITE_IN_FLIGHT as IN_FLIGHT, DIRECT_WRITE_THREADS as THREADS, DIRECT_WRITE_TURN as TURN,
 };
 use weir_base::{BlockAddr, invariant};
 
@@ -32,8 +34,9 @@ use crate::frame::Frame;
 /// Frames for consecutive blocks.
 pub type Piece = (BlockAddr, Vec<Frame>);
 
-/// See the module's head. Dropping it settles what it was given.
-pub struct Settler {
+/// Threads that write and flush for many requests: see the module's head. Dropping it completes the
+/// queued requests.
+pub struct DirectWriteBatcher {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -42,7 +45,8 @@ struct Shared {
     device: Arc<dyn Device>,
     queue: Mutex<Queue>,
     work: Condvar,
-    /// Locked while a flush is under way. After one that failed a later success means nothing.
+    /// The error of a failed flush. Locked during a flush. After a failed flush a later success
+    /// proves nothing.
     failed: Mutex<Option<IoError>>,
 }
 
@@ -52,32 +56,32 @@ struct Queue {
     stop: bool,
 }
 
-/// What one request has to write, and the handle that is completed when it is durable.
+/// The pieces of one request, and the handle that is completed when they are durable.
 struct Job {
     pieces: VecDeque<Piece>,
     result: Result<(), IoError>,
     done: Completer<()>,
 }
 
-/// What must not be reported as durable.
+/// Creates the error for data that must not be reported as durable.
 fn unwritten() -> IoError {
     let why = io::Error::other("it was not written");
     IoError::new(IoKind::Write, BlockAddr(0), 0, why)
 }
 
-/// What one flush makes durable.
+/// The jobs that one flush makes durable.
 #[derive(Default)]
 struct Turn {
     jobs: Vec<Job>,
-    /// Jobs before this one have no more pieces.
+    /// Index of the first job with pieces left.
     next: usize,
-    /// Writes with their blocks and their jobs.
+    /// Writes in flight, each with its number of blocks and its job.
     flight: VecDeque<(Io<()>, usize, usize)>,
     in_flight: usize,
 }
 
 impl Turn {
-    /// Begins as many writes as may be in flight.
+    /// Starts as many writes as may be in flight.
     fn submit(&mut self, device: &dyn Device) {
         while let Some(job) = self.jobs.get_mut(self.next) {
             let Some((_, frames)) = job.pieces.front() else {
@@ -96,7 +100,7 @@ impl Turn {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all pieces and waits for them.
     fn finish(&mut self, device: &dyn Device) {
         loop {
             self.submit(device);
@@ -117,39 +121,39 @@ impl Turn {
     }
 }
 
-impl Settler {
+impl DirectWriteBatcher {
     /// Starts the threads that write and flush.
     ///
     /// # Errors
-    /// If the system gives none.
-    pub fn start(device: Arc<dyn Device>) -> io::Result<Settler> {
+    /// If the system refuses a thread.
+    pub fn start(device: Arc<dyn Device>) -> io::Result<DirectWriteBatcher> {
         let shared = Arc::new(Shared {
             device,
             queue: Mutex::default(),
             work: Condvar::new(),
             failed: Mutex::default(),
         });
-        let mut settler = Settler {
+        let mut batcher = DirectWriteBatcher {
             shared,
             threads: Vec::new(),
         };
         for _ in 0..THREADS {
-            let shared = Arc::clone(&settler.shared);
+            let shared = Arc::clone(&batcher.shared);
             let thread = std::thread::Builder::new()
-                .name("settle".into())
+                .name("direct-write".into())
                 .spawn(move || {
-                    // It does little at a time, and clients wait for it.
+                    // The thread does little at a time, and clients wait for it.
                     weir_base::short_slice();
                     shared.run();
                 })?;
-            settler.threads.push(thread);
+            batcher.threads.push(thread);
         }
-        Ok(settler)
+        Ok(batcher)
     }
 
-    /// Writes these pieces. The handle is complete when they are durable; if one of them fails, or
-    /// the flush, nothing is known about any.
-    pub fn settle(&self, pieces: VecDeque<Piece>) -> Io<()> {
+    /// Writes these pieces. The handle is complete when they are durable. If a write or the flush
+    /// fails, the state of all of them is unknown.
+    pub fn write(&self, pieces: VecDeque<Piece>) -> Io<()> {
         let (done, io) = Io::pair();
         self.shared.queue.lock().waiting.push_back(Job {
             pieces,
@@ -161,13 +165,13 @@ impl Settler {
     }
 }
 
-impl Drop for Settler {
+impl Drop for DirectWriteBatcher {
     fn drop(&mut self) {
         self.shared.queue.lock().stop = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // The notified waiter may have held the last reference: a thread
-            // cannot wait for itself.
+            // The notified waiter may have held the last reference: a thread cannot wait for
+            // itself.
             if thread.thread().id() != std::thread::current().id() {
                 // A panic there has ended the process, or completed every handle with an error.
                 let _ = thread.join();
@@ -201,8 +205,8 @@ impl Shared {
         }
     }
 
-    /// Makes durable what is written. One at a time: of two at once the system may report a failure to either, and it
-    /// concerns both.
+    /// Makes the written data durable. One flush at a time: of two at once the system may report a
+    /// failure to either, and it concerns both.
     fn flush(&self) -> Result<(), IoError> {
         let mut failed = self.failed.lock();
         if let Err(error) = self.device.flush().wait() {
@@ -211,7 +215,7 @@ impl Shared {
         failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The jobs of a turn, the oldest first; none if it is to stop.
+    /// Returns the jobs of a turn, the oldest first; `None` if the thread is to stop.
     fn take(&self) -> Option<Vec<Job>> {
         let mut queue = self.queue.lock();
         while queue.waiting.is_empty() {
@@ -229,7 +233,7 @@ impl Shared {
                 .sum::<usize>();
             blocks <= TURN
         };
-        // One that is longer is a turn of its own.
+        // A job larger than a turn is a turn of its own.
         let count = queue.waiting.iter().take_while(fits).count().max(1);
         Some(queue.waiting.drain(..count).collect())
     }
@@ -243,7 +247,8 @@ mod tests {
     use super::*;
     use crate::frame::FrameMut;
 
-    /// A call that the test completes: the first block and how many, none for a flush.
+    /// A call that the test completes: the first block and the number of blocks; `None` for a
+    /// flush.
     type Call = (Option<(u64, usize)>, Completer<()>);
 
     struct Told(Mutex<Sender<Call>>);
@@ -277,10 +282,10 @@ mod tests {
         }
     }
 
-    fn settler() -> (Settler, Receiver<Call>) {
+    fn batcher() -> (DirectWriteBatcher, Receiver<Call>) {
         let (send, calls) = channel();
         let device = Arc::new(Told(Mutex::new(send)));
-        (Settler::start(device).unwrap(), calls)
+        (DirectWriteBatcher::start(device).unwrap(), calls)
     }
 
     fn piece(addr: u64, count: usize) -> Piece {
@@ -299,19 +304,19 @@ mod tests {
 
     #[test]
     fn a_flush_begins_when_all_that_it_covers_is_written() {
-        let (settler, calls) = settler();
-        let first = settler.settle([piece(0, 64), piece(64, 1)].into());
+        let (batcher, calls) = batcher();
+        let first = batcher.write([piece(0, 64), piece(64, 1)].into());
         let (a, b) = (next(&calls, Some((0, 64))), next(&calls, Some((64, 1))));
         b.complete(Ok(()));
         assert!(calls.try_recv().is_err(), "a write is still under way");
         a.complete(Ok(()));
         let flush = next(&calls, None);
-        // What comes now needs a flush that begins later, and is written meanwhile.
-        let second = settler.settle([piece(100, 1)].into());
+        // A job submitted now needs a flush that begins later, and is written meanwhile.
+        let second = batcher.write([piece(100, 1)].into());
         let written = next(&calls, Some((100, 1)));
-        // One for both.
-        let third = settler.settle([piece(200, 1)].into());
-        let fourth = settler.settle([piece(300, 2)].into());
+        // One flush for both.
+        let third = batcher.write([piece(200, 1)].into());
+        let fourth = batcher.write([piece(300, 2)].into());
         flush.complete(Ok(()));
         first.wait().unwrap();
         next(&calls, Some((200, 1))).complete(Ok(()));
@@ -322,17 +327,17 @@ mod tests {
         written.complete(Ok(()));
         next(&calls, None).complete(Ok(()));
         second.wait().unwrap();
-        drop(settler);
+        drop(batcher);
         assert!(calls.recv().is_err(), "no more flushes than needed");
     }
 
     #[test]
     fn a_flush_waits_for_the_one_before_it() {
-        let (settler, calls) = settler();
-        let first = settler.settle([piece(0, 1)].into());
+        let (batcher, calls) = batcher();
+        let first = batcher.write([piece(0, 1)].into());
         next(&calls, Some((0, 1))).complete(Ok(()));
         let flush = next(&calls, None);
-        let second = settler.settle([piece(100, 1)].into());
+        let second = batcher.write([piece(100, 1)].into());
         next(&calls, Some((100, 1))).complete(Ok(()));
         let beside = calls.recv_timeout(Duration::from_millis(50));
         assert!(beside.is_err(), "two flushes at once");
@@ -344,14 +349,14 @@ mod tests {
 
     #[test]
     fn a_turn_is_bounded() {
-        let (settler, calls) = settler();
+        let (batcher, calls) = batcher();
         let busy = [0, 1].map(|at| {
-            let io = settler.settle([piece(at, 1)].into());
+            let io = batcher.write([piece(at, 1)].into());
             (io, next(&calls, Some((at, 1))))
         });
         let part = TURN as u64 / 2;
         let waiting: Vec<_> = [100, 10_100, 20_100]
-            .map(|at| settler.settle([piece(at, part as usize)].into()))
+            .map(|at| batcher.write([piece(at, part as usize)].into()))
             .into();
         let [(first, a), (second, b)] = busy;
         a.complete(Ok(()));
@@ -371,9 +376,9 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_is_bounded() {
-        let (settler, calls) = settler();
+        let (batcher, calls) = batcher();
         let pieces: VecDeque<Piece> = (0..20).map(|i| piece(i * 64, 64)).collect();
-        let io = settler.settle(pieces);
+        let io = batcher.write(pieces);
         let mut flight = VecDeque::new();
         for i in 0..20 {
             if flight.len() == IN_FLIGHT / 64 {
@@ -390,13 +395,13 @@ mod tests {
 
     #[test]
     fn a_failed_write_is_its_own_and_a_failed_flush_everybodys() {
-        let (settler, calls) = settler();
-        let bad = settler.settle([piece(0, 1)].into());
+        let (batcher, calls) = batcher();
+        let bad = batcher.write([piece(0, 1)].into());
         next(&calls, Some((0, 1))).complete(Err(error(IoKind::Write)));
         next(&calls, None).complete(Ok(()));
         assert_eq!(bad.wait().unwrap_err().kind, IoKind::Write);
         for kind in [IoKind::Flush, IoKind::Discard] {
-            let failed = settler.settle([piece(0, 1)].into());
+            let failed = batcher.write([piece(0, 1)].into());
             next(&calls, Some((0, 1))).complete(Ok(()));
             let flush = next(&calls, None);
             flush.complete(match kind {

@@ -1,16 +1,15 @@
 //! Writing a checkpoint.
 //!
-//! A [`CpWriter`] is where everything goes that a checkpoint writes: file
-//! data, tree nodes, at last the allocation map. It allocates from the share of
-//! memory and blocks that is kept for checkpoints, collects tree nodes
-//! into long writes, keeps a bounded amount in flight, and gathers what becomes
-//! free. Nothing that it writes is referred to by anything durable before
-//! [`Aggregate::commit`](crate::Aggregate::commit) has written the superblock,
-//! and it writes to no block that the last durable checkpoint refers to.
-//! So at any moment a crash leaves that one intact.
+//! A [`CpWriter`] receives everything that a checkpoint writes: file data, tree nodes, and finally
+//! the allocation map. It allocates from the share of memory and blocks reserved for checkpoints,
+//! collects tree nodes into long writes, keeps a bounded amount in flight, and gathers freed
+//! blocks. Nothing durable refers to its blocks before
+//! [`Aggregate::commit`](crate::Aggregate::commit) has written the superblock. It writes to no
+//! block that the last durable checkpoint refers to. So a crash at any moment leaves that
+//! checkpoint intact.
 //!
-//! A checkpoint that fails cannot be undone: the allocator already counts it as written. It
-//! poisons the aggregate, and the next start begins at the last durable one.
+//! A failed checkpoint cannot be undone, because the allocator already counts it as written. It
+//! poisons the aggregate, and the next start begins at the last durable checkpoint.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,10 +28,10 @@ use crate::frame::{Class, Frame, FrameMut};
 use crate::space::Stream;
 use crate::tree::NodeSink;
 
-/// Blocks with the same birth.
+/// A run of consecutive blocks with the same birth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// The first of them.
+    /// First block.
     pub addr: BlockAddr,
     /// Number of consecutive blocks, all with this birth.
     pub count: u32,
@@ -44,28 +43,28 @@ pub struct Run {
 pub struct CpWriter {
     agg: Arc<Aggregate>,
     generation: Generation,
-    /// Reserved for nodes: the next block and how many are left.
+    /// Blocks reserved for nodes: the next one and the number left.
     node_space: (BlockAddr, u32),
-    /// Nodes with consecutive blocks that are not being written yet.
+    /// Nodes with consecutive blocks whose write has not started.
     node_run: Option<(BlockAddr, Vec<Frame>)>,
-    /// The same of other blocks. Small files get consecutive blocks: a write for each would cost
-    /// more than everything else that is done for it.
+    /// Other frames with consecutive blocks whose write has not started. Small files get
+    /// consecutive blocks: a write for each would cost more than the rest of the work for it.
     data_run: Option<(BlockAddr, Vec<Frame>)>,
     flight: VecDeque<(Io<()>, usize)>,
     in_flight: usize,
-    /// Bound of what is in flight, in blocks, and of a run of nodes.
+    /// Maximum number of blocks in flight, and in a run of nodes.
     limit: usize,
     freed: Vec<Run>,
-    /// Reserved blocks that the log refers to for as long as it is not cut, and no tree ever will.
+    /// Reserved blocks that the log refers to until it is cut, and no tree ever will.
     unused: Vec<(BlockAddr, u32)>,
     retain: Option<Generation>,
     retained: Vec<Run>,
-    /// What is this old belongs to another volume.
+    /// Blocks born at or before this generation belong to the volume that this one was cloned from.
     origin_generation: Generation,
     written: u64,
-    /// The allocator's image has been changed.
+    /// True once the allocator's image has been changed.
     touched: bool,
-    /// Neither committed nor dropped.
+    /// True until the checkpoint is committed or dropped.
     open: bool,
 }
 
@@ -91,14 +90,14 @@ impl CpWriter {
         }
     }
 
-    /// The checkpoint's number: the birth of all that it writes.
+    /// Returns the checkpoint's number: the birth of all blocks that it writes.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Ends a part of the checkpoint whose roots are to be distinguished from what follows
-    /// by the birth of their blocks: a snapshot was made here. What is written from now on has a
-    /// later birth. The parity stays: it chooses the superblock's slot.
+    /// Separates the roots written so far from those written later by the birth of their blocks,
+    /// because a snapshot was made here. Later blocks have a higher birth. The parity stays, as it
+    /// chooses the superblock's slot.
     ///
     /// # Errors
     /// [`StoreError::Format`] if there are no more numbers.
@@ -106,24 +105,24 @@ impl CpWriter {
         let next = self.generation.0.checked_add(2);
         self.generation = next
             .map(Generation)
-            .ok_or_else(|| StoreError::Format("generations are used up".into()))?;
+            .ok_or_else(|| StoreError::Format("no checkpoint number is left".into()))?;
         Ok(())
     }
 
-    /// From now on, what was born at or before `until` is neither freed nor collected
-    /// when it is replaced: it belongs to the volume that this one is a clone of.
-    /// Generation 0: everything is the volume's own.
+    /// Marks blocks born at or before `until` as those of the volume that this one is a clone of.
+    /// They are neither freed nor collected when they are replaced. Generation 0: all blocks are
+    /// the volume's own.
     pub fn origin_generation(&mut self, until: Generation) {
         self.origin_generation = until;
     }
 
-    /// Blocks written so far.
+    /// Returns the number of blocks written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Allocates up to `want` blocks for file data, from `near` on if that is
-    /// free. They are part of this checkpoint.
+    /// Allocates up to `want` blocks for file data, starting at `near` if that is free. They are
+    /// part of this checkpoint.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`].
@@ -139,8 +138,8 @@ impl CpWriter {
         Ok((addr, count))
     }
 
-    /// Takes blocks into this checkpoint that were allocated and written
-    /// before, in the foreground.
+    /// Makes blocks part of this checkpoint that were allocated and written before, in the
+    /// foreground.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if they are not allocated.
@@ -149,20 +148,18 @@ impl CpWriter {
         self.agg.space().commit(addr, count)
     }
 
-    /// Takes allocated blocks of which nothing came: a record of the log before the cut
-    /// refers to them, but what it says has been overwritten since. They can be allocated
-    /// again when the checkpoint is durable, and not before: until then a crash
-    /// would have that record applied.
+    /// Takes over allocated blocks that no tree refers to: a log record before the cut refers to
+    /// them, but the data has been overwritten since. They can be allocated again only when the
+    /// checkpoint is durable. Until then a crash would have that record applied.
     pub fn unused(&mut self, addr: BlockAddr, count: u32) {
         self.unused.push((addr, count));
     }
 
-    /// Queues `frames` for blocks that [`CpWriter::alloc`] returned: consecutive blocks
-    /// are written together. Waits while too much is in flight; the data is durable when
-    /// the checkpoint is.
+    /// Queues `frames` for blocks that [`CpWriter::alloc`] returned; consecutive blocks are written
+    /// together. Blocks while too much is in flight. The data is durable when the checkpoint is.
     ///
     /// # Errors
-    /// That of an earlier write; the checkpoint has failed then.
+    /// The error of an earlier write; the checkpoint has failed in that case.
     pub fn write(&mut self, addr: BlockAddr, mut frames: Vec<Frame>) -> Result<(), StoreError> {
         let most = RUN.min(self.limit);
         if let Some((at, run)) = &mut self.data_run
@@ -192,10 +189,10 @@ impl CpWriter {
         Ok(())
     }
 
-    /// Waits until no more than so many blocks are in flight.
+    /// Blocks until at most `blocks` blocks are in flight.
     ///
     /// # Errors
-    /// That of a write; the checkpoint has failed then.
+    /// The error of a write; the checkpoint has failed in that case.
     pub fn hold(&mut self, blocks: usize) -> Result<(), StoreError> {
         while self.in_flight > blocks {
             self.land()?;
@@ -203,7 +200,7 @@ impl CpWriter {
         Ok(())
     }
 
-    /// Waits for the oldest write in flight.
+    /// Blocks until the oldest write in flight is complete.
     fn land(&mut self) -> Result<(), StoreError> {
         if let Some((io, count)) = self.flight.pop_front() {
             self.in_flight -= count;
@@ -212,14 +209,13 @@ impl CpWriter {
         Ok(())
     }
 
-    /// From now on, what was born at or before `newest` is not freed when it is
-    /// replaced, because a snapshot of that age refers to it, but collected for
-    /// [`CpWriter::take_retained`]. `None` frees everything.
+    /// Sets the birth of the newest snapshot. Blocks born at or before `newest` are not freed when
+    /// they are replaced, but collected for [`CpWriter::take_retained`]. `None` frees all blocks.
     pub fn retain(&mut self, newest: Option<Generation>) {
         self.retain = newest;
     }
 
-    /// What was replaced but is still referred to by a snapshot: for its deadlist.
+    /// Takes the replaced blocks that a snapshot still refers to: for its deadlist.
     pub fn take_retained(&mut self) -> Vec<Run> {
         std::mem::take(&mut self.retained)
     }
@@ -269,8 +265,8 @@ impl CpWriter {
         }
     }
 
-    /// Waits for all writes.
-    pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
+    /// Blocks until all writes are complete.
+    pub(crate) fn wait_all(&mut self) -> Result<(), StoreError> {
         self.flush_nodes()?;
         self.flush_data()?;
         while !self.flight.is_empty() {
@@ -279,8 +275,8 @@ impl CpWriter {
         Ok(())
     }
 
-    /// Ends allocation: releases the blocks that were allocated but not used, takes the freed ones
-    /// out of the image, and returns the latter.
+    /// Ends allocation: releases the blocks that were allocated but not used, takes the freed
+    /// blocks out of the image, and returns the freed ones.
     pub(crate) fn close_allocation(&mut self) -> Result<Vec<(BlockAddr, u32)>, StoreError> {
         let (addr, left) = std::mem::take(&mut self.node_space);
         if left > 0 {
@@ -295,7 +291,7 @@ impl CpWriter {
         Ok(reclaimable)
     }
 
-    /// It has become durable, or its failure has poisoned the aggregate.
+    /// Ends the checkpoint after it has become durable, or its failure has poisoned the aggregate.
     pub(crate) fn done(mut self) {
         let left = self.retained.len();
         invariant!(self.agg.guard() => left == 0, "{left} runs of dead blocks are noted nowhere");
@@ -313,7 +309,7 @@ impl NodeSink for CpWriter {
             if let Some(frame) = self.agg.cache().alloc(Class::Cp) {
                 return Ok(frame);
             }
-            // What this checkpoint has in flight is pinned by it.
+            // Writes in flight need this checkpoint's frames, so it waits for them.
             self.flush_nodes()?;
             self.flush_data()?;
             if self.flight.is_empty() {
