@@ -26,8 +26,8 @@ use weir_vfs::{
 use weir_volume::{Engine, EngineOptions};
 
 use crate::callbacks;
-use crate::net::{self, Cores, Ledger, Settings, Wakeups};
 use crate::storage::{Protocols, ReplyGate, Rpc, Wire};
+use weir_net::{self as net, Cores, Ledger, Settings, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_pair_node::Lease;
 
@@ -481,7 +481,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     );
     let lease = Arc::new(Lease::unlimited(Arc::clone(&clock)));
     let gate = ReplyGate::new(Arc::clone(&engine), lease);
-    let protocols = Arc::new(Protocols::new(Arc::new(gate), rpc, smb));
+    let protocols = Arc::new(Protocols::new(gate, rpc, smb));
     let settings = Settings {
         cores: LOOPS,
         ledger: Ledger::new(64 << 20, 1 << 16),

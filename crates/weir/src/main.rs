@@ -22,7 +22,6 @@ mod krb5;
 mod log_device;
 mod logging;
 mod manual;
-mod net;
 mod notify;
 mod pair_commands;
 mod pair_connections;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_pair_node::{Connections, Ends};
 
-use crate::net::Connected;
+use weir_net::Connected;
 
 /// Connections of the event loops.
 pub struct PairConnections(pub Arc<Connected>);

@@ -22,7 +22,7 @@ use weir_control::{Actor, Control, Options};
 use weir_volume::Engine;
 
 use crate::cli::Serve;
-use crate::net::{self, Reserved};
+use weir_net::{self as net, Reserved};
 use weir_node::backend::Node;
 use weir_node::counters::Counters;
 use weir_node::snapshot_files::SnapshotFiles;

@@ -10,7 +10,9 @@ use weir_vfs::stats::Stats;
 use weir_vfs::throttle::Throttle;
 use weir_volume::Engine;
 
-use crate::net::Backend;
+use weir_net::Backend;
+
+use crate::storage::ReplyGate;
 
 /// The service behind its connections.
 pub struct Smb {
@@ -49,7 +51,7 @@ impl Backend for Smb {
     type Framing = DirectTcp;
     type Reply = Reply;
     type State = Slot;
-    type Log = crate::storage::ReplyGate;
+    type Log = ReplyGate;
 
     fn unasked(&self, message: Box<[u8]>) -> Reply {
         Reply::unasked(&message)

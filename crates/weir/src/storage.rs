@@ -31,11 +31,11 @@ use crate::ad::{self, Membership};
 use crate::cli::{Serve, SmbSigning};
 use crate::krb5::Kerberos;
 use crate::log_device;
-use crate::net::{self, Backend, Seat, Services, Wakeups};
 use crate::notify::Starting;
 use crate::plane::ApiAddress;
 use crate::smb::Smb;
 use crate::{domains, plane, referrals, resolve, tls, users};
+use weir_net::{self as net, Backend, Seat, Services, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_node::control_socket::Control;
 use weir_node::counters::Counters;
@@ -375,7 +375,7 @@ impl Storage {
         Ok(Storage {
             control,
             pair: opened.pair,
-            protocols: Arc::new(Protocols::new(Arc::new(gate), rpc, smb)),
+            protocols: Arc::new(Protocols::new(gate, rpc, smb)),
             engine,
             node,
             metrics,
@@ -471,6 +471,7 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
 }
 
 /// What replies wait for: the log, the partner of a strict volume, and the lease.
+#[derive(Clone)]
 pub struct ReplyGate {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
@@ -485,7 +486,7 @@ impl ReplyGate {
 
 /// What the event loops serve.
 pub struct Protocols {
-    gate: Arc<ReplyGate>,
+    gate: ReplyGate,
     rpc: Arc<Rpc>,
     smb: Arc<Smb>,
 }
@@ -503,7 +504,7 @@ pub struct Rpc {
 
 impl Protocols {
     /// Over an open engine.
-    pub fn new(gate: Arc<ReplyGate>, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
+    pub fn new(gate: ReplyGate, rpc: Arc<Rpc>, smb: Arc<Smb>) -> Protocols {
         Protocols { gate, rpc, smb }
     }
 }
@@ -547,8 +548,8 @@ impl Services for Protocols {
     type Log = ReplyGate;
     type Wire = Wire;
 
-    fn log(&self) -> Arc<ReplyGate> {
-        Arc::clone(&self.gate)
+    fn log(&self) -> ReplyGate {
+        self.gate.clone()
     }
 
     fn serve(&self, seat: Seat<'_, ReplyGate>, stream: TcpStream, wire: Wire) -> io::Result<()> {

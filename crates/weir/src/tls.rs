@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 use weir_vfs::{Rule, Transport};
 
 use crate::cli::Serve;
-use crate::net::kernel_tls;
+use weir_net::kernel_tls;
 
 /// Application-Layer Protocol Negotiation's name of RPC (RFC 9289 §8.2).
 const ALPN: &[u8] = b"sunrpc";

@@ -27,8 +27,8 @@ use tokio::task::LocalSet;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, Lsn};
 
-use super::conn::Conn;
 use super::connected::Connected;
+use super::connection::Conn;
 use super::ledger::{Account, Holding, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};
@@ -372,7 +372,7 @@ pub(super) fn untaken(fd: RawFd) -> u64 {
 
 /// What the connections of one core share.
 pub struct Core<L> {
-    pub log: Arc<L>,
+    pub log: L,
     pub ledger: Arc<Ledger>,
     pub connected: Arc<Connected>,
     pub clock: Arc<dyn Clock>,
@@ -402,7 +402,7 @@ pub struct Core<L> {
 
 impl<L: Log> Core<L> {
     /// The event loop with this index, of those that `wakeups` was made for.
-    pub fn new(settings: &Settings, wakeups: Wakeups, log: Arc<L>, index: usize) -> Core<L> {
+    pub fn new(settings: &Settings, wakeups: Wakeups, log: L, index: usize) -> Core<L> {
         Core {
             log,
             ledger: Arc::clone(&settings.ledger),

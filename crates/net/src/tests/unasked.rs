@@ -1,7 +1,7 @@
 //! Protocols by listener, messages that no client asked for, and requests that wait on purpose.
 
 use super::*;
-use crate::net::mail::Full;
+use crate::mail::Full;
 
 /// The number that the server knows a connection by.
 fn number_of(stream: &mut TcpStream) -> u64 {

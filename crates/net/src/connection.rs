@@ -25,7 +25,7 @@ use weir_conn::{
 use weir_vfs::throttle::HeldBytes;
 
 use super::connected::Present;
-use super::core::{Core, Stalled, Watch, untaken};
+use super::event_loop::{Core, Stalled, Watch, untaken};
 use super::ledger::{Holding, Room};
 use super::{Backend, Log};
 use tls::Layer;
@@ -300,7 +300,7 @@ impl<B: Backend> Serving<'_, '_, B> {
         if after.is_some_and(|lsn| lsn > self.durable) {
             self.durable = self.core.log.durable();
         }
-        let log = &*self.core.log;
+        let log = &self.core.log;
         self.traffic.answer(reply, after, self.durable, log);
     }
 }
@@ -754,11 +754,11 @@ impl<B: Backend> Conn<B> {
         for _ in 0..limits::TURN {
             // Before the log is polled: what comes from here may have to wait for it.
             if self.traffic.any_waiting() {
-                self.traffic.poll_waiting(cx, &*self.core.log);
+                self.traffic.poll_waiting(cx, &self.core.log);
             }
             self.take_mail();
             if !self.traffic.parked.is_empty() {
-                let log = &*self.core.log;
+                let log = &self.core.log;
                 let mut durable = log.durable();
                 self.traffic.release(durable, log);
                 if !self.traffic.parked.is_empty() && log.log_failed() {

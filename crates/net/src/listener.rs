@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::core::Accepted;
+use super::event_loop::Accepted;
 
 /// Connections that may wait to be accepted (the kernel caps it at `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;

@@ -9,7 +9,7 @@
 //! # How
 //! One thread per core, each with its own single-threaded event loop; a connection stays on the
 //! core that it was dealt to, so nothing about it is shared or locked. Serving it is one hand-written
-//! future ([`conn::Conn`]): one `readv` takes as many requests as the socket holds, each whole request is run right
+//! future (`connection::Conn`): one `readv` takes as many requests as the socket holds, each whole request is run right
 //! there by [`Backend::handle`], and one `writev` sends all the answers, with READ data taken
 //! from the block cache by reference. A request that has to wait (for the device) becomes a
 //! future of its own connection; an answer that has to wait for the intent log is parked with
@@ -46,10 +46,10 @@
 //!   [`limits::STALL`] (sooner when memory is short, and at once if it is in the way of others).
 //! - Connections are bounded by the memory and by the address; strangers give way to clients.
 
-mod conn;
 mod connected;
-mod core;
+mod connection;
 mod datagram;
+mod event_loop;
 mod ledger;
 mod listener;
 mod mail;
@@ -70,16 +70,17 @@ use weir_base::Lsn;
 use weir_base::limits::net as limits;
 use weir_conn::{Arrival, Begin, ConnInfo, Framing, Outcome, Reply};
 
-pub use conn::kernel_tls;
 pub use connected::Connected;
-pub use core::{Cores, Seat, Settings, Wakeups};
+pub use connection::kernel_tls;
 pub use datagram::datagrams;
+pub use event_loop::{Accepted, Cores, Seat, Settings, Wakeups};
 pub use ledger::Ledger;
 pub use listener::{Reserved, accept, reserve};
+pub use mail::{Full, Message};
 pub use pacer::pace;
 
-/// What is durable: replies wait for it.
-pub trait Log: Send + Sync + 'static {
+/// The log that replies wait for.
+pub trait Log: 'static {
     /// Log records up to this number are durable.
     fn durable(&self) -> Lsn;
 
@@ -105,8 +106,8 @@ pub trait Services: Send + Sync + 'static {
     /// What a listener's connections speak.
     type Wire: Copy + Send + 'static;
 
-    /// What replies wait for.
-    fn log(&self) -> Arc<Self::Log>;
+    /// Returns the log that replies wait for.
+    fn log(&self) -> Self::Log;
 
     /// Serves a connection: gives `seat` the backend of what it speaks.
     ///

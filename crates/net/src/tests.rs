@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use weir_base::{Lsn, SystemClock};
 use weir_conn::{DirectTcp, Pieces, RecordMarks};
 
-use super::core::Core;
+use super::event_loop::Core;
 use super::*;
 
 mod unasked;
@@ -64,7 +64,7 @@ impl Stub {
     }
 }
 
-impl Log for Stub {
+impl Log for Arc<Stub> {
     fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
@@ -78,7 +78,7 @@ impl Backend for Stub {
     type Framing = RecordMarks;
     type Reply = Bytes;
     type State = ();
-    type Log = Stub;
+    type Log = Arc<Stub>;
 
     fn unasked(&self, message: mail::Message) -> Bytes {
         Bytes(marked(&message))
@@ -169,7 +169,7 @@ impl Backend for Echo {
     type Framing = DirectTcp;
     type Reply = Bytes;
     type State = ();
-    type Log = Stub;
+    type Log = Arc<Stub>;
 
     fn unasked(&self, message: mail::Message) -> Bytes {
         Bytes([&DirectTcp::mark(message.len())[..], &message].concat())
@@ -192,14 +192,14 @@ enum Wire {
 struct Both(Arc<Stub>, Arc<Echo>);
 
 impl Services for Both {
-    type Log = Stub;
+    type Log = Arc<Stub>;
     type Wire = Wire;
 
     fn log(&self) -> Arc<Stub> {
         Arc::clone(&self.0)
     }
 
-    fn serve(&self, seat: Seat<'_, Stub>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+    fn serve(&self, seat: Seat<'_, Arc<Stub>>, stream: TcpStream, wire: Wire) -> io::Result<()> {
         match wire {
             Wire::Rpc => seat.serve(&self.0, stream),
             Wire::Smb => seat.serve(&self.1, stream),
@@ -550,7 +550,7 @@ fn stopping_lets_answers_under_way_leave() {
 struct ByHand {
     runtime: tokio::runtime::Runtime,
     tasks: tokio::task::LocalSet,
-    core: Rc<Core<Stub>>,
+    core: Rc<Core<Arc<Stub>>>,
     stub: Arc<Stub>,
     listener: std::net::TcpListener,
 }
@@ -596,7 +596,7 @@ impl ByHand {
         stream.set_nonblocking(true).unwrap();
         let _context = self.runtime.enter();
         let (core, stub) = (Rc::clone(&self.core), Arc::clone(&self.stub));
-        let conn = super::conn::Conn::new(core, stub, stream).ok()?;
+        let conn = super::connection::Conn::new(core, stub, stream).ok()?;
         self.tasks.spawn_local(conn);
         Some(socket.into())
     }
