@@ -1,11 +1,11 @@
-//! Identity of a snapshot, the same wherever the snapshot was copied to.
+//! The identity of a snapshot, which it keeps in every copy.
 //!
-//! A snapshot keeps the identity of the place where it was first made through any number of copies. Each part is a field
-//! of its own and is never added to another: identities of volumes in one aggregate differ in a few low bits only, so
-//! that any arithmetic on them can make the identities of two snapshots equal.
+//! A snapshot keeps the identity of its first creation through any number of copies. Each part is a
+//! field of its own and is never added to another. Identities of volumes in one aggregate differ in
+//! only a few low bits, so arithmetic on them could make the identities of two snapshots equal.
 //!
-//! The time of birth distinguishes what the three numbers cannot: an aggregate that was restored from an older image of
-//! its device gives out numbers for a second time.
+//! The time of birth distinguishes snapshots with equal numbers: an aggregate restored from an
+//! older image of its device gives out numbers for a second time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{AggregateId, Time, VolumeId};
 
-/// Where and when a snapshot was first made. Two snapshots with the same identity are meant to have the same contents;
-/// their content hashes show whether they do.
+/// Place and time of a snapshot's first creation. Two snapshots with the same identity are meant to
+/// have the same contents; their content hashes show whether they do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SnapshotIdentity {
     /// The aggregate in which it was first made.
@@ -30,11 +30,11 @@ pub struct SnapshotIdentity {
 }
 
 impl SnapshotIdentity {
-    /// Bytes of an encoded identity.
+    /// Length of an encoded identity in bytes.
     pub const LEN: usize = 40;
 
-    /// As stored and as sent: aggregate (16), volume (8), snapshot (4), seconds (8, signed) and nanoseconds (4) of birth,
-    /// little-endian.
+    /// Encodes the identity for storage and transfer: aggregate (16), volume (8), snapshot (4),
+    /// seconds (8, signed) and nanoseconds (4) of birth, little-endian.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         let (aggregate, rest) = out.split_at_mut(16);
@@ -49,7 +49,8 @@ impl SnapshotIdentity {
         out
     }
 
-    /// The inverse of [`SnapshotIdentity::encode`]; `None` for nanoseconds that are no fraction of a second.
+    /// Decodes an identity encoded by [`SnapshotIdentity::encode`]; `None` if the nanoseconds are a
+    /// second or more.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Option<SnapshotIdentity> {
         let (aggregate, rest) = bytes.split_first_chunk()?;
         let (volume, rest) = rest.split_first_chunk()?;
@@ -68,7 +69,7 @@ impl SnapshotIdentity {
         })
     }
 
-    /// As a UUID: version 8 (RFC 9562 section 5.8), of the SHA-256 of all fields.
+    /// Returns a UUID: version 8 (RFC 9562 section 5.8), of the SHA-256 of all fields.
     pub fn uuid(&self) -> [u8; 16] {
         let sum = Sha256::digest(self.encode());
         let mut uuid = [0; 16];
@@ -82,7 +83,7 @@ impl SnapshotIdentity {
 }
 
 impl fmt::Display for SnapshotIdentity {
-    /// `AGGREGATE/VOLUME/SNAPSHOT/SECONDS.NANOSECONDS`, the first as a UUID is written.
+    /// Formats `AGGREGATE/VOLUME/SNAPSHOT/SECONDS.NANOSECONDS`, the aggregate as a UUID.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SnapshotIdentity {
             aggregate,
@@ -95,7 +96,7 @@ impl fmt::Display for SnapshotIdentity {
     }
 }
 
-/// A text that is no identity.
+/// The error for a text that is not an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoIdentity;
 
@@ -110,7 +111,7 @@ impl std::error::Error for NoIdentity {}
 impl FromStr for SnapshotIdentity {
     type Err = NoIdentity;
 
-    /// Reads what [`fmt::Display`] writes, and nothing else.
+    /// Parses exactly the format of [`fmt::Display`].
     fn from_str(text: &str) -> Result<SnapshotIdentity, NoIdentity> {
         let read = || {
             let mut parts = text.split('/');
@@ -184,8 +185,8 @@ mod tests {
         assert_eq!(SnapshotIdentity::decode(&bytes), None);
     }
 
-    /// Any field that is not the same makes another snapshot, also where two fields' differences would cancel in a sum or
-    /// in an exclusive or.
+    /// A difference in any field makes another snapshot, even if two differences would cancel in a
+    /// sum or in an exclusive or.
     #[test]
     fn no_two_fields_make_up_for_each_other() {
         let mut all = std::collections::BTreeSet::new();

@@ -1,6 +1,6 @@
-//! CPU time of single operations, from memory: `cargo run --release -p weir-volume
-//! --example rates`. The device and the log are in memory as well, so what is left
-//! is this crate, the cache and the trees.
+//! Measures the CPU time of single operations, from memory: `cargo run --release -p weir-volume
+//! --example rates`. The device and the log are in memory as well, so only this crate, the cache
+//! and the trees are measured.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A tool for people.
 #![allow(clippy::disallowed_methods)] // It measures.
 

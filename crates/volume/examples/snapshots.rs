@@ -1,8 +1,9 @@
-//! What snapshots cost beside a load: `cargo run --release -p weir-volume --example snapshots -- DIR`.
+//! Measures the cost of snapshots under load: `cargo run --release -p weir-volume --example
+//! snapshots -- DIR`.
 //!
-//! One thread overwrites 64 KiB at random places of a 256 MiB file, a tenth of the writes
-//! stable. First alone; then while snapshots are made every 5 ms, up to 1,000, and 500
-//! more with those there; then while all of them are deleted.
+//! One thread overwrites 64 KiB at random places of a 256 MiB file, a tenth of the writes stable.
+//! It runs first alone; then while snapshots are made every 5 ms, up to 1,000, and 500 more with
+//! those there; then while all of them are deleted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // A measurement.
 
@@ -80,7 +81,7 @@ fn main() {
             );
         };
         rate("alone", &mut || std::thread::sleep(Duration::from_secs(6)));
-        // What any small durable change takes meanwhile.
+        // The time of a small durable change meanwhile.
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..500 {
             let begin = Instant::now();

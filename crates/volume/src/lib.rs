@@ -1,11 +1,13 @@
 //! Volumes: file semantics on top of the store.
 //!
-//! An operation touches memory only: overlays of what changed since the last checkpoint, and cached nodes of the
-//! committed tree ([`types`] says how it waits for anything else). Every change that must be durable is in the intent
-//! log before its reply; checkpoints merge overlays into new trees in the background.
+//! An operation touches memory only: overlays with the changes since the last checkpoint, and
+//! cached nodes of the committed tree ([`types`] describes how it waits for anything else). Every
+//! change that must be durable is in the intent log before its reply; checkpoints merge overlays
+//! into new trees in the background.
 //!
-//! The folders are layers, in a reading order: `types`, `format` (`record`), `overlay` (`delta`, `inode`, `volume`), `ops`
-//! (`data`, `names`; then `overlay::direct`), `checkpoint` (`merge`, `cp`, `dead`, `job`), `lifecycle` (`snapshot`, `recovery`), `check`.
+//! The folders are layers, in a reading order: `types`, `format` (`record`), `overlay` (`delta`,
+//! `inode`, `volume`), `ops` (`data`, `names`; then `overlay::direct`), `checkpoint` (`merge`,
+//! `cp`, `dead`, `job`), `lifecycle` (`snapshot`, `recovery`), `check`.
 
 pub mod check;
 mod checkpoint;

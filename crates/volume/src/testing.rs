@@ -19,7 +19,7 @@ pub(crate) struct Machine {
     env: Env,
 }
 
-/// A new aggregate with the empty volume `vol`. Nothing happens in the background.
+/// Creates an aggregate with the empty volume `vol`, without background threads.
 pub(crate) fn machine(seed: u64) -> (Machine, Engine, Arc<Volume>) {
     let rng = Arc::new(SeededRng::new(seed));
     let machine = Machine {
@@ -43,13 +43,13 @@ pub(crate) fn machine(seed: u64) -> (Machine, Engine, Arc<Volume>) {
 }
 
 impl Machine {
-    /// Verifies what is on the devices, which nothing else uses any more.
+    /// Verifies the devices, which nothing else uses any more.
     pub(crate) fn check(&self) -> Report {
         let (device, log) = (Arc::clone(&self.device), Arc::clone(&self.log));
         check_on(device, log, &self.env.pool, CheckOptions::default()).unwrap()
     }
 
-    /// The same, with repairs.
+    /// Verifies the devices, and repairs them.
     pub(crate) fn repair(&self) -> Report {
         let (device, log) = (Arc::clone(&self.device), Arc::clone(&self.log));
         repair_on(device, log, &self.env, CheckOptions::default()).unwrap()
@@ -61,7 +61,7 @@ pub(crate) fn run<T>(vol: &Volume, op: impl FnMut(&mut EngineContext) -> Result<
         .unwrap()
 }
 
-/// Makes a file in the root.
+/// Creates a file in the root.
 pub(crate) fn create(vol: &Volume, name: &[u8]) -> Ino {
     let (how, set) = (CreateHow::Guarded, SetAttr::default());
     let made = run(vol, |cx| vol.create(cx, vol.root(), name, how, &set));

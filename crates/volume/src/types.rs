@@ -1,22 +1,22 @@
-//! What the callers of a volume see: attributes, requests, results and errors.
+//! Types for the callers of a volume: attributes, requests, results and errors.
 //!
-//! Two ideas shape these types.
+//! Two principles shape these types.
 //!
-//! **Operations do not wait.** An operation is a plain function over memory. If it needs a block that is not there, or
-//! the engine is short of something, it changes nothing and returns [`Stop`]; the caller waits and runs it again from
-//! the start. So no lock is ever held over I/O, a cached operation costs no allocation for a future, and cancelling a
-//! request is always safe.
+//! **Operations do not wait.** An operation is a plain function over memory. If it needs a block
+//! that is not in memory, or the engine lacks a resource, it changes nothing and returns [`Stop`];
+//! the caller waits and runs it again from the start. So no lock is ever held over I/O, a cached
+//! operation costs no allocation for a future, and cancelling a request is always safe.
 //!
-//! **An effect and its durability are two events.** A mutation is visible when its function returns, and durable when
-//! the intent log has reached [`Done::lsn`]. The server holds the reply to a client until then.
+//! **An effect and its durability are two events.** A mutation is visible when its function
+//! returns, and durable when the intent log has reached [`Done::lsn`]. The server holds the reply
+//! to a client until then.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 use weir_store::{BlockPtr, Frame};
 
-/// What an inode is. The numbers are those of RFC 1813 `ftype3` and of the
-/// on-disk format.
+/// Type of an inode. The numbers are those of RFC 1813 `ftype3` and of the on-disk format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
@@ -37,7 +37,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind with this number, if there is one.
+    /// Returns the kind with this number, if there is one.
     pub fn from_number(n: u8) -> Option<FileKind> {
         Some(match n {
             1 => FileKind::Regular,
@@ -67,8 +67,7 @@ pub struct Attr {
     pub gid: u32,
     /// Size of the content in bytes.
     pub size: u64,
-    /// Bytes of storage used: exact at each checkpoint, an upper
-    /// estimate for what was written since.
+    /// Bytes of storage used: exact at each checkpoint, an upper estimate for later changes.
     pub used: u64,
     /// Device numbers (major, minor) of block and character devices.
     pub rdev: (u32, u32),
@@ -76,7 +75,7 @@ pub struct Attr {
     pub fsid: u64,
     /// Inode number, unique in the volume.
     pub ino: Ino,
-    /// Last access; kept in memory only, so it may fall back after a restart.
+    /// Last access; kept in memory only, so it may go back after a restart.
     pub atime: Time,
     /// Last change of the content.
     pub mtime: Time,
@@ -84,28 +83,30 @@ pub struct Attr {
     pub ctime: Time,
     /// Time of creation; a client may set it.
     pub btime: Time,
-    /// DOS attributes, of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES).
+    /// DOS attributes, a subset of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES).
     pub dos: u16,
-    /// Greater after every change of content or attributes, also if that change, or another since, has been lost by a
-    /// crash or undone by a revert: one value never names two states of the inode.
+    /// Change counter, greater after every change of content or attributes, even if a change has
+    /// been lost in a crash or undone by a revert: one value never stands for two states of the
+    /// inode.
     pub change: u64,
-    /// What decides who may do what with it.
+    /// Source of the access decision.
     pub guard: Guard,
 }
 
-/// What decides who may do what with an inode.
+/// Source of access decisions for an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guard {
-    /// Its mode.
+    /// The mode.
     #[default]
     Mode,
-    /// Its access control list, which has to be read.
+    /// The access control list, which has to be read.
     Acl,
-    /// Its access control list, which grants the caller this: bits of NFSv4's access mask. The volume itself never says so.
+    /// The access control list, which grants the caller these bits of NFSv4's access mask. The
+    /// volume itself never returns this.
     Granted(u32),
 }
 
-/// How a time stamp is to be set (RFC 1813 `set_atime`, `set_mtime`).
+/// Setting of a timestamp (RFC 1813 `set_atime`, `set_mtime`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SetTime {
     /// Leave as it is.
@@ -117,12 +118,13 @@ pub enum SetTime {
     Client(Time),
 }
 
-/// Attributes to set; `None` and [`SetTime::Keep`] leave what is there.
+/// Attributes to set; `None` and [`SetTime::Keep`] leave the current value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     /// Permission and special bits; bits above the low 12 are ignored.
     pub mode: Option<u32>,
-    /// Bits that the mode of what is made is without, unless its directory says otherwise. The volume itself ignores it.
+    /// Mode bits to clear in a new inode, unless its directory says otherwise. The volume itself
+    /// ignores it.
     pub umask: u32,
     /// User ID of the new owner.
     pub uid: Option<u32>,
@@ -134,40 +136,40 @@ pub struct SetAttr {
     pub atime: SetTime,
     /// Time of the last change of the content.
     pub mtime: SetTime,
-    /// Change time: this one instead of the server's. What is changed later has a later one all the same.
+    /// Change time, instead of the server's. Later changes have a later one all the same.
     pub ctime: Option<Time>,
     /// Time of creation to set.
     pub btime: Option<Time>,
-    /// DOS attributes; bits that are none of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES) are ignored.
+    /// DOS attributes; bits outside [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES) are ignored.
     pub dos: Option<u16>,
 }
 
-/// Effect of a hole that reaches behind the end of its file.
+/// Effect of a hole that reaches beyond the end of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtEnd {
     /// The size stays.
     Keep,
-    /// The file ends where the hole does.
+    /// The file grows to the end of the hole.
     Grow,
 }
 
-/// What is searched for in a file.
+/// Target of a search in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// What is stored.
+    /// Stored data.
     Data,
-    /// What is not, and reads as zeroes.
+    /// A hole, which reads as zeroes.
     Hole,
 }
 
-/// What a search in a file has come to, in bytes from its start.
+/// Result of a search in a file, in bytes from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sought {
-    /// It begins here.
+    /// The target begins here.
     At(u64),
     /// There is none before the file's end, which is here.
     End(u64),
-    /// There is none before this; the search is to go on there.
+    /// There is none before this offset, from which the search has to continue.
     NotBefore(u64),
 }
 
@@ -181,7 +183,7 @@ pub struct Change {
     pub after: Attr,
 }
 
-/// The result of a mutation, and when it is durable.
+/// The result of a mutation, and the record that makes it durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done<T> {
     /// The operation's result, for the reply.
@@ -190,7 +192,7 @@ pub struct Done<T> {
     pub lsn: Option<Lsn>,
 }
 
-/// How durable a write is to be when its reply is sent (RFC 1813 `stable_how`).
+/// Durability of a write when its reply is sent (RFC 1813 `stable_how`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stability {
     /// May be lost by a crash until a commit.
@@ -201,14 +203,15 @@ pub enum Stability {
     FileSync,
 }
 
-/// How create treats an existing name.
+/// Treatment of an existing name by create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreateHow {
-    /// An existing regular file is returned, truncated if the request sets the size to 0; its other attributes stay.
+    /// An existing regular file is returned, truncated if the request sets the size to 0; its other
+    /// attributes stay.
     Unchecked,
     /// An existing name is an error.
     Guarded,
-    /// As `Guarded`, but a repetition with the same verifier succeeds.
+    /// Like `Guarded`, but a retransmission with the same verifier succeeds.
     Exclusive([u8; 8]),
 }
 
@@ -229,36 +232,36 @@ pub struct Found {
 pub struct ReadOut {
     /// 4 KiB pages, shared with the cache.
     pub pages: SmallVec<[Frame; 16]>,
-    /// Offset of the first byte within the first page.
+    /// First byte's offset within the first page.
     pub first: usize,
     /// Number of bytes read.
     pub len: usize,
-    /// Whether the bytes reach the end of the file.
+    /// True if the bytes reach the end of the file.
     pub eof: bool,
     /// Attributes at the time of the read.
     pub attr: Attr,
 }
 
 impl ReadOut {
-    /// The bytes as one vector (tests and tools; the server sends the pages).
+    /// Returns the bytes as one vector (tests and tools; the server sends the pages).
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len);
         self.slices().for_each(|s| out.extend_from_slice(s));
         out
     }
 
-    /// Whether all of it is a hole.
+    /// Returns true if all of it is a hole.
     pub fn is_hole(&self) -> bool {
         let zero = Frame::zero();
         self.len > 0 && self.pages.iter().all(|page| page.same_page(&zero))
     }
 
-    /// Those of its bytes that are in `part`.
+    /// Returns the bytes in `part`.
     pub fn part(&self, part: Range<usize>) -> Vec<u8> {
         let mut out = Vec::with_capacity(part.len());
         let mut at = 0;
         for slice in self.slices() {
-            // Saturates: a slice before the part.
+            // Saturates: a slice may be before the part.
             let within = |edge: usize| edge.saturating_sub(at).min(slice.len());
             out.extend_from_slice(&slice[within(part.start)..within(part.end)]);
             at += slice.len();
@@ -266,8 +269,8 @@ impl ReadOut {
         out
     }
 
-    /// The longest range of its bytes from `at` on that is all hole or all data, as its end, and whether it is a hole; `None` at
-    /// its end.
+    /// Returns the longest range of its bytes from `at` on that is all hole or all data: its end,
+    /// and true for a hole; `None` at the end.
     pub fn run(&self, at: usize) -> Option<(usize, bool)> {
         let zero = Frame::zero();
         let mut rest = self.pages.iter().skip((self.first + at) / BLOCK_SIZE);
@@ -279,12 +282,12 @@ impl ReadOut {
         Some((end.min(self.len), hole))
     }
 
-    /// The bytes in order, in as few slices as memory allows.
+    /// Returns the bytes in order, in as few slices as possible.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.first;
         let mut left = self.len;
         Frame::joined(&self.pages).map_while(move |run| {
-            // Saturates: lengths from a caller.
+            // Saturates: the lengths come from a caller.
             let end = skip.saturating_add(left).min(run.len());
             let part = run.get(skip..end).filter(|p| !p.is_empty())?;
             left -= part.len();
@@ -294,17 +297,18 @@ impl ReadOut {
     }
 }
 
-/// What a write does to the file's set-user-ID and set-group-ID bits.
+/// Effect of a write on the file's set-user-ID and set-group-ID bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetIds {
-    /// They stay: the writer is privileged.
+    /// The bits stay: the writer is privileged.
     Keep,
-    /// They go, as [`without_set_ids`] says, with the data.
+    /// The bits are cleared, by [`without_set_ids`], with the data.
     Clear,
 }
 
-/// The mode that is left of a regular file's when an unprivileged caller changes its content or owner: set-user-ID goes,
-/// and set-group-ID where it means execution; without group execution it is mandatory locking, and stays.
+/// Returns the mode of a regular file after an unprivileged caller changed its content or owner.
+/// Set-user-ID is cleared, and set-group-ID where it means execution; without group execution it
+/// means mandatory locking, and stays.
 pub fn without_set_ids(mode: u32) -> u32 {
     const S_ISUID: u32 = 0o4000;
     const S_ISGID: u32 = 0o2000;
@@ -316,7 +320,7 @@ pub fn without_set_ids(mode: u32) -> u32 {
 /// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Bytes written: fewer than were given if one log record cannot hold all that is to be stable.
+    /// Number of bytes written: fewer than given if one log record cannot hold all stable data.
     pub len: usize,
     /// The file's attributes around the write.
     pub change: Change,
@@ -340,7 +344,7 @@ pub struct Created {
 pub struct Removed {
     /// The directory's attributes around the operation.
     pub dir: Change,
-    /// The inode that the name referred to, after the operation (`nlink` 0: it is gone).
+    /// The inode that the name referred to, after the operation (`nlink` 0: deleted).
     pub child: Attr,
 }
 
@@ -349,11 +353,12 @@ pub struct Removed {
 pub struct Renamed {
     /// The source directory's attributes around the operation.
     pub from: Change,
-    /// The target directory's; equal to `from` if it is the same directory.
+    /// The target directory's attributes around the operation; equal to `from` if it is the same
+    /// directory.
     pub to: Change,
     /// Number of the inode that was renamed.
     pub moved: Ino,
-    /// What had the new name before and has lost it.
+    /// The inode that lost the new name.
     pub replaced: Option<Ino>,
 }
 
@@ -381,21 +386,21 @@ pub struct DirEntry<'a> {
     pub attr: Option<Attr>,
 }
 
-/// How much of a directory to collect at most.
+/// Limits of one directory read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadDirLimit {
-    /// Number of entries at most.
+    /// Maximum number of entries.
     pub entries: usize,
     /// Bytes of names, plus 24 for each entry.
     pub bytes: usize,
-    /// Whether attributes are wanted.
+    /// True if attributes are requested.
     pub attrs: bool,
 }
 
 /// Result of reading a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadDirOut {
-    /// Whether the entries given reach the end.
+    /// True if the returned entries reach the end.
     pub eof: bool,
     /// The directory's attributes at the time of the operation.
     pub dir: Attr,
@@ -406,26 +411,26 @@ pub struct ReadDirOut {
 /// Space and inodes of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatFs {
-    /// Capacity in bytes: the volume's limit, or what the aggregate offers.
+    /// Capacity in bytes: the volume's limit, or the aggregate's capacity.
     pub total: u64,
-    /// Bytes free, never more than the aggregate has.
+    /// Free bytes, never more than the aggregate has.
     pub free: u64,
     /// Bytes that may still be written now.
     pub available: u64,
     /// Inodes that could exist.
     pub files: u64,
-    /// Inodes that could still be made.
+    /// Inodes that could still be created.
     pub files_free: u64,
 }
 
-/// Why an operation cannot be done: one value for each error that protocols distinguish.
+/// Reason why an operation fails: one value for each error that protocols distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FsError {
     /// No such name, attribute or snapshot.
     NotFound,
-    /// A name, attribute or snapshot to be made exists already.
+    /// A name, attribute or snapshot to be created exists already.
     Exists,
-    /// The operation needs a directory, and the inode is none.
+    /// The operation needs a directory, and the inode is not one.
     NotDir,
     /// The operation is not possible on a directory.
     IsDir,
@@ -437,7 +442,7 @@ pub enum FsError {
     NoSpace,
     /// A quota is exceeded.
     Quota,
-    /// Offset beyond the largest file size.
+    /// An offset beyond the largest file size.
     FileTooBig,
     /// Snapshot, or an aggregate that a failed write has poisoned.
     ReadOnly,
@@ -453,7 +458,7 @@ pub enum FsError {
     Io,
     /// The guard of a SETATTR did not match.
     NotSync,
-    /// A directory cookie that cannot be.
+    /// An invalid directory cookie.
     BadCookie,
     /// Operation not permitted, whatever the caller's permissions.
     Perm,
@@ -461,9 +466,9 @@ pub enum FsError {
     Access,
     /// Not supported on this kind of object.
     NotSupported,
-    /// Temporarily impossible: the client is to try again.
+    /// Temporarily impossible: the client has to retry.
     Delay,
-    /// Something else depends on it: a clone on a snapshot.
+    /// Another object depends on it: a clone on a snapshot.
     Busy,
 }
 
@@ -498,10 +503,10 @@ impl std::fmt::Display for FsError {
 
 impl std::error::Error for FsError {}
 
-/// What the engine is short of while an operation has to wait.
+/// Resource or event that an operation waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backpressure {
-    /// Page frames: everything is dirty or pinned.
+    /// Page frames: all are dirty or pinned.
     Memory,
     /// Room in the intent log.
     Log,
@@ -509,41 +514,41 @@ pub enum Backpressure {
     Space,
     /// The checkpoint of this number has to complete.
     Epoch(u64),
-    /// The checkpoint that is being written has to get further than this
-    /// many bytes.
+    /// The current checkpoint has to get further than this many bytes.
     Pace(u64),
-    /// The partner of a mirror has to acknowledge some of what it was sent.
+    /// The partner of a pair has to acknowledge some of the sent entries.
     Mirror,
-    /// The partner of a mirror has to be back: the volume is strict, and one machine alone reports no change of it.
+    /// The partner of a pair has to be back: the volume is strict, and its changes are not reported
+    /// while only one machine has them.
     Partner,
 }
 
-/// What has become of a volume, whatever its clients had in it.
+/// Kind of replacement of a volume, whatever state its clients had in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// It is deleted, or is another one now: reverted, or made a destination.
+    /// The volume is deleted, or was replaced: reverted, or made a destination.
     Whole,
     /// A destination's clients see another snapshot from now on.
     Content,
 }
 
-/// Why an operation did not finish. It is to be run again with the same context; until then it has changed nothing that
-/// is visible to others.
+/// Reason why an operation did not finish. It has to be run again with the same context; until then
+/// it has changed nothing that is visible to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// These blocks must be read; then the operation is run again.
+    /// These blocks must be read before the retry.
     Fetch(SmallVec<[BlockPtr; 4]>),
-    /// The engine is short of something; wait, then run it again.
+    /// The engine lacks a resource; wait for it, then retry.
     Wait(Backpressure),
-    /// Its data is on its way to the device; when that is durable it is run again. It needs
-    /// the data no more then, but its length.
+    /// The operation's data is being written in place; retry when that is durable. The retry needs
+    /// only the length of the data.
     Land,
-    /// It cannot be done.
+    /// The operation has failed.
     Fail(FsError),
 }
 
 impl Stop {
-    /// The error for a caller that does not wait and repeat.
+    /// Returns the error for a caller that does not wait and retry.
     pub(crate) fn refusal(self) -> FsError {
         match self {
             Stop::Fail(e) => e,

@@ -1,4 +1,5 @@
-//! The change counter: one value never names two contents, whatever has been lost or undone in between.
+//! The change counter: one value never stands for two contents, whatever was lost or undone in
+//! between.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -11,7 +12,8 @@ use common::*;
 use weir_base::Ino;
 use weir_volume::{Engine, SetAttr, Stability, Volume};
 
-/// What a client that never forgets has seen of some files: the content by the counter, and the highest counter.
+/// The observations of a client that never forgets, for some files: the content by the counter, and
+/// the highest counter.
 #[derive(Default)]
 struct Client {
     seen: HashMap<(Ino, u64), (Vec<u8>, u32)>,
@@ -35,7 +37,7 @@ impl Client {
     }
 }
 
-/// As the power fails: what was not made durable is gone.
+/// Simulates a power failure: changes that were not durable are lost.
 fn crash_now(m: &Machine, engine: Engine, vol: Arc<Volume>) -> (Engine, Arc<Volume>) {
     drop((engine, vol));
     assert!(m.check().clean(), "{}", m.check());
@@ -64,7 +66,7 @@ fn a_value_shown_before_a_crash_is_not_shown_for_something_else_after_it() {
     client.look(&vol, &all);
     for life in 0..6u8 {
         for step in 0..4 {
-            // Lost, in most lives.
+            // Lost in most lives.
             write(&vol, a, 0, &[life, step], Stability::Unstable);
             client.look(&vol, &all);
         }
@@ -72,7 +74,7 @@ fn a_value_shown_before_a_crash_is_not_shown_for_something_else_after_it() {
             // Only the record of the start is in the log.
             0 | 3 => {}
             1 => write(&vol, b, 0, &[life; 3], Stability::FileSync),
-            // Nothing at all is in it, and what comes then is lost.
+            // The log is empty, and later changes are lost.
             _ => {
                 engine.cp_now().unwrap();
                 write(&vol, a, 1, &[life], Stability::Unstable);
@@ -133,7 +135,7 @@ fn a_value_shown_before_a_revert_is_not_shown_for_something_else_after_it() {
         write(&vol, b, 1, &[round, 3], Stability::Unstable);
         client.look(&vol, &all);
         if round % 2 == 1 {
-            // Comes back with the volume, its counter with it.
+            // Comes back with the volume, and its counter with it.
             write(&vol, c, 0, &[round; 9], Stability::Unstable);
             client.look(&vol, &all);
             run(&vol, |cx| vol.remove(cx, vol.root(), b"c")).unwrap();

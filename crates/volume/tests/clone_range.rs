@@ -1,5 +1,5 @@
-//! Cloning ranges of files: what both sides read afterwards, what it takes of the space, and what is left of it when files,
-//! snapshots, clones of volumes and whole histories go.
+//! Clones of ranges of files: the contents that both sides read afterwards, their space, and the
+//! data that remains when files, snapshots, clones of volumes and whole histories are deleted.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -17,7 +17,7 @@ fn clone(vol: &Volume, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<Cha
     run(vol, |cx| vol.clone_range(SetIds::Keep, cx, from, to, len)).map(|done| done.value)
 }
 
-/// Different bytes in each block.
+/// Returns different bytes for each block.
 fn pattern(seed: u64, blocks: u64) -> Vec<u8> {
     let mut bytes = vec![0; (blocks * BLOCK) as usize];
     SeededRng::new(seed).fill(&mut bytes);
@@ -30,7 +30,7 @@ fn write(vol: &Volume, file: Ino, off: u64, data: &[u8], how: Stability) {
     }
 }
 
-/// Has the log take what was written without stability.
+/// Makes the log take the unstable writes.
 fn commit(engine: &Engine, vol: &Volume, files: &Files) {
     for name in files.keys() {
         let file = lookup(vol, vol.root(), name).unwrap();
@@ -96,7 +96,7 @@ fn a_clone_takes_no_space_and_each_side_is_its_own() {
     let attr = |ino| run(&vol, |cx| vol.getattr(cx, ino)).unwrap();
     assert_eq!(attr(b).used, 1000 * BLOCK, "each file counts them");
 
-    // What is written on one side is not seen on the other.
+    // A write on one side is not seen on the other.
     write(&vol, b, 10 * BLOCK, &pattern(2, 5), Stability::FileSync);
     write(&vol, a, 500 * BLOCK, &pattern(3, 5), Stability::Unstable);
     engine.cp_now().unwrap();
@@ -108,7 +108,7 @@ fn a_clone_takes_no_space_and_each_side_is_its_own() {
     assert!(read_all(&vol, a) == at_a);
     assert!(read_all(&vol, b) == at_b);
 
-    // The first goes, the second has everything.
+    // The first is deleted, the second keeps everything.
     run(&vol, |cx| vol.remove(cx, vol.root(), b"a")).unwrap();
     settle(&engine);
     assert_eq!(used(&vol), before);
@@ -136,7 +136,7 @@ fn what_cannot_be_cloned_is_refused() {
         ((a, 1), (b, 0), 4096),
         ((a, 0), (b, 1), 4096),
         ((a, 0), (b, 0), 4095),
-        // To the source's end, and within the target.
+        // Up to the source's end, and within the target.
         ((a, 0), (b, 0), 10_000),
         ((a, 0), (b, 0), 0),
         ((a, 0), (b, 0), 10_001),
@@ -157,7 +157,7 @@ fn what_cannot_be_cloned_is_refused() {
     let far = clone(&vol, (a, 0), (b, far), 4096).map(|_| ());
     assert_eq!(far, Err(FsError::FileTooBig));
     assert_eq!(run(&vol, |cx| vol.getattr(cx, b)).unwrap(), attr);
-    // Nothing at all is no change; the last block goes to the target's end.
+    // A length of 0 at the end changes nothing; the last block goes to the target's end.
     let nothing = clone(&vol, (b, 5 * BLOCK), (a, 0), 0).unwrap();
     assert_eq!(nothing.before, nothing.after);
     clone(&vol, (a, 0), (b, 3 * BLOCK), 0).unwrap();
@@ -167,8 +167,8 @@ fn what_cannot_be_cloned_is_refused() {
     drop((vol, engine));
 }
 
-/// Source and target change in every way between the clone and the checkpoint that has it, and after it; then once more
-/// with a crash in between.
+/// Source and target change in every way between the clone and its checkpoint, and after it; then
+/// once more with a crash in between.
 #[test]
 fn a_clone_outlives_what_happens_to_its_source() {
     for crashes in [false, true] {
@@ -186,7 +186,7 @@ fn a_clone_outlives_what_happens_to_its_source() {
         at_b[100 * 4096..].copy_from_slice(&data);
         at_b[150 * 4096..152 * 4096].copy_from_slice(&pattern(9, 2));
         clone(&vol, (a, 0), (b, 100 * BLOCK), 0).unwrap();
-        // The clone of a clone, and of what is nowhere but in overlays.
+        // A clone of a clone, and of data that only overlays have.
         clone(&vol, (b, 90 * BLOCK), (c, 0), 100 * BLOCK).unwrap();
         clone(&vol, (c, 0), (d, 30 * BLOCK), 0).unwrap();
         write(&vol, b, 120 * BLOCK, &pattern(10, 10), Stability::FileSync);
@@ -235,7 +235,7 @@ fn a_clone_outlives_what_happens_to_its_source() {
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A volume as it should be.
+/// Expected state of a volume.
 #[derive(Default, Clone)]
 struct Branch {
     files: Files,
@@ -270,7 +270,7 @@ impl Story {
         format!("{kind}{}", self.names)
     }
 
-    /// A range of blocks that begins in a file of this size, or a little behind it.
+    /// Returns a range of blocks that begins in a file of this size, or a little behind it.
     fn range(&self, size: usize) -> (u64, u64) {
         let blocks = size as u64 / BLOCK;
         (self.below(blocks + 3), 1 + self.below(70))
@@ -372,7 +372,7 @@ impl Story {
                 self.state.insert(copy, new);
             }
             (Ok(_), _, 36) if branch.origin.is_some() => {
-                // Refused with snapshots, or when it is going on already.
+                // Refused with snapshots, or if a split is in progress already.
                 let _ = self.engine().split_clone(&volume);
             }
             (Ok(_), _, 37) if volume != "vol1" && self.engine().delete_volume(&volume).is_ok() => {
@@ -490,14 +490,14 @@ fn play(seed: u64) {
     }
     story.verify();
     story.restart();
-    // Everything goes, in some order, and all of the space is freed.
+    // Everything is deleted, in some order, and all of the space is freed.
     settle(story.engine());
     let mut volumes: Vec<String> = story.state.keys().rev().cloned().collect();
     volumes.retain(|name| name != "vol1");
     let mut tries = 0;
     while let Some(name) = volumes.pop() {
         if story.engine().delete_volume(&name).is_err() {
-            // One that was cloned from it is deleted first.
+            // A volume that was cloned from it is deleted first.
             volumes.insert(0, name);
             tries += 1;
             assert!(tries < 100);

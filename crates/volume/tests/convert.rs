@@ -31,13 +31,13 @@ fn target(vol: &Volume, ino: Ino) -> Result<Vec<u8>, FsError> {
     run(vol, |cx| vol.readlink(cx, ino)).map(|(target, _)| target)
 }
 
-/// What comes between two operations.
+/// Event between two operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Between {
     Nothing,
     Checkpoint,
     Crash,
-    /// A checkpoint and then a crash: the log is applied to a tree that has it all.
+    /// A checkpoint and then a crash: the log is applied to a tree that already has all of it.
     Both,
 }
 
@@ -75,7 +75,7 @@ fn a_file_or_directory_becomes_a_link_and_is_itself_again() {
                 false => create(&vol, dir, "it"),
                 true => mkdir(&vol, dir, "it"),
             };
-            // What a file had is freed, and is no content of a link.
+            // A file's data is freed, and does not become the content of a link.
             if !directory {
                 write(&vol, ino, 0, &[7; 9000], Stability::FileSync);
                 engine.cp_now().unwrap();
@@ -136,7 +136,7 @@ fn a_file_or_directory_becomes_a_link_and_is_itself_again() {
             assert_eq!(target(vol, ino), Err(FsError::Invalid));
             let list = run(vol, |cx| vol.acl(cx, ino)).unwrap();
             assert_eq!(list.as_deref(), Some(&b"list"[..]));
-            // It is in use again, and as a link once more it has nothing of before.
+            // It is in use again, and as a link once more it has nothing of its former data.
             match directory {
                 true => {
                     create(vol, ino, "inside");
@@ -199,7 +199,7 @@ fn what_cannot_become_a_link_stays_what_it_is() {
             Conversion::Link(&[b'x'; 4096]),
             FsError::NameTooLong,
         ),
-        // Another has the name, or none has it.
+        // Another inode has the name, or none has it.
         ("plain", full, to, FsError::NotFound),
         ("none", plain, to, FsError::NotFound),
     ] {
@@ -209,10 +209,10 @@ fn what_cannot_become_a_link_stays_what_it_is() {
     }
     assert_eq!(convert(&vol, (plain, "x"), full, to), Err(FsError::NotDir));
     assert_eq!(names(&vol, root), all);
-    // A link of several names may lead elsewhere.
+    // A link of several names may get another target.
     assert_eq!(convert(&vol, (root, "link2"), link, to).unwrap().nlink, 2);
     assert_eq!(target(&vol, link).unwrap(), b"target");
-    // A file that had a stream and has none becomes one.
+    // A file that had a stream and has none can be converted.
     run(&vol, |cx| vol.remove_stream(cx, streamed, b"s")).unwrap();
     convert(&vol, (root, "streamed"), streamed, to).unwrap();
     engine.shutdown().unwrap();

@@ -1,4 +1,4 @@
-//! Damage: what `check` finds, what repair mends, and what stays readable.
+//! Damage: the faults that `check` finds and repair mends, and the data that stays readable.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -9,7 +9,7 @@ use weir_store::Device;
 use weir_volume::check::Fault;
 use weir_volume::{FsError, Stability};
 
-/// Blocks whose contents begin with `page`.
+/// Returns the blocks whose contents begin with `page`.
 fn find_block(m: &Machine, page: &[u8]) -> Vec<BlockAddr> {
     let mut found = Vec::new();
     for addr in 0..m.device.length() {
@@ -86,7 +86,7 @@ fn a_damaged_block_costs_what_it_covers() {
         Err(FsError::Io)
     );
     assert_eq!(read(&vol, f, 18 * 4096, 4096), vec![118; 4096]);
-    // Overwriting it whole makes it good.
+    // Overwriting the whole block repairs it.
     write(&vol, f, 17 * 4096, &[1; 4096], Stability::FileSync);
     assert_eq!(read(&vol, f, 0, 1 << 20).len(), 40 * 4096);
     engine.shutdown().unwrap();
@@ -104,7 +104,7 @@ fn a_damaged_node_is_found_and_the_rest_stays_readable() {
         .collect();
     engine.shutdown().unwrap();
     drop((vol, engine));
-    // Some leaf that holds inode records: damage the last one in the tree's order.
+    // Damages a leaf with inode records: the last one in the tree's order.
     let last = files.last().unwrap().0;
     let mut hit = None;
     for addr in 0..m.device.length() {
@@ -148,8 +148,8 @@ fn the_superblocks_copy_and_the_map_are_repaired() {
     engine.shutdown().unwrap();
     drop((vol, engine));
     assert!(m.check().clean());
-    // Damage every block that begins like a map page or an index, and one copy of
-    // a superblock: found by trying, since only check knows what they are.
+    // Damages every block that begins like a map page or an index, and one copy of a superblock.
+    // They are found by trying, since only check knows them.
     let mut repaired = 0;
     for addr in 0..64 {
         let mut before = [0; 4096];

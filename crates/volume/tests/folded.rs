@@ -1,5 +1,5 @@
-//! Names looked up in any case, against plain maps: random changes with checkpoints and restarts between. A failure prints
-//! its seed.
+//! Names looked up in any case, against plain maps: random changes with checkpoints and restarts
+//! between. A failure prints its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -14,7 +14,8 @@ use weir_volume::{CreateHow, FsError, SetAttr, Volume};
 /// Stems, each of which is spelled in several cases.
 const STEMS: &[&str] = &["makefile", "a", "straße", "βάση", "жук", "ﬁ", "x\u{301}y"];
 
-/// Each letter in upper case or as it is. The standard library's mapping: on these letters it is the one of the format.
+/// Each letter in upper case or unchanged. The standard library's mapping equals the format's for
+/// these letters.
 fn spelled(stem: &str, rng: &SeededRng) -> String {
     let upper = |c: char| {
         let mut all = c.to_uppercase();
@@ -37,7 +38,7 @@ fn folded(name: &str) -> String {
     name.chars().map(upper).collect()
 }
 
-/// What is found: the stored name and its inode.
+/// Looks up a name in any case. Returns the stored name and its inode.
 fn ask(vol: &Volume, dir: weir_base::Ino, name: &str) -> Result<(String, u64), FsError> {
     let (found, stored) = run(vol, |cx| vol.lookup_folded(cx, dir, name.as_bytes()))?;
     Ok((String::from_utf8(stored.into()).unwrap(), found.ino.0))
@@ -81,7 +82,7 @@ fn story(seed: u64) {
                 (engine, vol) = machine.open();
             }
         }
-        // The order in which the directory is listed is that of the cookies.
+        // The directory is listed in the order of the cookies.
         let listed: Vec<String> = names(&vol, dir).into_iter().map(|(_, name)| name).collect();
         assert_eq!(listed.len(), model.len());
         for asked in [any(), any()] {

@@ -1,4 +1,5 @@
-//! What NFSv4, SMB and the mirror store: attributes, lists, times, records of clients; holes in files.
+//! Data stored for NFSv4, SMB and the pair: attributes, lists, times, client records; holes in
+//! files.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -56,7 +57,7 @@ fn attributes_of_smb_survive_restarts() {
             (again.dos, again.btime, again.ctime),
             (attr.dos, attr.btime, attr.ctime)
         );
-        // What comes then is later, whatever was set.
+        // Later changes have later times, whatever was set.
         let plain = run(&vol, |cx| vol.setattr(cx, f, &SetAttr::default(), None)).unwrap();
         assert!(plain.value.after.ctime > again.ctime);
     }
@@ -221,7 +222,7 @@ fn a_hole_gives_its_space_back() {
         assert!(all(&vol, f) == want);
         (engine, vol) = reopen(&m, engine, vol, how);
     }
-    // What a snapshot has stays until it is deleted.
+    // Blocks of a snapshot stay until it is deleted.
     vol.snapshot_create("s", now()).unwrap();
     punch(&vol, 0, BLOCKS * 4096);
     engine.cp_now().unwrap();
@@ -262,7 +263,7 @@ fn names_that_differ_in_case_are_different_names() {
             })
             .collect()
     };
-    // As many as can have one place in a directory.
+    // As many names as one place in a directory can have.
     let made: Vec<_> = (0..1024)
         .map(|n| create(&vol, root, &spelling(n)))
         .collect();

@@ -1,5 +1,4 @@
-//! Full devices, volumes and logs: the right error, nothing lost, and deletion
-//! works.
+//! Full devices, volumes and logs: the right error, nothing lost, and deletion works.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -60,7 +59,7 @@ fn a_full_device_refuses_writes_keeps_data_and_lets_files_be_removed() {
         verify(&vol, &files);
         let stat = vol.statfs();
         assert!(stat.available < 2 << 20, "{stat:?}");
-        // Overwriting needs space as well, and is refused or done, never lost.
+        // Overwriting needs space as well: it is refused or done, never lost.
         for f in &files {
             let _ = run(&vol, |cx| {
                 vol.write(cx, *f, 0, &[1; 4096], Stability::FileSync)
@@ -197,7 +196,7 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
         (stat.total - stat.available) >> 20
     };
     assert_eq!(used(&vol), 4);
-    // Three times what is live: 8 MiB are held by snapshots, which the reserve takes.
+    // Three times the live data: snapshots hold 8 MiB, which the reserve takes.
     for n in 0..2u8 {
         vol.snapshot_create(&format!("s{n}"), now()).unwrap();
         fill(n);
@@ -205,7 +204,7 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     }
     assert!(vol.snapshot_used() >= 8 << 20);
     assert_eq!(used(&vol), 4);
-    // Beyond it, they take what live data could have.
+    // Beyond the reserve, they take space from live data.
     vol.snapshot_create("s2", now()).unwrap();
     fill(9);
     engine.cp_now().unwrap();
@@ -236,7 +235,7 @@ fn a_small_log_and_little_memory_only_slow_down() {
                 .all(|b| *b == 2 + i as u8)
         );
     }
-    // More than the log takes in one record.
+    // More data than the log takes in one record.
     write(&vol, f, 1, &vec![77; 1 << 20], Stability::FileSync);
     crash(engine, vol);
     let (_engine, vol) = m.open();
@@ -244,8 +243,8 @@ fn a_small_log_and_little_memory_only_slow_down() {
     assert_eq!(lookup(&vol, vol.root(), "f"), Ok(f));
 }
 
-/// Snapshots hold what is overwritten until the device is full. That refuses writes and
-/// poisons nothing; deleting snapshots makes room again.
+/// Snapshots hold overwritten blocks until the device is full. That refuses writes and poisons
+/// nothing; deleting snapshots makes room again.
 #[test]
 fn snapshots_fill_the_device_and_give_it_back() {
     let m = Machine::new(55);

@@ -1,5 +1,5 @@
-//! A violated invariant on the real engine, as it is in a release build: nothing is changed any more, everything is read,
-//! and the next start finds what was durable.
+//! A violated invariant on the real engine, with the behaviour of a release build: changes are
+//! refused, everything stays readable, and the next start finds the durable state.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -69,7 +69,7 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
     assert_eq!(m.check().faults, []);
 }
 
-/// A thread that waits while it happens gets an error: nothing hangs on a poisoned aggregate.
+/// A waiting thread gets an error: nothing hangs on a poisoned aggregate.
 #[test]
 fn whoever_waits_for_durability_is_told() {
     let m = Machine::new(2);

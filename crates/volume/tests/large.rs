@@ -1,4 +1,4 @@
-//! Large stable data: written once, to its place, and found there after a crash.
+//! Large stable data: written once, in place, and found there after a crash.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -13,7 +13,7 @@ use weir_volume::{Engine, EngineContext, FsError, Stability, Stop, Volume};
 
 const BLOCK: usize = 4096;
 
-/// Bytes that say which file block and which version they are.
+/// Returns bytes that identify their file block and version.
 fn contents(blocks: std::ops::Range<u64>, version: u64) -> Vec<u8> {
     let mut data = Vec::new();
     for block in blocks {
@@ -28,7 +28,7 @@ fn contents(blocks: std::ops::Range<u64>, version: u64) -> Vec<u8> {
     data
 }
 
-/// Blocks of the device that hold this page.
+/// Returns the blocks of the device that hold this page.
 fn copies(m: &Machine, page: &[u8]) -> Vec<BlockAddr> {
     let mut found = Vec::new();
     for addr in 0..m.device.length() {
@@ -41,7 +41,7 @@ fn copies(m: &Machine, page: &[u8]) -> Vec<BlockAddr> {
     found
 }
 
-/// Blocks that could be reserved after a checkpoint.
+/// Returns the number of blocks that could be reserved after a checkpoint.
 fn free(engine: &Engine) -> u64 {
     for _ in 0..2 {
         engine.cp_now().unwrap();
@@ -53,7 +53,7 @@ fn free(engine: &Engine) -> u64 {
     stats.free
 }
 
-/// The first step of a large write: its data is on its way.
+/// Runs the first step of a large write: its data is in flight.
 fn begin(vol: &Volume, cx: &mut EngineContext, file: Ino, off: u64, data: &[u8]) {
     let stop = vol.write(cx, file, off, data, Stability::FileSync);
     assert_eq!(stop.unwrap_err(), Stop::Land);
@@ -111,7 +111,7 @@ fn it_is_written_once_and_survives() {
     assert_eq!(read(&vol, file, 0, data.len()), data);
 }
 
-/// With a thread that flushes for all, and the log as the way of a request that is alone.
+/// With threads that flush for all requests, and the log for a single request.
 #[test]
 fn it_goes_through_a_log_that_keeps_up() {
     for (behind, logged) in [(1 << 20, true), (0, false)] {
@@ -178,8 +178,8 @@ fn its_edges_go_through_the_log() {
     assert_eq!(read(&vol, file, 0, 1 << 20), wanted);
 }
 
-/// While the log refers to blocks, no other page gets them, whatever became of the page; a
-/// checkpoint later all but the last contents' are free.
+/// While the log refers to blocks, no other page gets them, even if their page is gone; a
+/// checkpoint later all but those of the last contents are free.
 #[test]
 fn blocks_are_free_again_when_the_log_refers_to_them_no_more() {
     let (m, engine, vol, file) = quiet(3);
@@ -193,7 +193,7 @@ fn blocks_are_free_again_when_the_log_refers_to_them_no_more() {
             &contents(0..64, version),
             Stability::FileSync,
         );
-        // Of small pages, and cut.
+        // Overwritten by small pages, and cut.
         write(&vol, file, 5000, b"small", Stability::FileSync);
         let size = weir_volume::SetAttr {
             size: Some(40 * BLOCK as u64 + 11),
@@ -302,8 +302,8 @@ fn damage_in_the_log_s_data_costs_what_it_covers() {
     assert!(m.check().clean());
 }
 
-/// A log that holds more than memory is applied in parts, with checkpoints in
-/// between: those must not take blocks that the rest of the log refers to.
+/// A log with more changes than memory can hold is applied in parts, with checkpoints in between:
+/// those must not take blocks that the rest of the log refers to.
 #[test]
 fn recovery_in_parts_takes_nothing_from_the_rest_of_the_log() {
     let (mut m, engine, vol, file) = quiet(7);
@@ -311,8 +311,8 @@ fn recovery_in_parts_takes_nothing_from_the_rest_of_the_log() {
     engine.cp_now().unwrap();
     // More than the frames of the next run hold.
     const SMALL: u64 = 120;
-    // Data is stored where a checkpoint of the next run begins to allocate; most of what
-    // that has to write comes before it in the log.
+    // Data is stored where a checkpoint of the next run begins to allocate; most of what that
+    // checkpoint writes comes before it in the log.
     let large = |i: u64| contents(i * 64..i * 64 + 64, 1);
     for i in 0..SMALL {
         write(
@@ -382,8 +382,8 @@ fn a_large_commit_writes_once_too() {
     }
 }
 
-/// Pages that change while a commit has them on their way: what the log has of them already
-/// is newer, and what it does not have is as old as the commit.
+/// Pages that change during a commit: contents that the log already has are newer, and the others
+/// are as old as the commit.
 #[test]
 fn a_commit_is_not_undone_by_what_happens_meanwhile() {
     let (m, engine, vol, file) = quiet(9);
@@ -418,7 +418,7 @@ fn a_commit_is_not_undone_by_what_happens_meanwhile() {
     };
     run(&vol, |cx| vol.setattr(cx, file, &size, None)).unwrap();
     vol.resume_blocking(&mut cx, Stop::Land).unwrap();
-    // As if another client went on: the page is unstable when the record is written.
+    // As if another client continued: the page is unstable when the record is written.
     let done = vol.commit(&mut cx, file, 0, 0).unwrap();
     engine.wait_durable(done.lsn).unwrap();
     let mut wanted = contents(0..90, 1);

@@ -1,4 +1,4 @@
-//! Deleting volumes, snapshots and reverts: everything comes back, at every step.
+//! Deletion of volumes, snapshots and reverts: all space comes back, at every step.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -11,13 +11,13 @@ fn free(engine: &Engine) -> u64 {
     engine.aggregate().space().stats().free
 }
 
-/// Runs the background until nothing is left to do.
+/// Runs background jobs until none is left.
 fn settle(engine: &Engine) {
     engine.cp_now().unwrap();
     while engine.reclaiming() {
         engine.cp_now().unwrap();
     }
-    // What was freed last becomes available with the next one.
+    // Blocks freed last become available with the next checkpoint.
     engine.cp_now().unwrap();
     engine.cp_now().unwrap();
 }
@@ -51,7 +51,7 @@ fn a_deleted_volume_gives_everything_back() {
         }
     }
     let id = vol.id();
-    // Changes that no checkpoint has seen yet go with it.
+    // Changes that are in no checkpoint yet are deleted with the volume.
     write(&vol, f, 0, &[9; 100_000], Stability::Unstable);
     engine.delete_volume("second").unwrap();
     engine.delete_volume("second").unwrap();
@@ -117,7 +117,7 @@ fn a_revert_is_the_past_again() {
         "{} of {at_second}",
         free(&engine)
     );
-    // And on from there.
+    // And continues from there.
     let h = create(&vol, root, "h");
     assert!(h > g);
     write(&vol, f, 0, &[4; 150_000], Stability::FileSync);
@@ -233,7 +233,7 @@ fn a_new_volume_is_in_the_log_before_any_checkpoint() {
             .err(),
         Some(FsError::Exists)
     );
-    // One that comes and goes without any being made in between.
+    // A volume that is created and deleted without another one in between.
     let id = make(&engine, "gone").id();
     engine.delete_volume("gone").unwrap();
     let third = make(&engine, "third").id();
@@ -269,7 +269,7 @@ fn volumes_are_made_by_many_at_once() {
             let (engine, m) = (&engine, &m);
             s.spawn(move || {
                 for i in 0..100 {
-                    // Of two with one name one is first.
+                    // Of two with one name, one is first.
                     let name = format!("v{}", (t / 2) * 1000 + i);
                     match engine.create_volume(&name, (0, 0), 0o755, now(), &*m.rng) {
                         Ok(vol) => {
@@ -315,7 +315,7 @@ fn a_clone_shares_until_it_is_split() {
     assert_eq!(vol.snapshot("base").unwrap().clones, 1);
     assert_eq!(vol.snapshot_delete("base"), Err(FsError::Busy));
     assert_eq!(engine.delete_volume("vol1"), Err(FsError::Busy));
-    // Both go their own ways.
+    // Both change independently.
     write(&vol, f, 0, &[3; 300_000], Stability::FileSync);
     write(&copy, f, 400_000, &[4; 100_000], Stability::FileSync);
     run(&copy, |cx| copy.remove(cx, d, b"g")).unwrap();
@@ -366,9 +366,8 @@ fn a_clone_shares_until_it_is_split() {
     assert!(m.check().clean(), "{}", m.check());
 }
 
-/// Random changes, snapshots, clones, reverts, splits, deletions and crashes; after each
-/// step every volume and every snapshot holds what it should, and at the end nothing is
-/// left.
+/// Random changes, snapshots, clones, reverts, splits, deletions and crashes; after each step every
+/// volume and every snapshot has its expected contents, and at the end nothing is left.
 #[test]
 fn histories_hold() {
     for seed in 0..12 {
@@ -376,7 +375,7 @@ fn histories_hold() {
     }
 }
 
-/// What a volume holds: the first byte of each block of its files.
+/// Contents of a volume: the first byte of each block of its files.
 type Model = std::collections::BTreeMap<String, Vec<u8>>;
 
 struct Branch {
@@ -578,8 +577,8 @@ fn history(seed: u64) {
             let listed: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
             let wanted: Vec<&str> = branch.snapshots.iter().map(|(s, _)| s.as_str()).collect();
             assert_eq!(listed, wanted, "{context}, of {name}");
-            // Looking into a snapshot makes a checkpoint if it is new, which
-            // would leave nothing to find between two; so not each time.
+            // Opening a new snapshot takes a checkpoint, which would leave nothing to find between
+            // two; so not each time.
             if rng.below(4) == 0 {
                 for (snap, model) in &branch.snapshots {
                     let view = vol.open_snapshot(snap).unwrap();
@@ -588,7 +587,7 @@ fn history(seed: u64) {
             }
         }
     }
-    // Clones first: deepest last to be made.
+    // Clones first: the deepest were made last.
     while branches.len() > 1 || !branches["vol1"].snapshots.is_empty() {
         let names: Vec<String> = branches.keys().filter(|n| *n != "vol1").cloned().collect();
         for name in names {
@@ -651,7 +650,7 @@ fn an_annotation_stays_with_its_volume() {
     engine.delete_volume("clone").unwrap();
     vol.snapshot_delete("s").unwrap();
     engine.delete_volume("vol1").unwrap();
-    // A volume that only the log has.
+    // A volume that is in the log only.
     engine
         .create_volume("v-2", (0, 0), 0o755, now(), &*m.rng)
         .unwrap();

@@ -1,5 +1,5 @@
-//! The engine against plain maps: random operations with checkpoints and
-//! restarts between. A failure prints its seed; `WEIR_SEED` runs that one alone.
+//! The engine against plain maps: random operations with checkpoints and restarts between. A
+//! failure prints its seed; `WEIR_SEED` runs that one alone.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -21,12 +21,12 @@ enum Node {
     Link(Vec<u8>),
 }
 
-/// What should be there: inodes by number, and their link counts follow.
+/// Expected state: inodes by number. Their link counts follow from it.
 struct Model {
     nodes: BTreeMap<u64, Node>,
     parent: BTreeMap<u64, u64>,
     xattrs: BTreeMap<(u64, Vec<u8>), Vec<u8>>,
-    /// Links that were made of directories.
+    /// Links that were made from directories.
     of_directories: BTreeSet<u64>,
 }
 
@@ -308,7 +308,7 @@ impl Run {
         let Some(ino) = self.model.dir(dir).get(name).copied() else {
             return;
         };
-        // The first piece of a target may be that of the one before.
+        // The first piece of a target may equal that of the one before.
         let target = vec![b'x'; 1 + self.below(4095) as usize];
         let to = match self.below(3) {
             0 => Conversion::Plain(None),
@@ -399,7 +399,7 @@ impl Run {
         let Some(ino) = self.pick(|_| true) else {
             return;
         };
-        // Some differ in case only.
+        // Some differ only in case.
         let name = ["user.one", "USER.one", "user.two", "x"][self.below(4) as usize];
         let key = (ino, name.as_bytes().to_vec());
         let value = match self.below(3) {

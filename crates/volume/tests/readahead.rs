@@ -1,4 +1,4 @@
-//! Reading ahead, on an engine that has just been opened.
+//! Read-ahead, on an engine that has just been opened.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -23,7 +23,7 @@ fn word(n: u64, off: u64) -> [u8; 8] {
 struct Opened {
     engine: Engine,
     vol: Arc<Volume>,
-    /// Reads that had to wait for the device.
+    /// Number of reads that had to wait for the device.
     waited: u64,
 }
 
@@ -93,8 +93,8 @@ fn a_sequential_reader_hardly_ever_waits() {
             opened.read(0, files[0], off, len);
         }
         let stats = opened.stats();
-        // The first two requests, a few that come before another thread has verified what was read for them, and
-        // where memory for what is ahead is less than a request.
+        // The first two requests, a few that come before another thread has verified the blocks
+        // read for them, and those for which the memory for read-ahead is less than a request.
         let requests = FILE / len as u64;
         let expected = if len == PART {
             requests
@@ -142,14 +142,14 @@ fn random_readers_do_not_pay() {
     assert!(stats.ahead <= requests * 3 / 100, "{stats:?}");
 }
 
-/// What is ahead is of the file as it is, not as it was when it was foreseen.
+/// Read-ahead blocks have the file's present contents, not those at the time of the prediction.
 #[test]
 fn a_writer_before_the_reader_is_seen() {
     let machine = machine();
     let (mut opened, files) = Opened::new(&machine);
     for off in (0..8 << 20).step_by(65_536) {
         opened.read(0, files[0], off, 65_536);
-        // Far enough to be ahead by now, and on the device again before it is read.
+        // Far enough to be read ahead by now, and on the device again before it is read.
         let next = off + (1 << 20);
         let words = (next..next + 4096).step_by(8);
         let data: Vec<u8> = words.flat_map(|off| word(0, off)).collect();

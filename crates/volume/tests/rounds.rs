@@ -8,8 +8,9 @@ use common::*;
 use weir_base::Time;
 use weir_volume::{EngineContext, FsError, Stability, Stop, StreamPosition, Volume};
 
-/// A round brings a copy to a mark, and everything is reverted to before it: the next mark of the same term had the same number, and the
-/// copy, which still has the first one, took the difference to the second one for a difference to its own.
+/// A round brings a copy to a mark, and everything is reverted to before it. Once, the next mark of
+/// the same term had the same number. The copy, which still had the first mark, took the difference
+/// from the second one for a difference from its own.
 #[test]
 fn a_mark_that_is_gone_leaves_its_number_to_none() {
     let m = Machine::new(61);
@@ -41,8 +42,8 @@ fn a_mark_that_is_gone_leaves_its_number_to_none() {
     }
 }
 
-/// A volume is deleted while a round sends it, and while a client reads a snapshot of it. The blocks were freed under both, and held
-/// something else by the time they were read.
+/// A volume is deleted while a round sends it, and while a client reads a snapshot of it. Once, the
+/// blocks were freed under both, and had other contents by the time they were read.
 #[test]
 fn what_is_read_of_a_deleted_volume_is_kept_until_then() {
     let m = Machine::new(62);
@@ -74,7 +75,7 @@ fn what_is_read_of_a_deleted_volume_is_kept_until_then() {
         Some(FsError::Stale)
     );
     assert!(matches!(doomed.view(1), Err(Stop::Fail(FsError::Stale))));
-    // In place of what is freed.
+    // New data in place of the freed blocks.
     let full = (FILES + 1..).find_map(|n| fill(&vol, n).err());
     assert_eq!(full, Some(FsError::NoSpace));
     let mut pages = Vec::new();

@@ -1,4 +1,4 @@
-//! Named streams: found in any case, gone with their file, and there after a crash.
+//! Named streams: found in any case, deleted with their file, and there after a crash.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
@@ -38,7 +38,7 @@ fn is_there(vol: &Volume, ino: Ino) -> bool {
 }
 
 fn again(m: &Machine, engine: Engine, vol: Arc<Volume>) -> (Engine, Arc<Volume>) {
-    // Whatever was done before is durable.
+    // Every earlier change is durable.
     let lsn = run(&vol, |_| engine.client_records().set(9, None)).unwrap();
     engine.wait_durable(Some(lsn)).unwrap();
     crash(engine, vol);
@@ -103,7 +103,7 @@ fn streams_are_made_found_renamed_and_removed() {
         assert_eq!(vol.used(), 0);
         assert!(m.check().clean(), "{}", m.check());
     }
-    // What a stream is not of, and has not.
+    // Inodes that cannot have a stream, and missing streams.
     let stream = make(&vol, root, "of a directory").unwrap();
     assert_eq!(make(&vol, stream, "x"), Err(FsError::Invalid));
     for bad in ["a/b", "", ".", ".."] {
@@ -145,7 +145,7 @@ fn streams_go_with_their_file() {
         if stored {
             engine.cp_now().unwrap();
         }
-        // A stream that is open outlives its file, and a file that is open loses its streams with its name.
+        // An open stream outlives its file, and an open file loses its streams with its name.
         let open = run(&vol, |cx| vol.pin(cx, two)).unwrap();
         let held = (way == 3).then(|| run(&vol, |cx| vol.pin(cx, file)).unwrap());
         match way {

@@ -1,5 +1,5 @@
-//! Many threads at once, with checkpoints, shortage of memory and eviction beside them; it
-//! ends in a check of everything.
+//! Many threads at once, with checkpoints, shortage of memory and eviction beside them; it ends in
+//! a check of everything.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -13,8 +13,8 @@ use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
 const THREADS: u64 = 4;
 
-/// Each worker has a file of its own, whose contents it knows; everything else is
-/// shared, and any error that concurrency explains is fine.
+/// Each worker has a file of its own, whose contents it knows; everything else is shared, and any
+/// error that concurrency explains is fine.
 fn work(vol: &Volume, dirs: &[Ino], own: Ino, seed: u64, steps: u64) -> Vec<u8> {
     let rng = SeededRng::new(seed);
     let mut mine = Vec::new();
@@ -134,15 +134,15 @@ fn threads_do_not_disturb_each_other() {
     for (ino, mine) in own.iter().zip(&contents) {
         assert!(read(&vol, *ino, 0, 1 << 20) == *mine);
     }
-    // Back to nothing: no overlay left, nothing reserved.
+    // Back to the start: no overlay left, nothing reserved.
     engine.cp_now().unwrap();
     assert_eq!(engine.aggregate().space().stats().reserved, 0);
 }
 
-/// While threads write, snapshots are made, read, deleted and reverted to by others. Each writer
-/// writes a number to its first file and then to its second; so in every snapshot the second is as
-/// far as the first or one behind, and no snapshot is behind what had been acknowledged before it
-/// was requested.
+/// While threads write, others make, read, delete and revert to snapshots. Each writer writes a
+/// number to its first file and then to its second. So in every snapshot the second file is as far
+/// as the first or one behind, and no snapshot is behind the changes acknowledged before its
+/// request.
 #[test]
 fn snapshots_are_of_one_moment() {
     use std::sync::atomic::AtomicU64;
@@ -206,7 +206,7 @@ fn snapshots_are_of_one_moment() {
             assert!(b == a || b + 1 == a, "{}: {a} {b}", s.name);
         }
     }
-    // Readers and writers go on while the volume becomes an older one.
+    // Readers and writers continue while the volume is reverted.
     let at = number(&vol.open_snapshot("s50").unwrap(), files[0][0]);
     stop.store(false, Ordering::Relaxed);
     std::thread::scope(|s| {

@@ -64,7 +64,7 @@ fn an_open_file_lives_until_its_last_close() {
         engine.cp_now().unwrap();
         assert_eq!(vol.used(), 0);
     }
-    // The one that a rename replaces.
+    // The inode that a rename replaces.
     let (a, b) = (create(&vol, root, "a"), create(&vol, root, "b"));
     let open = pin(&vol, b).unwrap();
     run(&vol, |cx| vol.rename(cx, root, b"a", root, b"b")).unwrap();
@@ -81,7 +81,7 @@ fn an_open_file_lives_until_its_last_close() {
     run(&vol, |cx| vol.rmdir(cx, root, b"dir")).unwrap();
     assert_eq!(alive(&vol, dir), Err(FsError::Stale));
     drop(open);
-    // One that no client has open ends with its name, as ever.
+    // An inode that no client has open ends with its name.
     remove(&vol, "b");
     assert_eq!(alive(&vol, a), Err(FsError::Stale));
     crash(engine, vol);

@@ -1,5 +1,4 @@
-//! Checking what only snapshots refer to, what is still being freed, and the sums that
-//! are kept of both.
+//! Checks dead blocks, pending frees, and the sums kept of both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +18,16 @@ use crate::format::catalog::{Job, Places, SnapshotRec};
 use crate::format::record::{Window, kind};
 use crate::format::shared_runs::{Group, SharedRuns};
 
-/// A volume's dead blocks, as its dead tree has them.
+/// A volume's dead blocks, read from its dead tree.
 #[derive(Default)]
 pub(super) struct Dead {
-    /// By D and B: the sum, and the blocks that are noted.
+    /// By D and B: the sum, and the number of recorded blocks.
     groups: BTreeMap<(u32, u32), (Option<Sum>, u64)>,
     runs: Vec<(u32, u32, Run)>,
     bad: bool,
 }
 
-/// Walks trees for the blocks that they take, without interpreting what they hold.
+/// Walks trees to claim the blocks that they occupy, without interpreting their records.
 pub(super) struct Claims<'a> {
     pub(super) volume: VolumeId,
     pub(super) cache: &'a Arc<Cache>,
@@ -70,8 +69,8 @@ impl Claims<'_> {
         dead
     }
 
-    /// Checks dead blocks against what the snapshots (`of_snapshots`) and the volume itself
-    /// (`of_live`) refer to, and against the sums; claims the blocks without references that are to
+    /// Checks dead blocks against the references of the snapshots (`of_snapshots`) and of the
+    /// volume itself (`of_live`), and against the sums. Claims the unreferenced blocks that are to
     /// be freed.
     pub(super) fn compare(
         &mut self,
@@ -103,7 +102,7 @@ impl Claims<'_> {
                 continue;
             }
             if live != 0 {
-                self.fault(format!("block {} is noted as dead and is not", run.addr));
+                self.fault(format!("block {} is recorded as dead and is not", run.addr));
             }
             if of_snapshots.count(run.addr, run.count) != run.count {
                 self.fault(format!("dead block {} is in no snapshot", run.addr));
@@ -145,7 +144,7 @@ impl Claims<'_> {
         }
     }
 
-    /// Claims what a job is still going to free by itself.
+    /// Claims the blocks that a job still has to free.
     pub(super) fn job(&mut self, job: &Job) {
         match job {
             Job::Reap { root, since, from } => {
@@ -255,7 +254,7 @@ impl Visitor for ReapVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
-        // Blocks of what is malformed stay unclaimed, and are reported as leaked.
+        // Blocks of malformed records stay unclaimed, and are reported as leaked.
         if key.kind == kind::SHARED {
             let group = Group::decode(value);
             let runs = group.iter().flat_map(|group| group.runs(key.sub));
@@ -268,7 +267,7 @@ impl Visitor for ReapVisitor<'_, '_> {
         };
         let (src, root) = self.tree;
         for stored in window.iter().flat_map(|window| window.blocks).flatten() {
-            // Once, by its count.
+            // A shared block is claimed once, by its count.
             if let Ok(false) = self.shared.is_shared(src, root, stored) {
                 self.claim(Run {
                     addr: stored.addr,

@@ -1,18 +1,17 @@
 //! Offline verification of an aggregate.
 //!
-//! Everything that the newest superblock leads to is read: the aggregate's tree, each volume's tree and those of
-//! its snapshots, every data block (its checksum is stored in the extent), and the records of the intent log
-//! with the data that they refer to. From what was read three things are recomputed and compared with what is
-//! stored: which blocks are in use (the allocation map), how many names an inode has (link counts, entry counts,
-//! parents), and how many blocks it has.
+//! A check reads everything that the newest superblock leads to: the aggregate's tree, each
+//! volume's tree and those of its snapshots, every data block (its checksum is stored in the
+//! extent), and the records of the intent log with the data that they refer to. It recomputes three
+//! things and compares them with the stored values: the blocks in use (the allocation map), the
+//! number of names of an inode (link counts, entry counts, parents), and the number of its blocks.
 //!
-//! The trees are consistent at every checkpoint by construction, so a
-//! fault is damage or a defect, never the trace of a crash.
+//! The trees are consistent at every checkpoint by construction, so a fault is damage or a defect,
+//! never the trace of a crash.
 //!
-//! **Repair** does only what loses nothing: a damaged copy of the superblock is
-//! written anew from the other, and an allocation map, or a count of references to a shared block, that
-//! disagrees with the trees is made anew from them, if all of them can be read. The
-//! rest is reported and left as it is.
+//! **Repair** only makes changes that lose nothing. A damaged copy of the superblock is rewritten
+//! from the other. An allocation map, or a count of references to a shared block, that disagrees
+//! with the trees is rebuilt from them, if all of them can be read. Other faults are only reported.
 
 mod dead;
 mod repair;
@@ -39,10 +38,10 @@ use crate::format::mark::MarkId;
 use self::dead::Claims;
 use self::tree::{Catalog, TreeCheck};
 
-/// How thorough a check is.
+/// Options of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckOptions {
-    /// Read every data block, too, and compare its checksum.
+    /// Read every data block as well, and compare its checksum.
     pub data: bool,
 }
 
@@ -52,29 +51,29 @@ impl Default for CheckOptions {
     }
 }
 
-/// Something that is not as it should be.
+/// An inconsistency that a check has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// About the superblocks; the text says what.
+    /// A fault of the superblocks, described by the text.
     Superblock(String),
     /// The intent log cannot be replayed.
     Log(String),
     /// A part of the allocation map is damaged.
     Map(String),
-    /// A tree node cannot be read or is damaged; what is below it is not checked.
+    /// A tree node cannot be read or is damaged; its subtree is not checked.
     Node {
         /// The tree: a volume, or 0 for the aggregate's own.
         tree: VolumeId,
         /// The node's block on the device.
         addr: BlockAddr,
-        /// The inode of the first record below it.
+        /// The inode of the first record below the node.
         from: Ino,
-        /// What is wrong, for people.
+        /// Description of the fault, for people.
         what: String,
     },
     /// A data block cannot be read or its checksum is wrong.
     Data {
-        /// The volume whose tree has it.
+        /// The volume whose tree has the block.
         volume: VolumeId,
         /// The file's inode number.
         ino: Ino,
@@ -82,62 +81,62 @@ pub enum Fault {
         block: u64,
         /// Block on the device.
         addr: BlockAddr,
-        /// What is wrong, for people.
+        /// Description of the fault, for people.
         what: String,
     },
     /// An inode's records contradict each other.
     Inode {
-        /// The volume whose tree has it.
+        /// The volume whose tree has the inode.
         volume: VolumeId,
-        /// The inode whose records they are.
+        /// The inode of the records.
         ino: Ino,
         /// The contradiction, for people.
         what: String,
     },
-    /// A block that several places of a volume's files share is referred to more or less often than is recorded.
+    /// The recorded number of references to a shared block is wrong.
     References {
-        /// The volume whose tree has it.
+        /// The volume whose tree has the block.
         volume: VolumeId,
-        /// It is the volume's own tree, and not a snapshot's.
+        /// True for the volume's own tree, false for a snapshot's.
         live: bool,
         /// The shared block's address on the device.
         addr: BlockAddr,
-        /// The checkpoint that wrote it.
+        /// The checkpoint that wrote the block.
         birth: Generation,
-        /// References according to the record.
+        /// Recorded number of references.
         recorded: u64,
-        /// References that the walk of the tree found.
+        /// Number of references that the walk of the tree found.
         found: u64,
     },
-    /// A mark whose number is greater than that of any that there has been: a later mark may get it again, and a copy take the one for
-    /// the other.
+    /// A mark has a higher number than any recorded one. A later mark may get that number again,
+    /// and a copy may confuse the two.
     Mark {
-        /// The volume that has its snapshot.
+        /// The volume that has the mark's snapshot.
         volume: VolumeId,
         /// The volume's name.
         name: String,
-        /// The mark.
+        /// Number of the mark.
         mark: MarkId,
-        /// The newest that the aggregate's record knows of.
+        /// The newest mark in the aggregate's record.
         last: MarkId,
     },
     /// Blocks that two owners refer to.
     TwoOwners {
-        /// The tree that came second.
+        /// The tree that claimed the blocks second.
         tree: VolumeId,
         /// Address of the first block.
         addr: BlockAddr,
         /// Number of consecutive blocks.
         count: u32,
     },
-    /// Blocks that are allocated though nothing refers to them.
+    /// Allocated blocks that nothing refers to.
     Leak {
         /// Address of the first block.
         addr: BlockAddr,
         /// Number of consecutive blocks.
         count: u32,
     },
-    /// Blocks in use that the map calls free.
+    /// Blocks in use that the map has as free.
     NotAllocated {
         /// Address of the first block.
         addr: BlockAddr,
@@ -215,7 +214,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a check has seen.
+/// Results of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// The aggregate's identity, from its superblock.
@@ -232,20 +231,20 @@ pub struct Report {
     pub entries: u64,
     /// Tree nodes read; a node that several trees share counts once.
     pub nodes: u64,
-    /// Data blocks; one that is shared counts once.
+    /// Data blocks; a shared one counts once.
     pub blocks: u64,
     /// Records in the intent log.
     pub log_records: u64,
-    /// Names of the volumes: those of the trees, and those that the log has made since.
+    /// Names of the volumes: those of the trees, and those that the log has created since.
     pub names: BTreeSet<String>,
     /// Faults, in the order found.
     pub faults: Vec<Fault>,
-    /// What repair has done.
+    /// Descriptions of the repairs made.
     pub repaired: Vec<String>,
 }
 
 impl Report {
-    /// Whether all is well.
+    /// Returns true if no fault was found.
     pub fn clean(&self) -> bool {
         self.faults.is_empty()
     }
@@ -283,8 +282,8 @@ impl fmt::Display for Report {
 /// Checks the aggregate on these devices, which nothing else uses. Nothing is written.
 ///
 /// # Errors
-/// If there is no aggregate on them, or memory for reading is missing. Damage is
-/// no error but a fault in the report.
+/// If there is no aggregate on them, or memory for reading is missing. Damage is not an error but a
+/// fault in the report.
 pub fn check_on(
     device: Arc<dyn Device>,
     log_device: Arc<dyn Device>,
@@ -295,11 +294,10 @@ pub fn check_on(
     Ok(examine(&inspection, &log_device, pool, options)?.0)
 }
 
-/// As [`check_on`], and then repairs what can be repaired without loss, and
-/// checks again.
+/// Checks like [`check_on`], repairs faults that can be repaired without loss, and checks again.
 ///
 /// # Errors
-/// As [`check_on`]; if writing fails.
+/// As [`check_on`], and if writing fails.
 pub fn repair_on(
     device: Arc<dyn Device>,
     log_device: Arc<dyn Device>,
@@ -319,11 +317,11 @@ pub fn repair_on(
     Ok(again)
 }
 
-/// Checks the aggregate in a folder; with `repair`, also repairs what can be
-/// repaired without loss.
+/// Checks the aggregate in a folder. With `repair`, also repairs faults that can be repaired
+/// without loss.
 ///
 /// # Errors
-/// As [`check_on`]; if the folder is in use or not an aggregate's.
+/// As [`check_on`], and if the folder is in use or not an aggregate's.
 pub fn check(
     location: &Location,
     env: &Env,
@@ -351,7 +349,7 @@ pub fn check(
     Ok(again)
 }
 
-/// Checks everything; also returns the blocks in use.
+/// Checks everything. Also returns the blocks in use.
 fn examine(
     inspection: &Inspection,
     log_device: &Arc<dyn Device>,
@@ -367,7 +365,7 @@ fn examine(
     for finding in &inspection.findings {
         report.faults.push(Fault::Superblock(finding.to_string()));
     }
-    // While there is memory: what follows fills it with cached nodes.
+    // The log is read while there is memory: the next steps fill it with cached nodes.
     read_log(inspection, log_device, pool, &mut report);
     let mut total = Usage::new();
     let mut catalog = Catalog::default();
@@ -438,7 +436,7 @@ fn examine_volume(
         report.names.insert(rec.name.clone());
         report.snapshots += entry.snapshots.len() as u64;
         let mut of_snapshots = Usage::new();
-        // Each root is compared with its neighbours in time: what only one has.
+        // Each root is compared with its neighbours in time to find the blocks that only one has.
         let roots = entry.snapshots.iter().map(|s| (s.root, Some(s)));
         let roots: Vec<_> = roots.chain([(rec.root, None)]).collect();
         let mut before = Usage::new();
@@ -457,7 +455,7 @@ fn examine_volume(
             if used.is_some_and(|used| used != counted) {
                 fault(
                     report,
-                    format!("{used:?} data blocks, but {counted} are counted"),
+                    format!("{used:?} data blocks, but {counted} were found"),
                 );
             }
             if let Some((usage, s)) = current.take() {
@@ -506,7 +504,7 @@ fn examine_volume(
 
 fn compare(inspection: &Inspection, usage: &Usage, report: &mut Report) -> Result<(), StoreError> {
     let mismatches = inspection.space.compare(usage)?;
-    // Below a node that cannot be read there may be blocks that seem unused.
+    // Below an unreadable node there may be blocks that seem unused.
     let blind = report
         .faults
         .iter()
@@ -567,8 +565,8 @@ fn read_log(
     }
 }
 
-/// Reads the data to which a record of the log refers: no record is durable before its data, and the blocks have
-/// no other owner as long as the log has it.
+/// Reads the data that a record of the log refers to. No record is durable before its data, and the
+/// blocks have no other owner as long as the log has the record.
 fn check_placed(
     inspection: &Inspection,
     pool: &Arc<FramePool>,
@@ -583,7 +581,7 @@ fn check_placed(
         crcs,
     } = edit
     else {
-        // Others name no blocks.
+        // Other edits name no blocks.
         return;
     };
     for ((block, addr), crc) in (*first..).zip(addr.0..).zip(crcs.iter()) {
@@ -608,7 +606,7 @@ fn check_placed(
     }
 }
 
-/// A volume and its snapshots, as the aggregate's tree has them.
+/// A volume and its snapshots in the aggregate's tree.
 #[derive(Default)]
 struct VolumeEntry {
     rec: Option<VolumeRec>,
@@ -619,7 +617,7 @@ struct VolumeEntry {
 
 type Volumes = BTreeMap<VolumeId, VolumeEntry>;
 
-/// The volume whose number a key of the aggregate's tree holds.
+/// Returns the volume whose number a key of the aggregate's tree contains.
 fn volume_of(ino: u64) -> Option<VolumeId> {
     Some(VolumeId(ino)).filter(|id| *id != catalog::AGGREGATE_TREE)
 }

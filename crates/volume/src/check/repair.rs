@@ -1,4 +1,4 @@
-//! Repairing what can be repaired without loss.
+//! Repairs faults that can be repaired without loss.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use weir_store::aggregate::{Aggregate, Env, Replay};
 use weir_store::space::Usage;
 
 use super::{Fault, Report};
-use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::lifecycle::engine::{Engine, EngineOptions};
 
-/// Faults that repair takes care of.
+/// Returns true for faults that repair handles.
 fn mendable(fault: &Fault) -> bool {
     matches!(
         fault,
@@ -22,9 +22,8 @@ fn mendable(fault: &Fault) -> bool {
     )
 }
 
-/// Whether there is anything to do, and it is safe: a tree that cannot be read
-/// may refer to blocks that the map would lose, and a log that cannot be replayed
-/// must not be passed over.
+/// Returns true if there is something to repair, and it is safe. An unreadable tree may refer to
+/// blocks that the map would lose, and a log that cannot be replayed must not be passed over.
 pub(super) fn possible(report: &Report) -> bool {
     let unsafe_to_write = |f: &Fault| {
         matches!(
@@ -35,8 +34,8 @@ pub(super) fn possible(report: &Report) -> bool {
     report.faults.iter().any(mendable) && !report.faults.iter().any(unsafe_to_write)
 }
 
-/// Rebuilds the map, takes in the log, and makes the checkpoint that
-/// writes everything anew. Opening has already healed the superblock's copies.
+/// Rebuilds the map, replays the log, and takes the checkpoint that rewrites everything. Opening
+/// has already repaired the superblock's copies.
 pub(super) fn run(
     opened: (Arc<Aggregate>, Replay),
     usage: &Usage,
@@ -66,13 +65,13 @@ pub(super) fn run(
         background: false,
         ..EngineOptions::default()
     };
-    // Before the log is applied: a checkpoint on the way may drop references.
+    // Before the log is applied: a checkpoint during the replay may drop references.
     let engine = Engine::open_prepared(agg, replay, &*env.rng, options, |cp| {
         if correct(cp, report) {
             done.push("counts of references made anew from the trees".to_owned());
         }
     })?;
-    // The second one writes the other superblock slot.
+    // The second checkpoint writes the other superblock slot.
     for _ in 0..2 {
         engine
             .cp_now()
@@ -84,7 +83,7 @@ pub(super) fn run(
     Ok(done)
 }
 
-/// Has the next checkpoint set the counts that are wrong; whether there are any.
+/// Makes the next checkpoint set the wrong counts. Returns true if there are any.
 fn correct(cp: &Checkpointer, report: &Report) -> bool {
     let mut any = false;
     for fault in &report.faults {
@@ -97,7 +96,7 @@ fn correct(cp: &Checkpointer, report: &Report) -> bool {
             ..
         } = fault
         else {
-            // Not about the volume's own counts.
+            // The fault is not about the volume's own counts.
             continue;
         };
         if let Some(vol) = cp.table().get(*volume) {

@@ -1,4 +1,4 @@
-//! Checking how often blocks are referred to that several places of a volume's files share.
+//! Checks the reference counts of blocks shared within a volume.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -10,12 +10,13 @@ use super::Fault;
 use crate::format::record::Stored;
 use crate::format::shared_runs::{self, Count, Group};
 
-/// The references to shared blocks of one tree: as recorded, and as found.
+/// The references to shared blocks of one tree: recorded and found.
 #[derive(Default)]
 pub(super) struct References(HashMap<BlockAddr, (Count, u64)>);
 
 impl References {
-    /// What a tree has recorded. What cannot be read is left out: walking the tree reports it.
+    /// Reads the recorded counts of a tree. Unreadable ones are left out: walking the tree reports
+    /// them.
     pub(super) fn read(src: &impl NodeSource, root: &TreeRoot) -> References {
         let mut found = HashMap::new();
         let (from, to) = (shared_runs::key(0), shared_runs::key(u64::MAX));
@@ -29,7 +30,8 @@ impl References {
         References(found)
     }
 
-    /// Counts a place that refers to a block; whether another one did before, and may.
+    /// Counts a reference to a block. Returns true if another place referred to it before, and the
+    /// block is shared.
     pub(super) fn note(&mut self, block: &Stored) -> bool {
         match self.0.get_mut(&block.addr) {
             Some((count, found)) if count.birth == block.birth => {
@@ -40,7 +42,7 @@ impl References {
         }
     }
 
-    /// Reports the counts that are wrong, in the order of the blocks.
+    /// Reports the wrong counts, in the order of the blocks.
     pub(super) fn faults(self, volume: VolumeId, live: bool) -> Vec<Fault> {
         let wrong = self.0.into_iter();
         let wrong = wrong.filter(|(_, (count, found))| count.references != *found);
@@ -64,7 +66,8 @@ mod tests {
     use crate::testing::{create, machine, run, write};
     use crate::types::SetIds;
 
-    /// A volume with a file, the clone of its second half, and a count of references in each state that is wrong.
+    /// A volume with a file, the clone of its second half, and a reference count in each kind of
+    /// wrong state.
     #[test]
     fn wrong_counts_are_found_and_made_right() {
         for wrong in [0, 3, 100] {
@@ -94,7 +97,7 @@ mod tests {
 
             let report = machine.check();
             if wrong == 0 {
-                // Without a count the two are two owners, and nothing shows which is the right one.
+                // Without a count there are two owners, and nothing shows which one is right.
                 assert!(matches!(
                     &report.faults[..],
                     [Fault::TwoOwners { count: 1, .. }, ..]

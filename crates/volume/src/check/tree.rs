@@ -1,4 +1,4 @@
-//! Checking one tree: its nodes, its records, and how they fit together.
+//! Checks one tree: its nodes, its records, and their consistency.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,17 +23,18 @@ use crate::format::shared_runs::{self, Group};
 use crate::format::side::{self, Collected};
 use crate::types::FileKind;
 
-/// What the aggregate's own tree says.
+/// Contents of the aggregate's own tree that a check of a volume needs.
 #[derive(Default)]
 pub(super) struct Catalog {
     pub(super) volumes: Volumes,
-    /// The aggregate is a copy that is being brought up to a mark: live trees need not fit together.
+    /// True if the aggregate is a copy that is being brought up to a mark: live trees may be
+    /// inconsistent.
     pub(super) partial: bool,
-    /// The newest mark that there has ever been, by the aggregate's record; the greatest number if that cannot be read.
+    /// The newest mark in the aggregate's record; the highest number if the record cannot be read.
     pub(super) last_mark: MarkId,
 }
 
-/// Nodes, read as they are needed.
+/// A source that reads nodes as they are needed.
 pub(super) struct Reader<'a>(pub(super) &'a Cache);
 
 impl NodeSource for Reader<'_> {
@@ -43,7 +44,7 @@ impl NodeSource for Reader<'_> {
     }
 
     fn prefetch(&self, ptrs: &[BlockPtr]) {
-        // A failure shows again where the node is read.
+        // The failure is reported when the node itself is read.
         let _ = self.0.fetch_blocking(ptrs);
     }
 }
@@ -56,17 +57,17 @@ pub(super) struct TreeCheck<'a> {
     of_root: &'a mut Usage,
     of_volume: &'a mut Usage,
     total: &'a mut Usage,
-    /// Verifies data blocks, known by file and block; `None`: they are not read.
+    /// Verifies data blocks, identified by file and block; `None` if they are not read.
     sweep: Option<Sweep<'a, (Ino, u64)>>,
-    /// What was born until then belongs to the volume that this one is a clone of.
+    /// Blocks born at or before this generation belong to the volume that this one was cloned from.
     origin_generation: Generation,
-    /// To blocks that files share.
+    /// References to blocks that files share.
     references: References,
 }
 
 impl<'a> TreeCheck<'a> {
-    /// `usage`: blocks seen in this root, in this volume's roots, and in all. Data blocks are
-    /// read if there is a verifier for them.
+    /// Creates a check. `usage`: blocks seen in this root, in this volume's roots, and in all. Data
+    /// blocks are read if there is a verifier for them.
     pub(super) fn new(
         tree: VolumeId,
         cache: &'a Arc<Cache>,
@@ -93,7 +94,7 @@ impl<'a> TreeCheck<'a> {
         tree::walk(&src, root, &mut CatalogVisitor { check: self, out });
     }
 
-    /// Returns the number of data blocks, if all could be read.
+    /// Walks the tree. Returns the number of data blocks, if all could be read.
     pub(super) fn walk_volume(
         &mut self,
         root: &TreeRoot,
@@ -113,8 +114,8 @@ impl<'a> TreeCheck<'a> {
             inodes: HashMap::new(),
             names: HashMap::new(),
             orphans: Vec::new(),
-            // Half of a transfer fits together as little as what cannot be read, and before the first
-            // there need be nothing at all.
+            // Half of a transfer is as inconsistent as an unreadable tree, and before the first
+            // transfer the tree may be empty.
             blind: live
                 && (partial
                     || (rec.mirror).is_some_and(|m| m.transfer.is_some() || m.exported == 0)),
@@ -136,13 +137,13 @@ impl<'a> TreeCheck<'a> {
         used
     }
 
-    /// Notes a reference; what other roots of the same volume share is no fault. Returns whether this
-    /// is the first reference of this volume to it.
+    /// Notes a reference; a block shared with other roots of the same volume is no fault. Returns
+    /// true for the first reference of this volume to it.
     fn claim(&mut self, addr: BlockAddr, birth: Generation) -> bool {
         if birth <= self.origin_generation {
-            // Checked with the origin, which must have it.
+            // Checked with the origin, which must have the block.
             if self.total.count(addr, 1) == 0 {
-                self.inode_fault(0, format!("block {addr} that the origin does not have"));
+                self.inode_fault(0, format!("block {addr} is not in the origin"));
             }
             return false;
         }
@@ -190,7 +191,8 @@ impl<'a> TreeCheck<'a> {
         });
     }
 
-    /// Notes a data block; whether another place of this tree's files shares it and came first.
+    /// Notes a data block. Returns true if another place of this tree's files shares it and came
+    /// first.
     fn data_block(&mut self, ino: u64, block: u64, stored: Stored) -> bool {
         if self.references.note(&stored) {
             return true;
@@ -298,7 +300,7 @@ impl Visitor for CatalogVisitor<'_, '_> {
     }
 }
 
-/// What is kept of each inode until all names are known.
+/// Data kept of each inode until all names are known.
 struct Seen {
     kind: FileKind,
     nlink: u32,
@@ -311,9 +313,9 @@ struct Seen {
 #[derive(Default, Clone, Copy)]
 struct Named {
     count: u32,
-    /// The directory of the last of them.
+    /// The directory of the last name.
     dir: u64,
-    /// What the entries say it is.
+    /// The kind in the directory entries.
     kind: Option<FileKind>,
 }
 
@@ -327,7 +329,7 @@ struct Current {
     link_bytes: u64,
     side: Collected,
     streams: u64,
-    /// Hash and name of the last entry, to find names that occur twice.
+    /// Names with the hash of the last entry, to find names that occur twice.
     last: Vec<Box<[u8]>>,
     last_hash: u64,
 }
@@ -341,9 +343,9 @@ struct VolumeVisitor<'c, 'a> {
     inodes: HashMap<u64, Seen>,
     names: HashMap<u64, Named>,
     orphans: Vec<u64>,
-    /// A node could not be read: what is missing may be there.
+    /// True if a node could not be read: missing records may be in it.
     blind: bool,
-    /// It really could not.
+    /// True if a node really could not be read.
     lost: bool,
     /// Data blocks of the tree seen so far; a shared one counts once.
     used: u64,
@@ -476,7 +478,7 @@ impl VolumeVisitor<'_, '_> {
 
     fn finish_inode(&mut self) {
         let Some(current) = self.current.take() else {
-            // There was none before the first.
+            // No inode precedes the first one.
             return;
         };
         if current.ino == 0 {
@@ -506,7 +508,7 @@ impl VolumeVisitor<'_, '_> {
             if rec.blocks != current.blocks {
                 self.check.inode_fault(
                     ino,
-                    format!("{} blocks, but {} are counted", current.blocks, rec.blocks),
+                    format!("{} blocks, but {} were found", current.blocks, rec.blocks),
                 );
             }
             if rec.kind == FileKind::Symlink && rec.size != current.link_bytes {
@@ -560,7 +562,7 @@ impl VolumeVisitor<'_, '_> {
             match self.inodes.get(ino) {
                 None => self.check.inode_fault(
                     named.dir,
-                    format!("entry that leads to inode {ino}, which does not exist"),
+                    format!("entry for inode {ino}, which does not exist"),
                 ),
                 Some(seen) if Some(seen.kind) != named.kind => {
                     self.check
@@ -580,9 +582,9 @@ impl VolumeVisitor<'_, '_> {
             };
             let open = seen.nlink == 0 && named.count == 0 && self.orphans.contains(ino);
             if open && seen.kind != FileKind::Directory {
-                // It was open when it lost its last name.
+                // The inode was open when it lost its last name.
             } else if !is_root && named.count == 0 {
-                self.check.inode_fault(*ino, "no name leads to it");
+                self.check.inode_fault(*ino, "no name refers to it");
             } else if seen.nlink != expected {
                 self.check.inode_fault(
                     *ino,
@@ -605,8 +607,8 @@ impl VolumeVisitor<'_, '_> {
                 }
             }
         }
-        // Each directory has one parent, which names it; so one that is not
-        // connected to the root is on a cycle or below one.
+        // Each directory has one parent, which names it. So one that is not connected to the root
+        // is on a cycle or below one.
         self.check_connected();
     }
 

@@ -1,4 +1,5 @@
-//! What a checkpoint makes of one volume: it takes what has changed, and merges it, segment by segment, into the next tree.
+//! The part of a checkpoint that concerns one volume: it takes the changes, and merges them,
+//! segment by segment, into the next tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::overlay::segments::Part;
 use crate::overlay::snapshots::{Changes, Made, Sealed};
 use crate::overlay::volume::{LiveVolume, Volume};
 
-/// Old nodes, read with some patience.
+/// A source of old nodes that retries failed reads.
 pub(super) struct Patient<'a>(pub(super) Blocking<'a>);
 
 impl NodeSource for Patient<'_> {
@@ -32,7 +33,7 @@ impl NodeSource for Patient<'_> {
         for _ in 1..READ_TRIES {
             match &result {
                 Err(Stop::Fail(StoreError::Io(error))) => {
-                    tracing::warn!(%error, "reading again for a checkpoint");
+                    tracing::warn!(%error, "cannot read a node for a checkpoint; retrying");
                     result = self.0.node(ptr);
                 }
                 _ => break,
@@ -46,7 +47,7 @@ impl NodeSource for Patient<'_> {
     }
 }
 
-/// What is taken under the exclusive epoch lock from a volume.
+/// Changes of a volume, taken under the exclusive epoch lock.
 pub(super) struct Taken {
     pub(super) vol: LiveVolume,
     pub(super) sealed: Vec<Sealed>,
@@ -54,33 +55,33 @@ pub(super) struct Taken {
     pub(super) next_ino: u64,
     pub(super) changes: Changes<Volume>,
     pub(super) received: TakenBatch,
-    /// Inodes without a name that are to go, of which the tree has everything.
+    /// Unlinked inodes to delete whose records are all in the tree.
     pub(super) ended: Vec<Ino>,
 }
 
-/// What merging a segment gave: its overlays are dropped when the roots are published.
+/// Result of merging a segment: its overlays are dropped when the roots are published.
 pub(super) struct Done {
     pub(super) inodes: Vec<Arc<Inode>>,
     pub(super) deltas: Vec<(Ino, Arc<Delta>)>,
     pub(super) inode_blocks: Vec<(usize, u64)>,
 }
 
-/// What merging changed of a volume, to be published.
+/// Result of merging a volume, to be published.
 pub(super) struct Built {
     pub(super) vol: LiveVolume,
     pub(super) root: TreeRoot,
     pub(super) segment: u64,
     pub(super) parts: Vec<Done>,
     pub(super) changes: Changes<Volume>,
-    /// The snapshots that are not as they were.
+    /// Snapshots that have changed.
     pub(super) snapshots: Vec<SnapshotRec>,
     pub(super) reverted: bool,
-    /// Its inodes without a name, if it was reverted.
+    /// Its unlinked inodes, if the volume was reverted.
     pub(super) unlinked: Option<Vec<Ino>>,
-    /// The volume's new base, if counters have gone back ([`crate::checkpoint::change`]).
+    /// The volume's new change base, if counters have gone back ([`crate::checkpoint::change`]).
     pub(super) change_base: Option<u64>,
     pub(super) received: TakenBatch,
-    /// A clone is split from this, or could not be.
+    /// Result of splitting the clone.
     pub(super) split: Split,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn take(vol: LiveVolume) -> Taken {
     let live = vol.live();
     let ended = vol.end_unlinked(live);
     let (sealed, last) = live.segments.take();
-    // It gives a number to the snapshot that has arrived.
+    // The batch gives a number to the snapshot that has arrived.
     let received = vol.take_batch();
     let changes = live.snaps.lock().take_changes();
     Taken {
@@ -158,8 +159,8 @@ pub(super) fn merge(
         catalog: &mut catalog,
         cp: &mut *cp,
         src,
-        // With several segments, the attributes that an overlay was frozen with do
-        // not know what the segments before did to the file's blocks.
+        // With several segments, a frozen overlay's attributes do not include the effect of earlier
+        // segments on the file's blocks.
         alone: sealed.is_empty(),
         parts: Vec::new(),
         segment: last.segment,
@@ -217,7 +218,7 @@ pub(super) fn merge(
         reverted = true;
     }
     if reverted {
-        // Those of a destination are the source's business.
+        // Orphans of a destination are the source's concern.
         let orphans = match catalog.rec.mirror {
             Some(_) => Orphans::default(),
             None => read_orphans(src, &catalog.rec.root)?,
@@ -249,7 +250,7 @@ pub(super) fn merge(
     })
 }
 
-/// Puts what has changed of a volume's records; returns the snapshots that have.
+/// Puts the changed records of a volume. Returns the changed snapshots.
 fn record(
     vol: &Volume,
     catalog: &mut Catalog,
@@ -299,14 +300,14 @@ struct Merging<'a> {
     alone: bool,
     parts: Vec<Done>,
     segment: u64,
-    /// Data blocks of the inodes merged so far, if there are several segments.
+    /// Number of data blocks of the inodes merged so far, if there are several segments.
     known: HashMap<Ino, u64>,
-    /// The first window into which something was cloned.
+    /// The first window that was a target of a clone.
     first_target: Option<Key>,
 }
 
 impl Merging<'_> {
-    /// Merges what a transfer has brought; its snapshot, if that was all.
+    /// Merges the received batch of a transfer. Creates its snapshot if the transfer is complete.
     fn received(&mut self, taken: &mut TakenBatch) -> Result<(), StoreError> {
         if taken.batch.is_empty() {
             return Ok(());
@@ -334,7 +335,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Sets the counts of references that a repair knows better.
+    /// Sets the reference counts that a repair has corrected.
     fn correct(&mut self) -> Result<(), StoreError> {
         let counts = std::mem::take(&mut self.catalog.corrections);
         if counts.is_empty() {
@@ -346,7 +347,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Has `how` make the volume's next tree; returns the blocks of inodes.
+    /// Makes the volume's next tree with `how`. Returns the number of blocks of inodes.
     fn merge(
         &mut self,
         how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,
@@ -418,7 +419,7 @@ impl Merging<'_> {
 }
 
 impl Catalog {
-    /// The volume as it is now becomes a snapshot.
+    /// Makes the volume's current state a snapshot.
     pub(crate) fn make_snapshot(&mut self, made: Made, generation: Generation) {
         if self.place_of(made.id).is_some() {
             return;

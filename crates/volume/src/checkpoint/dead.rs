@@ -1,20 +1,19 @@
-//! Dead blocks: those that the volume no longer refers to, and a snapshot does.
+//! Dead blocks: those that a snapshot still refers to and the volume does not.
 //!
-//! From the moment at which a snapshot is made, a block that the volume drops is freed only if it
-//! was born after the newest snapshot. If not, it is noted in the volume's *dead tree*, under two
-//! snapshots: the newest one when it died, D, and the oldest one that refers to it, B, which
-//! follows from its birth. All snapshots from B to D refer to it, and nothing else does. So it can
-//! be freed when there is no snapshot left between B and D, both included, and that is decided by
-//! their numbers: what is noted once is never touched again until it is freed. Deleting a snapshot
-//! S with the neighbours P and N frees the groups with B in (P, S] and D in [S, N), and these are
-//! exactly the blocks that only S refers to.
+//! Once a snapshot exists, a block that the volume drops is freed only if it was born after the
+//! newest snapshot. If not, it is recorded in the volume's *dead tree*, under two snapshots: the
+//! newest one when it died, D, and the oldest one that refers to it, B, which follows from its
+//! birth. Exactly the snapshots from B to D refer to it. So it can be freed when no snapshot is
+//! left between B and D, both included, which follows from their numbers: a record is not touched
+//! again until its blocks are freed. Deleting a snapshot S with the neighbours P and N frees the
+//! groups with B in (P, S] and D in [S, N). These are exactly the blocks that only S refers to.
 //!
 //! (Matthew Ahrens' dead lists, "Is it magic? How ZFS implements snapshots", 2005, keep one list
-//! for each snapshot, and deleting one appends what is not freed to its neighbour's; his later
-//! sub-lists save scanning it. With both ends in the key nothing moves at all.)
+//! for each snapshot. Deleting a snapshot appends the unfreed blocks to its neighbour's list; his
+//! later sub-lists save scanning it. With both ends in the key nothing moves at all.)
 //!
-//! For each group the tree has its *sum*, the number of blocks, from which the space that a
-//! snapshot holds is known without reading the blocks.
+//! For each group the tree has its *sum*, the number of blocks. So the space that a snapshot holds
+//! is known without reading the blocks.
 
 use std::ops::ControlFlow;
 
@@ -36,15 +35,15 @@ pub(crate) mod kind {
     pub(crate) const PIECE: u8 = 1;
 }
 
-/// Runs in one piece: 20 bytes each.
+/// Runs in one piece, of 20 bytes each.
 pub(crate) const RUNS: usize = weir_base::limits::MAX_VALUE / 20;
 
-/// What is known of a group without its pieces.
+/// Summary of a group, without its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sum {
-    /// Blocks of all pieces of the group.
+    /// Number of blocks in all pieces of the group.
     pub(crate) blocks: u64,
-    /// Pieces: the number that the next one gets.
+    /// Number of pieces, which is the number of the next one.
     pub(crate) pieces: u32,
 }
 
@@ -68,7 +67,7 @@ pub(crate) fn key(died: u32, kind: u8, born: u32, piece: u32) -> Key {
     Key::new(u64::from(died), kind, sub)
 }
 
-/// The B of a key.
+/// Returns the B of a key.
 pub(crate) fn born_of(key: &Key) -> u32 {
     (key.sub >> 32) as u32
 }
@@ -101,10 +100,10 @@ pub(crate) fn malformed() -> StoreError {
 }
 
 fn newer() -> StoreError {
-    StoreError::Format("a block is noted as dead that is newer than every snapshot".into())
+    StoreError::Format("a dead block is newer than every snapshot".into())
 }
 
-/// Sorts by birth and address and joins what follows upon one another.
+/// Sorts runs by birth and address, and joins adjacent ones.
 fn join(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|r| (r.birth, r.addr));
     let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
@@ -124,8 +123,8 @@ fn join(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 impl Catalog {
-    /// Notes blocks that have just died; there is a snapshot that refers to them. Returns the edits
-    /// of the dead tree.
+    /// Records blocks that have just died; a snapshot refers to them. Returns the edits of the dead
+    /// tree.
     pub(crate) fn bury(
         &mut self,
         src: &impl NodeSource,
@@ -170,8 +169,8 @@ impl Catalog {
         };
         let blocks: u64 = group.iter().map(|r| u64::from(r.count)).sum();
         sum.blocks += blocks;
-        // The last piece is filled up, so that many small checkpoints do not
-        // leave as many small pieces.
+        // The last piece is filled up, so that many small checkpoints do not leave as many small
+        // pieces.
         let mut runs = Vec::new();
         if let Some(last) = sum.pieces.checked_sub(1) {
             let last_key = key(died, kind::PIECE, born, last);
@@ -212,7 +211,7 @@ pub(crate) fn sums(
     let mut died = places.died.0;
     let mut bad = false;
     loop {
-        // The next D that there is.
+        // Find the next existing D.
         let mut found = None;
         let from = key(died, kind::SUM, 0, 0);
         let to = key(places.died.1, u8::MAX, u32::MAX, u32::MAX);
@@ -246,7 +245,7 @@ pub(crate) fn sums(
     }
 }
 
-/// Blocks in the groups at these places.
+/// Returns the number of blocks in the groups at these places.
 pub(crate) fn total(
     src: &impl NodeSource,
     root: &TreeRoot,

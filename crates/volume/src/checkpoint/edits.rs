@@ -1,4 +1,4 @@
-//! What a checkpoint changes in the aggregate's own tree.
+//! Changes of a checkpoint to the aggregate's own tree.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weir_store::tree::Edit;
 
 use crate::format::catalog::Job;
 
-/// The edits of the aggregate's tree; of several for one key the last one counts.
+/// The edits of the aggregate's tree; the last one for a key counts.
 #[derive(Default)]
 pub(crate) struct Edits(BTreeMap<Key, Edit>);
 
@@ -17,7 +17,7 @@ impl Edits {
         self.0.insert(key, Edit::Put(key, value));
     }
 
-    /// Edits in the order of their keys.
+    /// Returns the edits in the order of their keys.
     pub(crate) fn into_sorted(self) -> impl Iterator<Item = Edit> {
         self.0.into_values()
     }
@@ -27,7 +27,7 @@ impl Edits {
     }
 }
 
-/// A job of a volume, for the aggregate's tree.
+/// Adds the edit for a volume's job to those of the aggregate's tree.
 pub(crate) fn put_job(edits: &mut Edits, id: VolumeId, number: u64, job: Option<&Job>) {
     match job {
         Some(job) => edits.put(Job::key(id, number), job.encode()),

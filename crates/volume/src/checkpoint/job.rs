@@ -1,16 +1,16 @@
-//! Work that is done in the background: freeing the blocks of deleted volumes and snapshots and of what a revert has
-//! left, and splitting clones.
+//! Background jobs: freeing the blocks of deleted volumes and snapshots and the remains of reverts,
+//! and splitting clones.
 //!
-//! A job is a record in the aggregate's tree. Each checkpoint does a bounded
-//! piece of it and writes down what remains, both or neither; so a job goes on after a
-//! restart where it was, and nothing is ever freed twice. Jobs of one volume run in the
-//! order in which they were made.
+//! A job is a record in the aggregate's tree. Each checkpoint does a bounded piece of it and stores
+//! the remainder, both or neither. So a job resumes at the same point after a restart, and nothing
+//! is freed twice. Jobs of one volume run in the order in which they were made.
 //!
-//! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of milliseconds of work. What requests
-//! feel is not the piece but the checkpoint that it is a part of: flushes that their log records wait behind,
-//! and data written that would have been overwritten in memory. So the thread waits nine times as long as the whole of
-//! it took before it begins the next one. Beside a load that is seconds, near to when it would have begun one anyway;
-//! with nothing else to do it is a tenth of a second. An operation that waits for space does not wait for this.
+//! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of milliseconds of
+//! work. Requests do not notice the piece but its checkpoint: flushes that their log records wait
+//! behind, and writes of data that would have been overwritten in memory. So the thread waits nine
+//! times as long as the checkpoint took before it begins the next one. Under load that is seconds,
+//! close to when the next would have begun anyway; on an idle server it is a tenth of a second. An
+//! operation that waits for space does not wait for this.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,10 +32,10 @@ use crate::format::shared_runs::{Group, SharedRuns};
 use crate::overlay::core::Core;
 use crate::overlay::volume::LiveVolume;
 
-/// Nodes and pieces of dead lists that a step reads. Tests do not finish in one step.
+/// Nodes and dead-list pieces that a step reads. In tests a job needs several steps.
 const STEP_NODES: u64 = if cfg!(test) { 2 } else { 2048 };
 
-/// What a step may still do.
+/// The remaining allowance of a step.
 pub(crate) struct Allowance {
     pub(crate) blocks: u64,
     pub(crate) nodes: u64,
@@ -54,24 +54,24 @@ impl Allowance {
     }
 
     fn take(&mut self, blocks: u64) {
-        // Saturates: a run that is begun is freed as a whole.
+        // Saturates: a started run is freed as a whole.
         self.blocks = self.blocks.saturating_sub(blocks);
     }
 
     fn node(&mut self) {
-        // Saturates: as many are read together as belong together.
+        // Saturates: nodes that belong together are read together.
         self.nodes = self.nodes.saturating_sub(1);
     }
 }
 
-/// The volumes that jobs are done for.
+/// The volumes that jobs work on.
 #[derive(Clone, Copy)]
 pub(crate) struct Volumes<'a> {
     pub(crate) core: &'a Core,
     pub(crate) table: &'a VolumeTable,
 }
 
-/// All jobs. Checkpoints alone change them.
+/// All jobs. Only checkpoints change them.
 #[derive(Default)]
 pub(crate) struct Jobs {
     list: BTreeMap<(VolumeId, u64), Job>,
@@ -79,9 +79,9 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Takes in a job that was stored.
+    /// Restores a stored job.
     pub(crate) fn restore(&mut self, id: VolumeId, number: u64, job: Job) {
-        // Saturates: a number from the disk.
+        // Saturates: the number comes from the disk.
         self.next = self.next.max(number.saturating_add(1));
         self.list.insert((id, number), job);
     }
@@ -90,7 +90,7 @@ impl Jobs {
         self.list.is_empty()
     }
 
-    /// The number and the place of a clone's splitting.
+    /// Returns the number and the position of a clone's split.
     pub(crate) fn split_of(&self, id: VolumeId) -> Option<(u64, Key)> {
         let mut all = self.list.range((id, 0)..=(id, u64::MAX));
         all.find_map(|(at, job)| match job {
@@ -109,8 +109,8 @@ impl Jobs {
         self.set((id, number), from.map(|from| Job::Split { from }), edits);
     }
 
-    /// Something was cloned within a clone that is being split, into this window first: perhaps blocks of its origin, behind the
-    /// splitting's back.
+    /// Moves a clone's split back to the window `first`, into which a range was cloned. The range
+    /// may contain blocks of the origin, and the split has passed the window.
     pub(crate) fn split_again(&mut self, id: VolumeId, first: Key, edits: &mut Edits) {
         if let Some((number, from)) = self.split_of(id)
             && first < from
@@ -119,7 +119,7 @@ impl Jobs {
         }
     }
 
-    /// Clones that are being split.
+    /// Returns the clones that are being split.
     pub(crate) fn splits(&self) -> Vec<VolumeId> {
         let split =
             |(at, job): (&(VolumeId, u64), &Job)| matches!(job, Job::Split { .. }).then_some(at.0);
@@ -148,7 +148,7 @@ impl Jobs {
             .collect()
     }
 
-    /// Removes a volume's records and has everything freed that is its own.
+    /// Removes a volume's records and queues all of its own blocks for freeing.
     pub(crate) fn bury_volume(&mut self, vol: &LiveVolume, edits: &mut Edits) {
         let catalog = vol.live().catalog.lock();
         let mut spared = Vec::new();
@@ -181,7 +181,8 @@ impl Jobs {
         self.add(vol.id, dead, edits);
     }
 
-    /// Removes a snapshot. What only it refers to is freed later; it is no snapshot's from now on.
+    /// Removes a snapshot. Blocks that only it refers to are freed later, and belong to no snapshot
+    /// from now on.
     pub(crate) fn drop_snapshot(
         &mut self,
         vol: &LiveVolume,
@@ -199,7 +200,8 @@ impl Jobs {
         let (previous, before_that) = (older.next(), older.next());
         let mut newer = catalog.snapshots.range(place..).map(|(n, _)| *n);
         let (next, after_that) = (newer.next(), newer.next());
-        // Behind a snapshot, or from the beginning; up to before a snapshot, or to the end.
+        // `behind`: after a snapshot, or from the beginning; `until`: up to before a snapshot, or
+        // to the end.
         // Saturates: no snapshot gets the last number, nor is there a number 0.
         let behind = |n: Option<u32>| n.map_or(0, |n| n.saturating_add(1));
         let until = |n: Option<u32>| n.map_or(u32::MAX, |n| n.saturating_sub(1));
@@ -208,7 +210,7 @@ impl Jobs {
             died: (place, until(next)),
             born: (behind(previous), place),
         };
-        // What it shared with one neighbour is now the neighbour's alone.
+        // Blocks that it shared with one neighbour are now the neighbour's alone.
         if let Some(previous) = previous {
             let places = Places {
                 died: (place, until(next)),
@@ -238,7 +240,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Makes the volume empty. It has no snapshots.
+    /// Empties the volume. It has no snapshots.
     pub(crate) fn empty(&mut self, vol: &LiveVolume, catalog: &mut Catalog, edits: &mut Edits) {
         let reap = Job::Reap {
             root: catalog.rec.root,
@@ -250,8 +252,8 @@ impl Jobs {
         catalog.rec.used = 0;
     }
 
-    /// Makes the volume what it was at a snapshot, which moves to the end of the chain; later ones are removed. Returns
-    /// whether it is possible.
+    /// Reverts the volume to a snapshot, which moves to the end of the chain; later snapshots are
+    /// removed. Returns false if that is impossible.
     #[expect(clippy::too_many_arguments)]
     pub(crate) fn revert(
         &mut self,
@@ -304,7 +306,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// Does what one checkpoint does of all jobs.
+    /// Does one checkpoint's share of all jobs.
     pub(crate) fn step(
         &mut self,
         of: Volumes<'_>,
@@ -316,7 +318,7 @@ impl Jobs {
             return Ok(());
         }
         let mut allowance = Allowance::new();
-        // A job that is not finished keeps later ones of its volume waiting.
+        // An unfinished job keeps later ones of its volume waiting.
         let mut waiting = None;
         for (at, job) in self.list.clone() {
             if allowance.spent() {
@@ -337,7 +339,7 @@ impl Jobs {
     }
 }
 
-/// Does a piece of a job; returns what remains.
+/// Does a piece of a job. Returns the remainder.
 fn step(
     of: Volumes<'_>,
     cp: &mut CpWriter,
@@ -392,12 +394,12 @@ struct Giving<'a, S> {
     core: &'a Core,
     cp: &'a mut CpWriter,
     since: Generation,
-    /// The tree is one of dead blocks, and these are not.
+    /// Places that are not freed, if the tree is one of dead blocks.
     dead: Option<&'a [Places]>,
     allowance: &'a mut Allowance,
     /// The tree whose blocks are freed: its store and its root.
     tree: (&'a S, &'a TreeRoot),
-    /// What its files share is freed with the counts, which come last.
+    /// Counts of shared blocks, which are freed with the counts, at the end.
     shared: SharedRuns,
 }
 
@@ -442,7 +444,7 @@ impl<S: NodeSource> Reaper for Giving<'_, S> {
                         }),
                         Ok(true) => {}
                         Err(error) => {
-                            tracing::error!(block = %stored.addr, %error, "it may be shared, and stays allocated");
+                            tracing::error!(block = %stored.addr, %error, "cannot read the reference count of a block; it stays allocated");
                         }
                     }
                 }
@@ -475,7 +477,7 @@ impl<S: NodeSource> Reaper for Giving<'_, S> {
     }
 
     fn lost(&mut self, ptr: &BlockPtr, error: &StoreError) {
-        tracing::error!(block = %ptr.addr, %error, "blocks of a deleted tree stay allocated");
+        tracing::error!(block = %ptr.addr, %error, "cannot read a node of a deleted tree; its blocks stay allocated");
     }
 
     fn enough(&self) -> bool {
@@ -483,7 +485,8 @@ impl<S: NodeSource> Reaper for Giving<'_, S> {
     }
 }
 
-/// Takes pieces at these places out of a volume's dead tree, and frees their blocks; returns whether there is more.
+/// Removes pieces at these places from a volume's dead tree, and frees their blocks. Returns true
+/// if more remain.
 #[expect(clippy::too_many_arguments)]
 fn sweep(
     of: Volumes<'_>,
@@ -496,8 +499,9 @@ fn sweep(
     allowance: &mut Allowance,
 ) -> Result<bool, StoreError> {
     let Some(vol) = of.table.get(id) else {
-        // Deleted since this checkpoint began. The next one queues the volume's blocks for freeing, and has to
-        // include this job: what is to be forgotten the volume refers to again, and is not freed twice.
+        // The volume was deleted since this checkpoint began. The next checkpoint queues the
+        // volume's blocks for freeing, and has to include this job: blocks to forget are referred
+        // to by the volume again, and must not be freed twice.
         return Ok(true);
     };
     let mut catalog = vol.live().catalog.lock();
@@ -536,7 +540,7 @@ fn sweep(
         if !done {
             continue;
         }
-        // The next D that there is.
+        // Find the next existing D.
         let mut next = None;
         let behind = dead::key(died, u8::MAX, u32::MAX, u32::MAX);
         if behind < last {
@@ -566,8 +570,8 @@ fn sweep(
     Ok(more)
 }
 
-/// Removes the sums of the groups at these places, whose blocks are no snapshot's any more; returns how many blocks
-/// that were.
+/// Removes the sums of the groups at these places, whose blocks no longer belong to a snapshot.
+/// Returns the number of those blocks.
 fn forget_sums(
     vol: &LiveVolume,
     catalog: &mut Catalog,
@@ -595,16 +599,17 @@ mod tests {
     use crate::testing::{create, machine, run, write};
     use crate::types::SetAttr;
 
-    /// A volume is deleted while a checkpoint is made that began before, and the rest of a revert is still to be done.
-    /// The job was taken for done, and the blocks that the revert had brought back were freed twice: once as the volume's and
-    /// once as dead ones, which failed that checkpoint and every one after each restart.
+    /// A volume is deleted during a checkpoint that began before, while the rest of a revert is
+    /// still pending. Once, the job counted as done, and the blocks restored by the revert were
+    /// freed twice: once as the volume's and once as dead ones. That failed the checkpoint and
+    /// every one after each restart.
     #[test]
     fn a_job_outlives_a_checkpoint_that_does_not_find_its_volume() {
         let (machine, engine, vol) = machine(3);
         let file = create(&vol, b"file");
         let write = |block: u64| write(&vol, file, block, &[7; 4096]);
-        // Blocks of several ages die under the oldest snapshot and are freed with it, in more pieces than one step
-        // does.
+        // Blocks of several ages die under the oldest snapshot and are freed with it, in more
+        // pieces than one step handles.
         (0..12).for_each(write);
         for n in 0..6 {
             vol.snapshot_create(&format!("s{n}"), Time::EPOCH).unwrap();

@@ -1,15 +1,14 @@
 //! Merging a volume's frozen overlays into its tree.
 //!
-//! For each changed inode, in the order of their numbers: changed pages are given
-//! device blocks (long runs, in file order) and queued for writing; the windows of
-//! the file's map that they fall into are replaced; what they replace is freed;
-//! and the inode's other records become edits of the tree. The edits are applied
-//! in batches, so that memory is bounded however large the overlays were.
+//! Changed inodes are merged in the order of their numbers. Changed pages get device blocks (long
+//! runs, in file order) and are queued for writing. The windows of the file's map that contain them
+//! are replaced, and the replaced blocks are freed. The inode's other records become edits of the
+//! tree. The edits are applied in batches, so that memory is bounded however large the overlays
+//! were.
 //!
-//! Deleting a file frees its blocks window by window. For a large file that takes
-//! long, so a checkpoint deletes a bounded number of windows only: the
-//! inode disappears at once, an orphan record remembers the rest, and the next
-//! checkpoints go on with it.
+//! Deleting a file frees its blocks window by window. For a large file that takes long, so a
+//! checkpoint deletes only a bounded number of windows. The inode disappears at once, an orphan
+//! record remembers the rest, and the next checkpoints continue.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -39,7 +38,7 @@ mod file;
 mod place;
 mod shares;
 
-/// What merging a volume gave.
+/// Result of merging a volume.
 pub(crate) struct Merged {
     pub(crate) root: TreeRoot,
     /// Change of the number of data blocks.
@@ -48,23 +47,23 @@ pub(crate) struct Merged {
     pub(crate) inode_blocks: Vec<(usize, u64)>,
     /// Inodes whose deletion is to be continued.
     pub(crate) orphans: Vec<Ino>,
-    /// The highest change counter met.
+    /// The highest change counter among the merged inodes.
     pub(crate) change_top: u64,
-    /// The first window into which something was cloned.
+    /// The first window that was a target of a clone.
     pub(crate) first_target: Option<Key>,
 }
 
-/// One volume's merge. `S` reads the old tree, blocking.
+/// The merge of one volume. `S` reads the old tree, blocking.
 pub(crate) struct Merge<'a, S> {
     vol: &'a Volume,
     cp: &'a mut CpWriter,
     src: &'a S,
     root: TreeRoot,
-    /// The tree that the volume had, and what was cloned in it: all old records are read from it.
+    /// The volume's old tree with its clones applied: all old records are read from it.
     old: TreeRoot,
-    /// Counts of references, of the newest tree.
+    /// Reference counts, of the newest tree.
     shared: SharedRuns,
-    /// Change of the number of blocks of inodes into which something was cloned.
+    /// Change of the number of blocks of inodes that were targets of clones.
     cloned: HashMap<Ino, i64>,
     first_target: Option<Key>,
     edits: Vec<Edit>,
@@ -73,19 +72,19 @@ pub(crate) struct Merge<'a, S> {
     blocks: i64,
     orphans: Vec<Ino>,
     change_top: u64,
-    /// Data blocks of inodes merged before, if overlays do not know them themselves.
+    /// Data blocks of inodes merged before, if their overlays do not have the number.
     known: Option<&'a mut HashMap<Ino, u64>>,
-    /// Blocks that were written when it last gave way to the log.
+    /// Number of written blocks at the last pause for the log.
     gave_way: u64,
-    /// Bytes of overlays dealt with, and how many of them have been reported.
+    /// Bytes of merged overlays, and the part of them that has been reported.
     progress: u64,
     reported: u64,
 }
 
 impl<'a, S: NodeSource> Merge<'a, S> {
-    /// `known`: the overlays were frozen before earlier ones of the same inodes were
-    /// merged, so the number of data blocks that they have is outdated; it is here, or
-    /// in the tree.
+    /// Creates a merge. `known`: the overlays were frozen before earlier ones of the same inodes
+    /// were merged, so their numbers of data blocks are outdated. The current numbers are in
+    /// `known`, or in the tree.
     pub(crate) fn new(
         vol: &'a Volume,
         cp: &'a mut CpWriter,
@@ -115,7 +114,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Counts bytes of overlays that have been merged, for operations that wait to go on.
+    /// Counts bytes of merged overlays, for operations under back-pressure.
     fn progressed(&mut self, bytes: u64) {
         self.progress += bytes;
         let news = self.progress - self.reported;
@@ -125,8 +124,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Merges `deltas`, sorted by inode number, and continues the deletion of
-    /// `orphans`.
+    /// Merges `deltas`, sorted by inode number, and continues the deletion of `orphans`.
     pub(crate) fn run(
         mut self,
         orphans: &[Ino],
@@ -134,7 +132,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     ) -> Result<Merged, StoreError> {
         self.clones(deltas)?;
         for ino in orphans {
-            // One that was open until now has everything still.
+            // An inode that was open until now still has all its records.
             self.del(Key::new(ino.0, kind::INODE, 0));
             if self.reap(*ino)? {
                 self.del(Key::new(0, kind::ORPHAN, ino.0));
@@ -165,7 +163,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         })
     }
 
-    /// Sets counts of references that a check has found to be wrong.
+    /// Sets reference counts that a check has found to be wrong.
     pub(crate) fn correct(mut self, counts: &[(Counted, u64)]) -> Result<Merged, StoreError> {
         for (block, references) in counts {
             self.shared
@@ -174,7 +172,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         self.run(&[], &[])
     }
 
-    /// Merges what was received: records as they are, pages into their windows.
+    /// Merges a received batch: records as they are, pages into their windows.
     pub(crate) fn receive(mut self, batch: &mut Batch) -> Result<Merged, StoreError> {
         let pages = std::mem::take(&mut batch.pages);
         let mut placed = Vec::with_capacity(pages.len());
@@ -226,7 +224,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         self.apply_if_full()
     }
 
-    /// Changes blocks of one window.
+    /// Changes the blocks of one window.
     fn window(
         &mut self,
         changed: &Changed,
@@ -260,7 +258,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         self.apply_if_full()
     }
 
-    /// Edits a window's record; `had`: it has one.
+    /// Edits a window's record; `had`: it exists already.
     fn put_window(&mut self, key: Key, window: &Window, had: bool) {
         if !window.is_empty() {
             let mut value = Vec::with_capacity(64);
@@ -281,7 +279,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         self.edits.push(Edit::Del(key));
     }
 
-    /// Applies the edits if they take all the memory that they may.
+    /// Applies the edits if they have used up their memory.
     fn apply_if_full(&mut self) -> Result<(), StoreError> {
         match self.bytes > BATCH_BYTES {
             true => self.apply(),
@@ -307,7 +305,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(())
     }
 
-    /// Merges one inode; returns its number of data blocks if it is a file.
+    /// Merges one inode. Returns its number of data blocks if it is a file.
     fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
         for (addr, count) in delta.data.iter().flat_map(|data| data.unused()) {
             self.cp.unused(*addr, *count);
@@ -359,7 +357,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             for (piece, bytes) in (0..).zip(target.chunks(SYMLINK_PIECE)) {
                 self.put(Key::new(ino.0, kind::SYMLINK, piece), bytes.to_vec());
             }
-            // The tree may have a longer one.
+            // The link in the tree may be longer.
             let pieces = target.len().div_ceil(SYMLINK_PIECE) as u64;
             let others = pieces..MAX_SYMLINK.div_ceil(SYMLINK_PIECE) as u64;
             for piece in others.filter(|_| !delta.new) {
@@ -400,7 +398,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Deletes the records of a removed inode, as many as the budget allows; returns whether that was all.
+    /// Deletes the records of a removed inode, as many as the budget allows. Returns true if none
+    /// is left.
     fn reap(&mut self, ino: Ino) -> Result<bool, StoreError> {
         let mut from = Key::new(ino.0, kind::INODE + 1, 0);
         let to = Key::new(ino.0, u8::MAX, u64::MAX);
@@ -436,7 +435,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 }
                 self.del(*key);
             }
-            // Saturates: what is read together is done together.
+            // Saturates: records that are read together are deleted together.
             self.budget = self.budget.saturating_sub(keys.len() as u64);
             self.apply_if_full()?;
             match keys.last() {

@@ -1,8 +1,9 @@
-//! From overlays to the next durable trees, and the work that checkpoints do in the background.
+//! Checkpoints, which turn overlays into the next durable trees, and the background jobs that they
+//! carry out.
 
 pub(crate) mod build;
 pub(crate) mod change;
-pub(crate) mod cp;
+pub(crate) mod checkpointer;
 pub(crate) mod dead;
 pub(crate) mod edits;
 pub(crate) mod job;

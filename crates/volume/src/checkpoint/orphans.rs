@@ -1,4 +1,4 @@
-//! The inodes of a tree to which no name leads.
+//! The inodes of a tree that no name leads to.
 
 use std::ops::ControlFlow;
 
@@ -10,16 +10,16 @@ use weir_store::tree::{NodeSource, TreeRoot};
 use crate::format::reading::{get, scan};
 use crate::format::record::kind;
 
-/// The inodes of a tree to which no name leads.
+/// The inodes of a tree that no name leads to.
 #[derive(Default)]
 pub(crate) struct Orphans {
-    /// Those that are removed, and whose records are still to be deleted.
+    /// Removed inodes whose records are still to be deleted.
     pub(crate) dying: Vec<Ino>,
-    /// Those that were open when they lost their last name.
+    /// Inodes that were open when they lost their last name.
     pub(crate) unlinked: Vec<Ino>,
 }
 
-/// The inodes of a tree to which no name leads.
+/// Reads the inodes of a tree that no name leads to.
 pub(crate) fn read_orphans(src: &impl NodeSource, root: &TreeRoot) -> Result<Orphans, StoreError> {
     let mut orphans = Vec::new();
     let key = |sub| Key::new(0, kind::ORPHAN, sub);

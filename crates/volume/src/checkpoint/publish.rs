@@ -1,4 +1,4 @@
-//! Publishing what a checkpoint has made of a volume.
+//! Publishes the results of a checkpoint for a volume.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::overlay::role::Ancestry;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::Volume;
 
-/// Publishes a volume's new root and drops the overlays that it has taken in.
+/// Publishes a volume's new root and drops the overlays that it contains.
 pub(super) fn publish(
     core: &Core,
     table: &VolumeTable,
@@ -46,7 +46,8 @@ pub(super) fn publish(
         }
     }
     if reverted {
-        // Until the new root is published, nothing is loaded; what was loaded before is not used any more.
+        // Until the new root is published, nothing is loaded; states loaded before are not used any
+        // more.
         live.standing.begin_swap();
         vol.table.retire(false);
         for part in &parts {
@@ -60,8 +61,8 @@ pub(super) fn publish(
         live.unlinked.replace(unlinked);
     }
     if let Some(base) = change_base {
-        // No reader can combine it with a state that it does not belong to: of a volume that was reverted
-        // nothing is loaded, and of a destination clients see a view, which has its own base.
+        // No reader can combine it with a state of another base: nothing is loaded of a reverted
+        // volume, and clients of a destination see a view, which has its own base.
         vol.counters.set_base(base);
     }
     let old = vol.root.load_full();

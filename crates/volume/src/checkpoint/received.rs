@@ -1,11 +1,12 @@
-//! What a checkpoint does of a transfer: it takes the batch, and when that is durable clients see what has arrived.
+//! The part of a checkpoint that concerns a transfer: it takes the batch, and once that is durable
+//! clients see the received data.
 
 use crate::format::catalog::MirrorRec;
 use crate::overlay::receiving::{Batch, Receiving, TakenBatch};
 use crate::overlay::volume::LiveVolume;
 
 impl LiveVolume {
-    /// Gives up what was received and is in no checkpoint.
+    /// Drops received data that is in no checkpoint.
     pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
         let batch = receiving.drop_batch();
         self.discharge_batch(&batch);
@@ -19,7 +20,7 @@ impl LiveVolume {
         self.core.agg.space().release_reserved(batch.charge.blocks);
     }
 
-    /// Called while the epoch lock is held exclusively.
+    /// Takes the received batch. Called while the epoch lock is held exclusively.
     pub(crate) fn take_batch(&self) -> TakenBatch {
         let mut receiving = self.live().receiving.lock();
         let (batch, ended) = receiving.take();
@@ -42,26 +43,26 @@ impl LiveVolume {
         }
     }
 
-    /// A checkpoint has what was taken: it is published already.
+    /// Notes that the taken batch is in a published checkpoint.
     fn batch_is_durable(&self, taken: &TakenBatch) {
         self.discharge_batch(&taken.batch);
         self.live().receiving.lock().merged(taken);
     }
 
-    /// A checkpoint has been published in which the volume is this.
+    /// Notes that a checkpoint has been published with the volume in this state.
     pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
         self.batch_is_durable(taken);
         if !self.protected() {
             return;
         }
         if taken.ended {
-            // Broken off: the volume is the snapshot already.
+            // The transfer was broken off: the volume is the snapshot already.
             self.live().snaps.lock().export(None);
             self.live().standing.release();
             self.live().exported.store(None);
             return;
         }
-        // One that was under way when the volume became a destination knows nothing of it.
+        // A batch in progress when the volume became a destination has no record.
         let Some(rec) = taken.rec else {
             // See above.
             return;

@@ -1,11 +1,11 @@
-//! Splitting a clone from its origin: everything that it shares is copied.
+//! Splits a clone from its origin by copying every shared block.
 //!
-//! A piece of it is done by each checkpoint, before the volume's own changes are merged: the next leaves of the
-//! clone's tree are read, blocks of file data that belong to the origin are copied to blocks of the clone's own, and of
-//! each leaf that belongs to the origin a record is written again, which makes the leaf and the nodes above it the
-//! clone's own. Behind the last leaf nothing is shared any more, because whatever the clone has changed meanwhile is its
-//! own anyway. If a range of a file is cloned meanwhile, from what has not been copied yet to what has, the walk goes
-//! back there.
+//! Each checkpoint does a piece of it, before the volume's own changes are merged. The next leaves
+//! of the clone's tree are read, and file blocks that belong to the origin are copied to blocks of
+//! the clone's own. A record of each leaf that belongs to the origin is rewritten, which makes the
+//! leaf and the nodes above it the clone's own. Behind the last leaf nothing is shared any more,
+//! because data that the clone has changed meanwhile is its own anyway. If a range is cloned from
+//! an uncopied part of a file to a copied one, the walk goes back to the target.
 
 use std::collections::BTreeSet;
 
@@ -26,26 +26,26 @@ use crate::format::record::{Stored, Window, kind};
 use crate::format::shared_runs::SharedRuns;
 use crate::overlay::volume::Volume;
 
-/// Tests do not finish in one step.
+/// Blocks copied in one step. In tests a split needs several steps.
 const STEP_BLOCKS: usize = if cfg!(test) { 64 } else { SPLIT_BLOCKS };
 
 /// Progress of a clone's splitting after a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Split {
-    /// It is not over.
+    /// The split is not complete.
     None,
-    /// It depends on its origin no longer.
+    /// The clone no longer depends on its origin.
     Done(Origin),
-    /// A block of the origin cannot be read: it stays a clone.
+    /// A block of the origin cannot be read: the volume stays a clone.
     Failed,
 }
 
-/// What is to be written again.
+/// Blocks and leaves to be rewritten.
 struct Shared {
     until: Generation,
     leaves: usize,
     blocks: usize,
-    /// The leaf that is being visited belongs to the origin and has no edit yet.
+    /// True if the current leaf belongs to the origin and has no edit yet.
     leaf: bool,
     last: Option<Key>,
     edits: Vec<Edit>,
@@ -124,13 +124,13 @@ impl Jobs {
         if let Some(error) = &shared.failed {
             return Ok(self.give_up(vol, number, error, edits));
         }
-        // What files share is copied for each of them.
+        // Blocks shared by files are copied for each file.
         let root = catalog.rec.root;
         let (mut counts, more_used) = match unshare(src, &root, &shared) {
             Ok(unshared) => unshared,
             Err(error) => return Ok(self.give_up(vol, number, &error, edits)),
         };
-        // Copies need room, which requests may be using up: then later.
+        // Copies need space, which requests may be using up: then the split is deferred.
         let space = vol.core.agg.space();
         let need = (shared.blocks + shared.leaves * 2 + counts.len()) as u64;
         if !space.reserve(need) {
@@ -148,7 +148,7 @@ impl Jobs {
             }
             Err(Copying::Writing(error)) => return Err(error),
         };
-        // A leaf of counts may be written again as it is, too.
+        // A leaf of counts may also be rewritten as it is.
         let counted: BTreeSet<Key> = counts.iter().map(Edit::key).collect();
         changed.retain(|edit| !counted.contains(&edit.key()));
         changed.append(&mut counts);
@@ -175,13 +175,14 @@ impl Jobs {
     }
 
     fn give_up(&mut self, vol: &Volume, number: u64, why: &StoreError, edits: &mut Edits) -> Split {
-        tracing::error!(volume = %vol.id, error = %why, "the clone cannot be split from its origin");
+        tracing::error!(volume = %vol.id, error = %why, "cannot split the clone from its origin");
         self.set_split(vol.id, number, None, edits);
         Split::Failed
     }
 }
 
-/// What dropping the references of these windows makes of the counts, and how many blocks the volume refers to elsewhere still.
+/// Computes the counts after dropping the references of these windows, and the number of blocks
+/// that the volume still refers to elsewhere.
 fn unshare(
     src: &impl NodeSource,
     root: &TreeRoot,
@@ -205,7 +206,7 @@ enum Copying {
     Writing(StoreError),
 }
 
-/// Copies the blocks of the windows that were found; returns all edits, sorted.
+/// Copies the blocks of the windows that were found. Returns all edits, sorted.
 fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Copying> {
     let Shared {
         until,
@@ -225,7 +226,7 @@ fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Co
         let frames = match cache.fetch_blocking(&ptrs) {
             Ok(frames) => frames,
             Err(error) => {
-                // Nothing will refer to what was copied so far.
+                // Nothing will refer to the blocks copied so far.
                 taken.into_iter().for_each(|run| cp.release(run));
                 return Err(Copying::Reading(error));
             }
@@ -266,8 +267,8 @@ mod tests {
     use crate::testing::{create, machine, run, write};
     use crate::types::SetIds;
 
-    /// What is cloned behind the walk's back from what it has not reached yet is still copied: with the walk at its end nothing of the
-    /// origin is referred to, and the origin can go.
+    /// A range cloned from an uncopied part to a copied one is still copied. When the walk is
+    /// complete, nothing of the origin is referred to, and the origin can be deleted.
     #[test]
     fn ranges_cloned_meanwhile_are_copied_too() {
         let (machine, engine, vol) = machine(6);
@@ -284,23 +285,24 @@ mod tests {
         };
         let (a, z) = (make(b"a", 1), make(b"z", 2));
         engine.cp_now().unwrap();
-        // Shared at the origin, too.
+        // Shared within the origin as well.
         clone(&vol, (z, 0), (z, 100), 40);
         vol.snapshot_create("s", Time::EPOCH).unwrap();
         engine.cp_now().unwrap();
         let copy = engine.clone_volume("vol", "s", "copy").unwrap();
         engine.cp_now().unwrap();
         let used = copy.used();
-        // The first step is a part of it.
+        // The first step covers a part of it.
         engine.split_clone("copy").unwrap();
         engine.cp_now().unwrap();
         assert!(copy.splitting(), "it has reached the second file");
-        // Behind what the next step copies, which comes before the clone.
+        // The target is in the uncopied part, the source in front of it.
         clone(&copy, (z, 100), (a, 0), 30);
         while copy.splitting() {
             engine.cp_now().unwrap();
         }
-        // All that files shared is there as often, the origin's as well as what was cloned since.
+        // Every block shared between files exists as often, the origin's as well as those cloned
+        // since.
         assert_eq!(copy.used(), used + 40 * 4096);
         engine.delete_volume("vol").unwrap();
         while engine.reclaiming() {

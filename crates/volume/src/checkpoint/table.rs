@@ -1,4 +1,5 @@
-//! The volumes of an aggregate, by number and by name, and what the next checkpoint is to do about whole ones.
+//! The volumes of an aggregate, by number and by name, and the pending actions of the next
+//! checkpoint on whole volumes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,12 +22,12 @@ struct Listed {
     by_name: HashMap<String, VolumeId>,
 }
 
-/// See the module's head.
+/// The table of volumes: see the module's head.
 pub(crate) struct VolumeTable {
     listed: RwLock<Listed>,
-    /// Held while a volume is made: of two with one name one is first.
+    /// Held while a volume is created: of two with one name, one is first.
     making: Mutex<()>,
-    /// The number that the next volume gets.
+    /// Number of the next volume.
     next: AtomicU64,
     /// Volumes that the next checkpoint deletes.
     doomed: Mutex<Vec<LiveVolume>>,
@@ -34,7 +35,7 @@ pub(crate) struct VolumeTable {
     new_splits: Mutex<Vec<VolumeId>>,
 }
 
-/// Permission to make a volume, of one at a time.
+/// Permission to create a volume; only one exists at a time.
 pub(crate) struct Making<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
 
 impl VolumeTable {
@@ -57,7 +58,7 @@ impl VolumeTable {
         listed.by_id.get(listed.by_name.get(name)?).cloned()
     }
 
-    /// All of them, by number.
+    /// Returns all volumes, by number.
     pub(crate) fn all(&self) -> Vec<LiveVolume> {
         self.listed.read().by_id.values().cloned().collect()
     }
@@ -68,13 +69,13 @@ impl VolumeTable {
         listed.by_id.insert(vol.id, vol);
     }
 
-    /// No other volume is made while this is held.
+    /// Waits for the permission to create a volume. No other volume is created while it is held.
     pub(crate) fn begin_making(&self) -> Making<'_> {
         Making(self.making.lock())
     }
 
-    /// A number for a new volume: never one that another had, whose handles clients may
-    /// still have.
+    /// Returns a number for a new volume. A number is never reused, because clients may still have
+    /// the handles of the old volume.
     pub(crate) fn next_id(&self) -> Result<VolumeId, FsError> {
         let more = |n: u64| n.checked_add(1);
         self.next
@@ -83,17 +84,17 @@ impl VolumeTable {
             .map_err(|_| FsError::NoSpace)
     }
 
-    /// The number that the next volume gets.
+    /// Returns the number of the next volume.
     pub(crate) fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// No volume gets a number below this one from now on.
+    /// Ensures that no volume gets a number below this one from now on.
     pub(crate) fn begin_at(&self, next: u64) {
         self.next.fetch_max(next, Ordering::Relaxed);
     }
 
-    /// Makes a volume known in which there is nothing yet.
+    /// Adds an empty volume to the table.
     pub(crate) fn add_empty(
         &self,
         core: &Arc<Core>,
@@ -124,7 +125,7 @@ impl VolumeTable {
         vol
     }
 
-    /// The next checkpoint deletes this volume; lookups no longer find it.
+    /// Makes the next checkpoint delete this volume; lookups no longer find it.
     pub(crate) fn doom(&self, vol: &LiveVolume) {
         let mut listed = self.listed.write();
         if listed.by_id.remove(&vol.id).is_some() {
@@ -138,7 +139,7 @@ impl VolumeTable {
         std::mem::take(&mut *self.doomed.lock())
     }
 
-    /// The next checkpoint begins to split this clone from its origin.
+    /// Makes the next checkpoint begin to split this clone from its origin.
     pub(crate) fn split(&self, id: VolumeId) {
         self.new_splits.lock().push(id);
     }
@@ -147,7 +148,7 @@ impl VolumeTable {
         std::mem::take(&mut *self.new_splits.lock())
     }
 
-    /// One clone less depends on its origin.
+    /// Notes that one clone fewer depends on its origin.
     pub(crate) fn forget_clone(&self, origin: Origin) {
         if let Some(parent) = self.get(origin.volume) {
             parent

@@ -1,42 +1,43 @@
-//! How the calls that were carried out last are stored ([`crate::overlay::calls`] has them in memory).
+//! Stored form of the calls that were carried out last ([`crate::overlay::calls`] has them in
+//! memory).
 
 pub(crate) use weir_base::limits::engine::CALLS_PER_SHARD as PER_SHARD;
 use weir_base::{Ino, VolumeId};
 
 use crate::format::codec::{Put, Reader};
 
-/// What a call is known by, as the protocol encodes it; the last byte is as good as random.
+/// Key of a call, as the protocol encodes it; the last byte is as good as random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallKey(pub [u8; CallKey::LEN]);
 
 impl CallKey {
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub const LEN: usize = 16;
 }
 
 /// A call that was carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DoneCall {
-    /// What it is known by.
+    /// Key of the call.
     pub key: CallKey,
     /// The volume on which it was carried out.
     pub volume: VolumeId,
-    /// The inode that it made or changed; 0 if the reply names none.
+    /// The inode that it created or changed; 0 if the reply names none.
     pub ino: Ino,
-    /// When, in seconds of civil time.
+    /// Time of the call, in seconds of civil time.
     pub secs: i64,
 }
 
-/// Locks that calls are spread over.
+/// Number of locks that calls are spread over.
 pub(crate) const SHARDS: usize = 8;
 
-/// Calls that are kept.
+/// Maximum number of remembered calls.
 pub const KEPT: usize = SHARDS * PER_SHARD;
 
 /// Calls in one record of the tree.
 pub(crate) const PER_RECORD: usize = 16;
 
-/// Records of a shard.
+/// Number of records of a shard.
 pub(crate) const RECORDS: usize = PER_SHARD / PER_RECORD;
 
 pub(crate) const VERSION: u8 = 2;
@@ -47,7 +48,7 @@ const _: () = {
     assert!(PER_SHARD.is_multiple_of(PER_RECORD));
 };
 
-/// A record of the tree: `next` is the number of the call after the newest of its shard.
+/// Encodes a record of the tree. `next` is the number of the call after the newest of its shard.
 pub(crate) fn encode(next: u64, calls: &[DoneCall]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + 8 + PER_RECORD * ENTRY);
     out.put_u8(VERSION);
@@ -61,8 +62,8 @@ pub(crate) fn encode(next: u64, calls: &[DoneCall]) -> Vec<u8> {
     out
 }
 
-/// A record of the tree, decoded: the number of the call that came after the newest in it, and the calls from the first
-/// place of the record on.
+/// Decodes a record of the tree: the number of the call after the newest one in it, and the calls
+/// from the first place of the record on.
 pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
     let mut r = Reader::new(value);
     let sub = usize::try_from(sub)
@@ -81,7 +82,7 @@ pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
             secs: r.i64()?,
         });
     }
-    // There are as many as had been made by then.
+    // The record has as many calls as had been made by then.
     let first = (sub % RECORDS * PER_RECORD) as u64;
     let made = next.checked_sub(first)?.min(PER_RECORD as u64);
     (made > 0 && calls.len() as u64 == made).then_some((next, calls))

@@ -1,7 +1,7 @@
-//! The aggregate's own tree: volumes, their snapshots, and work to be continued.
+//! The aggregate's own tree: volumes, their snapshots, and jobs.
 //!
-//! Keys begin with the volume's number where a volume's tree has an inode number; number 0 is the
-//! aggregate as a whole.
+//! Keys begin with the volume's number in place of the inode number of a volume's tree; number 0 is
+//! the aggregate as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ mod mirror;
 pub(crate) use job::{Job, Places};
 pub(crate) use mirror::{MirrorRec, TransferRec};
 
-/// The name under which the aggregate's own tree marks its nodes.
+/// Tree number in the nodes of the aggregate's own tree.
 pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
 
 /// Kinds of key below a volume's number.
@@ -34,19 +34,19 @@ pub(crate) mod kind {
     pub(crate) const VOLUME: u8 = 1;
     /// A snapshot (sub = its place in the chain).
     pub(crate) const SNAPSHOT: u8 = 2;
-    /// Work to be continued (sub = its number).
+    /// A job (sub = its number).
     pub(crate) const JOB: u8 = 4;
-    /// Of the aggregate as a whole: [`super::AggregateRec`] (sub 0).
+    /// The aggregate's own record, [`super::AggregateRec`] (sub 0).
     pub(crate) const AGGREGATE: u8 = 5;
-    /// Of the aggregate: calls that were carried out (sub = number of the record).
+    /// Calls carried out in the aggregate (sub = number of the record).
     pub(crate) const CALLS: u8 = 6;
     /// A volume's annotation (sub 0); absent if it is empty.
     pub(crate) const ANNOTATION: u8 = 7;
-    /// Of the aggregate: what is recorded of a client (sub = its number).
+    /// A client record of the aggregate (sub = its number).
     pub(crate) const CLIENT: u8 = 8;
 }
 
-/// Whether a snapshot may be called so: it is a directory entry of `.snapshot`.
+/// Checks that a snapshot may have this name: it is a directory entry of `.snapshot`.
 pub(crate) fn check_name(name: &str) -> Result<(), FsError> {
     if name.is_empty() || name == "." || name == ".." || name.bytes().any(|b| b == b'/' || b == 0) {
         return Err(FsError::Invalid);
@@ -64,55 +64,57 @@ pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Of jobs and annotations.
+/// Version of the records of jobs and annotations.
 const VERSION: u8 = 2;
-/// Of the aggregate's own record. Earlier ones were never released.
+/// Version of the aggregate's own record. Earlier ones were never released.
 const AGGREGATE_VERSION: u8 = 4;
-/// Of volumes and snapshots. Earlier ones were never released.
+/// Version of the records of volumes and snapshots. Earlier ones were never released.
 pub(crate) const RECORD_VERSION: u8 = 6;
 
-/// Flags of a volume: it is the destination of a replication.
+/// Flag of a volume: it is the destination of a replication.
 const MIRROR: u8 = 1;
 
 /// Flags of a snapshot: it was received; the hash of its contents is known.
 const RECEIVED: u8 = 1;
 const HASHED: u8 = 2;
 
-/// What a clone shares with another volume.
+/// Origin of a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Origin {
     pub(crate) volume: VolumeId,
-    /// Number of the origin's snapshot from which the clone was made.
+    /// Number of the origin's snapshot that the clone was made from.
     pub(crate) snapshot: u32,
-    /// What was born until then belongs to the origin.
+    /// Blocks born at or before this generation belong to the origin.
     pub(crate) generation: Generation,
 }
 
-/// A volume as it is stored.
+/// Stored record of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VolumeRec {
     pub(crate) name: String,
     pub(crate) root: TreeRoot,
     pub(crate) key: HashKey,
     pub(crate) next_ino: u64,
-    /// Capacity in bytes; 0: none.
+    /// Capacity in bytes; 0: unlimited.
     pub(crate) limit: u64,
-    /// Data blocks of all files.
+    /// Number of data blocks of all files.
     pub(crate) used: u64,
-    /// Identity that the next snapshot gets.
+    /// Identity of the next snapshot.
     pub(crate) next_snapshot: u32,
-    /// Place that the next one gets, or one to which the volume is reverted. Greater than all that there were.
+    /// Place of the next snapshot, or of one that the volume is reverted to. Greater than all
+    /// earlier places.
     pub(crate) next_place: u32,
-    /// The tree of what only snapshots refer to.
+    /// The tree of dead blocks.
     pub(crate) dead: TreeRoot,
     /// Number of blocks that `dead` lists.
     pub(crate) dead_blocks: u64,
-    /// Added to the change counter of each inode when it is shown ([`crate::checkpoint::change`]).
+    /// Number added to the change counter of each inode when it is shown
+    /// ([`crate::checkpoint::change`]).
     pub(crate) change_base: u64,
-    /// No inode that the volume has or had counts further.
+    /// Upper bound of the change counters of all inodes that the volume has or had.
     pub(crate) change_top: u64,
     pub(crate) origin: Option<Origin>,
-    /// It is the destination of a replication.
+    /// State of a replication destination, if the volume is one.
     pub(crate) mirror: Option<MirrorRec>,
 }
 
@@ -129,7 +131,7 @@ impl VolumeRec {
         Key::new(id.0, kind::VOLUME, 0)
     }
 
-    /// What was born until then belongs to others.
+    /// Returns the generation up to which blocks belong to the origin.
     pub(crate) fn origin_generation(&self) -> Generation {
         self.origin.map_or(Generation(0), |o| o.generation)
     }
@@ -202,30 +204,30 @@ impl VolumeRec {
     }
 }
 
-/// A snapshot as it is stored.
+/// Stored record of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SnapshotRec {
-    /// Identity: never changes, never used again.
+    /// Identity: never changes, never reused.
     pub(crate) id: u32,
-    /// Place in the chain, which dead blocks refer to. Changes when the volume is
-    /// reverted to this snapshot. In the order of identities.
+    /// Place in the chain, which dead blocks refer to. It changes when the volume is reverted to
+    /// this snapshot. In the order of identities.
     pub(crate) number: u32,
     pub(crate) name: String,
-    /// A word for replication policies; empty: none.
+    /// Label for replication policies; may be empty.
     pub(crate) label: String,
     pub(crate) root: TreeRoot,
-    /// Blocks born later are not in it.
+    /// Generation of the snapshot: later blocks are not in it.
     pub(crate) generation: Generation,
     pub(crate) created: Time,
-    /// Inodes with lower numbers were there, unless they had been removed.
+    /// Inode number after the last one used: lower numbers existed, unless removed.
     pub(crate) next_ino: u64,
-    /// Data blocks of its tree.
+    /// Number of data blocks of its tree.
     pub(crate) used: u64,
-    /// Blocks that only this snapshot refers to.
+    /// Number of blocks that only this snapshot refers to.
     pub(crate) unique: u64,
-    /// It was received: where it was first made.
+    /// Identity at its first creation, if the snapshot was received.
     pub(crate) source: Option<SnapshotIdentity>,
-    /// Of its contents, if it was computed.
+    /// Hash of its contents, if it was computed.
     pub(crate) content: Option<ContentHash>,
 }
 
@@ -314,7 +316,7 @@ pub(crate) fn label_of(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
 
-/// Where a volume's annotation is stored.
+/// Returns the key of a volume's annotation.
 pub(crate) fn annotation_key(id: VolumeId) -> Key {
     Key::new(id.0, kind::ANNOTATION, 0)
 }
@@ -343,24 +345,25 @@ pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
     String::from_utf8(text.to_vec()).ok()
 }
 
-/// A place in a stream of changes that several aggregates see alike.
+/// A position in a stream of changes that several aggregates share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct StreamPosition {
     /// The term of the primary.
     pub term: u64,
-    /// Counts within the term.
+    /// Number within the term.
     pub sequence: u64,
 }
 
-/// Of a copy that is being brought up to a mark, in place of a term: the mark with this bit.
+/// Bit that marks the term of a copy that is being brought up to a mark; the mark's number takes
+/// the term's place.
 const RECEIVING: u64 = 1 << 63;
 
-/// The digest of the plan is above the number of entries.
+/// Shift of the plan's digest above the number of entries.
 const PLAN_SHIFT: u32 = 48;
 
 impl StreamPosition {
-    /// Of a copy that has so many entries of what brings it up to a mark, by a plan that has this digest. It is no state that
-    /// the primary had.
+    /// Creates the position of a copy with `entries` entries of a round to `mark`, by a plan with
+    /// this digest. The primary never had this state.
     pub(crate) fn in_round(mark: MarkId, plan: u16, entries: u64) -> StreamPosition {
         StreamPosition {
             term: RECEIVING | mark.0,
@@ -368,17 +371,17 @@ impl StreamPosition {
         }
     }
 
-    /// The digest of the plan by which the copy is brought up to a mark.
+    /// Returns the digest of the plan of the round.
     pub(crate) fn plan(self) -> u16 {
         (self.sequence >> PLAN_SHIFT) as u16
     }
 
-    /// How many entries of what brings it up to a mark the copy has.
+    /// Returns the number of entries of the round that the copy has.
     pub(crate) fn entries(self) -> u64 {
         self.sequence & ((1 << PLAN_SHIFT) - 1)
     }
 
-    /// Of a copy that is exactly what the mark is.
+    /// Creates the position of a copy that equals the mark.
     #[must_use]
     pub fn at_mark(mark: MarkId) -> StreamPosition {
         StreamPosition {
@@ -387,29 +390,30 @@ impl StreamPosition {
         }
     }
 
-    /// The mark up to which the copy is being brought, or has been; `None`: it is at a place of a stream of changes.
+    /// Returns the mark that the copy is being brought to, or equals; `None` for a position in a
+    /// stream of changes.
     #[must_use]
     pub fn mark(self) -> Option<MarkId> {
         (self.term & RECEIVING != 0).then_some(MarkId(self.term & !RECEIVING))
     }
 
-    /// Whether the copy is a state that the primary had.
+    /// Returns true if the copy is in a state that the primary had.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.mark().is_none() || self.sequence == u64::MAX
     }
 }
 
-/// What is stored of the aggregate as a whole.
+/// Stored record of the aggregate.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AggregateRec {
-    /// The number that the next volume gets; 0: none has had one yet.
+    /// Number of the next volume; 0: none was created yet.
     pub(crate) next_volume: u64,
-    /// It has been opened since it was last closed with nothing left to lose.
+    /// True if the aggregate was opened since its last clean close.
     pub(crate) in_use: bool,
-    /// The last position of a stream of changes that was noted.
+    /// The last recorded position in a stream of changes.
     pub(crate) position: StreamPosition,
-    /// The newest mark that there has ever been; none gets its number again.
+    /// The newest mark so far; its number is never reused.
     pub(crate) last_mark: MarkId,
 }
 
@@ -452,19 +456,19 @@ impl AggregateRec {
     }
 }
 
-/// The state of a volume that checkpoints keep. No other thread waits for its lock.
+/// State of a volume that only checkpoints use. No other thread waits for its lock.
 pub(crate) struct Catalog {
-    /// The volume's record as the last checkpoint stored it.
+    /// The volume's record as stored by the last checkpoint.
     pub(crate) rec: VolumeRec,
-    /// It has been stored at all.
+    /// True if the record was stored at all.
     pub(crate) stored: bool,
     /// Snapshots by their place in the chain, oldest first.
     pub(crate) snapshots: BTreeMap<u32, SnapshotRec>,
     /// Removed inodes whose records are still being deleted.
     pub(crate) orphans: Vec<Ino>,
-    /// The volume's annotation as stored last; empty: none is.
+    /// The volume's stored annotation; empty: none.
     pub(crate) annotation: Arc<str>,
-    /// Counts of references that a repair sets with the next checkpoint.
+    /// Reference counts that the next checkpoint sets for a repair.
     pub(crate) corrections: Vec<(Counted, u64)>,
 }
 
@@ -473,9 +477,9 @@ impl Catalog {
         self.snapshots.values().next_back()
     }
 
-    /// The place of the snapshot with this identity.
+    /// Returns the place of the snapshot with this identity.
     pub(crate) fn place_of(&self, id: u32) -> Option<u32> {
-        // Places are in the order of identities, and seldom differ.
+        // Places are in the order of identities, and usually equal to them.
         let at = |number: &u32| self.snapshots.get(number).is_some_and(|s| s.id == id);
         if at(&id) {
             return Some(id);

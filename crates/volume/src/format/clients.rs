@@ -1,4 +1,4 @@
-//! How records of clients are stored ([`crate::overlay::clients`] has them in memory).
+//! Stored form of client records ([`crate::overlay::clients`] has them in memory).
 
 use crate::format::codec::Reader;
 pub use weir_base::limits::engine::{
@@ -7,7 +7,7 @@ pub use weir_base::limits::engine::{
 
 pub(crate) const VERSION: u8 = 1;
 
-/// The record in a value of the tree.
+/// Decodes the record in a value of the tree.
 pub(crate) fn decode(value: &[u8]) -> Option<&[u8]> {
     let mut r = Reader::new(value);
     if r.u8()? != VERSION {
@@ -17,7 +17,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<&[u8]> {
     (1..=MAX_CLIENT).contains(&record.len()).then_some(record)
 }
 
-/// A value of the tree.
+/// Encodes a value of the tree.
 pub(crate) fn encode(record: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + record.len());
     out.push(VERSION);

@@ -1,4 +1,4 @@
-//! Reading and writing little-endian records without a way to panic.
+//! Reads and writes little-endian records without panicking.
 
 /// A cursor over bytes; every read returns `None` past the end.
 pub(crate) struct Reader<'a> {
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// All that is left.
+    /// Returns the remaining bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appending little-endian numbers to a byte vector.
+/// Appends little-endian numbers to a byte vector.
 pub(crate) trait Put {
     fn put(&mut self, bytes: &[u8]);
 

@@ -1,27 +1,30 @@
-//! What a snapshot holds, as one value that two volumes can compare.
+//! Hash of a snapshot's contents, which two volumes can compare.
 //!
-//! **Why.** A transfer that has ended is known to have carried over what was sent. That what was sent is what was to be
-//! sent — that both sides began from the same tree, that no difference was left out — nothing in the stream can prove. So
-//! each side computes a hash of the records in its own tree, and only if the two are equal has the snapshot arrived.
+//! **Purpose.** A completed transfer is known to have carried over the sent data. Nothing in the
+//! stream can prove that the right data was sent: that both sides began from the same tree, and
+//! that no difference was left out. So each side computes a hash of the records in its own tree.
+//! Only if the two are equal has the snapshot arrived.
 //!
-//! **What is hashed** is what the two trees have in common if one is a copy of the other: every record with its key; of a
-//! file's window of blocks, in place of addresses and generations, which blocks have contents, and the CRC32C that is
-//! stored for each.
+//! **Input.** The hash covers the data that two trees have in common if one is a copy of the other:
+//! every record with its key. For a file's window of blocks, addresses and generations are replaced
+//! by a bitmap of the blocks with contents, and the CRC32C that is stored for each.
 //!
-//! **How.** The hash is a sum modulo 2^256 over the records of SHA-256(key of the volume ‖ key of the record ‖ value), with
-//! the number of records beside it (a multiset hash of the kind of AdHash: Bellare and Micciancio, Eurocrypt 1997). A sum
-//! does not depend on the order, and a record can be taken out of it again: so the hash of a snapshot follows from that of
-//! an older one and the records in which the two trees differ, at the cost of the difference ([`weir_store::tree::Diff`]).
-//! What is unkeyed of this form can be forged with 2^k-lists (Wagner, Crypto 2002); the key, 128 bits that source and copies
-//! share and no client knows, takes the means for it away. Two trees that are not equal by accident have the same sum with
-//! probability 2^-256.
+//! **Construction.** The hash is a sum modulo 2^256 over the records of SHA-256(key of the volume ‖
+//! key of the record ‖ value), with the number of records beside it (a multiset hash of the kind of
+//! AdHash: Bellare and Micciancio, Eurocrypt 1997). A sum does not depend on the order, and a
+//! record can be taken out of it again. So the hash of a snapshot follows from that of an older one
+//! and the differing records, at the cost of the difference ([`weir_store::tree::Diff`]). Without a
+//! key such a hash can be forged with 2^k-lists (Wagner, Crypto 2002). The key, 128 bits that
+//! source and copies share and no client knows, prevents that. Two trees that differ by accident
+//! have the same sum with probability 2^-256.
 //!
-//! **What it does not see.** The contents of a block count by their CRC32C, the checksum with which every read of either
-//! side verifies them. It detects damage, with one miss in 2^32, not malice: a client that can write a file can find two
-//! blocks with one checksum. That is enough here, because checksums decide nothing about what is sent (blocks are
-//! distinguished by address and birth), so such a pair deceives the proof only where something else has gone wrong in
-//! that very block and nowhere else; and a transfer that starts from the wrong tree differs in inode records, which are
-//! hashed as a whole. Hashing contents with SHA-256 would mean to read again, on both sides, all that was transferred.
+//! **Limits.** The contents of a block count by their CRC32C, the checksum with which either side
+//! verifies every read. It detects damage, with one miss in 2^32, not malice: a client that can
+//! write a file can find two blocks with one checksum. That is enough here. Checksums do not decide
+//! which blocks are sent (blocks are distinguished by address and birth), so such a pair deceives
+//! the proof only if another error affects that very block and nothing else. A transfer that starts
+//! from the wrong tree differs in inode records, which are hashed as a whole. Hashing contents with
+//! SHA-256 would mean rereading all transferred data on both sides.
 
 use std::fmt;
 
@@ -33,22 +36,23 @@ use weir_store::node::Key;
 use crate::format::hash::HashKey;
 use crate::format::record::{Window, kind};
 
-/// With the key it fills one block of SHA-256.
+/// Domain prefix; with the key it fills one block of SHA-256.
 const DOMAIN: &[u8; 48] = b"weir: contents of a snapshot, record by record 1";
 
 /// The hash of all records of a snapshot: see the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentHash {
-    /// A sum modulo 2^256; the least significant word first.
+    /// Sum modulo 2^256; the least significant word first.
     sum: [u64; 4],
     records: u64,
 }
 
 impl ContentHash {
-    /// Bytes of an encoded hash.
+    /// Length of an encoded hash in bytes.
     pub const LEN: usize = 40;
 
-    /// As stored and as sent: the sum (32), the number of records (8), little-endian.
+    /// Encodes the hash for storage and transfer: the sum (32), the number of records (8),
+    /// little-endian.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         let words = self.sum.iter().chain([&self.records]);
@@ -58,7 +62,7 @@ impl ContentHash {
         out
     }
 
-    /// The inverse of [`ContentHash::encode`].
+    /// Decodes a hash encoded by [`ContentHash::encode`].
     pub fn decode(bytes: &[u8; Self::LEN]) -> ContentHash {
         let mut words = [0; 5];
         for (word, from) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -71,7 +75,7 @@ impl ContentHash {
         }
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -98,7 +102,7 @@ impl ContentHash {
 }
 
 impl fmt::Display for ContentHash {
-    /// Sixteen digits, for people.
+    /// Formats sixteen digits of the sum, for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [_, _, _, top] = self.sum;
         write!(f, "{top:016x} over {} records", self.records)
@@ -140,8 +144,9 @@ impl Keyed {
         Keyed(hasher)
     }
 
-    /// `None` for a record that counts for nothing: a window in which nothing is stored, and how often blocks are
-    /// referred to, which a copy need not share. `Err`: it is malformed.
+    /// Returns the hash of a record; `Err` if it is malformed. Returns `None` for a record that
+    /// does not count: a window in which nothing is stored, or reference counts, which a copy need
+    /// not share.
     pub(crate) fn element(&self, key: &Key, value: &[u8]) -> Result<Option<[u64; 4]>, ()> {
         if key.kind == kind::SHARED {
             return Ok(None);
@@ -204,7 +209,7 @@ mod tests {
             forth.sub(*e);
         }
         assert_eq!(forth, ContentHash::default());
-        // Carries and borrows run through all words.
+        // Carries and borrows propagate through all words.
         let mut edge = ContentHash::default();
         edge.sub([1, 0, 0, 0]);
         assert_eq!(edge.sum, [u64::MAX; 4]);

@@ -1,4 +1,5 @@
-//! Whether docs/format.md says what the code does: of the aggregate's tree, of volumes' trees and of log records.
+//! Tests that docs/format.md matches the code: the aggregate's tree, volumes' trees and log
+//! records.
 
 #[path = "../../../store/src/document/tables.rs"]
 mod tables;
@@ -23,7 +24,7 @@ use self::tables::{check_offsets, table};
 
 const DOC: &str = include_str!("../../../../docs/format.md");
 
-/// Numbers and names of a table of kinds.
+/// Returns the numbers and names of a table of kinds.
 fn kinds<'a>(rows: &'a [Vec<&'a str>], name: usize) -> BTreeSet<(u8, &'a str)> {
     let one = |row: &Vec<&'a str>| {
         let name = row[name].split("**").nth(1).unwrap_or(row[name]);
@@ -32,7 +33,7 @@ fn kinds<'a>(rows: &'a [Vec<&'a str>], name: usize) -> BTreeSet<(u8, &'a str)> {
     rows.iter().map(one).collect()
 }
 
-/// Whether the document has this text, lines joined.
+/// Asserts that the document contains this text, lines joined.
 fn says(text: &str) {
     let joined = DOC.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(joined.contains(text), "the document does not say {text:?}");

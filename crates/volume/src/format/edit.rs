@@ -1,18 +1,15 @@
-//! Edits: what an operation writes to the intent log (byte layout in
-//! docs/format.md).
+//! Edits: the content of the log records of operations (byte layout in docs/format.md).
 //!
-//! A log record holds the edits of one operation, so an operation is in the log
-//! wholly or not at all. Edits are *after-images*: they say what a record is to
-//! be, not what was done to it. Applying them in order to any state that already
-//! contains some of them ends in the same state, so recovery needs no notion of
-//! which of them a checkpoint has already taken in, and may itself be
-//! interrupted and started again.
+//! A log record holds the edits of one operation, so the whole operation is in the log or nothing
+//! of it. Edits are *after-images*: they state the new contents of a record, not the change.
+//! Applying them in order to any state that already contains some of them ends in the same state.
+//! So recovery need not know which of them a checkpoint already contains, and may itself be
+//! interrupted and restarted.
 //!
-//! Two edits compute. [`Edit::Cut`], truncation, zeroes the rest of
-//! the last block of whatever is there. Its after-image would be that block's
-//! contents, which for a file written without stability need not be durable at
-//! all; cutting is idempotent as it is. [`Edit::Share`] finds the blocks of another range, which
-//! are the same each time ([`crate::ops::clone_range`]).
+//! Two edits compute. [`Edit::Cut`], truncation, zeroes the rest of the last block, whatever it
+//! contains. Its after-image would be that block's contents, which for an unstable write need not
+//! be durable at all; cutting is idempotent as it is. [`Edit::Share`] finds the blocks of another
+//! range, which are the same each time ([`crate::ops::clone_range`]).
 
 use smallvec::SmallVec;
 use weir_base::{BlockAddr, Ino, Time, VolumeId};
@@ -86,7 +83,7 @@ mod tag {
 pub(crate) enum Edit<'a> {
     /// The inode has these attributes (its block count excepted).
     Inode { ino: Ino, rec: InodeRec },
-    /// The inode and everything below it is gone.
+    /// The inode and its subtree are removed.
     Dead { ino: Ino },
     /// The directory has this entry.
     PutEntry {
@@ -98,10 +95,10 @@ pub(crate) enum Edit<'a> {
     DelEntry { dir: Ino, cookie: u64 },
     /// The symbolic link has this target.
     Symlink { ino: Ino, target: &'a [u8] },
-    /// Contents of consecutive file blocks: the record's next `count` pages,
-    /// whose checksums the log keeps itself.
+    /// Contents of consecutive file blocks: the record's next `count` pages, whose checksums the
+    /// log keeps itself.
     Pages { ino: Ino, first: u64, count: u16 },
-    /// Contents of consecutive file blocks: they are stored in consecutive blocks of the device, with these
+    /// Contents of consecutive file blocks, stored in consecutive blocks of the device with these
     /// checksums.
     Placed {
         ino: Ino,
@@ -109,11 +106,11 @@ pub(crate) enum Edit<'a> {
         addr: BlockAddr,
         crcs: Crcs<'a>,
     },
-    /// The file ends at `size`; what was behind reads as zeros if it grows again.
+    /// The file ends at `size`; blocks beyond it read as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
     /// These file blocks, at least one, are holes.
     Punch { ino: Ino, first: u64, blocks: u64 },
-    /// These file blocks, at least one, are those that the source has from this block on.
+    /// These file blocks, at least one, are the source's blocks from `from` on.
     Share {
         ino: Ino,
         first: u64,
@@ -122,31 +119,34 @@ pub(crate) enum Edit<'a> {
     },
     /// The record's volume exists, if it did not before: the first edit of its record.
     VolumeMade { key: HashKey, name: &'a str },
-    /// The record is what this call did, whose reply names `ino`. Changes nothing.
+    /// The record is the effect of this call, whose reply names `ino`. Changes nothing.
     Call { ino: Ino, key: CallKey, secs: i64 },
-    /// The inode has this record beside it, of [`kind::SIDE`](crate::format::record::kind::SIDE); `None`: it has none.
+    /// The inode has this record of [`kind::SIDE`](crate::format::record::kind::SIDE); `None`: it
+    /// does not.
     Side {
         ino: Ino,
         kind: u8,
         sub: u64,
         value: Option<&'a [u8]>,
     },
-    /// Everything before this in the log, and this record, is what a stream of changes contains up to this position (the
-    /// standby of a mirror). The last edit of its record.
+    /// The log up to and including this record is the content of a stream of changes up to this
+    /// position (on the standby of a pair). The last edit of its record.
     Position(StreamPosition),
-    /// What is recorded of a client; `None`: nothing any more. The only edit of its record, which is no volume's.
+    /// The client's record; `None`: it has none any more. The only edit of its record, which
+    /// belongs to no volume.
     Client {
         number: u64,
         record: Option<&'a [u8]>,
     },
-    /// The aggregate was opened: the only edit of its record, which is no volume's ([`crate::checkpoint::change`]).
+    /// The aggregate was opened: the only edit of its record, which belongs to no volume
+    /// ([`crate::checkpoint::change`]).
     Opened,
-    /// About a snapshot: the only edit of its record.
+    /// A change of a snapshot: the only edit of its record.
     Snapshot(SnapshotEdit<'a>),
 }
 
 impl Edit<'_> {
-    /// The blocks of the device that it refers to, if it does.
+    /// Returns the blocks of the device that the edit refers to, if any.
     pub(crate) fn place(&self) -> Option<(BlockAddr, u32)> {
         match self {
             Edit::Placed { addr, crcs, .. } => Some((*addr, crcs.len())),
@@ -155,7 +155,7 @@ impl Edit<'_> {
     }
 }
 
-/// Checksums, as the record holds them.
+/// Checksums, encoded as in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Crcs<'a>(&'a [u8]);
 
@@ -171,10 +171,10 @@ impl Crcs<'_> {
     }
 }
 
-/// What happened to a snapshot, which its identity names.
+/// A change of a snapshot, which its identity names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SnapshotEdit<'a> {
-    /// It was made: of everything that precedes this in the log.
+    /// The snapshot was made of everything that precedes this in the log.
     Made {
         id: u32,
         created: Time,
@@ -183,7 +183,7 @@ pub(crate) enum SnapshotEdit<'a> {
     },
     /// The snapshot was removed.
     Gone { id: u32 },
-    /// It is called this.
+    /// The snapshot has this name.
     Named {
         id: u32,
         name: &'a str,
@@ -198,7 +198,7 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
-    /// A record of this volume without edits. `room`: bytes of edits expected.
+    /// Creates a record of this volume without edits. `room`: expected bytes of edits.
     pub(crate) fn new(volume: VolumeId, room: usize) -> Edits {
         let mut meta = Vec::with_capacity(room + 9);
         meta.put_u8(VERSION);
@@ -209,14 +209,15 @@ impl Edits {
         }
     }
 
-    /// The volume that it is of.
+    /// Returns the volume of the record.
     pub(crate) fn volume(&self) -> VolumeId {
         let number = self.meta.get(1..).and_then(<[u8]>::first_chunk);
-        // What comes from another machine is decoded elsewhere.
+        // Records from another machine are decoded elsewhere.
         VolumeId(number.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
     }
 
-    /// A record with these edits and pages, and last the position of the stream that it brings.
+    /// Creates a record with these edits and pages, and last the position of the stream that it
+    /// reaches.
     pub(crate) fn again(meta: &[u8], pages: &[Frame], at: StreamPosition) -> Edits {
         let mut edits = Edits {
             meta: Vec::with_capacity(meta.len() + 17),
@@ -227,7 +228,7 @@ impl Edits {
         edits
     }
 
-    /// As the log takes it.
+    /// Converts it to a record for the log.
     pub(crate) fn into_record(self) -> Record {
         Record {
             meta: self.meta,
@@ -374,7 +375,7 @@ impl Edits {
         }
     }
 
-    /// Blocks whose contents have places of their own, in ascending order.
+    /// Adds blocks whose contents are already stored in place, in ascending order.
     pub(crate) fn placed(&mut self, ino: Ino, blocks: impl Iterator<Item = (u64, Placed)>) {
         let mut open: Option<(usize, u64, BlockAddr, u16)> = None; // position of the count, what follows, count
         for (block, placed) in blocks {
@@ -404,7 +405,7 @@ impl Edits {
         }
     }
 
-    /// Pages given as (file block, page) in ascending order.
+    /// Adds pages given as (file block, page) in ascending order.
     pub(crate) fn pages<'p>(&mut self, ino: Ino, pages: impl Iterator<Item = (u64, &'p Frame)>) {
         let Edits { meta, pages: kept } = self;
         let blocks = pages.map(|(block, page)| {
@@ -414,7 +415,7 @@ impl Edits {
         page_places(meta, ino, blocks);
     }
 
-    /// Of pages that are added otherwise, their file blocks, in ascending order.
+    /// Adds the file blocks, in ascending order, of pages that are added separately.
     pub(crate) fn page_places(&mut self, ino: Ino, blocks: impl Iterator<Item = u64>) {
         page_places(&mut self.meta, ino, blocks);
     }
@@ -443,7 +444,7 @@ fn page_places(meta: &mut Vec<u8>, ino: Ino, blocks: impl Iterator<Item = u64>) 
     }
 }
 
-/// The kinds of edits.
+/// Returns the kinds of edits.
 #[cfg(test)]
 pub(crate) fn tags() -> std::collections::BTreeSet<u8> {
     tag::ALL.iter().copied().collect()

@@ -1,21 +1,25 @@
-//! Folding names: what two names have in common that differ only in case.
+//! Case folding of names.
 //!
-//! Places in directories come of folded names, so that a protocol that ignores case (SMB) finds all variants of a name at one
-//! place, and one that does not (NFS) finds its own among them. So the fold is a part of the on-disk format and must never
-//! change: it is not the standard library's, which follows Unicode from release to release, but the table below.
+//! Places in directories are derived from folded names. So a protocol that ignores case (SMB) finds
+//! all variants of a name at one place, and one that does not (NFS) finds its own among them. The
+//! fold is therefore part of the on-disk format and must never change. It is not the standard
+//! library's, which follows Unicode from release to release, but the table below.
 //!
-//! As Windows does it (MS-UCODEREF section 3.1.5.3; the table that the exFAT specification recommends, section 7.2.5.1): each
-//! UTF-16 unit is replaced by one other at most, without any normalisation, and only by a capital letter whose small letter it is
-//! in turn. So a dotless i is no I, a long s no S, and a micro sign no Greek letter: these are names of their own, as on Windows.
-//! The final sigma alone goes one way, as it does there. Surrogates are kept as they are, and so are bytes that are no UTF-8.
+//! The rules are those of Windows (MS-UCODEREF section 3.1.5.3; the table that the exFAT
+//! specification recommends, section 7.2.5.1). Each UTF-16 unit is replaced by at most one other,
+//! without any normalisation, and only by a capital letter whose small letter it is in turn. So a
+//! dotless i is not an I, a long s not an S, and a micro sign not a Greek letter: these are
+//! distinct names, as on Windows. Only the final sigma goes one way, as it does there. Surrogates
+//! are kept as they are, and so are bytes that are not UTF-8.
 //!
-//! Where the exFAT table has an entry, it is this one's, but for four capital letters that it maps to their small ones. This
-//! table has 294 pairs more, of scripts that came to Unicode later.
+//! Where the exFAT table has an entry, it is the same here, except for four capital letters that it
+//! maps to their small ones. This table has 294 more pairs, of scripts added to Unicode later.
 
 use smallvec::SmallVec;
 
-/// Unicode 14.0, characters below U+10000 but ASCII with another simple upper case, which has them as its simple lower case; and
-/// the final sigma: first, last, step, what is added.
+/// Characters of Unicode 14.0 below U+10000, without ASCII, that have another simple upper case
+/// whose simple lower case they are; and the final sigma. Each row: first, last, step, offset to
+/// the upper case.
 const UPPER: &[(u16, u16, u16, i32)] = &[
     (0x00E0, 0x00F6, 1, -32),
     (0x00F8, 0x00FE, 1, -32),
@@ -183,7 +187,7 @@ const UPPER: &[(u16, u16, u16, i32)] = &[
     (0xFF41, 0xFF5A, 1, -32),
 ];
 
-/// A folded name; it may be longer than the name, by half at most.
+/// A folded name. It may be longer than the name, by half at most.
 pub(crate) type Folded = SmallVec<[u8; 384]>;
 
 fn upper(c: char) -> char {
@@ -277,7 +281,7 @@ mod tests {
         }
     }
 
-    /// The fold is a part of the format: this sum must not change.
+    /// The fold is part of the format: this sum must not change.
     #[test]
     fn the_table_is_what_it_was() {
         let mut changed = 0;

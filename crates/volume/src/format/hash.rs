@@ -1,10 +1,9 @@
 //! The keyed hash that places names in a directory.
 //!
-//! Directory entries are ordered by a hash of their folded name ([`crate::format::fold`]), so that a position
-//! (the READDIR cookie) belongs to the entry and not to the sequence. The hash is
-//! keyed with a secret of the volume: otherwise a user could construct names that
-//! collide and exhaust the disambiguators of one hash. SipHash-2-4 (Aumasson and
-//! Bernstein, 2012) is the function made for this.
+//! Directory entries are ordered by a hash of their folded name ([`crate::format::fold`]), so that
+//! a position (the READDIR cookie) belongs to the entry and not to the sequence. The hash is keyed
+//! with a secret of the volume. Otherwise a user could construct names that collide and exhaust the
+//! disambiguators of one hash. SipHash-2-4 (Aumasson and Bernstein, 2012) is designed for this.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +15,8 @@ use crate::format::fold::fold;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
 
-/// A volume's key. It changes once at most: an empty volume gets that of the volume
-/// whose copy it becomes.
+/// A volume's key. It changes at most once: an empty volume gets the key of the volume that it
+/// becomes a copy of.
 pub(crate) struct KeyCell(AtomicU64, AtomicU64);
 
 impl KeyCell {
@@ -32,7 +31,7 @@ impl KeyCell {
         )
     }
 
-    /// No name is looked up meanwhile.
+    /// Sets the key. No name may be looked up meanwhile.
     pub(crate) fn set(&self, key: HashKey) {
         self.0.store(key.0, Ordering::Relaxed);
         self.1.store(key.1, Ordering::Relaxed);
@@ -42,18 +41,18 @@ impl KeyCell {
 /// Bits of a cookie that distinguish names with one hash.
 pub(crate) const DISAMBIGUATOR_BITS: u32 = 16;
 
-/// Entries of one hash that a directory can hold: names that differ in case only. The format has room for
-/// more, but each of them makes the lookup of any of them take longer.
+/// Maximum number of entries of one hash in a directory: names that differ only in case. The format
+/// has room for more, but each entry makes the lookup of all of them slower.
 pub(crate) const VARIANTS: u64 = 1024;
 
-/// The part of a cookie that comes of the name.
+/// Returns the part of a cookie derived from the name.
 pub(crate) fn hash_of(cookie: u64) -> u64 {
     cookie >> DISAMBIGUATOR_BITS << DISAMBIGUATOR_BITS
 }
 
-/// The first cookie of a name: the 47-bit hash of the folded name above a 16-bit disambiguator.
-/// The top bit is clear (some clients treat cookies as signed), and it is never
-/// below 65,536, so 0, 1 and 2 stay free for the start, "." and "..".
+/// Returns the first cookie of a name: the 47-bit hash of the folded name above a 16-bit
+/// disambiguator. The top bit is clear (some clients treat cookies as signed), and the cookie is
+/// never below 65,536, so 0, 1 and 2 stay free for the start, "." and "..".
 pub(crate) fn first_cookie(key: HashKey, name: &[u8]) -> u64 {
     let hash = SipKey(key.0, key.1).hash(&fold(name));
     (hash >> (DISAMBIGUATOR_BITS + 1)).max(1) << DISAMBIGUATOR_BITS

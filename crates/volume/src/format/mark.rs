@@ -1,33 +1,37 @@
-//! Marks: states that both sides of a mirror have in common, so that a difference to one of them brings the other side up to date.
+//! Marks: states that both sides of a pair have in common, so that a difference from one of them
+//! brings the other side up to date.
 //!
-//! A mark is a snapshot of each volume, made at one place in the order of all changes. Such snapshots are snapshots like
-//! others to everything that has to do with space, but have names that no client can give, and no client sees them.
+//! A mark is a snapshot of each volume, made at one place in the order of all changes. For space
+//! accounting such snapshots are ordinary ones. But they have names that no client can give, and
+//! clients do not see them.
 
 use std::fmt;
 
-/// Identifies a mark among all that an aggregate has ever had; later ones are greater. 0: there has been none.
+/// Identifies a mark among all that an aggregate has ever had; later ones are greater. 0: there has
+/// been none.
 ///
-/// A number that came again would name two states. A mark goes away with a revert to before it, or with its volumes, while
-/// a copy that was not reached still has it, and takes a difference to the second one for one to its own.
+/// A reused number would name two states. A mark is removed by a revert to before it, or with its
+/// volumes, while an unreachable copy still has it. The copy would then take a difference from the
+/// second mark for one from its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct MarkId(pub u64);
 
-/// Marks of one term.
+/// Number of marks in one term.
 const IN_TERM: u64 = 1 << 24;
 
 impl MarkId {
-    /// The one after `last`, in this term.
+    /// Returns the mark after `last`, in this term.
     pub(crate) fn after(last: MarkId, term: u64) -> MarkId {
         let least = term.wrapping_mul(IN_TERM) & (u64::MAX >> 1);
         MarkId(least.max(last.0 + 1))
     }
 
-    /// What its snapshots are called.
+    /// Returns the name of its snapshots.
     pub(crate) fn name(self) -> String {
         format!("\0{:016x}", self.0)
     }
 
-    /// The mark whose snapshots are called so; `None`: it is a snapshot that clients see.
+    /// Returns the mark whose snapshots have this name; `None` for a snapshot that clients see.
     pub(crate) fn of(name: &str) -> Option<MarkId> {
         let digits = name.strip_prefix('\0')?;
         u64::from_str_radix(digits, 16).ok().map(MarkId)

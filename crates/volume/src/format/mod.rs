@@ -1,4 +1,4 @@
-//! Bytes and values: how volumes are stored and logged.
+//! Encodings of stored and logged volume data.
 
 pub(crate) mod calls;
 pub(crate) mod catalog;

@@ -1,4 +1,4 @@
-//! Reading a tree with a source that blocks: for checkpoints, the start, and tools.
+//! Reads a tree with a source that blocks: for checkpoints, the start, and tools.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use weir_store::StoreError;
 use weir_store::node::Key;
 use weir_store::tree::{self, NodeSource, TreeRoot};
 
-/// The next key in order.
+/// Returns the next key in order.
 pub(crate) fn after(key: Key) -> Key {
     match key.sub.checked_add(1) {
         Some(sub) => Key { sub, ..key },
@@ -15,11 +15,11 @@ pub(crate) fn after(key: Key) -> Key {
     }
 }
 
-/// A source that blocks never requests a repetition.
+/// Converts a stop of a source that blocks, which never requests a repetition, into an error.
 pub(crate) fn blocking(stop: tree::Stop) -> StoreError {
     match stop {
         tree::Stop::Fail(e) => e,
-        tree::Stop::Fetch(_) => StoreError::Format("a blocking read asked to be repeated".into()),
+        tree::Stop::Fetch(_) => StoreError::Format("a blocking read requested a retry".into()),
         tree::Stop::Wait(_) => StoreError::NoMemory,
     }
 }

@@ -1,14 +1,13 @@
-//! The records of a volume's tree: inodes, directory entries, link targets and
-//! extents (byte layouts in docs/format.md).
+//! The records of a volume's tree: inodes, directory entries, link targets and extents (byte
+//! layouts in docs/format.md).
 //!
-//! **Extents come in windows.** A file's map is cut into windows of 32 blocks
-//! (128 KiB); the record of a window lists the runs of device blocks within it,
-//! each with its birth number and the checksum of every block. The obvious
-//! alternative, one record an extent keyed by its first block, makes an overwrite
-//! in the middle of an extent touch up to three keys and a lookup search for the
-//! greatest key not above. With windows an overwrite of any number of blocks in a
-//! window replaces one record, and a lookup is an exact get. A window of 32
-//! single-block runs takes 673 bytes, well below the limit of a tree value.
+//! **Extents come in windows.** A file's map is cut into windows of 32 blocks (128 KiB). The record
+//! of a window lists the runs of device blocks within it, each with its birth number and the
+//! checksum of every block. The obvious alternative is one record an extent, keyed by its first
+//! block. An overwrite in the middle of an extent would then touch up to three keys, and a lookup
+//! would search for the greatest key not above. With windows an overwrite of any number of blocks
+//! in a window replaces one record, and a lookup is an exact get. A window of 32 single-block runs
+//! takes 673 bytes, well below the limit of a tree value.
 
 use smallvec::SmallVec;
 use weir_base::{BlockAddr, Generation, Ino, Time, invariant};
@@ -29,7 +28,8 @@ pub(crate) mod kind {
     pub(crate) const EXTENT: u8 = 4;
     /// A removed inode whose records are still to be deleted (inode 0, sub = ino).
     pub(crate) const ORPHAN: u8 = 5;
-    /// A piece of an extended attribute (sub = hash of its name, disambiguator, number of the piece).
+    /// A piece of an extended attribute (sub = hash of its name, disambiguator, number of the
+    /// piece).
     pub(crate) const XATTR: u8 = 6;
     /// A piece of the access control list (sub = number of the piece).
     pub(crate) const ACL: u8 = 7;
@@ -38,14 +38,14 @@ pub(crate) mod kind {
     /// Counts of references to blocks that files share ([`crate::format::shared_runs`]).
     pub(crate) const SHARED: u8 = 9;
 
-    /// Kinds that an inode may have beside what its own kind brings, and that nothing but their owner interprets.
+    /// Kinds of records beside an inode, whatever its own kind, that only their owner interprets.
     pub(crate) const SIDE: [u8; 3] = [XATTR, ACL, STREAM];
 }
 
 /// The root directory's inode number.
 pub(crate) const ROOT_INO: Ino = Ino(2);
 
-/// The first number given to a new inode; below are reserved ones.
+/// The first number of a new inode; lower ones are reserved.
 pub(crate) const FIRST_INO: u64 = 16;
 
 /// Blocks in a window of a file's map.
@@ -54,34 +54,34 @@ pub(crate) const WINDOW: u64 = weir_base::limits::MAX_EXTENT_BLOCKS as u64;
 /// Bytes of a link target in one record.
 pub(crate) const SYMLINK_PIECE: usize = weir_base::limits::MAX_VALUE;
 
-/// Version 1 was never released.
+/// Version of an inode record. Version 1 was never released.
 const INODE_VERSION: u8 = 2;
 
-/// What an inode has, besides; a bit that is clear saves a search for it.
+/// Flags of an inode for its additional records. A clear bit saves a search.
 pub(crate) mod flag {
-    /// It was made by an exclusive create, whose verifier is stored in the inode.
+    /// The inode was created exclusively; the verifier is stored in it.
     pub(super) const VERIFIER: u16 = 1;
-    /// It has records of kind [`super::kind::ACL`].
+    /// The inode has records of kind [`super::kind::ACL`].
     pub(crate) const ACL: u16 = 2;
-    /// It has, or had, records of kind [`super::kind::XATTR`].
+    /// The inode has, or had, records of kind [`super::kind::XATTR`].
     pub(crate) const XATTRS: u16 = 4;
-    /// It has, or had, records of kind [`super::kind::STREAM`].
+    /// The inode has, or had, records of kind [`super::kind::STREAM`].
     pub(crate) const STREAMS: u16 = 8;
-    /// It is a stream of the file whose number is stored in place of the parent's.
+    /// The inode is a stream of the file whose number is stored in place of the parent's.
     pub(crate) const STREAM: u16 = 16;
 
     pub(super) const ALL: u16 = VERIFIER | ACL | XATTRS | STREAMS | STREAM;
 }
 
-/// The DOS attributes that an inode can have (MS-FSCC section 2.6): all of 16 bits but DIRECTORY and NORMAL, which follow from
-/// its kind, and two that mean nothing.
+/// DOS attributes that an inode can have (MS-FSCC section 2.6): all 16 bits except DIRECTORY and
+/// NORMAL, which follow from its kind, and two without a meaning.
 pub const DOS_ATTRIBUTES: u16 = 0xFF27;
 
-/// Of the DOS attributes of a symbolic link: it was made of a directory. It is the bit of REPARSE_POINT, which follows from the kind as
-/// well, and means nothing of another inode.
+/// DOS attribute of a symbolic link that was made from a directory. It is the bit of REPARSE_POINT,
+/// which follows from the kind as well, and is meaningless on other inodes.
 pub const DIRECTORY_LINK: u16 = 0x0400;
 
-/// An inode as it is stored.
+/// Stored record of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeRec {
     pub(crate) kind: FileKind,
@@ -89,33 +89,33 @@ pub(crate) struct InodeRec {
     pub(crate) nlink: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Bytes of a file or link target; 0 for a directory.
+    /// Length of a file or link target in bytes; 0 for a directory.
     pub(crate) size: u64,
-    /// Data blocks as of the last checkpoint. Only checkpoints
-    /// change it; in the log it is meaningless.
+    /// Number of data blocks as of the last checkpoint. Only checkpoints change it; in the log it
+    /// is meaningless.
     pub(crate) blocks: u64,
     pub(crate) rdev: (u32, u32),
     pub(crate) change: u64,
     /// Parent of a directory.
     pub(crate) parent: Ino,
-    /// Entries of a directory, without "." and "..".
+    /// Number of entries of a directory, without "." and "..".
     pub(crate) entries: u64,
     pub(crate) atime: Time,
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
     pub(crate) btime: Time,
-    /// Verifier of the exclusive create that made it.
+    /// Verifier of the exclusive create that made the inode.
     pub(crate) verifier: Option<[u8; 8]>,
-    /// Of [`flag`], but for the verifier's.
+    /// Bits of [`flag`] except the verifier's.
     pub(crate) flags: u16,
-    /// DOS attributes, of [`DOS_ATTRIBUTES`].
+    /// DOS attributes, a subset of [`DOS_ATTRIBUTES`].
     pub(crate) dos: u16,
 }
 
 impl InodeRec {
     pub(crate) const LEN: usize = 100;
 
-    /// A new inode with one link (two for a directory).
+    /// Creates an inode with one link (two for a directory).
     pub(crate) fn new(kind: FileKind, mode: u32, now: Time) -> InodeRec {
         InodeRec {
             kind,
@@ -139,8 +139,8 @@ impl InodeRec {
         }
     }
 
-    /// The eight bytes whose meaning depends on the kind: a directory's or a stream's parent, a device's numbers, or a
-    /// regular file's verifier.
+    /// Encodes the eight bytes whose meaning depends on the kind: a directory's or a stream's
+    /// parent, a device's numbers, or a regular file's verifier.
     fn own(&self) -> [u8; 8] {
         match self.kind {
             FileKind::Directory => self.parent.0.to_le_bytes(),
@@ -260,7 +260,7 @@ impl InodeRec {
     }
 }
 
-/// A directory entry as it is stored; its cookie is the key.
+/// Stored record of a directory entry; its cookie is the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Dirent {
     pub(crate) ino: Ino,
@@ -268,7 +268,7 @@ pub(crate) struct Dirent {
     pub(crate) name: Box<[u8]>,
 }
 
-/// A directory entry, its name borrowed.
+/// A directory entry with a borrowed name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirentRef<'a> {
     pub(crate) ino: Ino,
@@ -314,7 +314,7 @@ impl<'a> DirentRef<'a> {
     }
 }
 
-/// Where one file block is stored.
+/// Location of one stored file block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stored {
     pub(crate) addr: BlockAddr,
@@ -323,7 +323,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// As a reader names it.
+    /// Returns the pointer for readers.
     pub(crate) fn ptr(&self) -> BlockPtr {
         BlockPtr {
             addr: self.addr,
@@ -333,7 +333,8 @@ impl Stored {
     }
 }
 
-/// Where a page's contents are stored already: in reserved blocks, to which a record of the log refers.
+/// Location of a page's contents that are already stored in reserved blocks, which a log record
+/// refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
     pub(crate) addr: BlockAddr,
@@ -341,7 +342,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// As a reader names it. It is born when a checkpoint takes it.
+    /// Returns the pointer for readers. The block is born when a checkpoint takes it.
     pub(crate) fn ptr(&self) -> BlockPtr {
         BlockPtr {
             addr: self.addr,
@@ -351,7 +352,7 @@ impl Placed {
     }
 }
 
-/// The decoded map of one window: what each of its 32 blocks is stored as.
+/// The decoded map of one window: the location of each of its 32 blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     pub(crate) blocks: [Option<Stored>; WINDOW as usize],
@@ -362,7 +363,7 @@ impl Window {
         blocks: [None; WINDOW as usize],
     };
 
-    /// First file block of the window that holds `block`.
+    /// Returns the first file block of the window that contains `block`.
     pub(crate) fn start_of(block: u64) -> u64 {
         block & !(WINDOW - 1)
     }
@@ -371,13 +372,13 @@ impl Window {
         self.blocks.iter().all(Option::is_none)
     }
 
-    /// Number of blocks stored.
+    /// Returns the number of stored blocks.
     pub(crate) fn stored(&self) -> u64 {
         self.blocks.iter().flatten().count() as u64
     }
 
-    /// Runs of blocks that are contiguous in file and device and born together:
-    /// (first block within the window, blocks).
+    /// Returns the runs of blocks that are contiguous in file and device and have one birth: (first
+    /// block within the window, blocks).
     fn runs(&self) -> SmallVec<[(usize, usize); 8]> {
         let mut runs: SmallVec<[(usize, usize); 8]> = SmallVec::new();
         let mut before: Option<Stored> = None;
@@ -446,8 +447,8 @@ impl Window {
         r.is_empty().then_some(window)
     }
 
-    /// The entry of one block from an encoded window, without decoding the rest:
-    /// the lookup of the read path. `Err` if the record is malformed.
+    /// Returns the location of one block from an encoded window without decoding the rest: the
+    /// lookup of the read path. `Err` if the record is malformed.
     pub(crate) fn find(bytes: &[u8], index: usize) -> Result<Option<Stored>, Malformed> {
         Self::find_inner(bytes, index).ok_or(Malformed)
     }
@@ -459,9 +460,8 @@ impl Window {
         })
     }
 
-    /// The blocks from this one on that are contiguous in file and device and
-    /// born together, at least it itself; `None` if it is not stored. `Err` if the
-    /// record is malformed.
+    /// Returns the blocks from this one on, itself included, that are contiguous in file and device
+    /// and have one birth. `None` if it is not stored, `Err` if the record is malformed.
     pub(crate) fn span(bytes: &[u8], index: usize) -> Result<Option<Span<'_>>, Malformed> {
         Self::span_inner(bytes, index).ok_or(Malformed)
     }
@@ -492,12 +492,12 @@ pub(crate) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Number of blocks: one for each checksum.
+    /// Returns the number of blocks: one for each checksum.
     pub(crate) fn len(&self) -> u64 {
         self.crcs.len() as u64 / 4
     }
 
-    /// The entry of one of the blocks.
+    /// Returns the location of one of the blocks.
     pub(crate) fn get(&self, index: usize) -> Option<Stored> {
         let crc = self.crcs.get(index * 4..)?.first_chunk::<4>()?;
         Some(Stored {
@@ -512,7 +512,7 @@ impl Span<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
-/// Number of blocks that `size` bytes reach into.
+/// Returns the number of blocks that `size` bytes extend over.
 pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(weir_base::BLOCK_SIZE as u64)
 }
@@ -522,7 +522,7 @@ mod tests {
     use super::*;
     use weir_base::{Rng, SeededRng};
 
-    /// Any inode that there can be.
+    /// Returns a random valid inode.
     fn any_inode(rng: &SeededRng) -> InodeRec {
         let time = || Time {
             secs: rng.next_u64() as i64,
@@ -572,7 +572,7 @@ mod tests {
             assert_eq!(out.len(), InodeRec::LEN);
             assert_eq!(InodeRec::decode(&out), Some(rec));
             assert_eq!(InodeRec::decode(&out[..InodeRec::LEN - 1]), None);
-            // Every other form is refused, or another inode: none has two forms.
+            // Every other form is refused, or is another inode: none has two forms.
             let at = rng.below(InodeRec::LEN as u64) as usize;
             out[at] ^= 1 << rng.below(8);
             if let Some(other) = InodeRec::decode(&out) {

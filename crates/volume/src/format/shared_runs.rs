@@ -1,24 +1,27 @@
-//! Blocks that several places in a volume's files share, since one was cloned from the other ([`crate::ops::clone_range`]), and
-//! how many places that are.
+//! Blocks that several places in a volume's files share since one was cloned from the other
+//! ([`crate::ops::clone_range`]), and their reference counts.
 //!
-//! A block of the device belongs to one volume, whose tree refers to it in one place of one file, as a rule. Then nothing is
-//! recorded of it. Only of a block to which several places refer the tree has a *count*, beside the files: so a volume in
-//! which nothing was cloned pays nothing for this, and one that has clones a record for each 32 blocks of the device in
-//! which one is shared. Dropping a reference to a block with a count takes one from it, and the block lives on; the last of
-//! them is as that of any other block.
+//! A block of the device belongs to one volume, whose tree normally refers to it in one place of
+//! one file. Such a block has no record. Only a block that several places refer to has a *count*,
+//! beside the files. So a volume without clones pays nothing for this. A volume with clones has a
+//! record for each 32 blocks of the device with a shared one among them. Dropping a reference to a
+//! block with a count decrements it, and the block stays allocated. The last reference is like that
+//! to any other block.
 //!
-//! **Snapshots.** The counts are records of the volume's tree. So each snapshot has those that its own tree needs, a revert
-//! brings them back with the files, and a clone of the volume begins with them. For dead blocks ([`crate::checkpoint::dead`])
-//! nothing changes: what counts there is when the *volume* referred to a block first and last, and between the two some
-//! file did without a gap, because a clone is made of what is there.
+//! **Snapshots.** The counts are records of the volume's tree. So each snapshot has the counts that
+//! its own tree needs, a revert restores them with the files, and a clone of the volume begins with
+//! them. Dead blocks ([`crate::checkpoint::dead`]) are not affected. They depend on the first and
+//! last time at which the *volume* referred to a block. Between the two some file referred to it
+//! without a gap, because a clone copies existing references.
 //!
-//! **The order within a checkpoint**: all references that clones add are counted before any is dropped
-//! ([`crate::checkpoint::merge`]), or a file that is cloned and then deleted would take the blocks with it.
+//! **The order within a checkpoint**: all references that clones add are counted before any is
+//! dropped ([`crate::checkpoint::merge`]). Otherwise a file that is cloned and then deleted would
+//! take the blocks with it.
 //!
-//! **The keys come after those of all inodes.** A tree that is dropped is freed from its first key to its last, over many
-//! checkpoints ([`crate::checkpoint::job`]). Its extents, which come first, leave alone what has a count; the
-//! records of the counts themselves, which come last, free each such block once. Until then they can be read: what leads
-//! to them is freed after them.
+//! **The keys come after those of all inodes.** A dropped tree is freed from its first key to its
+//! last, over many checkpoints ([`crate::checkpoint::job`]). Its extents, which come first, skip
+//! blocks with a count. The records of the counts, which come last, free each such block once.
+//! Until then they can be read: the nodes that lead to them are freed after them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -38,21 +41,21 @@ use crate::format::record::{Stored, kind};
 /// Blocks of the device in one record.
 pub(crate) const GROUP: u64 = 32;
 
-/// In the place of an inode number in the keys: behind all of them.
+/// Key part in place of an inode number: behind all inode numbers.
 pub(crate) const INO: u64 = u64::MAX;
 
-/// A block of the device, as counts know it.
+/// A block of the device, as counts identify it.
 pub(crate) type Counted = (BlockAddr, Generation);
 
-/// What is recorded of a block.
+/// Reference count of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Count {
-    /// Places that refer to it: two or more.
+    /// Number of places that refer to the block: two or more.
     pub(crate) references: u64,
     pub(crate) birth: Generation,
 }
 
-/// A record: blocks that are adjacent on the device.
+/// A record of counts: for blocks that are adjacent on the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group([Option<Count>; GROUP as usize]);
 
@@ -60,7 +63,7 @@ pub(crate) fn key(group: u64) -> Key {
     Key::new(INO, kind::SHARED, group)
 }
 
-/// The record that a block belongs to, and its place there.
+/// Returns the record that a block belongs to, and its place there.
 fn place(addr: BlockAddr) -> (u64, usize) {
     (addr.0 / GROUP, (addr.0 % GROUP) as usize)
 }
@@ -72,7 +75,8 @@ impl Group {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Blocks that are adjacent and have the same count and birth: first place and number.
+    /// Returns the runs of adjacent blocks with the same count and birth: first place, number,
+    /// count.
     fn stretches(&self) -> SmallVec<[(usize, usize, Count); 8]> {
         let mut runs: SmallVec<[(usize, usize, Count); 8]> = SmallVec::new();
         for (at, slot) in self.0.iter().enumerate() {
@@ -101,7 +105,7 @@ impl Group {
         out
     }
 
-    /// `None` for what is no record: it has one form.
+    /// Decodes a record; `None` if it is malformed. A record has exactly one form.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Group> {
         let mut group = Group::EMPTY;
         let mut r = Reader::new(bytes);
@@ -122,15 +126,15 @@ impl Group {
         (r.is_empty() && !group.is_empty()).then_some(group)
     }
 
-    /// The blocks that have a count, with it.
+    /// Returns the blocks that have a count, with it.
     pub(crate) fn blocks(&self, number: u64) -> impl Iterator<Item = (BlockAddr, Count)> {
-        // Saturates: a number from the disk, and no device is so long.
+        // Saturates: the number comes from the disk, and no device is that long.
         let first = number.saturating_mul(GROUP);
         let counted = (first..).zip(self.0);
         counted.filter_map(|(addr, slot)| Some((BlockAddr(addr), slot?)))
     }
 
-    /// The same, to be freed.
+    /// Returns the blocks that have a count, as runs to be freed.
     pub(crate) fn runs(&self, number: u64) -> impl Iterator<Item = Run> {
         self.blocks(number).map(|(addr, count)| Run {
             addr,
@@ -147,21 +151,21 @@ pub(crate) fn malformed() -> StoreError {
 struct Loaded {
     group: Group,
     changed: bool,
-    /// The tree has the record.
+    /// True if the record is in the tree.
     stored: bool,
 }
 
-/// The counts of one tree, as they are needed, with changes that the tree does not have yet.
+/// The counts of one tree, read as needed, with changes that the tree does not have yet.
 #[derive(Default)]
 pub(crate) struct SharedRuns {
-    /// Whether there are any, once that is known.
+    /// True if the tree has any counts, once that is known.
     any: Option<bool>,
     groups: BTreeMap<u64, Loaded>,
     changed: usize,
 }
 
 impl SharedRuns {
-    /// Whether nothing is shared.
+    /// Returns true if nothing is shared.
     pub(crate) fn is_empty(
         &mut self,
         src: &impl NodeSource,
@@ -207,7 +211,7 @@ impl SharedRuns {
         }
     }
 
-    /// Has `how` make another count of a block's: `None` means one reference, or none.
+    /// Changes a block's count with `how`: `None` means one reference, or none.
     fn change<T>(
         &mut self,
         src: &impl NodeSource,
@@ -234,7 +238,7 @@ impl SharedRuns {
         Ok(result)
     }
 
-    /// Whether several places refer to a block.
+    /// Returns true if several places refer to a block.
     pub(crate) fn is_shared(
         &mut self,
         src: &impl NodeSource,
@@ -247,7 +251,7 @@ impl SharedRuns {
         self.change(src, root, block, |count| Ok((count, count.is_some())))
     }
 
-    /// One more place refers to a block.
+    /// Adds a reference to a block.
     pub(crate) fn share(
         &mut self,
         src: &impl NodeSource,
@@ -265,7 +269,7 @@ impl SharedRuns {
         })
     }
 
-    /// One place less refers to a block; whether others still do.
+    /// Drops a reference to a block. Returns true if others remain.
     pub(crate) fn release(
         &mut self,
         src: &impl NodeSource,
@@ -285,12 +289,13 @@ impl SharedRuns {
         })
     }
 
-    /// Records whose change the tree does not have.
+    /// Returns the number of records whose change the tree does not have.
     pub(crate) fn changed(&self) -> usize {
         self.changed
     }
 
-    /// The edits that bring the tree up to date. The next query must be against the tree that has them.
+    /// Adds the edits that bring the tree up to date. The next query must be against the tree that
+    /// has them.
     pub(crate) fn flush(&mut self, edits: &mut Vec<Edit>) {
         self.changed = 0;
         for (number, loaded) in std::mem::take(&mut self.groups) {
@@ -303,7 +308,8 @@ impl SharedRuns {
         }
     }
 
-    /// Sets a count that a check has found to be wrong; fewer than two: it is not shared.
+    /// Sets a count that a check has found to be wrong; with fewer than two references, the block
+    /// is not shared.
     pub(crate) fn correct(
         &mut self,
         src: &impl NodeSource,
@@ -358,7 +364,7 @@ mod tests {
         let mut group = Group::EMPTY;
         (group.0[0], group.0[5], group.0[6]) = (count(2), count(3), count(2));
         assert_eq!(Group::decode(&group.encode()), Some(group));
-        // One reference is not recorded, nor are no blocks, nor blocks twice.
+        // Counts of one reference, of no blocks, and of the same block twice are refused.
         let run = |first: u8, blocks: u8, references: u64| {
             let mut run = vec![first, blocks];
             run.extend(references.to_le_bytes());

@@ -1,9 +1,11 @@
-//! Records beside an inode: extended attributes and access control lists, and the pieces that they are stored in.
+//! Records beside an inode: extended attributes and access control lists, and the pieces that they
+//! are stored in.
 //!
 //! Both are values of up to 64 KiB, stored in pieces of a tree value each.
 //!
-//! **Key.** The number of an attribute's piece is 47 bits of the hash, 8 bits that distinguish attributes with one hash,
-//! and the number of the piece (8); an access control list's is the number of the piece.
+//! **Key.** The number of an attribute's piece consists of 47 bits of the hash, 8 bits that
+//! distinguish attributes with one hash, and the number of the piece (8). That of an access control
+//! list is the number of the piece.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +16,23 @@ use crate::format::codec::{Put, Reader};
 use crate::format::hash::DISAMBIGUATOR_BITS;
 use crate::format::record::{InodeRec, flag, kind};
 
-/// Bits of an attribute's number that name the piece.
+/// Bits of an attribute's number that identify the piece.
 pub(crate) const PIECE_BITS: u32 = 8;
 
-/// Attributes with one hash.
+/// Maximum number of attributes with one hash.
 pub(crate) const SAME_HASH: u64 = 1 << (DISAMBIGUATOR_BITS - PIECE_BITS);
 
-/// Bytes before the name in the first piece of an attribute: length of the name (1) and of the value (4).
+/// Bytes before the name in the first piece of an attribute: length of the name (1) and of the
+/// value (4).
 const HEAD: usize = 5;
 
 const _: () = assert!((HEAD + MAX_NAME + MAX_XATTR).div_ceil(MAX_VALUE) <= 1 << PIECE_BITS);
 
-/// The records of one kind of an inode, or a part of them; or whole attributes, by their numbers without the piece.
+/// All or some records of one kind of an inode; or whole attributes, by their numbers without the
+/// piece.
 pub(crate) type Pieces = BTreeMap<u64, Vec<u8>>;
 
-/// What is stored of an attribute: name and value.
+/// Encodes an attribute: name and value.
 pub(crate) fn encode(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + name.len() + value.len());
     // Both lengths were checked.
@@ -49,7 +53,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     r.is_empty().then_some((name, value))
 }
 
-/// Attributes by their numbers without the piece, joined from their pieces; `None` if a piece is missing.
+/// Joins attributes from their pieces, by their numbers without the piece; `None` if a piece is
+/// missing.
 pub(crate) fn join(pieces: &Pieces) -> Option<Pieces> {
     let mut all = Pieces::new();
     for (sub, piece) in pieces {
@@ -63,7 +68,8 @@ pub(crate) fn join(pieces: &Pieces) -> Option<Pieces> {
     Some(all)
 }
 
-/// Whether a record of this kind can be part of a well-formed value: what is received is checked one record at a time.
+/// Returns true if a record of this kind can be part of a well-formed value: received records are
+/// checked one at a time.
 pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
     let place = match key.kind {
         kind::XATTR => key.sub >> DISAMBIGUATOR_BITS > 0 && key.sub <= i64::MAX as u64,
@@ -73,7 +79,7 @@ pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
     key.ino != 0 && place && !value.is_empty() && value.len() <= MAX_VALUE
 }
 
-/// Checks the attributes of an inode as a tree has them, for `check`: what is wrong with them.
+/// Collects the attributes of an inode in a tree, for `check`.
 #[derive(Default)]
 pub(crate) struct Collected {
     xattrs: Pieces,
@@ -88,7 +94,8 @@ impl Collected {
         };
     }
 
-    /// What is wrong with them, given the inode that they belong to.
+    /// Returns the fault of the attributes, given the inode that they belong to; `None` if there is
+    /// none.
     pub(crate) fn fault(
         &self,
         rec: &InodeRec,
@@ -115,7 +122,7 @@ impl Collected {
     }
 }
 
-/// The edits that put a value in place of another, by pieces.
+/// Returns the edits that replace one value by another, by pieces.
 pub(crate) fn difference(
     base: u64,
     old: &Pieces,
@@ -155,7 +162,7 @@ mod tests {
             let joined = join(&pieces).unwrap();
             assert_eq!(joined.len(), 1);
             assert_eq!(joined[&(base >> PIECE_BITS)], bytes);
-            // A shorter one leaves nothing behind.
+            // A shorter value leaves no pieces behind.
             let removed = difference(base, &pieces, Some(&bytes[..1]));
             let gone = removed.iter().filter(|(_, piece)| piece.is_none()).count();
             assert_eq!(gone, pieces.len() - 1);

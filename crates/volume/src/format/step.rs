@@ -1,9 +1,12 @@
-//! A step that brings a copy up to a mark and is no record of a volume's log: what changes volumes as a whole.
+//! A step of a round that changes volumes as a whole: it brings a copy up to a mark and is not a
+//! log record of a volume.
 //!
-//! The copy carries it out, makes a checkpoint, and then notes how far it is. Carrying it out again changes nothing.
+//! The copy carries the step out, takes a checkpoint, and then records its position. Carrying the
+//! step out again changes nothing.
 //!
-//! An entry is a byte 1, where a log record has its version; a kind (1); then the fields, little-endian, in the order in which they are
-//! written here. Texts that are not last have their length (2) before them.
+//! An entry is a byte 1, in place of the version of a log record; a kind (1); then the fields,
+//! little-endian, in the order in which they are written here. Texts that are not last have their
+//! length (2) before them.
 
 use weir_base::{Ino, VolumeId};
 
@@ -23,38 +26,40 @@ mod kind {
     pub(super) const END: u8 = 5;
 }
 
-/// A volume, as the copy is to have it before its snapshots come.
+/// State of a volume on the copy before its snapshots are transferred.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VolumeStep<'a> {
     pub(crate) number: VolumeId,
-    /// The mark that the copy has of it, to which differences are; `None`: it is made anew.
+    /// Mark of the volume on the copy that differences refer to; `None`: the volume is created
+    /// anew.
     pub(crate) base: Option<MarkId>,
     pub(crate) key: HashKey,
     /// Capacity in bytes; 0: no limit.
     pub(crate) limit: u64,
-    /// What was shown of change counters: at least the base of the copy, and the top of them.
+    /// Change counters shown so far: at least the base of the copy, and the top of them.
     pub(crate) change: (u64, u64),
-    /// If it is made anew as a clone: the volume and the snapshot of which it is one.
+    /// Origin of a clone that is created anew: the volume and the snapshot.
     pub(crate) origin: Option<(VolumeId, u32)>,
-    /// Of the snapshots that the copy has, those that stay.
+    /// Snapshots of the copy that are kept.
     pub(crate) kept: Vec<u32>,
     pub(crate) name: &'a str,
     pub(crate) annotation: &'a str,
 }
 
-/// See the module's head.
+/// One step: see the module's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step<'a> {
-    /// The first: the copy becomes what it was at this mark; `None`: empty.
+    /// The first step: the copy becomes its state at this mark; `None`: empty.
     Begin {
         base: Option<MarkId>,
     },
     Volume(VolumeStep<'a>),
-    /// Calls and clients that the copy knows are not the primary's.
+    /// Forgets the calls and clients that the copy knows, because they are not the primary's.
     Forget,
-    /// Calls that were carried out.
+    /// Adds calls that were carried out.
     Calls(Vec<DoneCall>),
-    /// The last: volumes that have not come do not exist. What the copy is then: a place of a stream, or the mark.
+    /// The last step: volumes that have not been transferred do not exist. The copy is then at a
+    /// position of a stream, or at the mark.
     End {
         next_volume: u64,
         at: StreamPosition,
@@ -120,7 +125,7 @@ impl<'a> Step<'a> {
         out
     }
 
-    /// `None`: it is another entry. A step that is malformed is an error.
+    /// Decodes a step; `None` if it is another kind of entry. A malformed step is an error.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Result<Step<'a>, ()>> {
         let (first, rest) = bytes.split_first()?;
         (*first == STEP).then(|| Step::read(rest).ok_or(()))

@@ -1,9 +1,12 @@
-//! What is done to volumes as a whole, as an entry of the stream that a partner applies ([`weir_store::log::stream`]).
+//! Changes of volumes as a whole, as entries of the stream that a partner applies
+//! ([`weir_store::log::stream`]).
 //!
-//! None of it is in the log: a checkpoint makes it durable. Nor is it an after-image: the partner, whose volumes
-//! are equal at this place of the stream, does the same to its own. Blocks and generations it chooses itself.
+//! Such a change is not in the log: a checkpoint makes it durable. It is not an after-image either.
+//! The partner, whose volumes are equal at this place of the stream, makes the same change to its
+//! own, with blocks and generations of its own choice.
 //!
-//! An entry is a byte 0, where a log record has its version; a kind (1); the volume's number (8); then by kind a number (8) and text.
+//! An entry is a byte 0, in place of the version of a log record; a kind (1); the volume's number
+//! (8); then by kind a number (8) and text.
 
 use weir_base::VolumeId;
 
@@ -20,24 +23,24 @@ mod kind {
     pub(super) const ANNOTATED: u8 = 6;
 }
 
-/// See the module's head.
+/// A change of a volume as a whole: see the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VolumeChange<'a> {
-    /// It is deleted.
+    /// The volume is deleted.
     Retired,
-    /// It is what it was at this snapshot.
+    /// The volume is reverted to this snapshot.
     Reverted { snapshot: &'a str },
-    /// Another one with this number and name begins as its snapshot.
+    /// Another volume with this number and name begins as a clone of its snapshot.
     Cloned {
         number: VolumeId,
         snapshot: &'a str,
         name: &'a str,
     },
-    /// It is being split from its origin.
+    /// The volume is being split from its origin.
     Split,
-    /// Its capacity in bytes; 0: no limit.
+    /// The volume's capacity in bytes; 0: no limit.
     Limit { bytes: u64 },
-    /// The text that is stored with it.
+    /// The text that is stored with the volume.
     Annotated { text: &'a str },
 }
 
@@ -79,7 +82,8 @@ impl<'a> VolumeChange<'a> {
         out
     }
 
-    /// `None`: it is no such entry, but a record as in the log. An entry that is malformed is an error.
+    /// Decodes an entry; `None` if it is a record of the log's form instead. A malformed entry is
+    /// an error.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Result<(VolumeId, VolumeChange<'a>), ()>> {
         let (mark, rest) = bytes.split_first()?;
         (*mark == MARK).then(|| VolumeChange::read(rest).ok_or(()))

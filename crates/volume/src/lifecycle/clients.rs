@@ -1,10 +1,10 @@
-//! Recording the protocols' state of their clients ([`crate::overlay::clients`]).
+//! Records of the protocols' client state ([`crate::overlay::clients`]).
 
 use std::sync::Arc;
 
 use weir_base::Lsn;
 
-use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::format::catalog::AGGREGATE_TREE;
 use crate::format::clients::MAX_CLIENT;
 use crate::format::edit::Edits;
@@ -13,7 +13,8 @@ use crate::overlay::core::Core;
 use crate::overlay::event::block_on;
 use crate::types::{FsError, Stop};
 
-/// The records of an aggregate, for the protocols that keep some; may be cloned, and keeps no engine from ending.
+/// The client records of an aggregate, for the protocols. May be cloned, and does not keep an
+/// engine open.
 #[derive(Clone)]
 pub struct ClientRecords {
     core: Arc<Core>,
@@ -21,12 +22,12 @@ pub struct ClientRecords {
 }
 
 impl ClientRecords {
-    /// Records something of a client under a number, in place of what was recorded before; `None` removes it. Nothing is
-    /// durable before the LSN is.
+    /// Stores a client record under a number, in place of an earlier one; `None` removes it. It is
+    /// durable once the returned LSN is.
     ///
     /// # Errors
-    /// `Invalid` for a record that is empty or longer than [`MAX_CLIENT`]; `NoSpace` if there are [`MAX_CLIENTS`](crate::MAX_CLIENTS) already;
-    /// `ReadOnly`; a wait for room in the log.
+    /// `Invalid` for a record that is empty or longer than [`MAX_CLIENT`]; `NoSpace` if there are
+    /// [`MAX_CLIENTS`](crate::MAX_CLIENTS) already; `ReadOnly`; a wait for room in the log.
     pub fn set(&self, number: u64, record: Option<&[u8]>) -> Result<Lsn, Stop> {
         if record.is_some_and(|record| !(1..=MAX_CLIENT).contains(&record.len())) {
             return Err(FsError::Invalid.into());
@@ -37,7 +38,7 @@ impl ClientRecords {
         }
         core.schedule
             .admit(64 + record.map_or(0, <[u8]>::len) as u64)?;
-        // Record and memory are in one epoch, and in one order.
+        // Record and memory change in one epoch, and in one order.
         let _pass = core.epoch_lock().enter();
         core.clients.record(number, record, || {
             let mut edits = Edits::new(AGGREGATE_TREE, 16 + record.map_or(0, <[u8]>::len));
@@ -46,10 +47,11 @@ impl ClientRecords {
         })
     }
 
-    /// As [`ClientRecords::set`], durable when it returns: blocks the thread, for what is recorded at a start.
+    /// Like [`ClientRecords::set`], but blocks the thread until the record is durable: for records
+    /// made at a start.
     ///
     /// # Errors
-    /// As there; `Io` if it never will be durable.
+    /// As [`ClientRecords::set`]; `Io` if it never will be durable.
     pub fn set_blocking(&self, number: u64, record: Option<&[u8]>) -> Result<(), FsError> {
         let lsn = loop {
             match self.set(number, record) {
@@ -61,10 +63,10 @@ impl ClientRecords {
         log.wait_blocking(lsn).map_err(|_| FsError::Io)
     }
 
-    /// Resolves what `stop` waits for, so that the change can be tried again.
+    /// Waits for the cause of `stop`, so that the change can be retried.
     ///
     /// # Errors
-    /// The reason, if it has failed.
+    /// The cause of `stop`, if it is an error.
     pub async fn resume(&self, stop: Stop) -> Result<(), FsError> {
         match stop {
             Stop::Fail(error) => Err(error),
@@ -73,24 +75,25 @@ impl ClientRecords {
         }
     }
 
-    /// All of them, by number.
+    /// Returns all records, by number.
     pub fn all(&self) -> Vec<(u64, Box<[u8]>)> {
         self.core.clients.list()
     }
 
-    /// Everything up to this record of the log is durable.
+    /// Returns the log record up to which everything is durable.
     pub fn durable(&self) -> Lsn {
         self.core.agg.log().durable()
     }
 
-    /// Waits until `lsn` is durable; false if it never will be.
+    /// Waits until `lsn` is durable; returns false if it never will be.
     pub async fn settled(&self, lsn: Lsn) -> bool {
         self.core.agg.log().wait(lsn).await.is_ok()
     }
 
-    /// Clients have reclaimed what they had open before the start, or never will: from now on inodes without a name are
-    /// deleted when no client has them open ([`Volume::pin`](crate::Volume::pin)). Until the first call of this after a
-    /// start, none is, if anything was recorded of a client.
+    /// Ends the grace period: clients have reclaimed their opens from before the start, or never
+    /// will. From now on unlinked inodes are deleted when no client has them open
+    /// ([`Volume::pin`](crate::Volume::pin)). Before the first call after a start none is deleted,
+    /// if any client was recorded.
     pub fn end_grace(&self) {
         if !self.core.end_grace() {
             return;
@@ -104,7 +107,7 @@ impl ClientRecords {
 }
 
 impl Engine {
-    /// What protocols record of their clients.
+    /// Returns the records of the protocols' clients.
     pub fn client_records(&self) -> ClientRecords {
         ClientRecords {
             core: Arc::clone(&self.core),

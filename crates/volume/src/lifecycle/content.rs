@@ -1,4 +1,5 @@
-//! Computing the hash of what a snapshot holds ([`ContentHash`]), and proving with it what a transfer has brought.
+//! Computes the hash of a snapshot's contents ([`ContentHash`]), and verifies a completed transfer
+//! with it.
 
 use std::sync::Arc;
 
@@ -16,16 +17,17 @@ use crate::overlay::volume::{Live, Volume};
 use crate::types::FsError;
 use weir_base::SnapshotIdentity;
 
-/// The way to a [`ContentHash`], in steps: from that of an older snapshot over what differs, or over everything.
+/// The computation of a [`ContentHash`], in steps: from that of an older snapshot over the
+/// difference, or over everything.
 pub struct ContentWalk {
     volume: Arc<Volume>,
-    /// Both are kept, so that no block of them is reused.
+    /// Both roots, held so that none of their blocks is reused.
     _roots: [Arc<RootState>; 2],
     _holds: SmallVec<[SnapshotHold; 2]>,
     diff: Diff,
     keyed: Keyed,
     hash: ContentHash,
-    /// The snapshot whose hash it is, to be noted there.
+    /// The snapshot whose hash is computed, to be stored there.
     target: Option<u32>,
     done: bool,
 }
@@ -52,10 +54,11 @@ impl ContentWalk {
         }
     }
 
-    /// Goes on over at most so many differences; `None`: there are more. Blocks the thread while it reads.
+    /// Processes up to `most` differences; returns `None` if more remain. Blocks the thread while
+    /// it reads.
     ///
     /// # Errors
-    /// `Io`: the tree cannot be read.
+    /// `Io` if the tree cannot be read.
     pub fn advance(&mut self, most: usize) -> Result<Option<ContentHash>, FsError> {
         for _ in 0..most {
             if self.done {
@@ -64,7 +67,7 @@ impl ContentWalk {
             let found = self.diff.advance(&Source(&self.volume));
             let found = found.map_err(|stop| {
                 let error = crate::format::reading::blocking(stop);
-                tracing::error!(volume = %self.volume.id, %error, "a snapshot cannot be read to be proven");
+                tracing::error!(volume = %self.volume.id, %error, "cannot read a snapshot to verify it");
                 FsError::Io
             })?;
             let Some(found) = found else {
@@ -92,7 +95,7 @@ impl ContentWalk {
         Ok(self.done.then_some(self.hash))
     }
 
-    /// Goes on to the end.
+    /// Continues to the end.
     ///
     /// # Errors
     /// As [`ContentWalk::advance`].
@@ -106,7 +109,7 @@ impl ContentWalk {
 }
 
 impl Volume {
-    /// The hash of a snapshot's contents, if it was computed before.
+    /// Returns the hash of a snapshot's contents, if it was computed before.
     pub fn content(&self, identity: SnapshotIdentity) -> Option<ContentHash> {
         let snaps = self.as_live()?.snaps.lock();
         snaps.content(snaps.with_identity(identity)?)
@@ -119,8 +122,9 @@ impl Volume {
         }
     }
 
-    /// Computes the hash of a snapshot's contents, from the nearest older snapshot whose hash is known. Both are held
-    /// meanwhile. Blocks, if the snapshot is very new, for the checkpoint that makes it.
+    /// Starts computing the hash of a snapshot's contents, from the nearest older snapshot with a
+    /// known hash. Both are held meanwhile. If the snapshot is very new, blocks until a checkpoint
+    /// has made it.
     ///
     /// # Errors
     /// `NotFound`, `ReadOnly`.
@@ -148,11 +152,11 @@ impl Volume {
 }
 
 impl Receive {
-    /// Computes the hash of what has arrived, from this volume's own tree: as of the last checkpoint, from the
-    /// snapshot that clients see.
+    /// Starts computing the hash of the received contents, from this volume's own tree: as of the
+    /// last checkpoint, and starting from the snapshot that clients see.
     ///
     /// # Errors
-    /// `NotFound` if the hash of that snapshot is not known: [`Volume::content_walk`] is to come first.
+    /// `NotFound` if the hash of that snapshot is not known: call [`Volume::content_walk`] first.
     pub fn content_walk(&self) -> Result<ContentWalk, FsError> {
         let volume = self.volume();
         let mut holds = SmallVec::new();

@@ -1,11 +1,12 @@
 //! The receiving side of a [`Round`](crate::Round): a copy is brought up to a mark.
 //!
-//! Its entries are applied as those of a stream are ([`crate::lifecycle::standby`]), in the order in which they come: records of the log's
-//! form, which are logged, and steps ([`crate::format::step`]), each of which is a checkpoint. So a copy that was interrupted goes on
-//! exactly behind the last entry that it has.
+//! Its entries are applied like those of a stream ([`crate::lifecycle::standby`]), in order. They
+//! are records of the log's form, which are logged, and steps ([`crate::format::step`]), each of
+//! which is a checkpoint. So an interrupted copy resumes exactly after the last entry that it has.
 //!
-//! From the first entry to the last the copy is no state that anybody ever saw, and says so by its position: it does not take over, nor does it become
-//! a primary. What it has in whole meanwhile are the snapshots of the mark from which it began.
+//! From the first entry to the last the copy is in a state that the primary never had, which its
+//! position records: it neither takes over nor becomes a primary. The snapshots of the mark from
+//! which it began are complete meanwhile.
 
 use weir_base::{Lsn, VolumeId};
 
@@ -18,7 +19,7 @@ use crate::overlay::snapshots::Change;
 use crate::overlay::volume::LiveVolume;
 use crate::types::{FsError, Stop};
 
-/// The snapshot of a mark.
+/// Returns the snapshot of a mark in a volume.
 fn mark_of(vol: &LiveVolume, mark: MarkId) -> Option<u32> {
     let marks = vol.live().snaps.lock().marks();
     let found = marks.into_iter().find(|(of, _)| *of == mark);
@@ -26,14 +27,14 @@ fn mark_of(vol: &LiveVolume, mark: MarkId) -> Option<u32> {
 }
 
 impl Engine {
-    /// Carries out a step of what brings this copy up to a mark.
+    /// Carries out a step of the round that brings this copy up to a mark.
     pub(crate) fn apply_step(
         &self,
         at: StreamPosition,
         step: Step<'_>,
     ) -> Result<Lsn, StandbyError> {
         let mark = at.mark().ok_or_else(|| {
-            StandbyError::Malformed("a step towards a mark in a stream".to_owned())
+            StandbyError::Malformed("the stream contains a step of a round".to_owned())
         })?;
         let mut after = at;
         match step {
@@ -59,7 +60,7 @@ impl Engine {
                 self.delete_where(&|vol| mark_of(vol, mark).is_none())?;
                 self.cp.table().begin_at(next_volume);
                 let marks = self.marks();
-                // This one and the one from which it was a difference.
+                // Keep this mark and the base of the difference.
                 // Saturates: there may be fewer.
                 let old = marks.get(..marks.len().saturating_sub(2));
                 self.drop_marks(|mark| old.is_some_and(|old| old.contains(&mark)))?;
@@ -71,7 +72,8 @@ impl Engine {
             .map_err(|stop| stop.refusal().into())
     }
 
-    /// The copy becomes what it was at the mark, or empty. Before anything of it is lost it is durable that it is not whole.
+    /// Reverts the copy to the mark, or empties it. Before anything is lost, the position that
+    /// marks the copy as incomplete is durable.
     fn return_to(&self, target: MarkId, base: Option<MarkId>) -> Result<(), StandbyError> {
         if let Some(base) = base
             && !self.marks().contains(&base)
@@ -83,14 +85,14 @@ impl Engine {
         let written = self.core.agg.log().wait_written(begun);
         written.map_err(|_| FsError::Io)?;
         let base_of = |vol: &LiveVolume| mark_of(vol, base?);
-        // A volume that was reverted to before the mark has lost it; its clones may have it.
+        // A volume reverted to before the mark has lost it; its clones may have it.
         self.delete_with_clones(&|vol| base_of(vol).is_none())?;
         let core = &self.core;
         for vol in self.cp.table().all() {
             let live = vol.live();
             let _admin = live.admin.lock();
             let Some(id) = base_of(&vol) else {
-                // Those without were deleted above.
+                // Volumes without the mark were deleted above.
                 weir_base::invariant!(false, "{} came up in a copy that returns", vol.id);
                 continue;
             };
@@ -105,7 +107,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes volumes, and waits until nothing is left of them: their numbers may be given out again.
+    /// Deletes volumes, and waits until they are freed: their numbers may be reused.
     fn delete_where(&self, doomed: &dyn Fn(&LiveVolume) -> bool) -> Result<(), StandbyError> {
         let mut deleted = false;
         loop {
@@ -118,7 +120,7 @@ impl Engine {
             for vol in left {
                 match self.retire_volume(vol.name()) {
                     Ok(_) => some = true,
-                    // A clone of it goes first.
+                    // A clone of it has to be deleted first.
                     Err(FsError::Busy) => {}
                     Err(e) => return Err(e.into()),
                 }
@@ -136,7 +138,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes volumes with all that are clones of them.
+    /// Deletes volumes with all their clones.
     fn delete_with_clones(&self, first: &dyn Fn(&LiveVolume) -> bool) -> Result<(), StandbyError> {
         let all = self.cp.table().all();
         let mut doomed: Vec<VolumeId> = Vec::new();
@@ -204,7 +206,7 @@ impl Engine {
         table.get(step.number).ok_or_else(missing)
     }
 
-    /// Of the snapshots up to the mark only these stay; they have to be there.
+    /// Keeps only these snapshots among those up to the mark; they have to exist.
     fn keep(&self, vol: &LiveVolume, base: MarkId, kept: &[u32]) -> Result<(), StandbyError> {
         let here: Vec<u32> = vol.snapshots().iter().map(|s| s.id).collect();
         if kept.iter().any(|id| !here.contains(id)) {

@@ -1,4 +1,4 @@
-//! Which records differ between two views of a volume, without what is in them.
+//! Lists the records that differ between two views of a volume, without their contents.
 
 use weir_base::Ino;
 use weir_store::StoreError;
@@ -14,7 +14,7 @@ use crate::overlay::volume::Volume;
 pub struct Difference {
     /// The inode whose record differs.
     pub ino: Ino,
-    /// Which of its records.
+    /// The part of the inode that the record describes.
     pub part: Part,
     /// The old root has the record.
     pub in_old: bool,
@@ -22,7 +22,7 @@ pub struct Difference {
     pub in_new: bool,
 }
 
-/// A sort of record.
+/// A kind of record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     /// The record of the inode's attributes.
@@ -38,8 +38,8 @@ pub enum Part {
 }
 
 impl Volume {
-    /// What differs between the committed trees of two views of one volume, at a
-    /// cost proportional to the difference. Blocks the calling thread.
+    /// Returns the differences between the committed trees of two views of one volume, at a cost
+    /// proportional to the difference. Blocks the calling thread.
     ///
     /// # Errors
     /// As the store's.

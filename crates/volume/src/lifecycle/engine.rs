@@ -1,5 +1,4 @@
-//! The engine: an aggregate with its volumes, and the thread that makes
-//! checkpoints.
+//! The engine: an aggregate with its volumes, and the thread that takes checkpoints.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +10,7 @@ use weir_base::{Lsn, Rng, Time};
 use weir_store::StoreError;
 use weir_store::aggregate::{Aggregate, Replay};
 
-use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::format::calls::DoneCall;
 use crate::format::catalog::StreamPosition;
 use crate::format::catalog::{self, MAX_ANNOTATION, MAX_VOLUME_NAME};
@@ -21,30 +20,31 @@ use crate::format::record::{InodeRec, ROOT_INO};
 use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::recovery::{self, Recovered};
 use crate::lifecycle::restore::restore;
+use crate::overlay::checkpoint_pacing::MakeCheckpoint;
 use crate::overlay::core::{Core, CoreOptions};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
-use crate::overlay::schedule::MakeCheckpoint;
 use crate::overlay::volume::{Entered, LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Stop};
 
-/// How an engine runs.
+/// Options of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
-    /// A thread makes checkpoints when they are due. Without it, the thread that has to wait for one makes it:
-    /// for simulations that must be reproducible.
+    /// A thread takes checkpoints when they are due. Without it, the thread that has to wait for
+    /// one takes it: for simulations that must be reproducible.
     pub background: bool,
-    /// A change is in a checkpoint after this time at the latest.
+    /// Maximum time until a change is in a checkpoint.
     pub flush_interval: Duration,
-    /// Inodes that are kept in memory, of all volumes together, besides changed ones.
+    /// Maximum number of unchanged inodes kept in memory, for all volumes together.
     pub inodes: usize,
-    /// Bytes of memory, besides page frames, that changes may take before they are
-    /// in a checkpoint; `None`: an eighth of the page frames.
+    /// Bytes of memory, besides page frames, that changes may take before they are in a checkpoint;
+    /// `None`: an eighth of the page frames.
     pub heap: Option<u64>,
-    /// Bytes that the log may be behind before large stable data goes to its place at once
-    /// instead of through the log; 0: it always does.
+    /// Backlog of the log in bytes from which on large stable data is written in place instead of
+    /// through the log; 0: always.
     pub behind: u64,
-    /// The engine applies another one's stream of changes ([`Engine::prepare_entry`]) and has no clients.
+    /// True if the engine applies another one's stream of changes ([`Engine::prepare_entry`]) and
+    /// has no clients.
     pub standby: bool,
 }
 
@@ -52,22 +52,22 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             background: true,
-            // As ext4 and XFS take for their journals and write-back; the log
-            // bounds recovery anyway.
+            // ext4 and XFS use similar times for their journals and write-back; the log bounds
+            // recovery anyway.
             flush_interval: Duration::from_secs(10),
-            // About 100 MiB when all are used.
+            // About 100 MiB if all are used.
             inodes: 262_144,
             heap: None,
-            // As much as the log writes at a time: more waits already than the next write
-            // can take.
+            // As much as the log writes at a time: the backlog exceeds what the next write can
+            // take.
             behind: 1 << 20,
             standby: false,
         }
     }
 }
 
-/// An open aggregate with its volumes. Dropping it stops its thread without a
-/// last checkpoint: what was acknowledged is in the log.
+/// An open aggregate with its volumes. Dropping it stops its thread without a last checkpoint:
+/// every acknowledged change is in the log.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) cp: Arc<Checkpointer>,
@@ -89,7 +89,7 @@ impl Engine {
         Engine::open_prepared(agg, replay, rng, options, |_| {})
     }
 
-    /// As [`Engine::open`]; `prepare` has its turn before the log is applied.
+    /// Like [`Engine::open`], but calls `prepare` before the log is applied.
     pub(crate) fn open_prepared(
         agg: Arc<Aggregate>,
         replay: Replay,
@@ -134,22 +134,22 @@ impl Engine {
         })
     }
 
-    /// What opening took out of the log.
+    /// Returns the counts of the log records replayed at the opening.
     pub fn recovered(&self) -> Recovered {
         self.recovered
     }
 
-    /// The calls that were carried out last, in no order, also before the last start.
+    /// Returns the calls carried out last, in no order, including those before the last start.
     pub fn done_calls(&self) -> Vec<DoneCall> {
         self.core.log.calls().list()
     }
 
-    /// The aggregate that the engine has open.
+    /// Returns the engine's aggregate.
     pub fn aggregate(&self) -> &Arc<Aggregate> {
         &self.core.agg
     }
 
-    /// The volumes, by number.
+    /// Returns the volumes, by number.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.cp
             .table()
@@ -159,7 +159,7 @@ impl Engine {
             .collect()
     }
 
-    /// As [`Engine::volume`], for what is done to volumes as a whole.
+    /// Like [`Engine::volume`], for operations on volumes as a whole.
     ///
     /// # Errors
     /// `NotFound`.
@@ -167,7 +167,7 @@ impl Engine {
         self.cp.table().named(name).ok_or(FsError::NotFound)
     }
 
-    /// The volume of this name.
+    /// Returns the volume with this name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.cp
             .table()
@@ -175,8 +175,7 @@ impl Engine {
             .map(|vol| Arc::clone(vol.volume()))
     }
 
-    /// Makes an empty volume whose root directory has these owners and mode.
-    /// Durable when it returns.
+    /// Creates an empty volume whose root directory has these owners and mode. Durable on return.
     ///
     /// # Errors
     /// `Exists`, `Invalid` for an empty name, `NameTooLong`, `ReadOnly`.
@@ -201,7 +200,8 @@ impl Engine {
         self.core.schedule.admit_blocking(1024)?;
         let mut reservation = Reservation::if_possible(&self.core.agg, 8);
         let (vol, lsn) = {
-            // With the epoch lock held, so that a checkpoint has the volume with its root directory, or neither.
+            // The epoch lock is held, so that a checkpoint has the volume with its root directory,
+            // or neither.
             let pass = self.core.epoch_lock().enter();
             let table = self.cp.table();
             let making = table.begin_making();
@@ -230,30 +230,30 @@ impl Engine {
         Ok(Arc::clone(vol.volume()))
     }
 
-    /// Limits a volume's capacity to `bytes` (0: no limit), at once. What is stored
-    /// already stays. Durable with the next checkpoint.
+    /// Limits a volume's capacity to `bytes` (0: no limit), at once. Existing data stays. Durable
+    /// with the next checkpoint.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) {
         let _pass = self.core.epoch_lock().enter();
-        // Of two at once the partner takes the same for the last.
+        // Of two concurrent calls, both sides must take the same one for the last.
         let order = vol.as_live().map(|live| live.annotation.lock());
         vol.space.set_limit(bytes);
         let change = VolumeChange::Limit { bytes };
         if self.core.log.ship_change(vol.id, &change).is_err() {
-            tracing::error!(volume = %vol.id, "a limit does not reach the partner: the aggregate is poisoned");
+            tracing::error!(volume = %vol.id, "cannot send the volume's limit to the partner: the aggregate is read-only until a restart");
         }
         drop(order);
         self.core.schedule.note_changed(vol.id);
     }
 
-    /// Keeps `bytes` of a volume's capacity for what only its snapshots hold, at once:
-    /// live data cannot have them, and what snapshots hold beyond them takes room from
-    /// live data. In memory only: to be set again after each start.
+    /// Reserves `bytes` of a volume's capacity for blocks that only its snapshots hold, at once.
+    /// Live data cannot use them; blocks of snapshots beyond them reduce the space of live data.
+    /// The reserve is in memory only, and has to be set again after each start.
     pub fn set_snapshot_reserve(&self, vol: &Volume, bytes: u64) {
         vol.space.set_snapshot_reserve(bytes);
     }
 
-    /// Stores a text with a volume that means nothing to the engine, in place of the one before; empty: none. Clones
-    /// do not inherit it. Durable with the next checkpoint.
+    /// Stores a text with a volume, in place of the earlier one; empty: none. The engine does not
+    /// interpret it, and clones do not inherit it. Durable with the next checkpoint.
     ///
     /// # Errors
     /// `Invalid` if it is longer than [`MAX_ANNOTATION`] bytes.
@@ -274,8 +274,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a checkpoint that contains everything done until now, and
-    /// waits for it.
+    /// Takes a checkpoint that contains every change made until now, and waits for it.
     ///
     /// # Errors
     /// `ReadOnly` if the aggregate is poisoned, before or by this.
@@ -283,7 +282,8 @@ impl Engine {
         self.core.schedule.cp_now()
     }
 
-    /// Notes in the log how far a stream of changes has come: what was logged before is in it, up to this position.
+    /// Records in the log the position of a stream of changes: all earlier log records are in the
+    /// stream, up to this position.
     ///
     /// # Errors
     /// `ReadOnly`; a wait for room in the log.
@@ -297,17 +297,18 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// The last position that was noted, also before the last start; all zero: none was.
+    /// Returns the last recorded position, also from before the last start; all zero: none was
+    /// recorded.
     pub fn position(&self) -> StreamPosition {
         self.core.log.position()
     }
 
-    /// Everything up to this record is durable.
+    /// Returns the log record up to which everything is durable.
     pub fn durable(&self) -> Lsn {
         self.core.agg.log().durable()
     }
 
-    /// Waits until `lsn` is durable, blocking the thread: for tools and tests.
+    /// Blocks the thread until `lsn` is durable: for tools and tests.
     ///
     /// # Errors
     /// `Io` if it never will be.
@@ -323,15 +324,16 @@ impl Engine {
         }
     }
 
-    /// Why nothing can be changed any more, if so.
+    /// Returns the reason why changes are refused, if they are.
     pub fn poisoned(&self) -> Option<String> {
         self.core.agg.poisoned().map(|why| why.to_string())
     }
 
-    /// Ends with a checkpoint, so that there is no log to replay. Nothing can be changed any more (`Delay`).
+    /// Closes with a checkpoint, so that no log has to be replayed. Afterwards changes are refused
+    /// (`Delay`).
     ///
     /// # Errors
-    /// `ReadOnly` if that was not possible; the log has all that was acknowledged.
+    /// `ReadOnly` if the checkpoint failed; the log has every acknowledged change.
     pub fn shutdown(&self) -> Result<(), FsError> {
         self.cp.close();
         let result = self.cp_now();
@@ -342,7 +344,7 @@ impl Engine {
     fn stop(&self) {
         self.core.schedule.stop();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic of that thread has been reported; there is no more to do.
+            // A panic of that thread has been reported; nothing more can be done.
             let _ = thread.join();
         }
     }
@@ -354,23 +356,26 @@ impl Drop for Engine {
     }
 }
 
-/// Makes it durable that the aggregate is in use, before anything of it is visible: see [`crate::checkpoint::change`].
+/// Makes it durable that the aggregate is in use, before any of its state is visible: see
+/// [`crate::checkpoint::change`].
 fn note_opened(core: &Core) -> Result<(), StoreError> {
     let mut edits = Edits::new(catalog::AGGREGATE_TREE, 9);
     edits.opened();
     let noted = match core.log.append(edits) {
         Ok(lsn) => core.agg.log().wait_blocking(lsn).map_err(|_| FsError::Io),
-        // As full as the crash has left it.
+        // The crash has left the log full.
         Err(Stop::Wait(_)) => core.schedule.cp_now(),
         Err(stop) => Err(stop.refusal()),
     };
-    noted.map_err(|e| StoreError::Format(format!("cannot note the start in the log: {e}").into()))
+    noted.map_err(|e| {
+        StoreError::Format(format!("cannot write the start record to the log: {e}").into())
+    })
 }
 
-/// How long work in the background rests: nine times as long as the checkpoint
-/// took that did a piece of it.
+/// Returns the pause of background jobs: nine times the duration of the checkpoint that did a piece
+/// of them.
 fn pause(cp: &Checkpointer) -> Duration {
-    // Saturates: times.
+    // Saturates: the numbers are times.
     cp.took().saturating_mul(9).max(LEAST_PAUSE)
 }
 
@@ -392,7 +397,7 @@ fn spawn(cp: Arc<Checkpointer>, interval: Duration) -> Result<JoinHandle<()>, St
                 }
                 if due || backlog || schedule.has_changed() {
                     if cp.core().is_poisoned() {
-                        // Nothing will ever be done again; wait for the end.
+                        // Checkpoints have ended for good; wait for the stop.
                         schedule.notify();
                         schedule.wait_for_stop();
                         break;

@@ -1,8 +1,8 @@
-//! Making and dropping marks ([`crate::format::mark`]).
+//! Makes and drops marks ([`crate::format::mark`]).
 //!
-//! **When one counts.** Data that was written without stability is in a mark, as in any snapshot. A crash of the primary before the next
-//! checkpoint loses it there, and not at the partner, which logs everything. So a mark that is in the log alone is not
-//! replayed, unless it came as an entry of a stream.
+//! **Validity.** A mark contains unstable writes, as any snapshot does. A crash of the primary
+//! before the next checkpoint loses them there, but not at the partner, which logs everything. So a
+//! mark that is in the log only is not replayed, unless it came as an entry of a stream.
 
 use weir_base::limits::engine::SEALED_MOST;
 
@@ -13,12 +13,12 @@ use crate::overlay::snapshots::{Change, Made};
 use crate::overlay::volume::LiveVolume;
 use crate::types::{FsError, Stop};
 
-/// Marks that are kept.
+/// Number of marks that are kept.
 const KEPT: usize = 2;
 
 impl Engine {
-    /// The marks that this side has, oldest first. Of one of them volumes may be missing that were made later, and those
-    /// that were split since.
+    /// Returns the marks of this side, oldest first. Volumes made after a mark, and clones split
+    /// since, may lack it.
     pub fn marks(&self) -> Vec<MarkId> {
         let mut all: Vec<MarkId> = Vec::new();
         for vol in self.cp.table().all() {
@@ -36,11 +36,12 @@ impl Engine {
         all
     }
 
-    /// Makes a mark, at the partner too if there is a stream, and drops all but the two newest. On this side it is durable
-    /// when this returns.
+    /// Makes a mark, at the partner too if there is a stream, and drops all but the two newest.
+    /// Durable on this side on return.
     ///
     /// # Errors
-    /// `Busy` while a clone is being split or a volume is being reverted; `NoSpace` if a volume can have no more snapshots; `ReadOnly`, `Delay`.
+    /// `Busy` while a clone is being split or a volume is being reverted; `NoSpace` if a volume can
+    /// have no more snapshots; `ReadOnly`, `Delay`.
     pub fn make_mark(&self) -> Result<MarkId, FsError> {
         let volumes = self.cp.table().all();
         let admins: Vec<_> = volumes.iter().map(|vol| vol.live().admin.lock()).collect();
@@ -64,7 +65,8 @@ impl Engine {
         MarkId::after(self.core.last_mark(), term)
     }
 
-    /// Waits for what [`Engine::seal_mark`] needs. The caller has the volumes' `admin`.
+    /// Waits for the resources that [`Engine::seal_mark`] needs. The caller holds the volumes'
+    /// `admin` locks.
     pub(crate) fn prepare_mark(&self, volumes: &[LiveVolume]) -> Result<(), FsError> {
         let bytes = 128 * (1 + volumes.len() as u64);
         self.core.schedule.admit_blocking(bytes)?;
@@ -108,7 +110,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops marks, at the partner too if there is a stream; their space is freed in the background.
+    /// Drops marks, at the partner too if there is a stream; their space is freed in the
+    /// background.
     ///
     /// # Errors
     /// `ReadOnly`, `Delay`.
@@ -120,7 +123,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Engine::drop_marks`], of one volume; the caller has its `admin`.
+    /// Like [`Engine::drop_marks`], for one volume; the caller holds its `admin` lock.
     pub(crate) fn drop_marks_of(
         &self,
         vol: &LiveVolume,

@@ -1,14 +1,16 @@
-//! What makes a volume the destination of a replication.
+//! Destinations of a replication.
 //!
-//! Such a volume is *protected*: no client changes it, and what clients read is not the volume's current state, into
-//! which a transfer may just be writing, but the newest snapshot that arrived completely: the *exported* one. So a
-//! transfer that runs, fails or is broken off is never seen, and when one has ended all clients change over at once.
-//! What is seen keeps the volume's own file-system identity and inode numbers, so handles stay good from one snapshot
-//! to the next, and beyond a break.
+//! A destination is *protected*: no client changes it. Clients do not read the volume's current
+//! state, which a transfer may be writing, but the newest snapshot that arrived completely, the
+//! *exported* one. So a transfer that is in progress, fails or is broken off is never visible, and
+//! when one completes all clients switch over at once. The exported snapshot keeps the volume's own
+//! file-system identity and inode numbers. So handles stay valid from one snapshot to the next, and
+//! beyond a break.
 //!
-//! **Identity.** A snapshot that was received is known by where it was first made ([`SnapshotIdentity`]). It keeps that
-//! through any number of copies, so what two volumes have in common is found without names, which may change,
-//! also when a relationship is turned round. That both hold the same under it is compared ([`crate::lifecycle::content`]).
+//! **Identity.** A received snapshot is identified by its first creation ([`SnapshotIdentity`]),
+//! through any number of copies. So common snapshots of two volumes are found without names, which
+//! may change, even after a relationship is reversed. The contents of both are compared as well
+//! ([`crate::lifecycle::content`]).
 
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ use crate::overlay::volume::{Live, LiveVolume, Volume};
 use crate::types::{Backpressure, FsError, Replaced, Stop};
 use weir_base::SnapshotIdentity;
 
-/// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
+/// A position in the sending order of a transfer: bytes of a key, which compare like keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position(pub [u8; 17]);
 
@@ -38,38 +40,39 @@ impl Position {
 /// A transfer that has not arrived completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partial {
-    /// What it is the difference to; `None`: nothing.
+    /// Base of the difference; `None`: the transfer is complete by itself.
     pub base: Option<SnapshotIdentity>,
-    /// The snapshot that it brings.
+    /// The snapshot that it transfers.
     pub target: SnapshotIdentity,
-    /// Bytes received so far, before compression, up to the place from which it would go on.
+    /// Bytes received so far, before compression, up to the position from which it would resume.
     pub logical: u64,
-    /// The same as they came over the wire.
+    /// Those bytes on the wire, after compression.
     pub wire: u64,
 }
 
-/// What is known of a protected volume.
+/// State of a protected volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mirror {
-    /// Identity (in this volume) of the snapshot that clients see; `None` until a first transfer has ended.
+    /// Identity (in this volume) of the snapshot that clients see; `None` until a first transfer
+    /// has completed.
     pub exported: Option<u32>,
-    /// The transfer that runs or was cut short.
+    /// The transfer that is in progress or was interrupted.
     pub partial: Option<Partial>,
 }
 
-/// Keeps a snapshot from being deleted for as long as it lives.
+/// Keeps a snapshot from being deleted until it is dropped.
 pub struct SnapshotHold {
     volume: LiveVolume,
     id: u32,
 }
 
 impl SnapshotHold {
-    /// The snapshot's number in its volume.
+    /// Returns the snapshot's number in its volume.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The volume to which the snapshot belongs.
+    /// Returns the volume that the snapshot belongs to.
     pub fn volume(&self) -> &Arc<Volume> {
         self.volume.volume()
     }
@@ -81,17 +84,18 @@ impl Drop for SnapshotHold {
     }
 }
 
-/// How far inode numbers jump when a destination becomes writable: what clients make in it then gets no number that the
-/// source gives to something else, should the destination become its copy again.
+/// Distance that inode numbers jump when a destination becomes writable. New inodes then get no
+/// number that the source gives to another inode, in case the destination becomes its copy again.
 const BREAK_INODES: u64 = 1 << 40;
 
 impl Volume {
-    /// Identifies the volume among all volumes of all aggregates.
+    /// Returns an identity of the volume among all volumes of all aggregates.
     pub fn uuid(&self) -> [u8; 16] {
         self.core.uuid_of(self.id)
     }
 
-    /// What the volume is as a destination; `None` if it is none, and so can be written to.
+    /// Returns the volume's state as a destination; `None` if it is not one, and so can be written
+    /// to.
     pub fn mirror(&self) -> Option<Mirror> {
         let rec = self.as_live()?.receiving.lock().rec?;
         Some(Mirror {
@@ -100,10 +104,10 @@ impl Volume {
         })
     }
 
-    /// What clients see in place of the volume itself; `None`: the volume itself.
+    /// Returns the view that clients see in place of the volume; `None`: the volume itself.
     ///
     /// # Errors
-    /// `Access` if there is nothing to be seen yet.
+    /// `Access` if there is nothing to see yet.
     pub fn serving(&self) -> Result<Option<Arc<Volume>>, Stop> {
         let Some(live) = self.as_live().filter(|_| self.protected()) else {
             return Ok(None);
@@ -120,7 +124,7 @@ impl Volume {
         let receiving = live.receiving.lock();
         let state = live.standing.state();
         let Some(rec) = receiving.rec else {
-            // It is being broken off.
+            // The volume is being broken off.
             return match state {
                 State::Serving(_) | State::Closed(_) => Ok(None),
                 State::Deleted => Err(FsError::Stale.into()),
@@ -130,7 +134,7 @@ impl Volume {
         if rec.exported == 0 {
             return Err(FsError::Access.into());
         }
-        // Until it is the snapshot again, what clients saw last had later change counters.
+        // Clients have seen later change counters until the volume is the snapshot again.
         if let State::Turning { until, .. } = state {
             return Err(Stop::Wait(Backpressure::Epoch(until)));
         }
@@ -139,8 +143,8 @@ impl Volume {
         Ok(Some(view))
     }
 
-    /// Keeps a snapshot from being deleted, and the volume from being reverted to an older one (`Busy`), for as long
-    /// as the hold lives.
+    /// Keeps a snapshot from being deleted, and the volume from being reverted to an older one
+    /// (`Busy`), until the hold is dropped.
     ///
     /// # Errors
     /// `NotFound`.
@@ -158,8 +162,8 @@ impl Volume {
 }
 
 impl LiveVolume {
-    /// Changes what the volume is to transfers while nothing else goes on in it; the caller has its `admin`. Durable
-    /// when this returns.
+    /// Changes the volume's state for transfers while no other operation runs in it; the caller
+    /// holds its `admin` lock. Durable on return.
     fn turn(
         &self,
         writers: Option<Writers>,
@@ -180,7 +184,7 @@ impl LiveVolume {
         core.schedule.cp_now()
     }
 
-    /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
+    /// Reverts the data of an interrupted transfer; the caller holds the volume's `admin` lock.
     pub(crate) fn discard(&self) -> Result<(), FsError> {
         self.turn(None, |receiving| {
             self.drop_batch(receiving);
@@ -198,13 +202,13 @@ impl LiveVolume {
 }
 
 impl Engine {
-    /// Makes an empty volume without snapshots the destination of a replication (ONTAP's type `DP`). Clients can
-    /// read it once a first transfer has ended; until then they are refused. One that is a destination stays as it is.
-    /// Durable when this returns.
+    /// Makes an empty volume without snapshots the destination of a replication (ONTAP's type
+    /// `DP`). Clients can read it once a first transfer has completed; until then they are refused.
+    /// An existing destination stays as it is. Durable on return.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` if there is anything in it, or it is a clone; `NotSupported` while a partner gets all changes
-    /// ([`Engine::begin_stream`]); `ReadOnly`; `Stale`.
+    /// `NotFound`; `NotEmpty` if the volume is not empty, or is a clone; `NotSupported` while a
+    /// partner gets all changes ([`Engine::begin_stream`]); `ReadOnly`; `Stale`.
     pub fn protect(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -213,7 +217,7 @@ impl Engine {
         if vol.protected() {
             return Ok(());
         }
-        // What is being deleted would be deleted from what arrives.
+        // Pending deletions would be deletions from the received tree.
         self.cp_now()?;
         let mut cx = EngineContext::new(Time::EPOCH);
         let top = vol.drive_blocking(&mut cx, |cx| vol.inode(cx, ROOT_INO))?;
@@ -238,13 +242,14 @@ impl Engine {
         core.schedule.cp_now()
     }
 
-    /// Makes a volume a destination again that is, or was, one: it becomes what it was at `snapshot`, later
-    /// snapshots and changes are lost, and clients see that snapshot from now on. What a transfer that was cut short
-    /// has brought is discarded. Durable when this returns.
+    /// Makes a volume that is or was a destination one again. It is reverted to `snapshot`, later
+    /// snapshots and changes are lost, and clients see that snapshot from now on. The data of an
+    /// interrupted transfer is discarded. Durable on return.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is running, or the volume is being
-    /// split from its origin; `NotSupported` as for [`Engine::protect`]; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is in progress, or
+    /// the volume is being split from its origin; `NotSupported` as for [`Engine::protect`];
+    /// `ReadOnly`; `Stale`.
     pub fn resync(&self, volume: &str, snapshot: SnapshotIdentity) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -272,11 +277,12 @@ impl Engine {
         done
     }
 
-    /// Makes a destination a volume that can be written to, at the last snapshot that arrived completely. A
-    /// volume that is no destination stays as it is. Durable when this returns.
+    /// Makes a destination writable, at the last snapshot that arrived completely. A volume that is
+    /// not a destination stays as it is. Durable on return.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` if no transfer has ended yet; `Busy` while one is running; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Invalid` if no transfer has completed yet; `Busy` while one is in progress;
+    /// `ReadOnly`; `Stale`.
     pub fn break_off(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -298,11 +304,12 @@ impl Engine {
         })
     }
 
-    /// Discards what a transfer that was cut short has brought, so that the next one begins from its start.
-    /// Durable when this returns.
+    /// Discards the data of an interrupted transfer, so that the next one begins from its start.
+    /// Durable on return.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` if the volume is no destination; `Busy` while one is running; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Invalid` if the volume is not a destination; `Busy` while a transfer is in
+    /// progress; `ReadOnly`; `Stale`.
     pub fn discard_partial(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -316,7 +323,7 @@ impl Engine {
     }
 }
 
-/// The transfer that runs or was cut short.
+/// Returns the transfer that is in progress or was interrupted.
 fn partial(rec: &MirrorRec) -> Option<Partial> {
     rec.transfer.map(|t| Partial {
         base: t.base,

@@ -1,4 +1,4 @@
-//! The engine, and what happens to volumes and snapshots as a whole.
+//! The engine, and operations on whole volumes and snapshots.
 
 pub(crate) mod clients;
 pub(crate) mod content;

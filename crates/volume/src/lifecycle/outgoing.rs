@@ -1,13 +1,14 @@
-//! Sending a snapshot: what a destination that has an older one, or nothing, does not have.
+//! Sends a snapshot as the difference to an older one that the destination has, or in full.
 //!
-//! Two roots of a volume share all that was not changed between them, so their difference is found at a cost that is
-//! proportional to it ([`weir_store::tree::Diff`]), in the order of keys, and from any key on. Of a file's window of
-//! blocks those are sent that are not the very same block on the device: what was written again with the same contents
-//! is sent again, but nothing has to be compared or even read to find out. What files share is sent for each of them, and the
-//! copy stores it as often: a window can be received by itself, in whatever order and after whatever break.
+//! Two roots of a volume share all unchanged nodes, so their difference is found at a cost
+//! proportional to it ([`weir_store::tree::Diff`]), in the order of keys, and from any key on. Of a
+//! file's window, the blocks are sent that are not the very same block on the device. A block
+//! rewritten with the same contents is sent again, but nothing has to be compared or even read to
+//! find out. Blocks shared between files are sent for each file, and the copy stores them as often.
+//! So a window can be received by itself, in any order and after any interruption.
 //!
-//! Both snapshots are held, so they cannot be deleted meanwhile, and their roots, so that nothing of them is reused even
-//! if the whole volume is.
+//! Both snapshots are held, so they cannot be deleted meanwhile. Their roots are held, so that none
+//! of their blocks is reused even if the whole volume is deleted.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use weir_base::SnapshotIdentity;
 pub struct BlockRef(BlockPtr);
 
 impl BlockRef {
-    /// CRC32C of its contents, as the source has stored it.
+    /// Returns the CRC32C of its contents, as stored by the source.
     pub fn crc(&self) -> u32 {
         self.0.crc
     }
@@ -43,30 +44,30 @@ impl BlockRef {
 /// One difference between the base and the target of a transfer.
 #[derive(Debug)]
 pub enum Sent {
-    /// A record has this value now.
+    /// A record that has this value in the target.
     Put {
         /// The record's position in the order of sending.
         at: Position,
         /// The record's value in the target.
         value: Value,
     },
-    /// There is no such record any more.
+    /// A record that the target does not have.
     Gone {
         /// The record's position in the order of sending.
         at: Position,
     },
-    /// Blocks of a window of 32 file blocks have changed.
+    /// Changed blocks of a window of 32 file blocks.
     Data {
         /// The window's position in the order of sending.
         at: Position,
-        /// Those with contents, with their place in the window, in order.
+        /// Blocks with contents, with their place in the window, in order.
         blocks: Vec<(u8, BlockRef)>,
-        /// Those that are holes now.
+        /// Blocks that are holes in the target, one bit each.
         holes: u32,
     },
 }
 
-/// The difference between two snapshots of a volume, or of one and nothing.
+/// The difference between two snapshots of a volume, or between one and an empty volume.
 pub struct Outgoing {
     volume: Arc<Volume>,
     incoming: Incoming,
@@ -77,7 +78,8 @@ pub struct Outgoing {
     _holds: SmallVec<[SnapshotHold; 2]>,
 }
 
-/// Nodes, read for a caller that can wait; not from the memory that is kept back for checkpoints.
+/// A source that reads nodes for a caller that can wait, without the memory reserved for
+/// checkpoints.
 pub(crate) struct Source<'a>(pub(crate) &'a Volume);
 
 impl Source<'_> {
@@ -85,7 +87,7 @@ impl Source<'_> {
         self.0.core.agg.cache()
     }
 
-    /// The contents of blocks.
+    /// Reads the contents of blocks.
     pub(crate) fn read(&self, ptrs: &[BlockPtr]) -> Result<Vec<Frame>, StoreError> {
         self.fetch(ptrs)
     }
@@ -116,7 +118,7 @@ impl NodeSource for Source<'_> {
     }
 
     fn prefetch(&self, ptrs: &[BlockPtr]) {
-        // A failure shows again where the node is read.
+        // The failure is reported when the node itself is read.
         let _ = crate::overlay::event::block_on(self.cache().fetch(ptrs));
     }
 }
@@ -126,9 +128,9 @@ fn at(key: Key) -> Position {
 }
 
 impl Outgoing {
-    /// What `target` has that `base` has not, both snapshots of `volume`; without a base, all of it. Blocks the
-    /// thread, if the snapshots are very new until a checkpoint has made them: from then on their
-    /// content is fixed.
+    /// Starts the difference between `base` and `target`, both snapshots of `volume`; without a
+    /// base, all of `target`. If the snapshots are very new, blocks the thread until a checkpoint
+    /// has made them: from then on their content is fixed.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` if the base is not older; `ReadOnly`.
@@ -173,23 +175,23 @@ impl Outgoing {
         })
     }
 
-    /// The description of the snapshot for the destination.
+    /// Returns the description of the snapshot for the destination.
     pub fn incoming(&self) -> &Incoming {
         &self.incoming
     }
 
-    /// Bytes of file data in the snapshot.
+    /// Returns the bytes of file data in the snapshot.
     pub fn referenced(&self) -> u64 {
         self.referenced
     }
 
     fn failed(&self, stop: tree::Stop) -> FsError {
         let error = crate::format::reading::blocking(stop);
-        tracing::error!(volume = %self.volume.id, %error, "a snapshot cannot be read to be sent");
+        tracing::error!(volume = %self.volume.id, %error, "cannot read a snapshot to send it");
         FsError::Io
     }
 
-    /// Goes on with the first difference that is not before `from`.
+    /// Continues with the first difference that is not before `from`.
     ///
     /// # Errors
     /// `Io`.
@@ -201,7 +203,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The next difference; `None` at the end. Blocks the thread while it reads.
+    /// Returns the next difference; `None` at the end. Blocks the thread while it reads.
     ///
     /// # Errors
     /// `Io`.
@@ -250,8 +252,8 @@ impl Outgoing {
         })
     }
 
-    /// The contents of blocks, in order, from memory or the disk. What is read has the checksum that is
-    /// stored for it. Blocks the thread.
+    /// Reads the contents of blocks, in order, from memory or the disk, and verifies the stored
+    /// checksums. Blocks the thread.
     ///
     /// # Errors
     /// `Io`.
@@ -261,7 +263,7 @@ impl Outgoing {
         read.map_err(|error| self.failed(tree::Stop::Fail(error)))
     }
 
-    /// The volume that the transfer reads.
+    /// Returns the volume that the transfer reads.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }

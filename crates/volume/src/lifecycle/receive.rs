@@ -1,22 +1,24 @@
-//! Receiving a transfer: records of another volume's tree go into this one's.
+//! Receives a transfer: records of another volume's tree go into this one's.
 //!
-//! A transfer sends, in the order of their keys, the records in which two roots of the source differ, and the blocks
-//! that differ. The destination's tree is equal to the older root, so when all has been put into it, it is equal to
-//! the newer one: inode numbers, link counts, cookies and all. Nothing above records has to be understood for that, and
-//! nothing is put into overlays: no client sees this tree before it is complete ([`crate::lifecycle::mirror`]).
+//! A transfer sends, in the order of their keys, the records in which two roots of the source
+//! differ, and the blocks that differ. The destination's tree equals the older root, so when the
+//! whole difference has been applied it equals the newer one: inode numbers, link counts, cookies
+//! and all. Nothing above records has to be interpreted for that, and overlays are not used: no
+//! client sees this tree before it is complete ([`crate::lifecycle::mirror`]).
 //!
-//! **Durability.** Nothing goes to the intent log. Records and pages are collected in a *batch*, which the next
-//! checkpoint merges into the tree; the same checkpoint writes, into the volume's own record, up to which
-//! key the tree is the newer root. Nothing can come between the two, so a transfer that is cut short, by whatever, goes
-//! on exactly where its last checkpoint was. It also goes on where another sender in the same process left
-//! off: what is in the batch counts.
+//! **Durability.** Nothing goes to the intent log. Records and pages are collected in a *batch*,
+//! which the next checkpoint merges into the tree. The same checkpoint stores in the volume's own
+//! record the key up to which the tree is the newer root. Nothing can come between the two, so an
+//! interrupted transfer resumes exactly at its last checkpoint. If only the sender changes within
+//! the same process, the transfer resumes at its last mark, batch included.
 //!
-//! **Bounds.** A checkpoint is requested when a batch has [`SOON`] bytes, and received is no more while [`MOST`]
-//! are on their way to the disk: that is how much a crash costs, and how much memory a transfer takes. So that the
-//! network does not idle while the disk works, the next batch fills while one is written.
+//! **Bounds.** A checkpoint is requested when a batch has [`SOON`] bytes, and receiving pauses
+//! while [`MOST`] bytes are on their way to the disk. That bounds the loss in a crash, and the
+//! memory of a transfer. The next batch fills while one is written, so that the network does not
+//! idle while the disk works.
 //!
-//! What comes is from outside: keys must ascend, records must be well formed, pages must have the checksum that the
-//! source has stored for them.
+//! Received data is untrusted: keys must ascend, records must be well formed, and pages must have
+//! the checksum that the source has stored for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,30 +43,30 @@ use crate::overlay::volume::{LiveVolume, Volume};
 use crate::types::{Backpressure, FileKind, FsError, Replaced, Stop};
 use weir_base::SnapshotIdentity;
 
-/// Bytes that a record takes in memory besides its value, about.
+/// Approximate memory in bytes of a record besides its value.
 const RECORD_BYTES: u64 = 64;
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// Everything before has been received.
+    /// Position before which everything has been received.
     pub position: Position,
-    /// A digest of it, for sources that compute one.
+    /// Digest of the received data, for sources that compute one.
     pub digest: u64,
     /// Bytes received, before compression.
     pub logical: u64,
-    /// The same on the wire.
+    /// Bytes received on the wire, after compression.
     pub wire: u64,
 }
 
 impl Volume {
-    /// Begins to receive, or goes on with what was cut short: [`Receive::mark`] says where. What a transfer of
-    /// something else has brought is discarded.
+    /// Begins to receive, or resumes an interrupted transfer at [`Receive::mark`]. The data of a
+    /// different interrupted transfer is discarded.
     ///
     /// # Errors
-    /// `Invalid` if the volume is no destination, or what comes makes no sense; `Busy` if a transfer is being received
-    /// already; `CrossDevice` if what clients see is not the base; `Exists` if the snapshot is there; `ReadOnly`;
-    /// `Stale`.
+    /// `Invalid` if the volume is not a destination, or `incoming` is inconsistent; `Busy` if a
+    /// transfer is being received already; `CrossDevice` if clients do not see the base; `Exists`
+    /// if the snapshot exists; `ReadOnly`; `Stale`.
     pub fn receive(self: &Arc<Self>, incoming: &Incoming) -> Result<Receive, FsError> {
         let names = incoming.name.len() <= MAX_VOLUME_NAME && incoming.label.len() <= MAX_LABEL;
         if incoming.name.is_empty() || !names || incoming.next_ino >= 1 << 62 {
@@ -124,13 +126,13 @@ impl Volume {
     }
 }
 
-/// A transfer into a volume. Dropping it ends it; what was received is kept.
+/// A transfer into a volume. Dropping it ends the transfer; received data is kept.
 pub struct Receive {
     vol: LiveVolume,
     incoming: Incoming,
-    /// No key is less than this.
+    /// Lower bound of further keys.
     last: Key,
-    /// What has come since the last mark.
+    /// Data received since the last mark.
     next: Batch,
 }
 
@@ -144,7 +146,7 @@ fn key_of(at: Position) -> Key {
     Key::decode(&at.0)
 }
 
-/// Whether a volume's tree can hold such a record.
+/// Returns true if a volume's tree can contain such a record.
 fn well_formed(key: Key, value: &[u8]) -> bool {
     match key.kind {
         kind::INODE => key.ino != 0 && key.sub == 0 && InodeRec::decode(value).is_some(),
@@ -164,7 +166,7 @@ fn well_formed(key: Key, value: &[u8]) -> bool {
     }
 }
 
-/// Whether a volume's tree can hold such a record: the entry for fuzzing.
+/// Returns true if a volume's tree can contain such a record: the entry for fuzzing.
 pub fn verify_tree_record(at: Position, value: &[u8]) -> bool {
     let key = key_of(at);
     let good = well_formed(key, value);
@@ -181,7 +183,7 @@ fn named(name: &[u8]) -> bool {
 }
 
 impl Receive {
-    /// Where it goes on.
+    /// Returns the position from which the transfer resumes.
     pub fn mark(&self) -> Mark {
         let receiving = self.vol.live().receiving.lock();
         let transfer = receiving.rec.and_then(|rec| rec.transfer);
@@ -201,7 +203,7 @@ impl Receive {
         )
     }
 
-    /// Of the transfer's bytes before compression, those that are durable.
+    /// Returns the number of durable bytes of the transfer, before compression.
     pub fn durable(&self) -> u64 {
         self.vol.live().receiving.lock().durable()
     }
@@ -214,10 +216,10 @@ impl Receive {
         Ok(())
     }
 
-    /// The record has this value.
+    /// Receives a record with this value.
     ///
     /// # Errors
-    /// `Invalid` for a record that cannot be, or out of order.
+    /// `Invalid` for an invalid record, or one out of order.
     pub fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError> {
         let key = key_of(at);
         if !well_formed(key, value) {
@@ -229,7 +231,7 @@ impl Receive {
         Ok(())
     }
 
-    /// There is no such record.
+    /// Receives the removal of a record.
     ///
     /// # Errors
     /// As [`Receive::put`].
@@ -253,13 +255,14 @@ impl Receive {
         Ok(())
     }
 
-    /// Blocks of the window of 32 file blocks that begins here: those in `holes` are holes, and those in `puts` have the
-    /// contents in `pages`, 4096 bytes each in order, with checksums to match. May come more than once for a window,
-    /// each with a part of it. Blocks the thread for memory.
+    /// Receives blocks of the window of 32 file blocks at `at`. Those in `holes` are holes; those
+    /// in `puts` have the contents in `pages`, 4096 bytes each in order, with checksums to match.
+    /// May be called several times for a window, each time with a part of it. Blocks the thread for
+    /// memory.
     ///
     /// # Errors
-    /// `Invalid` for something that cannot be, or out of order; `Io` if a page is not what its checksum says;
-    /// `ReadOnly`, `Delay`.
+    /// `Invalid` for invalid data, or data out of order; `Io` if a page does not match its
+    /// checksum; `ReadOnly`, `Delay`.
     pub fn data(
         &mut self,
         at: Position,
@@ -290,7 +293,7 @@ impl Receive {
         }
         self.next.bytes += RECORD_BYTES + (count * BLOCK_SIZE) as u64;
         match self.next.windows.last_mut().filter(|last| last.key == key) {
-            // Two parts of a window between two marks: the sender does not, but may.
+            // Two parts of a window between two marks: the sender does not do that, but could.
             Some(_) => return Err(FsError::Invalid),
             None => self.next.windows.push(Changed {
                 key,
@@ -306,11 +309,11 @@ impl Receive {
         self.vol.drive_blocking(&mut cx, |_| self.vol.frame())
     }
 
-    /// What has come since the last mark belongs together, and ends here. Blocks the thread while the
-    /// engine is behind.
+    /// Ends the group of records received since the last mark, which belong together. Blocks the
+    /// thread under back-pressure of the engine.
     ///
     /// # Errors
-    /// `Invalid` if the place is before what has come; `NoSpace`; `ReadOnly`, `Delay`, `Stale`.
+    /// `Invalid` if the mark is before the received data; `NoSpace`; `ReadOnly`, `Delay`, `Stale`.
     pub fn commit(&mut self, mark: Mark) -> Result<(), FsError> {
         let position = key_of(mark.position);
         if position < self.last {
@@ -318,7 +321,7 @@ impl Receive {
         }
         let vol = &self.vol;
         let next = &mut self.next;
-        // A leaf for each record, unless all is new and they come side by side.
+        // A leaf for each record, unless all are new and come side by side.
         let leaves = match self.incoming.base {
             Some(_) => next.records.len() as u64,
             None => next.records.len() as u64 / 8,
@@ -340,7 +343,7 @@ impl Receive {
         vol.space.charge(charge.blocks);
         vol.core.totals().add(next.charge);
         let (staged, in_flight) = {
-            // A checkpoint either has it, or is none that the caller waits for.
+            // A checkpoint either contains the batch, or is not one that the caller waits for.
             let _pass = vol.core.epoch_lock().enter();
             let mut receiving = vol.live().receiving.lock();
             let staged = receiving.add(next, vol.core.agg.clock().monotonic());
@@ -366,11 +369,11 @@ impl Receive {
         Ok(())
     }
 
-    /// Requests a checkpoint if something has waited for one for longer than `age`.
+    /// Requests a checkpoint if received data has waited for one for longer than `age`.
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
         let since = self.vol.live().receiving.lock().since();
-        // Saturates: times.
+        // Saturates: the numbers are times.
         if since.is_some_and(|since| now.saturating_sub(since) >= age) {
             self.vol
                 .core
@@ -379,7 +382,7 @@ impl Receive {
         }
     }
 
-    /// Makes all that was marked durable. Blocks the thread.
+    /// Makes all data up to the mark durable. Blocks the thread.
     ///
     /// # Errors
     /// `ReadOnly`.
@@ -387,13 +390,14 @@ impl Receive {
         self.vol.core.schedule.cp_now()
     }
 
-    /// What it is the difference to.
+    /// Returns the base of the difference.
     pub(crate) fn base(&self) -> Option<SnapshotIdentity> {
         self.incoming.base
     }
 
-    /// Everything has come, and is known to be what the source has ([`Receive::content_walk`]): the volume is the
-    /// snapshot, which clients see from now on. Returns its number in this volume. Durable when this returns.
+    /// Completes the transfer: everything has been received, and is verified to equal the source
+    /// ([`Receive::content_walk`]). The volume becomes the snapshot, which clients see from now on.
+    /// Returns the snapshot's number in this volume. Durable on return.
     ///
     /// # Errors
     /// `ReadOnly`, `NoSpace` if there can be no more snapshots.
@@ -416,7 +420,8 @@ impl Receive {
         found.map(|s| s.id).ok_or(FsError::NoSpace)
     }
 
-    /// What has come is not to be relied on: the next transfer begins from its start. Blocks the thread.
+    /// Discards the received data as unreliable: the next transfer begins from its start. Blocks
+    /// the thread.
     ///
     /// # Errors
     /// `ReadOnly`, `Stale`.
@@ -427,7 +432,7 @@ impl Receive {
         vol.discard()
     }
 
-    /// The volume that the transfer writes.
+    /// Returns the volume that the transfer writes.
     pub fn volume(&self) -> &Arc<Volume> {
         self.vol.volume()
     }

@@ -1,14 +1,14 @@
-//! Recovery: applying the log's records to the last durable trees.
+//! Recovery: applies the log's records to the last durable trees.
 //!
-//! The edits go into the overlays, as if the operations had just run, and the
-//! next checkpoint merges them as it merges others.
+//! The edits go into the overlays, as if the operations had just run, and the next checkpoint
+//! merges them like others.
 //!
-//! Recovery can itself be interrupted anywhere. As long as memory suffices nothing is
-//! written. A log that holds more than memory does (it was filled by a server that had
-//! more) is applied in parts: between two batches of the log, a checkpoint takes
-//! in what has been applied so far, and its superblock says that the log begins behind
-//! that. After a crash the next recovery goes on from there. Such a checkpoint
-//! is as any other: the records before its cut are in its trees, and no others are.
+//! Recovery can itself be interrupted anywhere. As long as memory suffices nothing is written. A
+//! log with more changes than memory can hold (it was filled by a server that had more) is applied
+//! in parts. Between two batches of the log, a checkpoint takes the changes applied so far, and its
+//! superblock says that the log begins after them. After a crash the next recovery continues from
+//! there. Such a checkpoint is an ordinary one: exactly the records before its cut are in its
+//! trees.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use weir_base::{BlockAddr, Ino, Time};
 use weir_store::log;
 use weir_store::{Class, Frame, StoreError};
 
-use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::format::calls::DoneCall;
 use crate::format::edit::{self, Crcs, Edit, SnapshotEdit};
 use crate::format::mark::MarkId;
@@ -39,15 +39,15 @@ pub struct Recovered {
     pub records: u64,
     /// Edits in those records.
     pub edits: u64,
-    /// Checkpoints that were taken on the way, for want of memory.
+    /// Checkpoints taken during the replay, for lack of memory.
     pub points: u64,
-    /// The aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
+    /// True if the aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
     pub unclean: bool,
 }
 
-/// Inode numbers that are skipped after a crash. Operations that were never
-/// acknowledged, and so are in no log, may have shown their numbers to another
-/// client for a moment; far fewer than this were in flight.
+/// Inode numbers that are skipped after a crash. Operations that were never acknowledged, and so
+/// are in no log, may have shown their numbers to another client for a moment. Far fewer than this
+/// were in flight.
 const SKIP_INODES: u64 = 1 << 20;
 
 /// Applies `records` in order.
@@ -57,7 +57,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         unclean: cp.stored().in_use,
         ..Recovered::default()
     };
-    // Frames that checkpoints on the way leave in the cache are evicted.
+    // Frames that checkpoints during the replay leave in the cache are evicted.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
     loop {
         if core.schedule.overlays_fill()
@@ -71,7 +71,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
             done.points += 1;
         }
         let Some(record) = records.next_in(&mut frame).transpose()? else {
-            // All has been applied.
+            // Every record has been applied.
             break;
         };
         done.unclean = true;
@@ -100,7 +100,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
             vol = Some(table.add_empty(core, id, *key, name));
         }
         let Some(vol) = vol else {
-            // Deleted after the log was cut for the checkpoint that did it.
+            // The volume was deleted after the log was cut for the checkpoint that did it.
             tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
             for (addr, count) in edits.iter().filter_map(Edit::place) {
                 core.agg.space().mark_recovered(addr, count)?;
@@ -114,7 +114,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         let mut pages = record.pages.into_iter();
         for edit in edits {
             match edit {
-                // What was written without stability before it may be lost, and is not at the partner.
+                // The mark may lack earlier unstable writes, and is not at the partner.
                 Edit::Snapshot(SnapshotEdit::Made { id, name, .. })
                     if !exact && MarkId::of(name).is_some() =>
                 {
@@ -146,12 +146,12 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
     Ok(done)
 }
 
-/// Reserves the blocks to which the records refer that have not been applied yet: a
-/// checkpoint is about to allocate some.
+/// Reserves the blocks of the log records that have not been applied yet, because a checkpoint is
+/// about to allocate some.
 fn allocate_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
     let mut marked = Ok(());
     records.peek(&mut |meta, pages| {
-        // What does not decode is reported when it is to be applied.
+        // Undecodable records are reported when they are applied.
         let edits = edit::decode(meta, pages).map(|(_, edits)| edits);
         for (addr, count) in edits.iter().flatten().filter_map(Edit::place) {
             let result = core.agg.space().mark_recovered(addr, count).map(drop);
@@ -173,15 +173,15 @@ fn failed(e: FsError) -> StoreError {
 }
 
 impl LiveVolume {
-    /// Runs what is a part of applying a record. The caller holds the epoch lock, so that nothing here may wait for a
-    /// checkpoint.
+    /// Runs a part of applying a record. The caller holds the epoch lock, so `op` must not wait for
+    /// a checkpoint.
     fn within<T>(
         &self,
         mut op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
     ) -> Result<Result<T, FsError>, StoreError> {
         let mut cx = EngineContext::new(Time::EPOCH);
         if self.core.schedule.stopped() {
-            // None is being made during recovery.
+            // During recovery no checkpoint is in progress.
             return Ok(self.drive_blocking(&mut cx, op));
         }
         loop {
@@ -197,7 +197,7 @@ impl LiveVolume {
         }
     }
 
-    /// An inode for recovery; `None` if it does not exist.
+    /// Returns an inode for recovery; `None` if it does not exist.
     fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
         match self.within(|cx| self.inode(cx, ino))? {
             Ok(inode) => {
@@ -232,7 +232,7 @@ impl LiveVolume {
         else {
             return Ok(());
         };
-        // Saturates: a number from the log.
+        // Saturates: the number comes from the log.
         self.counters.begin_inodes_at(ino.0.saturating_add(1));
         let found = self.existing(ino)?;
         let (inode, new) = match (found, &edit) {
@@ -242,7 +242,7 @@ impl LiveVolume {
                 true,
             ),
             (None, edit) => {
-                // Its pages are skipped with it.
+                // The edit's pages are skipped with it.
                 if let Edit::Pages { count, .. } = edit {
                     pages.take(usize::from(*count)).for_each(drop);
                 }
@@ -374,7 +374,7 @@ impl LiveVolume {
         Ok(())
     }
 
-    /// Puts pages into an inode that exists, if it does.
+    /// Applies pages to an inode, if it exists.
     pub(crate) fn apply_pages(
         &self,
         pass: &Entered<'_>,
@@ -393,7 +393,7 @@ impl LiveVolume {
         Ok(())
     }
 
-    /// What a clone finds at its source, by the target's blocks.
+    /// Finds the contents of a clone at its source, by the target's blocks.
     fn cloned(&self, from: (Ino, u64), blocks: u64, to: u64) -> Result<Contents, StoreError> {
         match self.existing(from.0)? {
             Some(source) => self.replayed_contents(&source, from.1, blocks, to),
@@ -409,7 +409,7 @@ impl LiveVolume {
         self.put_page(delta, block, page, &mut reservation);
     }
 
-    /// The pages that are stored here according to a record. They are not read: see
+    /// Returns the pages that a record describes as stored in place. They are not read: see
     /// [`crate::overlay::direct`].
     fn placed(&self, addr: BlockAddr, crcs: Crcs<'_>) -> Result<Vec<Page>, StoreError> {
         let owned = self.core.agg.space().mark_recovered(addr, crcs.len())?;

@@ -1,4 +1,4 @@
-//! The start: volumes as the aggregate's tree has them.
+//! The start: creates the volumes from the aggregate's tree.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use weir_store::node::Key;
 use weir_store::tree::NodeSource as _;
 use weir_store::{BlockPtr, StoreError};
 
-use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::checkpoint::job::Jobs;
 use crate::checkpoint::orphans::{Orphans, read_orphans};
 use crate::format::calls::{self, DoneCall};
@@ -19,7 +19,7 @@ use crate::format::clients;
 use crate::format::reading::scan;
 use crate::overlay::volume::LiveVolume;
 
-/// What the aggregate's tree says of a volume.
+/// A volume in the aggregate's tree.
 struct ReadVolume {
     id: VolumeId,
     rec: VolumeRec,
@@ -27,7 +27,7 @@ struct ReadVolume {
     annotation: Arc<str>,
 }
 
-/// What the aggregate's tree says.
+/// Contents of the aggregate's tree.
 #[derive(Default)]
 struct Read {
     volumes: Vec<ReadVolume>,
@@ -74,7 +74,7 @@ impl Read {
     }
 }
 
-/// Makes the volumes of the aggregate's tree.
+/// Creates the volumes of the aggregate's tree.
 pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
     let (core, table) = (cp.core(), cp.table());
     let src = core.agg.source();
@@ -112,13 +112,13 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
     ) in read.volumes.into_iter().enumerate()
     {
         if at.is_multiple_of(RESTORE_ROOTS) {
-            // Their trees are looked at one after the other: each by itself would wait for the device.
+            // Their trees are read one after the other: each by itself would wait for the device.
             let soon = roots.iter().skip(at).take(RESTORE_ROOTS);
             src.prefetch(&soon.copied().flatten().collect::<Vec<_>>());
         }
-        // Saturates: likewise.
+        // Saturates: the number comes from the disk.
         next = next.max(id.0.saturating_add(1));
-        // What a destination's tree has of removed inodes is the source's business.
+        // Removed inodes in a destination's tree are the source's concern.
         let orphans = match rec.mirror {
             Some(_) => Orphans::default(),
             None => read_orphans(&src, &rec.root)?,

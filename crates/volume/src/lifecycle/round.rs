@@ -1,20 +1,25 @@
-//! The sending side of a synchronisation: what brings a copy from one mark, or from nothing, to a newer one.
+//! The sending side of a synchronisation: brings a copy from one mark, or from nothing, to a newer
+//! one.
 //!
-//! **A round.** The primary makes a mark: a snapshot of all volumes at one moment ([`crate::format::mark`]). What a copy lacks of it is
-//! the difference between the trees of two marks, or of one and nothing, found at a cost proportional to it
-//! ([`weir_store::tree::Diff`]). It travels as records of the log's form and applies as a stream does ([`crate::lifecycle::copy`]): the
-//! same numbers of inodes, cookies and snapshots come out. Snapshots between the two marks come
-//! one after the other, each as the difference to the one before; a clone begins as its origin's snapshot.
+//! **A round.** The primary makes a mark: a snapshot of all volumes at one moment
+//! ([`crate::format::mark`]). The copy lacks the difference between the trees of two marks, or of
+//! one and nothing, which is found at a cost proportional to it ([`weir_store::tree::Diff`]). It
+//! travels as records of the log's form and is applied like a stream ([`crate::lifecycle::copy`]),
+//! so the numbers of inodes, cookies and snapshots are the same. Snapshots between the two marks
+//! come one after the other, each as the difference to the one before; a clone begins as its
+//! origin's snapshot.
 //!
-//! **Writes never stop.** A round takes as long as there is data to read, and meanwhile clients change more. Each further
-//! round is shorter. The last begins, at its mark, a stream that [follows](weir_store::log::stream): the copy
-//! becomes that mark, and then gets the stream's entries. If they were too many for the window there is another round.
+//! **Writes never stop.** A round takes as long as there is data to read, and meanwhile clients
+//! change more. Each further round is shorter. The last one begins, at its mark, a stream that
+//! [follows](weir_store::log::stream): the copy becomes that mark, and then gets the stream's
+//! entries. If they exceed the window, another round follows.
 //!
-//! **After a break** a round goes on behind the entry that the copy has: entries come in the same order each time, since the trees of
-//! a mark do not change. A primary that was restarted finds the mark as well ([`Engine::reopen_round`]), if all that it
-//! held is still there: positions have a digest of the plan in them.
+//! **After an interruption** a round resumes after the last entry that the copy has. Entries come
+//! in the same order each time, since the trees of a mark do not change. A restarted primary finds
+//! the mark as well ([`Engine::reopen_round`]), if everything that it held still exists: positions
+//! contain a digest of the plan.
 //!
-//! Nothing is held in memory but the plan: some hundred bytes for each volume and snapshot, and one entry.
+//! Only the plan is held in memory: some hundred bytes for each volume and snapshot, and one entry.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -45,28 +50,28 @@ use crate::types::FsError;
 /// Bytes of edits, and pages, after which an entry is complete.
 const ENTRY_META: usize = 24 << 10;
 const ENTRY_PAGES: usize = 64;
-/// Calls in one step.
+/// Number of calls in one step.
 const STEP_CALLS: usize = 1000;
 
-/// What a copy applies next.
+/// The next entry for the copy to apply.
 #[derive(Debug)]
 pub struct RoundEntry {
-    /// The position of the copy that has applied it.
+    /// Position of the copy once it has applied the entry.
     pub at: StreamPosition,
-    /// As an entry of a stream.
+    /// Edits, encoded as in an entry of a stream.
     pub meta: Vec<u8>,
     /// Contents, verified when they were read.
     pub pages: SmallVec<[Frame; 2]>,
 }
 
-/// An entry, and the blocks in which its pages are.
+/// An entry, and the blocks that contain its pages.
 type Unread = (Vec<u8>, Vec<BlockPtr>);
 
-/// A tree whose blocks are kept while this is.
+/// A tree whose blocks are kept until this is dropped.
 #[derive(Clone)]
 struct HeldTree {
     state: Arc<RootState>,
-    /// Through it the root learns of the snapshot's end.
+    /// View through which the root learns of the snapshot's end.
     _view: Option<Arc<Volume>>,
 }
 
@@ -88,44 +93,44 @@ impl HeldTree {
     }
 }
 
-/// From one tree to the next.
+/// The difference from one tree to the next.
 struct Leg {
     old: HeldTree,
     new: HeldTree,
-    /// Inodes with lower numbers were there.
+    /// Inode number after the last one in the old tree.
     next_ino: u64,
-    /// The snapshot that is made of what the copy is then.
+    /// Entry that makes a snapshot of the resulting state.
     made: Vec<u8>,
 }
 
 /// A volume of a round.
 struct Planned {
     vol: Arc<Volume>,
-    /// What comes before the legs.
+    /// Entries before the legs.
     head: Vec<Vec<u8>>,
     legs: Vec<Leg>,
 }
 
-/// Where a round is in a leg.
+/// Position of a round in a leg.
 struct Walk {
     diff: Diff,
-    /// Inodes whose records are being deleted, or are gone: nothing of them is sent.
+    /// Inodes that are being deleted, or are gone: none of their records is sent.
     gone: BTreeSet<u64>,
     /// The new tree.
     root: TreeRoot,
-    /// The link whose target differs. It is sent as a whole: a piece of it may be the same.
+    /// Link whose target differs. It is sent as a whole: a piece of it may be equal.
     link: Option<u64>,
     over: bool,
 }
 
-/// See the module's head.
+/// A round: see the module's head.
 pub struct Round {
     mark: MarkId,
     base: Option<MarkId>,
     volumes: Vec<Planned>,
     tail: Vec<Vec<u8>>,
     digest: u16,
-    /// Entries made so far.
+    /// Number of entries made so far.
     made: u64,
     volume: usize,
     leg: usize,
@@ -136,7 +141,7 @@ pub struct Round {
     tailing: bool,
 }
 
-/// What is known of a volume at the moment of the mark, and is in no tree.
+/// State of a volume at the moment of the mark that is in no tree.
 struct Known {
     vol: LiveVolume,
     limit: u64,
@@ -175,13 +180,15 @@ impl Known {
 }
 
 impl Engine {
-    /// Begins a round to a new mark, which this makes, for a copy that has `base`; `None`: that is to have nothing else. With `follow`
-    /// it is the last one if it is short enough: the position at which a stream begins that follows, and its window in bytes. The copy is at
-    /// that position when the round has ended. Other marks than the two are dropped.
+    /// Begins a round to a new mark, which this makes, for a copy that has `base`; `None`: a copy
+    /// that must have nothing else. `follow` is for the last round, if it is short enough: the
+    /// position at which a stream begins that follows, and its window in bytes. The copy is at that
+    /// position when the round has ended. Marks other than the two are dropped.
     ///
     /// # Errors
-    /// `NotFound` if there is no such mark here; `Busy` as for [`Engine::make_mark`], and if there is a stream already; `NotSupported` as for
-    /// [`Engine::begin_stream`]; `Invalid` for a position not behind the present one; `NoSpace`, `ReadOnly`, `Io`.
+    /// `NotFound` if there is no such mark here; `Busy` as for [`Engine::make_mark`], and if there
+    /// is a stream already; `NotSupported` as for [`Engine::begin_stream`]; `Invalid` for a
+    /// position not after the present one; `NoSpace`, `ReadOnly`, `Io`.
     pub fn begin_round(
         &self,
         base: Option<MarkId>,
@@ -192,7 +199,7 @@ impl Engine {
             return Err(FsError::NotFound);
         }
         let volumes = self.cp.table().all();
-        // Nothing is done to volumes as a whole until their roots are known.
+        // No operation on a whole volume runs until the roots are known.
         let admins: Vec<_> = volumes.iter().map(|vol| vol.live().admin.lock()).collect();
         self.prepare_mark(&volumes)?;
         let mark = self.next_mark();
@@ -206,8 +213,8 @@ impl Engine {
             if volumes.iter().any(|vol| vol.protected()) {
                 return Err(FsError::NotSupported);
             }
-            // What was done since the present position has no number: it must not be taken for the one at which the
-            // stream begins.
+            // Changes since the present position have no number. It must not be taken for the
+            // position at which the stream begins.
             if follow.is_some_and(|(at, _)| at <= core.log.position()) {
                 return Err(FsError::Invalid);
             }
@@ -242,10 +249,11 @@ impl Engine {
         Ok((round, stream))
     }
 
-    /// Takes up a round that this side began before it was restarted, towards the mark that a copy says it is receiving.
+    /// Reopens a round that this side began before it was restarted, to the mark that a copy says
+    /// it is receiving.
     ///
     /// # Errors
-    /// `NotFound` if it cannot go on: another round is needed; `Io`, `ReadOnly`.
+    /// `NotFound` if it cannot be resumed: another round is needed; `Io`, `ReadOnly`.
     pub fn reopen_round(&self, base: Option<MarkId>, at: StreamPosition) -> Result<Round, FsError> {
         let mark = at.mark().ok_or(FsError::NotFound)?;
         let marks = self.marks();
@@ -269,7 +277,8 @@ impl Engine {
         }
     }
 
-    /// Steps and records that bring what is known of calls and clients. The epoch lock is held exclusively.
+    /// Returns the steps and records that transfer the known calls and clients. The epoch lock is
+    /// held exclusively.
     fn not_in_trees(&self) -> Vec<Vec<u8>> {
         let mut out = vec![Step::Forget.encode()];
         for (number, record) in self.core.clients.list() {
@@ -314,7 +323,7 @@ impl Engine {
             base,
             volumes,
             tail,
-            // All bits of it are not all ones: that is a copy that is whole.
+            // Never all ones: that marks a complete copy.
             digest: u16::from_le_bytes([a, b & 0x7F]),
             made: 0,
             volume: 0,
@@ -402,8 +411,9 @@ impl Engine {
     }
 }
 
-/// Whether a copy that returns to the mark keeps the volume: it has the mark, and so has what it is a clone of, since an origin
-/// without it (it was reverted to before) is deleted with all its clones.
+/// Returns true if a copy that returns to the mark keeps the volume. It has the mark, and so has
+/// its origin if it is a clone, since an origin without the mark (it was reverted to before) is
+/// deleted with all its clones.
 fn is_based(known: &[Known], k: &Known, base: MarkId) -> bool {
     let origin = |(id, _): (VolumeId, u32)| known.iter().find(|other| other.vol.id == id);
     k.id_of(base).is_some()
@@ -413,7 +423,7 @@ fn is_based(known: &[Known], k: &Known, base: MarkId) -> bool {
 }
 
 fn unreadable(vol: &Volume, error: &dyn std::fmt::Display) -> FsError {
-    tracing::error!(volume = %vol.id, %error, "a mark cannot be read to be sent");
+    tracing::error!(volume = %vol.id, %error, "cannot read a mark to send it");
     FsError::Io
 }
 
@@ -434,7 +444,7 @@ impl Walk {
         })
     }
 
-    /// The next entry's edits, and the blocks with their contents.
+    /// Returns the next entry's edits, and the blocks with their contents.
     fn fill(&mut self, vol: &Volume) -> Result<Unread, FsError> {
         let mut edits = Edits::new(vol.id, 4096);
         let empty = edits.meta.len();
@@ -475,7 +485,7 @@ impl Walk {
         blocks: &mut Vec<BlockPtr>,
     ) -> Option<()> {
         if key.ino == 0 || key.kind == kind::SHARED {
-            // Which inodes have no name follows from them, and the copy shares no blocks.
+            // Unlinked inodes follow from their records, and the copy shares no blocks.
             return Some(());
         }
         let ino = Ino(key.ino);
@@ -503,7 +513,8 @@ impl Walk {
         Some(())
     }
 
-    /// Sends the target of a link whose pieces have all been passed. One that is no link any more has none; its own record says so.
+    /// Sends the target of a link whose pieces have all been passed. An inode that is no longer a
+    /// link has none; its own record says so.
     fn end_link(
         &mut self,
         vol: &Volume,
@@ -530,7 +541,7 @@ impl Walk {
     }
 }
 
-/// What differs in a window of blocks.
+/// Returns the difference in a window of blocks.
 fn window(
     key: Key,
     old: Option<&[u8]>,
@@ -556,22 +567,22 @@ fn window(
 }
 
 impl Round {
-    /// The mark that the copy is when the round has ended.
+    /// Returns the mark that the copy equals when the round has ended.
     pub fn mark(&self) -> MarkId {
         self.mark
     }
 
-    /// The mark from which it begins.
+    /// Returns the mark from which the round begins.
     pub fn base(&self) -> Option<MarkId> {
         self.base
     }
 
-    /// The position of a copy that has this many of its entries.
+    /// Returns the position of a copy that has this many of its entries.
     fn at(&self, entries: u64) -> StreamPosition {
         StreamPosition::in_round(self.mark, self.digest, entries)
     }
 
-    /// Whether its next entry is what a copy at this position applies next.
+    /// Returns true if its next entry is the one that a copy at this position applies next.
     pub fn goes_on_at(&self, at: StreamPosition) -> bool {
         match self.made {
             0 => at.mark() != Some(self.mark) || at.entries() == 0,
@@ -579,8 +590,8 @@ impl Round {
         }
     }
 
-    /// Goes back or forth to behind what a copy has that is at this position. Reads no contents. False: it is receiving something else, and
-    /// needs this round from its beginning.
+    /// Moves to the entry after those of a copy at this position, without reading contents. Returns
+    /// false if the copy is receiving something else, and needs this round from its beginning.
     ///
     /// # Errors
     /// `Io`.
@@ -596,7 +607,7 @@ impl Round {
                 break;
             }
             if self.tailing {
-                // What is behind the trees is short, and may be another one than before.
+                // The entries after the trees are few, and may differ from before.
                 self.rewind_tail(entries);
                 break;
             }
@@ -604,7 +615,7 @@ impl Round {
         Ok(true)
     }
 
-    /// From the first entry on.
+    /// Restarts at the first entry.
     pub fn rewind(&mut self) {
         (self.made, self.volume, self.leg) = (0, 0, 0);
         (self.begun, self.tailing) = (false, false);
@@ -617,7 +628,7 @@ impl Round {
         self.made = entries;
     }
 
-    /// The next entry; `None` at the end. Blocks the thread while it reads.
+    /// Returns the next entry; `None` at the end. Blocks the thread while it reads.
     ///
     /// # Errors
     /// `Io`.
@@ -698,7 +709,8 @@ impl Round {
 }
 
 impl Leg {
-    /// The last number that was given out, if no inode has it: that it is gone says that there was one.
+    /// Returns the last assigned number, if no inode has it: its removal tells the copy that it was
+    /// used.
     fn unused_ino(&self, vol: &Volume) -> Result<Option<Ino>, FsError> {
         let Some(last) = self.next_ino.checked_sub(1).filter(|last| *last > 1) else {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! Online verification: reads every block of the committed trees from the device and compares
-//! it with its checksum, while requests are served.
+//! Online verification: reads every block of the committed trees from the device and compares it
+//! with its checksum, while requests are served.
 //!
-//! It goes in slices, which are as long as a quarter of a second at the rate that it is to keep. Within a slice a
-//! committed root is held, so that none of its blocks is reused; between slices it is released, so that a scrub of hours
-//! does not keep hours of freed blocks. The next slice goes on behind the last key in the root of that moment. What was
-//! written in between at keys already passed is not seen: it has only just been written, and the next scrub sees it. The
-//! caller sets the pace between slices.
+//! It goes in slices of a quarter of a second at the intended rate. Within a slice a committed root
+//! is held, so that none of its blocks is reused. Between slices it is released, so that a scrub of
+//! hours does not keep hours of freed blocks. The next slice continues after the last key in the
+//! root of that moment. Data written in between at keys already passed is not seen: it has only
+//! just been written, and the next scrub sees it. The caller sets the pace between slices.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ pub struct ScrubFault {
     pub tree: VolumeId,
     /// The file and the block within it; `None` for a node of the tree.
     pub data: Option<(Ino, u64)>,
-    /// What is wrong, with the block's place on the device.
+    /// Description of the fault, with the block's place on the device.
     pub error: StoreError,
 }
 
@@ -49,33 +49,33 @@ impl fmt::Display for ScrubFault {
 
 /// Paces a scrub and receives its findings.
 pub trait ScrubWatch {
-    /// Bytes per second that are to be read.
+    /// Returns the number of bytes a second to read.
     fn rate(&self) -> u64;
 
-    /// So many bytes were read in this slice; waits as long as the rate requires. `Break` ends the scrub.
+    /// Waits as long as the rate requires after a slice that read `bytes`. `Break` ends the scrub.
     fn pace(&mut self, bytes: u64) -> ControlFlow<()>;
 
-    /// A block is damaged.
+    /// Reports a damaged block.
     fn fault(&mut self, fault: ScrubFault);
 }
 
-/// What a scrub has read.
+/// Results of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scrubbed {
     /// Tree nodes read and verified.
     pub nodes: u64,
     /// Data blocks read and verified.
     pub blocks: u64,
-    /// Of both, how many are damaged.
+    /// Number of damaged nodes and blocks.
     pub faults: u64,
-    /// Whether it went through to the end.
+    /// True if the scrub completed.
     pub complete: bool,
 }
 
 impl Engine {
     /// Verifies everything that is committed: the aggregate's tree, the volumes' and their
-    /// snapshots'. Blocks the calling thread. A block that several snapshots share is read for
-    /// each of them.
+    /// snapshots'. Blocks the calling thread. A block that several snapshots share is read for each
+    /// of them.
     ///
     /// # Errors
     /// [`StoreError::NoMemory`].
@@ -83,7 +83,7 @@ impl Engine {
         let verifier = Verifier::new(self.aggregate())?;
         let mut seen = Scrubbed::default();
         let aggregate = self.aggregate();
-        // The pin before the root: a root is protected by its own pin and by any older one.
+        // The pin comes before the root: a root is protected by its own pin and by any older one.
         let of_aggregate = || Some((aggregate.life(), aggregate.root()));
         let mut go_on = sweep(&verifier, AGGREGATE_TREE, of_aggregate, watch, &mut seen);
         for volume in self.volumes() {
@@ -100,7 +100,7 @@ impl Engine {
                 if go_on.is_break() {
                     return Ok(seen);
                 }
-                // Gone when it was deleted in the meantime.
+                // The snapshot may have been deleted in the meantime.
                 let root = || match volume.open_snapshot(&snapshot.name) {
                     Ok(view) => {
                         let root = view.root.load().root;
@@ -117,8 +117,7 @@ impl Engine {
     }
 }
 
-/// Verifies one tree in slices. `hold` takes the root of the moment together with what protects
-/// its blocks.
+/// Verifies one tree in slices. `hold` takes the current root together with the pin of its blocks.
 fn sweep<T>(
     verifier: &Verifier,
     id: VolumeId,
@@ -129,7 +128,7 @@ fn sweep<T>(
     let mut from = Some(Key::MIN);
     while let Some(key) = from {
         let Some((held, root)) = hold() else {
-            // It was deleted meanwhile.
+            // The tree was deleted meanwhile.
             break;
         };
         let quarter = watch.rate() / 4 / BLOCK_SIZE as u64;
@@ -162,7 +161,7 @@ fn sweep<T>(
     ControlFlow::Continue(())
 }
 
-/// The key behind `key`.
+/// Returns the key after `key`.
 fn following(key: Key) -> Option<Key> {
     if let Some(sub) = key.sub.checked_add(1) {
         return Some(Key::new(key.ino, key.kind, sub));
@@ -173,17 +172,17 @@ fn following(key: Key) -> Option<Key> {
     key.ino.checked_add(1).map(|ino| Key::new(ino, 0, 0))
 }
 
-/// What one slice collects.
+/// The blocks collected by one slice.
 struct Slice<'v> {
     tree: VolumeId,
-    /// Blocks that are enough.
+    /// Number of blocks after which the slice ends.
     most: u64,
     /// Blocks read, or to be read.
     read: u64,
     nodes: u64,
     /// Data blocks read, or to be read.
     blocks: u64,
-    /// Verifies them; file and block of each.
+    /// Sweep that verifies data blocks, identified by file and block.
     data: Sweep<'v, (Ino, u64)>,
     last: Option<Key>,
     faults: Vec<ScrubFault>,
@@ -215,7 +214,7 @@ impl Visitor for Slice<'_> {
         if self.tree == AGGREGATE_TREE || key.kind != kind::EXTENT {
             return;
         }
-        // Whether records make sense is for the offline check; their node's checksum is right.
+        // Consistency of records is for the offline check; the node's checksum is right.
         let Some(window) = Window::decode(value) else {
             // See above.
             return;

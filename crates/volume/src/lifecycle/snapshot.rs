@@ -1,26 +1,26 @@
-//! Snapshots, as users make, see and remove them.
+//! Snapshots, as users make, see and delete them.
 //!
-//! **Making one** must not wait for a checkpoint, which takes as long as there is data to write.
-//! So it ends the volume's *segment*: with the epoch lock held exclusively, which takes microseconds, a
-//! record goes into the intent log, the list of changed inodes is put aside, and the segment's number
-//! advances. What is changed from then on goes to new overlays above the old ones, which are not
-//! changed any more. The snapshot is durable when its record is: replay ends the segment at the same
-//! place. The next checkpoint merges the segments one after the other, and the root that it has
-//! between two of them is the snapshot's. The cost is the same however large the volume is, and in
-//! space it is one record.
+//! **Making one** must not wait for a checkpoint, which takes as long as there is data to write. So
+//! it ends the volume's *segment*. The epoch lock is held exclusively, for microseconds: a record
+//! goes into the intent log, the list of changed inodes is put aside, and the segment's number
+//! advances. Later changes go to new overlays above the old ones, which are not changed any more.
+//! The snapshot is durable when its record is: replay ends the segment at the same place. The next
+//! checkpoint merges the segments one after the other, and the root between two of them is the
+//! snapshot's. The cost does not depend on the size of the volume; the space is one record.
 //!
-//! What was written without stability and not committed is in the snapshot, too, but as
-//! in the volume itself a crash before the next checkpoint loses it.
+//! The snapshot contains unstable writes too. As in the volume itself, a crash before the next
+//! checkpoint loses them.
 //!
-//! Each segment makes readers of what it has changed search one layer more. So after some of them a
-//! checkpoint is requested, and after many it is waited for. The record itself is small, and
-//! does not queue behind writers that are being paced.
+//! Each segment makes readers of its changes search one more layer. So after some of them a
+//! checkpoint is requested, and after many it is waited for. The record itself is small, and does
+//! not queue behind throttled writers.
 //!
-//! **Deleting one** is a record in the log and a removal from the list here. What only
-//! it referred to is freed in the background ([`crate::checkpoint::dead`], [`crate::checkpoint::job`]).
+//! **Deleting one** is a record in the log and a removal from the list here. Blocks that only it
+//! referred to are freed in the background ([`crate::checkpoint::dead`],
+//! [`crate::checkpoint::job`]).
 //!
-//! **Reading one** is reading a volume that cannot be changed and has its root. Such a view is made
-//! when it is first requested, and some are kept.
+//! **Reading one** is reading a read-only volume that has its root. Such a view is created when it
+//! is first requested, and some are kept.
 
 use std::sync::Arc;
 
@@ -43,29 +43,30 @@ impl Volume {
     /// [`Volume::snapshot_take`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Volume::snapshot_take`].
     pub fn snapshot_create(&self, name: &str, now: Time) -> Result<(), FsError> {
         self.snapshot_take(name, "", now).map(|_| ())
     }
 
-    /// Makes a snapshot of every operation that has returned until now, and returns its identity. It is
-    /// durable when this returns. Waits for the log, and for a checkpoint only if very many have
+    /// Makes a snapshot of every operation that has returned until now, and returns its identity.
+    /// Durable on return. Waits for the log, and for a checkpoint only if very many snapshots have
     /// just been made.
     ///
     /// # Errors
-    /// `Exists`; `Invalid` for an empty name, `.`, `..`, or one with `/` or NUL;
-    /// `NameTooLong` (also for a label); `NoSpace` if the volume has as many as it can
-    /// have; `Busy` while it is being split from its origin; `ReadOnly`; `Stale`.
+    /// `Exists`; `Invalid` for an empty name, `.`, `..`, or one with `/` or NUL; `NameTooLong`
+    /// (also for a label); `NoSpace` if the volume has the maximum number of snapshots; `Busy`
+    /// while it is being split from its origin; `ReadOnly`; `Stale`.
     pub fn snapshot_take(&self, name: &str, label: &str, now: Time) -> Result<u32, FsError> {
         self.take(name, label, now, false)
     }
 
-    /// The same of a destination, beside those that transfers bring: it holds what clients see, which stays the snapshot
-    /// that has arrived.
+    /// Makes a snapshot of a destination, beside those that transfers bring. It contains the data
+    /// that clients see, the exported snapshot, which stays exported.
     ///
     /// # Errors
-    /// As there; `Invalid` if the volume is no destination, or no transfer has ended yet; `Busy` while one is running or has
-    /// been cut short, for then the volume's tree is between two snapshots.
+    /// As [`Volume::snapshot_take`]; `Invalid` if the volume is not a destination, or no transfer
+    /// has completed yet; `Busy` while one is in progress or has been interrupted, because the
+    /// volume's tree is then between two snapshots.
     pub fn snapshot_take_of_copy(
         &self,
         name: &str,
@@ -164,7 +165,7 @@ impl Volume {
         self.core.schedule.note_changed(self.id);
     }
 
-    /// Applies what the log says of a snapshot; doing it again changes nothing.
+    /// Applies a snapshot edit of the log; repeating it changes nothing.
     pub(crate) fn replay_snapshot(&self, live: &Live, edit: SnapshotEdit<'_>) {
         match edit {
             SnapshotEdit::Made {
@@ -173,7 +174,7 @@ impl Volume {
                 name,
                 label,
             } => {
-                // One that is there, or was, has been made by a checkpoint.
+                // A snapshot that exists, or existed, has been made by a checkpoint.
                 let old = live.snaps.lock().knows(id);
                 if !old {
                     let made = Made {
@@ -195,11 +196,11 @@ impl Volume {
         self.core.schedule.note_changed(self.id);
     }
 
-    /// Deletes a snapshot. Durable when this returns; the space is freed in the background.
+    /// Deletes a snapshot. Durable on return; the space is freed in the background.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a clone depends on it, a transfer sends it, or it is what
-    /// clients of a destination see; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Busy` if a clone depends on it, a transfer sends it, or it is the exported
+    /// snapshot of a destination; `ReadOnly`; `Stale`.
     pub fn snapshot_delete(&self, name: &str) -> Result<(), FsError> {
         let delete = |snaps: &Snaps<Volume>, edits: &mut Edits| {
             let id = snaps.to_delete(name)?;
@@ -212,7 +213,7 @@ impl Volume {
         }
     }
 
-    /// Renames a snapshot. Durable when this returns.
+    /// Renames a snapshot. Durable on return.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `Invalid`, `NameTooLong`, `ReadOnly`, `Stale`.
@@ -233,7 +234,7 @@ impl Volume {
         })
     }
 
-    /// Gives a snapshot another label; empty: none. Durable when this returns.
+    /// Gives a snapshot another label; empty: none. Durable on return.
     ///
     /// # Errors
     /// `NotFound`, `NameTooLong`, `ReadOnly`, `Stale`.
@@ -246,8 +247,7 @@ impl Volume {
         })
     }
 
-    /// Changes something about a snapshot that is one record in the log: `plan` says
-    /// what, and writes it down.
+    /// Changes a snapshot with one record in the log. `plan` checks the change and encodes it.
     fn change(
         &self,
         mut plan: impl FnMut(&Snaps<Volume>, &mut Edits) -> Result<Change, FsError>,
@@ -278,7 +278,7 @@ impl Volume {
         Ok(lsn)
     }
 
-    /// A snapshot as a volume that cannot be changed.
+    /// Opens a snapshot as a read-only volume.
     ///
     /// # Errors
     /// `NotFound`, `ReadOnly`.
@@ -288,7 +288,7 @@ impl Volume {
         self.open(id)
     }
 
-    /// As [`Volume::open_snapshot`], of one that is held.
+    /// Like [`Volume::open_snapshot`], for a held snapshot.
     pub(crate) fn open_held(&self, hold: &SnapshotHold) -> Result<Arc<Volume>, FsError> {
         self.open(hold.id())
     }
@@ -303,7 +303,7 @@ impl Volume {
         }
     }
 
-    /// The snapshot with this identity as a volume that cannot be changed.
+    /// Opens the snapshot with this identity as a read-only volume.
     ///
     /// # Errors
     /// `Stale` if there is none; a wait for the checkpoint that makes it.
@@ -311,34 +311,34 @@ impl Volume {
         self.view_as(id, false)
     }
 
-    /// The snapshots, oldest first.
+    /// Returns the snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let list = |live: &Live| live.snaps.lock().listing();
         self.as_live().map_or_else(Vec::new, list)
     }
 
-    /// Whether there are any.
+    /// Returns true if the volume has snapshots.
     pub fn has_snapshots(&self) -> bool {
         self.as_live()
             .is_some_and(|live| !live.snaps.lock().none_visible())
     }
 
-    /// The snapshot of this name.
+    /// Returns the snapshot with this name.
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let snaps = self.as_live()?.snaps.lock();
         let id = snaps.find(name)?;
         snaps.get(id)
     }
 
-    /// The snapshot with this identity, whatever it is called, if the volume has it.
+    /// Returns the snapshot with this identity, whatever its name, if the volume has it.
     pub fn snapshot_with(&self, identity: SnapshotIdentity) -> Option<Snapshot> {
         let snaps = self.as_live()?.snaps.lock();
         let id = snaps.with_identity(identity)?;
         snaps.get(id)
     }
 
-    /// Calls `each` with identity and name of the snapshots later than `after` that have the directory
-    /// `dir`, which exists now, oldest first, until it returns `false`.
+    /// Calls `each` with identity and name of the snapshots later than `after` that contain the
+    /// directory `dir`, which exists now. The oldest comes first. Ends when `each` returns `false`.
     pub fn snapshots_of(&self, dir: Ino, after: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
         // No snapshot has a later number than the last.
         if let (Some(live), Some(from)) = (self.as_live(), after.checked_add(1)) {
@@ -346,14 +346,13 @@ impl Volume {
         }
     }
 
-    /// When the list of snapshots was last changed, and a number that changes with it.
+    /// Returns the time of the last change of the snapshot list, and a number that changes with it.
     pub fn snapshots_changed(&self) -> (Time, u64) {
         let last = |live: &Live| live.snaps.lock().last_change();
         self.as_live().map_or((Time::EPOCH, 0), last)
     }
 
-    /// Bytes that snapshots hold and the volume itself does not refer to any more, as
-    /// of the last checkpoint.
+    /// Returns the bytes that only snapshots refer to, as of the last checkpoint.
     pub fn snapshot_used(&self) -> u64 {
         self.space.dead() * BLOCK_SIZE as u64
     }

@@ -1,24 +1,30 @@
-//! The standby's side of a mirror: applying the stream of another engine's changes.
+//! The standby's side of a pair: applies the stream of another engine's changes.
 //!
-//! **Everything is logged.** Each entry becomes one record of this side's own log, whether the primary logged it
-//! or not, and the record says which entry it was ([`Edit::Position`] as its last edit). So the state after any crash is
-//! exactly that of the position which recovery finds: a prefix of the primary's history, data without stability
-//! included, and the stream goes on behind it. There is no second position behind which some of the data is missing,
-//! and one acknowledgement means one thing: this entry and all before it are durable here.
+//! **Everything is logged.** Each entry becomes one record of this side's own log, whether the
+//! primary logged it or not, and the record contains the entry's position ([`Edit::Position`] as
+//! its last edit). So the state after any crash is exactly that of the position that recovery
+//! finds: a prefix of the primary's history, unstable data included. The stream continues after it.
+//! There is no second position after which some of the data is missing. An acknowledgement always
+//! means that this entry and all before it are durable here.
 //!
-//! What is done to volumes as a whole is no record: it is done, a checkpoint makes it durable, and then a record
-//! of its own notes the position. After a crash between the two it is done once more, which changes nothing.
+//! A change of a whole volume is not a record: it is carried out, a checkpoint makes it durable,
+//! and then a record of its own stores the position. After a crash between the two it is carried
+//! out again, which changes nothing.
 //!
-//! **In two steps.** [`Engine::prepare_entry`] waits for whatever an entry needs: room in the log and in memory, inodes and
-//! blocks that have to be read, snapshots that a checkpoint has to make. [`Engine::apply_entry`] waits for nothing: it
-//! appends and applies under the epoch lock, so that a checkpoint has an entry wholly or not at all. [`Engine::try_entry`] is both for an
-//! entry that has all it needs, as almost all have: the thread that receives can call it. One thread at a time calls them.
+//! **In two steps.** [`Engine::prepare_entry`] waits for everything that an entry needs: room in
+//! the log and in memory, inodes and blocks to be read, snapshots to be made by a checkpoint.
+//! [`Engine::apply_entry`] does not wait: it appends and applies under the epoch lock, so that a
+//! checkpoint has the whole entry or nothing of it. [`Engine::try_entry`] does both for an entry
+//! that has all it needs, as almost all do, so the receiving thread can call it. Only one thread at
+//! a time may call them.
 //!
-//! **Pages in advance.** Of a large stable write the primary sends the data before the entry ([`weir_store::log::advance`]), and it goes to a
-//! [place](Placing) of this side's own at once, as the primary's does there ([`crate::overlay::direct`]). The record then says where it is. It may
-//! wait for the data to be there; one that is not durable yet is not acknowledged either way.
+//! **Pages in advance.** The primary sends the data of a large stable write before the entry
+//! ([`weir_store::log::advance`]). It is written in [place](Placing) here at once, as on the
+//! primary ([`crate::overlay::direct`]). The record then names the location. It may wait for the
+//! data to arrive; an entry that is not durable yet is not acknowledged either way.
 //!
-//! Nobody else changes anything in an engine that is a standby, and inodes without a name stay until the primary says that they end.
+//! A standby engine has no other source of changes, and unlinked inodes stay until the primary ends
+//! them.
 
 use std::fmt;
 
@@ -44,23 +50,24 @@ use crate::overlay::volume::{Entered, LiveVolume};
 use crate::types::{Backpressure, FsError, Stop};
 use weir_base::limits::engine::SEALED_MOST;
 
-/// Why an entry was not applied. But for [`StandbyError::Engine`] the copy cannot go on from where it is.
+/// Reason why an entry was not applied. Except after [`StandbyError::Engine`], the copy cannot
+/// continue from its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StandbyError {
-    /// It is not the one that follows.
+    /// The entry does not follow the position.
     Gap {
         /// The position of this copy.
         at: StreamPosition,
-        /// The entry's.
+        /// The position of the entry.
         got: StreamPosition,
     },
-    /// It does not decode.
+    /// The entry does not decode.
     Malformed(String),
-    /// It does not fit what is here: the copies are not equal.
+    /// The entry does not fit the local state: the copies are not equal.
     Diverged(String),
-    /// This copy does not have the mark that what is sent is the difference to.
+    /// This copy does not have the base mark of the difference.
     NoMark(MarkId),
-    /// This side cannot: no space, or it is poisoned.
+    /// This side failed: no space, or it is poisoned.
     Engine(FsError),
 }
 
@@ -72,8 +79,8 @@ impl fmt::Display for StandbyError {
             }
             StandbyError::Malformed(what) => write!(f, "malformed entry: {what}"),
             StandbyError::Diverged(what) => write!(f, "the copies are not equal: {what}"),
-            StandbyError::NoMark(mark) => write!(f, "there is no mark {mark} here"),
-            StandbyError::Engine(e) => write!(f, "the entry cannot be applied: {e}"),
+            StandbyError::NoMark(mark) => write!(f, "mark {mark} does not exist here"),
+            StandbyError::Engine(e) => write!(f, "cannot apply the entry: {e}"),
         }
     }
 }
@@ -86,18 +93,19 @@ impl From<FsError> for StandbyError {
     }
 }
 
-/// Data of an entry that is to come, on its way to places of this side's own. Dropping it gives them up.
+/// Data of a future entry that is being written in place on this side. Dropping it gives up the
+/// blocks.
 pub struct Placing(Direct);
 
-/// An entry has these pages from its page `first` on.
+/// Pages of an entry that were sent before it.
 pub struct Ahead {
-    /// As many pages before it come with the entry, the rest of those behind them.
+    /// Number of pages before them that come with the entry; the other pages come after them.
     pub first: usize,
-    /// Those that came before.
+    /// The pages that came before the entry.
     pub placing: Placing,
 }
 
-/// What an entry does whose data is at its place: a write of an inode.
+/// The effect of an entry whose data is already in place: a write of an inode.
 struct PlacedWrite<'a> {
     ino: Ino,
     rec: &'a InodeRec,
@@ -106,7 +114,7 @@ struct PlacedWrite<'a> {
     ahead: Ahead,
 }
 
-/// What an entry is.
+/// A decoded entry.
 enum Parsed<'a> {
     Step(Step<'a>),
     Change(VolumeId, VolumeChange<'a>),
@@ -136,7 +144,7 @@ fn parse(meta: &[u8], pages: usize) -> Result<Parsed<'_>, StandbyError> {
 }
 
 impl Engine {
-    /// A page to receive into; waits for memory.
+    /// Allocates a page to receive into; waits for memory.
     ///
     /// # Errors
     /// `ReadOnly`, `Delay`.
@@ -149,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Has these pages, at least one, written to places of this side's own: an entry will follow that has them. `None` if there is no space
-    /// or no memory to be had without waiting.
+    /// Starts writing these pages, at least one, in place on this side: an entry will follow that
+    /// has them. Returns `None` if there is no space or memory without waiting.
     pub fn place(&self, pages: &[Box<[u8]>]) -> Option<Placing> {
         let cache = self.core.agg.cache();
         let frames = pages.iter().map(|page| {
@@ -168,11 +176,11 @@ impl Engine {
         Some(Placing(direct))
     }
 
-    /// What has been applied is what clients see from now on; `at`: the beginning of a term of this side's own. Nothing of the
-    /// old primary's is applied any more. Durable when it returns.
+    /// Takes over: the applied state is what clients see from now on. `at`: the beginning of a term
+    /// of this side's own. No further entry of the old primary is applied. Durable on return.
     ///
-    /// What the primary has shown to clients and this side never got is lost as in a crash: inode numbers and change counters go on
-    /// above it.
+    /// State that the primary has shown to clients and this side never got is lost as in a crash:
+    /// inode numbers and change counters continue above it.
     ///
     /// # Errors
     /// `Invalid` for a position before the present one; `ReadOnly`, `Delay`.
@@ -200,8 +208,8 @@ impl Engine {
         self.wait_durable(Some(lsn))
     }
 
-    /// Waits for what [`Engine::apply_entry`] needs for this entry of the primary's stream, which carries `pages` pages besides those
-    /// that came before. May make checkpoints.
+    /// Waits for everything that [`Engine::apply_entry`] needs for this entry of the primary's
+    /// stream, which has `pages` pages besides those that came before. May take checkpoints.
     ///
     /// # Errors
     /// [`StandbyError`].
@@ -223,7 +231,7 @@ impl Engine {
         self.core.schedule.admit_blocking(bytes as u64)?;
         let needed = 2 * pages as u64 + 8 * edits.len() as u64;
         if self.core.capacity().1 < needed {
-            // What is charged too much is released by a checkpoint.
+            // A checkpoint releases excess reservations.
             self.cp_now()?;
             if self.core.capacity().1 < needed {
                 return Err(FsError::NoSpace.into());
@@ -241,7 +249,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether [`Engine::prepare_entry`] would find all that it waits for.
+    /// Returns true if [`Engine::prepare_entry`] would not wait.
     fn has_all(&self, meta: &[u8], id: VolumeId, edits: &[Edit<'_>], pages: usize) -> bool {
         let bytes = meta.len() + pages * BLOCK_SIZE + 64;
         let needed = 2 * pages as u64 + 8 * edits.len() as u64;
@@ -258,8 +266,8 @@ impl Engine {
         })
     }
 
-    /// Prepares and applies the entry at `at`, unless something has to be waited for: `None`, and nothing has changed. It is durable when the
-    /// log has reached the LSN.
+    /// Prepares and applies the entry at `at`, unless it would have to wait: then it returns
+    /// `None`, and nothing has changed. The entry is durable when the log has reached the LSN.
     ///
     /// # Errors
     /// As [`Engine::apply_entry`].
@@ -296,7 +304,7 @@ impl Engine {
         self.apply_parsed(at, meta, parsed, frames, ahead).map(Some)
     }
 
-    /// Work in the background has to go on before what is to be done can be.
+    /// Waits for progress of background jobs, which have to continue before `what` can be done.
     pub(crate) fn go_on(&self, what: &str) -> Result<(), StandbyError> {
         let pending = self.reclaiming();
         self.cp_now()?;
@@ -338,11 +346,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies the entry at `at`, for which [`Engine::prepare_entry`] has just returned. It is durable when the log has
-    /// reached the LSN.
+    /// Applies the entry at `at`, for which [`Engine::prepare_entry`] has just returned. It is
+    /// durable when the log has reached the LSN.
     ///
     /// # Errors
-    /// [`StandbyError`]; the engine is poisoned if the entry may have been applied by half.
+    /// [`StandbyError`]; the engine is poisoned if the entry may have been applied in part.
     pub fn apply_entry(
         &self,
         at: StreamPosition,
@@ -368,7 +376,7 @@ impl Engine {
         let next = before.sequence.checked_add(1);
         let follows = before.term == at.term && next == Some(at.sequence);
         if at.mark().is_some() && begins && at.entries() == 1 {
-            // From wherever the copy is.
+            // A round may begin at any position of the copy.
         } else if !follows || begins {
             return Err(StandbyError::Gap {
                 at: before,
@@ -389,7 +397,7 @@ impl Engine {
         }
     }
 
-    /// Applies a write of which most is at its place.
+    /// Applies a write whose data is mostly in place.
     fn apply_placed(
         &self,
         at: StreamPosition,
@@ -451,7 +459,7 @@ impl Engine {
             Ok(lsn)
         };
         match edits.first() {
-            // The primary's own business.
+            // These edits concern the primary alone.
             Some(Edit::Opened | Edit::Position(_)) => {
                 return self.note_position(at).map_err(|stop| stop.refusal().into());
             }
@@ -497,18 +505,18 @@ impl Engine {
         noted(lsn)
     }
 
-    /// An entry is in the log and in memory by half.
+    /// Poisons the engine because an entry was applied in part.
     fn half(&self, error: &StoreError) -> StandbyError {
-        let why = format!("an entry of the primary's stream cannot be applied: {error}");
+        let why = format!("cannot apply an entry of the primary's stream: {error}");
         self.core.agg.poison(&why);
         StandbyError::Engine(FsError::ReadOnly)
     }
 
-    /// Does to a volume what the primary did to its own; durable when this returns.
+    /// Makes the same change to a volume that the primary made to its own. Durable on return.
     fn change_volume(&self, id: VolumeId, change: VolumeChange<'_>) -> Result<(), StandbyError> {
         let Some(vol) = self.cp.table().get(id) else {
             return match change {
-                // Done before a crash, or of a volume that is no more.
+                // Carried out before a crash, or for a volume that no longer exists.
                 VolumeChange::Retired
                 | VolumeChange::Limit { .. }
                 | VolumeChange::Annotated { .. } => Ok(()),
@@ -549,7 +557,8 @@ impl Engine {
         Ok(self.cp_now()?)
     }
 
-    /// Tries for as long as work in the background, which the primary has behind it, is in the way.
+    /// Retries an operation as long as background jobs, which the primary has completed, are in the
+    /// way.
     pub(crate) fn patiently<T>(
         &self,
         what: &str,
@@ -566,7 +575,7 @@ impl Engine {
     }
 }
 
-/// What an entry does of which `ahead` came before, and `pages` more with it.
+/// Returns the write of an entry of which `ahead` came before, and `pages` more with it.
 fn placed_write<'a>(
     edits: &'a [Edit<'_>],
     pages: usize,
@@ -597,7 +606,7 @@ fn placed_write<'a>(
     }
 }
 
-/// Pages of an entry that came before it.
+/// Returns the number of pages of an entry that came before it.
 fn came_before(ahead: Option<&Ahead>) -> usize {
     ahead.map_or(0, |ahead| ahead.placing.0.len())
 }
@@ -606,7 +615,7 @@ fn unknown(id: VolumeId) -> StandbyError {
     StandbyError::Diverged(format!("there is no volume {id}"))
 }
 
-/// The inodes that applying the edit needs.
+/// Returns the inodes that applying the edit needs.
 fn inodes_of(edit: &Edit<'_>) -> impl Iterator<Item = Ino> {
     let (ino, source) = match edit {
         Edit::Inode { ino, .. }
@@ -625,12 +634,12 @@ fn inodes_of(edit: &Edit<'_>) -> impl Iterator<Item = Ino> {
 }
 
 impl LiveVolume {
-    /// Has in memory what applying the edit needs.
+    /// Loads everything that applying the edit needs.
     fn load_for(&self, edit: &Edit<'_>) -> Result<(), FsError> {
         inodes_of(edit).try_for_each(|ino| self.load_one(edit, ino))
     }
 
-    /// Whether [`LiveVolume::load_for`] has nothing to wait for.
+    /// Returns true if [`LiveVolume::load_for`] would not wait.
     fn has_loaded(&self, edit: &Edit<'_>) -> bool {
         let mut cx = EngineContext::new(Time::EPOCH);
         inodes_of(edit).all(|ino| match (self.inode(&mut cx, ino), edit) {
@@ -638,7 +647,7 @@ impl LiveVolume {
                 let state = inode.state.read();
                 self.cut_tail(&mut cx, ino, &state, *size).is_ok()
             }
-            // The entry makes it.
+            // The entry creates it.
             (Ok(_) | Err(Stop::Fail(FsError::Stale)), _) => true,
             (Err(_), _) => false,
         })
@@ -648,7 +657,7 @@ impl LiveVolume {
         let mut cx = EngineContext::new(Time::EPOCH);
         let inode = match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
             Ok(inode) => inode,
-            // The entry makes it.
+            // The entry creates it.
             Err(FsError::Stale) => return Ok(()),
             Err(e) => return Err(e),
         };

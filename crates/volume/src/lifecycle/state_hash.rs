@@ -1,4 +1,5 @@
-//! What two copies of an aggregate have to have in common, in a form that can be compared: for verification, and for tests.
+//! Comparable summary of the state that two copies of an aggregate have in common: for
+//! verification, and for tests.
 
 use std::sync::Arc;
 
@@ -14,20 +15,21 @@ use crate::overlay::context::EngineContext;
 use crate::overlay::volume::Volume;
 use crate::types::FsError;
 
-/// What a volume holds, without what each copy decides for itself: addresses, generations, times of access.
+/// State of a volume, without the data that each copy chooses itself: addresses, generations,
+/// access times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeState {
-    /// Its number.
+    /// Number of the volume.
     pub id: VolumeId,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
     /// Capacity in bytes; 0: no limit.
     pub limit: u64,
-    /// The text that is stored with it.
+    /// The text that is stored with the volume.
     pub annotation: Arc<str>,
-    /// Volume and snapshot of which it is a clone.
+    /// Volume and snapshot that it is a clone of.
     pub origin: Option<(VolumeId, u32)>,
-    /// Of its tree.
+    /// Hash of its tree.
     pub contents: ContentHash,
     /// Number, name, label, creation and contents of its snapshots, oldest first.
     pub snapshots: Vec<(u32, String, String, Time, ContentHash)>,
@@ -43,14 +45,15 @@ impl Volume {
         let mut inode = None;
         while let Some(found) = diff.advance(&source).map_err(|_| FsError::Io)? {
             let Some(mut value) = found.new.map(|value| value.to_vec()) else {
-                // Nothing is gone since the empty tree.
+                // Nothing is removed in the difference to the empty tree.
                 continue;
             };
             if found.key.kind == kind::INODE {
                 inode = Some(found.key.ino);
             }
             if inode != Some(found.key.ino) {
-                // Of inodes that are removed each side deletes what is left in its own time; which have no name, they say themselves.
+                // Each side deletes the records of removed inodes at its own pace; an unlinked
+                // inode's own record says that it has no name.
                 continue;
             }
             if found.key.kind == kind::INODE {
@@ -71,8 +74,9 @@ impl Volume {
 }
 
 impl Engine {
-    /// The state of all volumes as of the last checkpoint, by number. Two copies at one position of a stream have the same,
-    /// once both have made a checkpoint and freed what is removed ([`Engine::reclaiming`]). Reads all nodes; blocks the thread.
+    /// Returns the state of all volumes as of the last checkpoint, by number. Two copies at one
+    /// position of a stream have the same state, once both have taken a checkpoint and freed
+    /// removed data ([`Engine::reclaiming`]). Reads all nodes; blocks the thread.
     ///
     /// # Errors
     /// `Io`.
@@ -97,11 +101,12 @@ impl Engine {
         Ok(all)
     }
 
-    /// What each volume held at a mark, by number, in the form in which it is sent. Two copies that have the mark from one stream have
-    /// the same, once a checkpoint of each has it. Reads all nodes; blocks the thread.
+    /// Returns the state of each volume at a mark, by number, in the form in which it is sent. Two
+    /// copies that have the mark from one stream have the same state, once a checkpoint of each has
+    /// it. Reads all nodes; blocks the thread.
     ///
     /// # Errors
-    /// `Io`; `NotFound`: the mark is being dropped.
+    /// `Io`; `NotFound` if the mark is being dropped.
     pub fn mark_hashes(
         &self,
         mark: MarkId,
@@ -110,7 +115,7 @@ impl Engine {
         for vol in self.cp.table().all() {
             let marks = vol.live().snaps.lock().marks();
             let Some((_, id)) = marks.into_iter().find(|(of, _)| *of == mark) else {
-                // It was made after the mark.
+                // The volume was made after the mark.
                 continue;
             };
             let mut cx = EngineContext::new(Time::EPOCH);

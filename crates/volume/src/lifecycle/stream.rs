@@ -1,18 +1,21 @@
-//! The primary's side of a mirror: the stream of an engine's changes ([`weir_store::log::stream`]).
+//! The primary's side of a pair: the stream of an engine's changes ([`weir_store::log::stream`]).
 //!
-//! **What is in it.** Every record of the log as it is, and what the log does not have:
+//! **Contents.** Every record of the log, unchanged, and changes that the log does not have:
 //!
-//! - data written without stability, as it is written;
-//! - for data that went to a place of its own, the data in place of the place ([`crate::overlay::direct`]);
-//! - of a commit the attributes, the data having come before;
-//! - the end of inodes that were open without a name ([`crate::ops::pin`]);
-//! - what is done to volumes as a whole ([`crate::format::volume_change`]).
+//! - unstable writes, when they are made;
+//! - for data written in place, the data instead of its location ([`crate::overlay::direct`]);
+//! - for a commit, the attributes, as the data came before;
+//! - the end of unlinked inodes that were open ([`crate::ops::pin`]);
+//! - changes of whole volumes ([`crate::format::volume_change`]).
 //!
-//! Not in it: times of access, which are in memory only (a later record of the inode has them); what each side decides for
-//! itself (blocks, generations, checkpoints, jobs, snapshot reserves, hashes of contents); starts. What transfers bring to destinations of
-//! replication is not either, so an engine with such volumes has no stream, and while it has one none becomes one.
+//! Not in it are access times, which are in memory only (a later record of the inode has them).
+//! Neither are data that each side chooses itself (blocks, generations, checkpoints, jobs, snapshot
+//! reserves, content hashes), and starts. Data received by destinations of a replication is not in
+//! it either, so an engine with such volumes has no stream, and with a stream no volume becomes a
+//! destination.
 //!
-//! **Where it begins.** All that was done before is not in it: the partner has to have it, what is in memory only included.
+//! **Beginning.** Earlier changes are not in it: the partner has to have them, including those in
+//! memory only.
 
 use std::sync::Arc;
 
@@ -26,13 +29,14 @@ use crate::overlay::volume::Volume;
 use crate::types::{FsError, Stop};
 
 impl Engine {
-    /// From now on every change is an entry of a stream, and durable when the partner has acknowledged it as well. `at`: where
-    /// the partner is, in a term that is this engine's alone. `window`: bytes that unacknowledged entries may
-    /// take; operations wait when it is full ([`Backpressure::Mirror`](crate::Backpressure::Mirror)).
+    /// Begins a stream: every further change is an entry of it, and durable only when the partner
+    /// has acknowledged it as well. `at`: the partner's position, in a term that is this engine's
+    /// alone. `window`: bytes that unacknowledged entries may take; operations wait when it is full
+    /// ([`Backpressure::Mirror`](crate::Backpressure::Mirror)).
     ///
     /// # Errors
-    /// `Busy` if there is a stream already, or a volume is being reverted; `Invalid` for a position before the present one; `NotSupported` if a volume is the
-    /// destination of a replication.
+    /// `Busy` if there is a stream already, or a volume is being reverted; `Invalid` for a position
+    /// before the present one; `NotSupported` if a volume is the destination of a replication.
     pub fn begin_stream(
         &self,
         at: StreamPosition,
@@ -57,8 +61,9 @@ impl Engine {
         })
     }
 
-    /// Whether the log's device may be lost with its machine, and no partner is sure to serve what is in it: then nothing is durable before a
-    /// checkpoint has it, and checkpoints are made one after the other for as long as something waits for that.
+    /// Sets the mode in which nothing is durable before a checkpoint has it: for a log device that
+    /// may be lost with its machine, without a partner that is sure to serve its contents.
+    /// Checkpoints are then taken one after the other as long as something waits for them.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         let core = Arc::downgrade(&self.core);
         let ask = move || {
@@ -71,11 +76,13 @@ impl Engine {
         log.rely_on_checkpoints(relies);
     }
 
-    /// Goes on without the partner, in a term that begins at `at`. That it is so is durable here before anything is that the
-    /// partner does not have. The caller has made sure, at the witness, that the partner does not take over.
+    /// Continues without the partner, in a term that begins at `at`. This is durable here before
+    /// any change is that the partner does not have. The caller has made sure, at the witness, that
+    /// the partner does not take over.
     ///
     /// # Errors
-    /// `Invalid` for a position before the present one; `ReadOnly` or `Io`: the partner is still waited for.
+    /// `Invalid` for a position before the present one; `ReadOnly` or `Io`: the partner is still
+    /// waited for.
     pub fn go_alone(&self, at: StreamPosition) -> Result<(), FsError> {
         let core = &self.core;
         if at < core.log.position() {
@@ -88,11 +95,11 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Engine::go_alone`], but the stream stays for a partner that comes back while there is room for its entries
-    /// ([`Log::follow`](weir_store::log::Log::follow)).
+    /// Like [`Engine::go_alone`], but the stream stays for a partner that comes back while there is
+    /// room for its entries ([`Log::follow`](weir_store::log::Log::follow)).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Engine::go_alone`].
     pub fn follow_partner(&self, stream: &ChangeStream, term: u64) -> Result<(), FsError> {
         let core = &self.core;
         let at = StreamPosition {
@@ -110,16 +117,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Replies wait for the partner from now on, which has nearly all of a stream that was only followed
-    /// ([`Engine::begin_round`], [`Engine::follow_partner`]). It is in sync once it has acknowledged the newest entry of now.
-    /// `false`: the stream was overrun, and the partner needs another beginning.
+    /// Makes replies wait for the partner, which has nearly all of a stream that was only followed
+    /// ([`Engine::begin_round`], [`Engine::follow_partner`]). The partner is in sync once it has
+    /// acknowledged the newest entry of now. Returns `false` if the stream was overrun, and the
+    /// partner needs another start.
     pub fn join_partner(&self, stream: &ChangeStream) -> bool {
         let joined = self.core.agg.log().join(stream);
         self.core.schedule.notify();
         joined
     }
 
-    /// Ends the stream: from now on what this side has is durable. For one that stops; [`Engine::go_alone`] for one that goes on.
+    /// Ends the stream: from now on a change is durable if this side has it. It is for a stop;
+    /// [`Engine::go_alone`] is for continuing.
     pub fn end_stream(&self) {
         let core = &self.core;
         core.epoch_lock().exclusive(|| {
@@ -130,17 +139,17 @@ impl Engine {
         core.schedule.notify();
     }
 
-    /// What the intent log has written here, and how long that took.
+    /// Returns the writes of the intent log on this side, and their times.
     pub fn log_writes(&self) -> LogWrites {
         self.core.agg.log().writes()
     }
 
-    /// What waiting for the partner has cost in the last minute.
+    /// Returns the cost of waiting for the partner in the last minute.
     pub fn partner_cost(&self) -> PartnerCost {
         self.core.agg.log().partner_cost()
     }
 
-    /// The partner has everything up to `sequence` durable.
+    /// Notes that the partner has everything up to `sequence` durable.
     ///
     /// # Errors
     /// [`NotShipped`].
@@ -154,39 +163,41 @@ impl Engine {
         Ok(())
     }
 
-    /// What clients know by that no data was lost which was written without stability.
+    /// Returns the write verifier, which tells clients whether unstable writes were lost.
     pub fn write_verifier(&self) -> u64 {
         self.core.verifier()
     }
 
-    /// The other side of the mirror has handed over, and this one has all that was written there: clients are to see its
-    /// verifier, so that they send nothing again. `None`: that is not so, or not any more. Before any client is served.
+    /// Takes over the write verifier of the other side of the pair, which has handed over with all
+    /// of its data, so that clients resend nothing. `None`: that is not the case, or no longer.
+    /// Call it before any client is served.
     pub fn take_verifier(&self, handed: Option<u64>) {
         self.core.take_verifier(handed);
     }
 
-    /// Makes a volume strict, or lets it be like others: its changes are not made while
-    /// [they are held](Engine::hold_strict), and none is reported that one machine alone has. To be said at each start, before
-    /// its clients are admitted.
+    /// Makes a volume strict, or not. Changes of a strict volume are suspended while they are
+    /// [held](Engine::hold_strict), and no change is reported that only one machine has. Call it at
+    /// each start, before clients are admitted.
     pub fn set_strict(&self, volume: &Volume, strict: bool) {
         self.core.log.strict().set(volume.id, strict);
         self.core.schedule.notify();
     }
 
-    /// From now on changes of strict volumes wait. To be called before the partner is waited for no more.
+    /// Suspends changes of strict volumes. Call it before the partner is no longer waited for.
     pub fn hold_strict(&self) {
         self.core.log.strict().hold();
     }
 
-    /// Changes that are held are refused from now on: clients are to try again later.
+    /// Refuses held changes from now on: clients have to retry later.
     pub fn refuse_strict(&self) {
         if self.core.log.strict().refuse() {
             self.core.schedule.notify();
         }
     }
 
-    /// The partner has everything of `stream` up to what it has acknowledged, and all that was before; what comes is
-    /// reported when both have it. Strict volumes are changed again.
+    /// Resumes changes of strict volumes. The partner has all entries of `stream` up to the
+    /// acknowledged one, and everything before the stream; further changes are reported when both
+    /// sides have them.
     pub fn admit_strict(&self, stream: &ChangeStream) {
         let strict = self.core.log.strict();
         strict.acknowledged(stream.acknowledged_record());
@@ -194,15 +205,16 @@ impl Engine {
         self.core.schedule.notify();
     }
 
-    /// Whether the reply that waits for this record stays although it is durable: it is of a strict volume, and the partner
-    /// does not have it. To be called after the record was found durable.
+    /// Returns true if the reply that waits for this record is withheld although the record is
+    /// durable: it belongs to a strict volume, and the partner does not have it. Call it after the
+    /// record was found durable.
     #[inline]
     pub fn withholds(&self, lsn: Lsn) -> bool {
         self.core.log.strict().withholds(lsn)
     }
 
-    /// Waits until everything that has been done is durable at the partner, too, if there is one: for what is in no
-    /// record of the log.
+    /// Waits until every change so far is durable at the partner, too, if there is one: for changes
+    /// in no record of the log.
     ///
     /// # Errors
     /// `ReadOnly` if the aggregate is poisoned.

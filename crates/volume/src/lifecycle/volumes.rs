@@ -1,8 +1,7 @@
-//! What happens to volumes as a whole: deletion, revert, cloning and splitting.
+//! Operations on whole volumes: deletion, revert, cloning and splitting.
 //!
-//! All are carried out by the next checkpoint, which makes them atomic and
-//! durable, and they only exchange roots: what nothing leads to any more is freed in
-//! the background ([`crate::checkpoint::job`]).
+//! The next checkpoint carries them out, which makes them atomic and durable. They only exchange
+//! roots: unreachable blocks are freed in the background ([`crate::checkpoint::job`]).
 
 use std::sync::Arc;
 
@@ -18,8 +17,8 @@ use crate::overlay::volume::{Live, LiveVolume, Volume};
 use crate::types::{FsError, Replaced, Stop};
 
 impl Engine {
-    /// Has `follower` called after a volume was deleted, or its content replaced, on the thread that did it; false if there
-    /// is a follower already.
+    /// Registers `follower` for a call after a volume was deleted, or its content replaced, on the
+    /// thread that did it. Returns false if there is a follower already.
     pub fn on_replaced(
         &self,
         follower: impl Fn(VolumeId, Replaced) + Send + Sync + 'static,
@@ -27,9 +26,9 @@ impl Engine {
         self.core.on_replaced(Arc::new(follower))
     }
 
-    /// Deletes a volume with its snapshots; one that does not exist is deleted already. A caller that still has it open
-    /// gets `Stale`. Durable when this returns; the space is freed in the background, in bounded steps, also after a
-    /// restart.
+    /// Deletes a volume with its snapshots; a missing one counts as deleted. A caller that still
+    /// has it open gets `Stale`. Durable on return; the space is freed in the background, in
+    /// bounded steps, also after a restart.
     ///
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
@@ -43,9 +42,10 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::delete_volume`], but durable only with the next checkpoint, which this does not wait for
-    /// ([`Engine::epoch`], [`Engine::is_durable`]): until then a crash brings the volume back. Its name must not be
-    /// given to another volume until it is. Returns whether there was such a volume.
+    /// Like [`Engine::delete_volume`], but durable only with the next checkpoint, which this does
+    /// not wait for ([`Engine::epoch`], [`Engine::is_durable`]). Until then a crash brings the
+    /// volume back, and its name must not be given to another volume. Returns true if the volume
+    /// existed.
     ///
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
@@ -76,24 +76,23 @@ impl Engine {
         Ok(true)
     }
 
-    /// The epoch that runs: what is done now is in it, or in a later one.
+    /// Returns the current epoch: a change made now is in it, or in a later one.
     pub fn epoch(&self) -> u64 {
         self.core.epoch_lock().epoch()
     }
 
-    /// Whether everything done in `epoch` and before is durable in the volumes' trees.
+    /// Returns true if every change made in `epoch` and before is durable in the volumes' trees.
     pub fn is_durable(&self, epoch: u64) -> bool {
         self.core.schedule.is_durable(epoch)
     }
 
-    /// Makes a volume what it was when the snapshot was made. Later snapshots are
-    /// deleted. Inodes keep their numbers, so handles stay good; what did not exist
-    /// then is stale. Durable when this returns. Changes that come meanwhile wait, and
-    /// are then made to the volume as it was.
+    /// Reverts a volume to a snapshot; later snapshots are deleted. Inodes keep their numbers, so
+    /// handles stay valid; those of inodes that did not exist then become stale. Durable on return.
+    /// Concurrent changes wait, and are then made to the reverted volume.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a clone depends on a later snapshot, or the volume is being
-    /// split from its origin; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Busy` if a clone depends on a later snapshot, or the volume is being split from
+    /// its origin; `ReadOnly`; `Stale`.
     pub fn revert(&self, volume: &str, snapshot: &str) -> Result<(), FsError> {
         let vol = self.live_volume(volume)?;
         let live = vol.live();
@@ -127,13 +126,13 @@ impl Engine {
         self.mirrored()
     }
 
-    /// Makes a volume that begins as a snapshot of another one and shares its blocks:
-    /// writable at once, whatever its size. The limit is the other's. Durable when this
-    /// returns. Until it is split from it, the snapshot cannot be deleted.
+    /// Creates a volume as a clone of another one's snapshot that shares its blocks: writable at
+    /// once, whatever its size, and with the origin's limit. Durable on return. The snapshot cannot
+    /// be deleted until the clone is split from it.
     ///
     /// # Errors
-    /// `NotFound` for the other volume or the snapshot; `Exists`; `Invalid` for an empty
-    /// name, `NameTooLong`; `ReadOnly`; `Stale`.
+    /// `NotFound` for the other volume or the snapshot; `Exists`; `Invalid` for an empty name,
+    /// `NameTooLong`; `ReadOnly`; `Stale`.
     pub fn clone_volume(
         &self,
         parent: &str,
@@ -143,7 +142,8 @@ impl Engine {
         self.clone_as(parent, snapshot, name, None)
     }
 
-    /// As [`Engine::clone_volume`]; `number`: that of the copy of a clone that another aggregate has.
+    /// Like [`Engine::clone_volume`]. `number`: that of a clone in another aggregate, of which this
+    /// one is the copy.
     pub(crate) fn clone_as(
         &self,
         parent: &str,
@@ -191,7 +191,7 @@ impl Engine {
             let rec = VolumeRec {
                 name: name.to_owned(),
                 root,
-                // The places of names in directories come of it.
+                // The places of names in directories are derived from it.
                 key: origin.key.get(),
                 next_ino: origin.counters.next_ino(),
                 limit: origin.space.limit(),
@@ -200,7 +200,7 @@ impl Engine {
                 next_place: 1,
                 dead: TreeRoot::EMPTY,
                 dead_blocks: 0,
-                // Clients know it by an identity of its own, so nothing of it has been shown.
+                // Clients know the clone by its own identity, so they have seen none of its values.
                 change_base: 0,
                 change_top: origin.counters.top(),
                 origin: Some(Origin {
@@ -230,10 +230,10 @@ impl Engine {
         Ok(Arc::clone(vol.volume()))
     }
 
-    /// Begins to copy what a clone shares with its origin, so that it no longer depends
-    /// on it. That goes on in the background, also after a restart;
-    /// [`Volume::origin`] says when it is done. A volume that is no clone is split
-    /// already. The clone can be used meanwhile, but not have snapshots.
+    /// Begins to copy the blocks that a clone shares with its origin, so that it no longer depends
+    /// on it. The copying runs in the background, also after a restart; [`Volume::origin`] returns
+    /// `None` when it is complete. A volume that is not a clone counts as split. The clone can be
+    /// used meanwhile, but not have snapshots.
     ///
     /// # Errors
     /// `NotFound`; `Busy` if the clone has snapshots; `ReadOnly`; `Stale`.
@@ -243,7 +243,7 @@ impl Engine {
         let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
         if matches!(*live.ancestry.lock(), Ancestry::Clone(_)) {
-            // Marks keep what it shares with its origin.
+            // Marks keep the blocks that it shares with its origin.
             self.drop_marks_of(&vol, |_| true)?;
             self.cp_now()?;
         }
@@ -266,20 +266,20 @@ impl Engine {
         self.mirrored()
     }
 
-    /// Whether space is still being freed in the background.
+    /// Returns true while space is being freed in the background.
     pub fn reclaiming(&self) -> bool {
         self.cp.has_backlog()
     }
 }
 
 impl Volume {
-    /// Number of the volume and identity of the snapshot that this one is a clone of.
+    /// Returns the volume's number and the snapshot's identity that this one is a clone of.
     pub fn origin(&self) -> Option<(VolumeId, u32)> {
         let origin = self.as_live()?.ancestry.lock().origin()?;
         Some((origin.volume, origin.snapshot))
     }
 
-    /// Whether it is being split from its origin.
+    /// Returns true while it is being split from its origin.
     pub fn splitting(&self) -> bool {
         let splits = |live: &Live| matches!(*live.ancestry.lock(), Ancestry::Splitting(_));
         self.as_live().is_some_and(splits)
@@ -296,8 +296,9 @@ mod tests {
     use crate::lifecycle::engine::EngineOptions;
     use crate::overlay::role::Writers;
 
-    /// The last checkpoint may carry out a revert. What was reverted opened again then: clients could change it after
-    /// the engine had been shut down, and the next start took counters for certain that had gone on.
+    /// The last checkpoint may carry out a revert. Once, the reverted volume was open again
+    /// afterwards: clients could change it after the engine had been shut down, and the next start
+    /// took outdated counters for current ones.
     #[test]
     fn what_the_last_checkpoint_reverts_is_closed_as_well() {
         let rng = Arc::new(SeededRng::new(5));

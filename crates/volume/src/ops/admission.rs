@@ -1,13 +1,13 @@
-//! Admission: an operation is accepted only if what it needs later is certain.
+//! Admission: an operation is accepted only if the resources that it needs later are certain.
 //!
-//! Blocks are allocated when a checkpoint is written, memory and log fill up meanwhile. So
-//! an operation first has the allocator *reserve* the blocks that its checkpoint may need.
-//! The estimate is generous (a leaf for every scattered change), so a refusal near the end of the
-//! space is not final: what the overlays were charged too much is released with the next
-//! checkpoint, and the operation waits for it, at most twice. Only then is there no space.
+//! Blocks are allocated when a checkpoint is written, and memory and log fill up meanwhile. So an
+//! operation first *reserves* the blocks that its checkpoint may need. The estimate is generous (a
+//! leaf for every scattered change), so a refusal near the end of the space is not final. The next
+//! checkpoint releases the excess reservations of the overlays, and the operation waits for it, at
+//! most twice. Only then does it fail with "no space".
 //!
-//! Operations that free space must work when there is none. They draw on the
-//! floor that the allocator keeps for checkpoints, a part of it at a time.
+//! Operations that free space must work when there is none. They draw on the floor that the
+//! allocator reserves for checkpoints, a part of it at a time.
 
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::SPACE_WAITS;
@@ -17,11 +17,11 @@ use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Bytes of log that an operation on few inodes takes at most.
+/// Maximum number of log bytes of an operation on few inodes.
 pub(crate) const SMALL_OP: u64 = 2048;
 
 impl Volume {
-    /// Reserves `blocks` of the volume's limit and of the aggregate.
+    /// Reserves `blocks` from the volume's limit and from the aggregate.
     pub(crate) fn reserve(
         &self,
         cx: &mut EngineContext,
@@ -30,8 +30,8 @@ impl Volume {
         self.reserve_beside(cx, blocks, 0)
     }
 
-    /// As [`Volume::reserve`]; `allocated` more blocks, which are allocated already, have to
-    /// have room in the volume.
+    /// Like [`Volume::reserve`]. `allocated` more blocks, which are already allocated, have to fit
+    /// into the volume's limit.
     pub(crate) fn reserve_beside(
         &self,
         cx: &mut EngineContext,
@@ -64,8 +64,8 @@ impl Volume {
         Stop::Fail(FsError::NoSpace)
     }
 
-    /// Has `blocks` for an operation that frees space: reserved if possible,
-    /// and else out of the floor.
+    /// Gets `blocks` for an operation that frees space: reserved if possible, and else out of the
+    /// floor.
     pub(crate) fn reserve_for_delete(
         &self,
         cx: &mut EngineContext,
@@ -75,8 +75,8 @@ impl Volume {
         if let Some(reservation) = Reservation::of(agg, blocks) {
             return Ok(reservation);
         }
-        // A quarter of the floor for each of the two epochs that can be in
-        // memory at once; the rest is for what checkpoints need besides.
+        // A quarter of the floor for each of the two epochs that can be in memory at once; the rest
+        // is for other needs of checkpoints.
         let taken = self.core.totals().unreserved();
         if taken + blocks > agg.space().stats().floor / 2 {
             if cx.space_waits < SPACE_WAITS {

@@ -1,4 +1,4 @@
-//! Attributes: reading and setting them, truncation, link targets, space.
+//! Attributes: getting and setting them, truncation, link targets, space.
 
 use weir_base::limits::{MAX_FILE_SIZE, MAX_SYMLINK};
 use weir_base::{BLOCK_SIZE, Ino, Time};
@@ -13,7 +13,7 @@ use crate::overlay::inode::{State, alive, malformed, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Attr, Change, Done, FileKind, FsError, SetAttr, SetTime, StatFs, Stop};
 
-/// `rec` with the attributes that `set` names, size excepted. Does not stamp.
+/// Returns `rec` with the attributes in `set`, except the size. Does not update timestamps.
 pub(crate) fn with_attrs(mut rec: InodeRec, set: &SetAttr, now: Time) -> InodeRec {
     if let Some(mode) = set.mode {
         rec.mode = (mode & 0o7777) as u16;
@@ -36,14 +36,14 @@ pub(crate) fn with_attrs(mut rec: InodeRec, set: &SetAttr, now: Time) -> InodeRe
     rec
 }
 
-/// A page that a truncation to the middle of a block leaves.
+/// The last page after a truncation to the middle of a block.
 pub(crate) struct CutTail {
     pub(crate) block: u64,
     pub(crate) page: Page,
 }
 
 impl Volume {
-    /// Attributes of an inode.
+    /// Returns the attributes of an inode.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -54,12 +54,13 @@ impl Volume {
         Ok(self.attr_of(ino, &st))
     }
 
-    /// Sets attributes. With `guard`, only if the change time is that one (RFC 1813 section 3.3.2). Durable once the
+    /// Sets attributes. With `guard`, only if the change time equals it (RFC 1813 section 3.3.2).
+    /// Durable once the log has reached `Done::lsn`.
     /// log has reached `Done::lsn`.
     ///
     /// # Errors
-    /// `Stale`, `NotSync`, `Invalid` (a size on what is no regular file; `IsDir`
-    /// on a directory), `FileTooBig`, `NoSpace`, `ReadOnly`, `Io`.
+    /// `Stale`, `NotSync`, `Invalid` (a size of something other than a regular file; `IsDir` for a
+    /// directory), `FileTooBig`, `NoSpace`, `ReadOnly`, `Io`.
     pub fn setattr(
         &self,
         cx: &mut EngineContext,
@@ -70,11 +71,12 @@ impl Volume {
         self.setattr_if(cx, ino, set, guard, || Ok(()))
     }
 
-    /// As [`Volume::setattr`], if that is allowed at the moment at which it is done: evaluated under the inode's lock,
-    /// where reads are before it or after it. It must not wait for anything.
+    /// Like [`Volume::setattr`], if `allowed` permits it at the moment of the change. `allowed` is
+    /// evaluated under the inode's lock, so each read is either before or after it. It must not
+    /// wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::setattr`], and the errors of `allowed`.
     pub fn setattr_if<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -150,8 +152,8 @@ impl Volume {
         })
     }
 
-    /// Takes note of when the content was last read where this volume did not see it. Kept in memory alone, as the
-    /// access times of reads are.
+    /// Records a read of the content that this volume did not see. Kept in memory only, like the
+    /// access times of reads.
     ///
     /// # Errors
     /// `Stale`, `ReadOnly`, `Io`.
@@ -164,8 +166,8 @@ impl Volume {
         Ok(self.attr_of(ino, &st))
     }
 
-    /// The last block of a file cut to `size`, zeroed behind it, if that is
-    /// needed: bytes behind the end must read as zeros should the file grow.
+    /// Returns the last block of a file cut to `size`, zeroed after its end, if that is needed:
+    /// bytes after the end must read as zeros should the file grow.
     pub(crate) fn cut_tail(
         &self,
         cx: &mut EngineContext,
@@ -185,8 +187,8 @@ impl Volume {
         let (keep, zero) = frame.split_at_mut(within);
         keep.copy_from_slice(base.frame.get(..within).unwrap_or_default());
         zero.fill(0);
-        // The log's cut makes the same page from a page that the log has; from
-        // one that it does not have, this one is not durable either.
+        // Replaying the cut makes the same page from a page that the log has. If the log does not
+        // have the old page, the new one is not durable either.
         let page = if base.durable {
             Page::logged(frame.freeze())
         } else {
@@ -195,10 +197,10 @@ impl Volume {
         Ok(Some(CutTail { block, page }))
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `Invalid` if it is none, `Stale`, `Io`.
+    /// `Invalid` if it is not a link, `Stale`, `Io`.
     pub fn readlink(&self, cx: &mut EngineContext, ino: Ino) -> Result<(Vec<u8>, Attr), Stop> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
@@ -230,18 +232,18 @@ impl Volume {
         Ok((target, attr))
     }
 
-    /// Space and inodes: of the volume's limit if it has one, and never more
-    /// than the aggregate has.
+    /// Returns space and inodes: of the volume's limit if it has one, and never more than the
+    /// aggregate has.
     pub fn statfs(&self) -> StatFs {
         let block = BLOCK_SIZE as u64;
         let used = self.space.blocks_used();
         let (agg_total, agg_free) = self.core.capacity();
         let limit = self.space.room();
         let total = if limit == 0 { agg_total * block } else { limit };
-        // Saturates: a limit may be below what is used.
+        // Saturates: a limit may be below the used space.
         let free = total.saturating_sub(used * block).min(agg_free * block);
-        // An inode with its entry takes some 250 bytes of a leaf; inode numbers
-        // themselves do not run out.
+        // An inode with its entry takes some 250 bytes of a leaf; inode numbers themselves do not
+        // run out.
         let files_free = free / 256;
         StatFs {
             total,
@@ -252,17 +254,18 @@ impl Volume {
         }
     }
 
-    /// Bytes of data in the last checkpoint: at most seconds old, and read without any lock.
+    /// Returns the bytes of data in the last checkpoint: at most seconds old, and read without any
+    /// lock.
     pub fn used(&self) -> u64 {
         self.space.used() * BLOCK_SIZE as u64
     }
 
-    /// Bytes of the capacity that are kept for what only snapshots hold.
+    /// Returns the bytes of the capacity reserved for blocks that only snapshots hold.
     pub fn snapshot_reserve(&self) -> u64 {
         self.space.snapshot_reserve()
     }
 
-    /// The capacity limit in bytes; 0: none.
+    /// Returns the capacity limit in bytes; 0: none.
     pub fn limit(&self) -> u64 {
         self.space.limit()
     }

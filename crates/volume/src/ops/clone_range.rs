@@ -1,19 +1,20 @@
-//! Cloning a range of a file (NFSv4.2 CLONE, RFC 7862 section 15.13; SMB's FSCTL_DUPLICATE_EXTENTS_TO_FILE, MS-FSCC section
-//! 2.3.8).
+//! Clones a range of a file (NFSv4.2 CLONE, RFC 7862 section 15.13; SMB's
+//! FSCTL_DUPLICATE_EXTENTS_TO_FILE, MS-FSCC section 2.3.8).
 //!
-//! The target gets the very blocks of the source, and each is copied when one of the two is written: nothing is read or
-//! written but what leads to them. How often a block is referred to is counted from the next checkpoint on
-//! ([`crate::format::shared_runs`]). Until then the overlay of the target says which range it has the blocks of ([`crate::overlay::shares`]),
-//! a few dozen bytes however long it is.
+//! The target refers to the source's own blocks, and a block is copied when one of the two files
+//! overwrites it. Only the records that lead to the blocks are read or written. The next checkpoint
+//! counts the references to a block ([`crate::format::shared_runs`]). Until then the target's
+//! overlay records the range of the source ([`crate::overlay::shares`]), a few dozen bytes whatever
+//! its length.
 //!
-//! **What the committed tree does not have.** Pages of the source that only its overlay has have no block yet that could be
-//! shared. A few of them are copied, by reference in memory and as pages in the log; if there are more, the clone waits
-//! for the checkpoint that gives them blocks.
+//! **Data outside the committed tree.** Pages of the source that only its overlay has do not have a
+//! block to share yet. A few of them are copied, by reference in memory and as pages in the log. If
+//! there are more, the clone waits for the checkpoint that gives them blocks.
 //!
-//! **The log** has the clone as what was requested, range by range, and not as a list of blocks. Replayed, it finds the
-//! same blocks: a range that is logged this way was one that no overlay mentioned, so the tree had its contents at that
-//! moment, and the tree that the log is replayed over is that one or the one before it, which differ elsewhere only. What
-//! was written to the source later is later in the log.
+//! **The log** has the clone as it was requested, range by range, and not as a list of blocks.
+//! Replay finds the same blocks. A range logged this way was not in any overlay, so the tree had
+//! its contents at that moment. The log is replayed over that tree or the one before it, which
+//! differ elsewhere only. Later writes to the source are later in the log.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -39,16 +40,16 @@ use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop, without_se
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// What has the contents of a range, by its own blocks. What is missing is a hole.
+/// The contents of a range, by its own blocks. Missing blocks are holes.
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// Pages of overlays; `None`: it is on the device only.
+    /// Pages of overlays; `None`: the page is on the device only.
     pub(crate) pages: Vec<(u64, Option<Frame>)>,
     /// Ranges of trees, by their first blocks.
     pub(crate) shares: Vec<(u64, Share)>,
 }
 
-/// What a clone is to do, in blocks.
+/// A checked clone request, in blocks.
 struct Plan {
     from: u64,
     to: u64,
@@ -57,18 +58,20 @@ struct Plan {
 }
 
 impl Volume {
-    /// Makes `len` bytes of the file `to.0` from `to.1` on share the blocks that the file `from.0` has from `from.1` on;
-    /// no bytes at all means everything up to the source's end. The file grows if need be. It happens wholly or not at
-    /// all, costs as much as what leads to the blocks, and is durable once the log has reached `Done::lsn`.
+    /// Makes `len` bytes of the file `to.0` from `to.1` on share the blocks of the file `from.0`
+    /// from `from.1` on. A length of 0 means everything up to the source's end. The target grows if
+    /// necessary. The operation is atomic, its cost is that of the records that lead to the blocks,
+    /// and it is durable once the log has reached `Done::lsn`.
     ///
-    /// What the target had there is freed as by a write. The space that the clone counts for until the next checkpoint is that of
-    /// the tree's nodes, afterwards none: [`crate::StatFs`] and the capacity count a shared block once. An inode's `used` counts it
-    /// for each file.
+    /// The target's old blocks are freed as by a write. Until the next checkpoint the clone counts
+    /// as the space of the tree's nodes, afterwards as none: [`crate::StatFs`] and the capacity
+    /// count a shared block once. An inode's `used` counts it for each file.
     ///
     /// # Errors
-    /// `Invalid` for what is no regular file, for ranges of one file that overlap, for a range that reaches behind the source's end, for
-    /// offsets that are no multiples of 4096, and for such a length unless it ends at the end of the source, and at or behind that
-    /// of the target; `IsDir`; `FileTooBig`; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Invalid` for anything but regular files, for overlapping ranges of one file, for a range
+    /// beyond the source's end, for offsets that are not multiples of 4096, and for such a length
+    /// unless the range ends at the end of the source, and at or beyond that of the target;
+    /// `IsDir`; `FileTooBig`; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn clone_range(
         &self,
         set_ids: SetIds,
@@ -80,11 +83,11 @@ impl Volume {
         self.clone_range_if(set_ids, cx, from, to, len, || Ok(()))
     }
 
-    /// As [`Volume::clone_range`], if that is allowed at the moment at which it is done: evaluated under the locks of
-    /// both files. It must not wait for anything.
+    /// Like [`Volume::clone_range`], if `allowed` permits it at the moment of the change: it is
+    /// evaluated under the locks of both files. It must not wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::clone_range`], and the errors of `allowed`.
     pub fn clone_range_if<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
@@ -160,10 +163,11 @@ impl Volume {
         })
     }
 
-    /// Nodes that a clone's checkpoint may come to write: those of the target's windows, and of the counts.
+    /// Returns the number of nodes that a clone's checkpoint may write: those of the target's
+    /// windows, and of the counts.
     fn nodes_for(&self, source: &Inode, from: u64, len: u64) -> u64 {
         let st = source.state.read();
-        // Saturates: numbers of a client.
+        // Saturates: the numbers come from a client.
         let there = st.rec.size.saturating_sub(from);
         let len = match len {
             0 => there,
@@ -174,7 +178,8 @@ impl Volume {
         (blocks / WINDOW + 2).min(filled) / 2 + filled / 64
     }
 
-    /// What has the contents of a range of a file; `None` if that is more than `most` pages and ranges.
+    /// Returns the contents of a range of a file; `None` if they are more than `most` pages and
+    /// ranges.
     fn contents(&self, ino: Ino, st: &State, range: Range<u64>, most: usize) -> Option<Contents> {
         let Some(live) = self.as_live() else {
             unreachable!("nothing is cloned into a view");
@@ -185,7 +190,7 @@ impl Volume {
         for delta in st.layers() {
             let Some(data) = &delta.data else {
                 if delta.new {
-                    // Nothing below it counts.
+                    // Layers below a new file do not count.
                     open.clear();
                 }
                 continue;
@@ -197,7 +202,7 @@ impl Volume {
                         Piece::Page(block, page) => found.pages.push((block, page.frame.clone())),
                         Piece::Shared(first, mut share) => {
                             if delta.segment != segment {
-                                // That is merged before.
+                                // That segment is merged first.
                                 share.merged = (ino, first);
                             }
                             found.shares.push((first, share));
@@ -218,7 +223,7 @@ impl Volume {
             }
             open = below;
         }
-        // After the overlays: a root is published before what it has taken in is dropped.
+        // After the overlays: a root is published before the overlays that it contains are dropped.
         let root = self.root.load_full();
         let stored = st.used() / BLOCK;
         for Range { start, end } in open {
@@ -241,7 +246,8 @@ impl Volume {
         Some(found)
     }
 
-    /// The same when the log is replayed, with all pages read, by the target's blocks. The source is not locked.
+    /// Returns the contents of a range while the log is replayed, with all pages read, by the
+    /// target's blocks. The source is not locked.
     pub(crate) fn replayed_contents(
         &self,
         source: &Inode,
@@ -271,7 +277,7 @@ impl Volume {
         Ok(found)
     }
 
-    /// The contents of a block in the tree in which it is seen; `None` for a hole.
+    /// Returns the contents of a block in the tree of `seen`; `None` for a hole.
     pub(crate) fn seen(&self, cx: &mut EngineContext, seen: &Seen) -> Result<Option<Frame>, Stop> {
         let start = Window::start_of(seen.block);
         let key = Key::new(seen.ino.0, kind::EXTENT, start);
@@ -299,7 +305,7 @@ impl Volume {
     }
 }
 
-/// Checks the request; `None`: it is nothing.
+/// Checks the request; `None` if it changes nothing.
 fn plan(
     locked: &Locked<'_>,
     cx: &EngineContext,
@@ -326,7 +332,8 @@ fn plan(
         .filter(|end| *end <= MAX_FILE_SIZE)
         .ok_or(FsError::FileTooBig)?;
     let aligned = from.1.is_multiple_of(BLOCK) && to.1.is_multiple_of(BLOCK);
-    // What is behind the source's end in its last block is zeroes, which nothing of the target may become.
+    // Bytes after the source's end in its last block are zeroes, which must not replace data of the
+    // target.
     let whole = len.is_multiple_of(BLOCK) || end == size && to_end >= target.rec.size;
     if !aligned || !whole {
         return Err(invalid);

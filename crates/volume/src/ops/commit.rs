@@ -1,19 +1,20 @@
-//! COMMIT: making what was written without stability durable.
+//! COMMIT: makes unstable writes durable.
 //!
-//! A few pages go into the log, with the attributes. Up to [`ROUND`] are sent to their places
-//! ([`crate::overlay::direct`]): they have to be written there anyway, and writing them to the log first
-//! would do it twice. More than that, what cannot be sent, and what is still not durable after
-//! some rounds because clients go on writing, is left to a checkpoint, which writes all of
-//! it in long runs: sending 40 MiB a commit in rounds took a sequential writer from 3,400 to
-//! 620 MiB/s.
+//! A few pages go into the log, with the attributes. Up to [`ROUND`] pages are written in place
+//! ([`crate::overlay::direct`]): they have to be written there anyway, and writing them to the log
+//! first would be a second write. The rest is left to a checkpoint, which writes it in long runs:
+//! larger amounts, pages that cannot be written in place, and pages that are still not durable
+//! after some rounds because clients keep writing. Writing 40 MiB of each commit in rounds slowed a
+//! sequential writer from 3,400 to 620 MiB/s.
 //!
-//! A page may be written again while what it was is on its way. What a commit has to make
-//! durable is what was written before it came, so if the newer contents are in no log yet
-//! the older ones still go there; if they are, the older ones must not come behind them.
+//! A page may be overwritten while its old contents are being written. A commit has to make the
+//! data durable that was written before it came. So if the newer contents are in no log yet the
+//! older ones still go there. If they are, the older ones must not come after them.
 //!
-//! A partner has had the data since it was written ([`weir_store::log::stream`]), and keeps everything that it
-//! acknowledges. So of a commit it gets the attributes alone, never older contents than it has; and as its acknowledgement is
-//! waited for by a record's LSN, a commit that has nothing to log appends one for that.
+//! A partner has the data since it was written ([`weir_store::log::stream`]), and keeps everything
+//! that it has acknowledged. So of a commit it gets the attributes only, never older contents than
+//! it has. Waiting for its acknowledgement needs the LSN of a record, so a commit that has nothing
+//! to log appends one.
 
 use smallvec::SmallVec;
 use weir_base::limits::engine::{
@@ -35,8 +36,8 @@ use crate::overlay::volume::{Entered, Volume};
 use crate::types::{Backpressure, Change, Done, FileKind, FsError, Stop};
 
 impl Volume {
-    /// Makes the data written so far to `len` bytes at `off` durable (0: to the
-    /// end of the file). May need a checkpoint, which it waits for.
+    /// Makes the data written so far to `len` bytes at `off` durable (0: to the end of the file).
+    /// May wait for a checkpoint.
     ///
     /// # Errors
     /// `IsDir`, `Invalid`, `ReadOnly` if the aggregate is poisoned, `Stale`, `Io`.
@@ -53,7 +54,7 @@ impl Volume {
         let first = off / block;
         let last = match len {
             0 => u64::MAX,
-            // Saturates: an offset from a client.
+            // Saturates: the offset comes from a client.
             _ => off.saturating_add(len - 1) / block,
         };
         let pass = self.enter()?;
@@ -69,7 +70,7 @@ impl Volume {
             before: attr,
             after: attr,
         };
-        // It has waited for the checkpoint after what it has to commit.
+        // It has waited for the checkpoint after the data to commit.
         if cx
             .commit_epoch
             .is_some_and(|e| self.core.schedule.is_durable(e))
@@ -113,7 +114,7 @@ impl Volume {
             return Ok(Done { value, lsn });
         }
         if pages.is_empty() && !st.unlogged {
-            // What another call has appended must be durable all the same.
+            // Records appended by other calls must be durable all the same.
             return Ok(Done {
                 value,
                 lsn: self.core.log.last_appended(),
@@ -147,13 +148,14 @@ impl Volume {
         edits
     }
 
-    /// Appends what changes nothing.
+    /// Appends a record that changes nothing.
     fn log_attributes(&self, ino: Ino, st: &State) -> Result<Lsn, Stop> {
         self.core.schedule.admit(SMALL_OP)?;
         self.core.log.append(self.attributes(ino, st))
     }
 
-    /// Logs where the pages are that have been sent to their places. What cannot be logged is returned.
+    /// Logs the locations of the pages that have been written in place. Returns the pages that
+    /// cannot be logged.
     fn log_sent(
         &self,
         entered: &Entered<'_>,
@@ -162,7 +164,7 @@ impl Volume {
         direct: Direct,
     ) -> Result<(), Box<(Direct, Stop)>> {
         let segment = entered.live().segments.current();
-        // Whether the log is to have it, and whether the current page takes its place.
+        // Whether the log gets the page, and whether the location replaces the current page.
         let fate = |sent: &Sent| match visible(st, sent.block) {
             Some((_, page)) if page.is_logged() => (false, false),
             Some((depth, page)) => {
@@ -199,7 +201,7 @@ impl Volume {
             match st.active.as_deref_mut().filter(|_| takes) {
                 Some(active) => active.file().set_placed(block, placed),
                 None => {
-                    // A checkpoint is writing it, or it is out of date.
+                    // A checkpoint is writing the page, or it is outdated.
                     let same = visible(st, block)
                         .filter(|(_, page)| page.is(&sent.frame))
                         .map(|(depth, _)| depth);
@@ -216,8 +218,7 @@ impl Volume {
     }
 }
 
-/// The page that is seen at a block, and its layer's number; `None` if there is none in
-/// the overlays.
+/// Returns the visible page of a block, and its layer's number; `None` if the overlays have none.
 fn visible(st: &State, block: u64) -> Option<(usize, &Page)> {
     let said = st.layers().map(|layer| layer.block(block)).enumerate();
     let mut said = said.filter(|(_, layer)| !matches!(layer, Layer::Below));
@@ -227,16 +228,16 @@ fn visible(st: &State, block: u64) -> Option<(usize, &Page)> {
     }
 }
 
-/// The visible pages in a range that the log does not have, in order; if there
-/// are more than `most`, not all of them but more than `most`.
+/// Returns the visible pages in a range that the log does not have, in order. If there are more
+/// than `most`, it returns more than `most` of them, but not all.
 fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, Frame); 4]> {
     let mut found: SmallVec<[(u64, Frame); 4]> = SmallVec::new();
     for (depth, layer) in st.layers().enumerate() {
         let Some(data) = layer.data.as_deref() else {
-            // It has changed no data.
+            // The layer has no changed data.
             continue;
         };
-        // What a newer layer hides is not to be made durable again.
+        // Data hidden by a newer layer need not be made durable again.
         let visible = |block: u64| {
             let mut above = st.layers().take(depth);
             above.all(|a| matches!(a.block(block), Layer::Below))
@@ -245,10 +246,11 @@ fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, F
             .unlogged_in(first..=last)
             .filter(|(block, _)| visible(*block))
             .take(most + 1);
-        // What the log does not have is in memory.
+        // A page that the log does not have is in memory.
         found.extend(pages.filter_map(|(block, page)| Some((block, page.frame.clone()?))));
         if found.len() > most {
-            // A layer below, which a checkpoint is writing, may have as many again, each to be looked up here.
+            // A layer below, which a checkpoint is writing, may have as many again, each to be
+            // looked up here.
             break;
         }
     }

@@ -1,15 +1,18 @@
-//! Files and directories that become symbolic links, and links that become files and directories again.
+//! Converts files and directories to symbolic links, and links back to files and directories.
 //!
-//! A protocol that first makes a file and then makes a link of it (SMB: FSCTL_SET_REPARSE_POINT) expects the same inode afterwards, under
-//! the number by which clients have it open. What has no content, no streams and one name can be one or the other. It keeps its owner, mode, list and
-//! extended attributes.
+//! A protocol that first makes a file and then converts it to a link (SMB: FSCTL_SET_REPARSE_POINT)
+//! expects the same inode afterwards, under the number by which clients have it open. An inode
+//! without content and streams and with one name can be converted. It keeps its owner, mode, list
+//! and extended attributes.
 //!
-//! **One record.** The log has the inode of its new kind, its target, the entry, in which the kind is stored as well, and the directory: after-images
-//! as those of a new link. There is no edit that takes a target away. An inode that is no link has none, and that follows from the
-//! inode's edit where records are applied; in an overlay an empty target says it ([`crate::overlay::delta::Delta::symlink`]).
+//! **One record.** The log has the inode of its new kind, its target, the entry, which stores the
+//! kind as well, and the directory: after-images like those of a new link. There is no edit that
+//! removes a target. An inode that is not a link has none, which follows from the inode's edit when
+//! records are applied. In an overlay an empty target says so
+//! ([`crate::overlay::delta::Delta::symlink`]).
 //!
-//! **What a link was.** Clients of SMB distinguish links to directories from links to files, by what they were made of. A bit of the
-//! DOS attributes remembers it ([`DIRECTORY_LINK`]).
+//! **The former kind.** Clients of SMB distinguish links to directories from links to files, by the
+//! kind that they were made from. A bit of the DOS attributes remembers it ([`DIRECTORY_LINK`]).
 
 use std::sync::Arc;
 
@@ -27,25 +30,30 @@ use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Stop};
 
-/// Blocks of a tree that a link's target may take, as it is stored in pieces.
+/// Maximum number of tree blocks for a link's target, as it is stored in pieces.
 const TARGET_BLOCKS: u64 = MAX_SYMLINK.div_ceil(weir_base::limits::MAX_VALUE) as u64;
 
-/// What an inode is to become.
+/// The new kind of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conversion<'a> {
-    /// A symbolic link to this target, of an empty file or directory; a link gets it in place of its own.
+    /// A symbolic link with this target, made from an empty file or directory; an existing link
+    /// gets the target in place of its own.
     Link(&'a [u8]),
-    /// The empty file or directory that a link was made of, a file if it was made as a link; with this mode, if there is one.
+    /// The empty file or directory that a link was made from, a file if it was created as a link;
+    /// with this mode, if there is one.
     Plain(Option<u32>),
 }
 
 impl Volume {
-    /// Makes what has this name in the directory a link, or no link any more, if it is the inode `ino`. Durable once the log has reached `Done::lsn`.
+    /// Converts the inode `ino`, if it has this name in the directory, to a link, or back. Durable
+    /// once the log has reached `Done::lsn`.
     ///
     /// # Errors
-    /// `NotFound` if another inode has the name, or none; `Invalid` for a target that is empty or has a NUL, for what has content, streams or several
-    /// names, for a stream, and for what cannot become that; `NotEmpty` for a directory with entries; `NameTooLong` for a
-    /// target above `MAX_SYMLINK` bytes; `TooManyLinks`, `NotDir`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `NotFound` if another inode has the name, or none; `Invalid` for a target that is empty or
+    /// has a NUL, for an inode with content, streams or several names, for a stream, and for one
+    /// that cannot be converted; `NotEmpty` for a directory with entries; `NameTooLong` for a
+    /// target above `MAX_SYMLINK` bytes; `TooManyLinks`, `NotDir`, `NoSpace`, `ReadOnly`, `Stale`,
+    /// `Io`.
     pub fn convert(
         &self,
         cx: &mut EngineContext,
@@ -76,7 +84,7 @@ impl Volume {
                 return Err(FsError::NotFound.into());
             }
             let Some(inode) = self.child(cx, &parent, name, hit)? else {
-                // Another call has taken the name away: looked up again.
+                // Another call has removed the name: look it up again.
                 continue;
             };
             let mut reservation = self.reserve(cx, NAME_BLOCKS + TARGET_BLOCKS)?;
@@ -93,7 +101,7 @@ impl Volume {
             alive(child)?;
             let rec = self.converted(cx, (dir, &inode), child, to)?;
             let before = self.attr_of(ino, child);
-            // What has another target is another entry to nobody.
+            // A new target alone does not change the entry.
             let other_kind = rec.kind != child.rec.kind;
             let mut dir_rec = stamped(st.rec, cx.now, true);
             match (child.rec.kind, rec.kind) {
@@ -148,7 +156,7 @@ impl Volume {
         }
     }
 
-    /// The record of an inode, whose lock the caller holds, when it has become that.
+    /// Returns the converted record of an inode, whose lock the caller holds.
     fn converted(
         &self,
         cx: &mut EngineContext,
@@ -173,7 +181,8 @@ impl Volume {
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => {}
             _ => return Err(FsError::Invalid.into()),
         }
-        // All entries of an inode say its kind; a directory has one entry, and a link more.
+        // All entries of an inode store its kind; a directory has one entry, and a link may have
+        // more.
         let other_kind = !is_link || target.is_none();
         let names = match old.kind {
             FileKind::Directory => 1,
@@ -190,7 +199,7 @@ impl Volume {
     }
 }
 
-/// `old` as a link to the target, or as what it was, in the directory `dir`.
+/// Returns `old` as a link to the target, or as its former kind, in the directory `dir`.
 fn reshaped(
     old: InodeRec,
     now: Time,

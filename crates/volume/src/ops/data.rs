@@ -1,4 +1,4 @@
-//! Reading and writing file data.
+//! Reads and writes file data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,16 +31,16 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// A block's contents, from an overlay or from the tree.
 pub(crate) struct Base {
     pub(crate) frame: Frame,
-    /// The log or the tree has them.
+    /// True if the log or the tree has the contents.
     pub(crate) durable: bool,
 }
 
-/// What the overlays say about a block.
+/// State of a block in the overlays.
 enum Overlay {
     Page(Base),
     /// A page that is on the device only.
     Away(BlockPtr),
-    /// What this block was.
+    /// A block cloned from this one.
     Shared(Seen),
     Hole,
     Tree,
@@ -71,7 +71,8 @@ fn has_data(delta: &Delta) -> bool {
     delta.data.is_some() || delta.new
 }
 
-/// Only regular files have data; directories get an error of their own because protocols distinguish them.
+/// Checks that the inode is a regular file. Directories get an error of their own because protocols
+/// distinguish them.
 pub(crate) fn regular(st: &State) -> Result<(), Stop> {
     alive(st)?;
     match st.rec.kind {
@@ -82,7 +83,7 @@ pub(crate) fn regular(st: &State) -> Result<(), Stop> {
 }
 
 impl Volume {
-    /// A frame for new data.
+    /// Allocates a frame for new data.
     pub(crate) fn frame(&self) -> Result<FrameMut, Stop> {
         self.core
             .agg
@@ -91,7 +92,7 @@ impl Volume {
             .ok_or(Stop::Wait(Backpressure::Memory))
     }
 
-    /// Where the committed tree stores a file block.
+    /// Returns the location of a file block in the committed tree.
     fn stored(&self, cx: &mut EngineContext, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
         let start = Window::start_of(block);
         let key = Key::new(ino.0, kind::EXTENT, start);
@@ -102,7 +103,7 @@ impl Volume {
         }
     }
 
-    /// The contents of one block; `None` for a hole.
+    /// Returns the contents of one block; `None` for a hole.
     pub(crate) fn block(
         &self,
         cx: &mut EngineContext,
@@ -138,12 +139,12 @@ impl Volume {
         }))
     }
 
-    /// Reads up to `len` bytes at `off`; fewer at the end of the file, or before
-    /// a block that cannot be read. Holes are read as zeros.
+    /// Reads up to `len` bytes at `off`; fewer at the end of the file, or before an unreadable
+    /// block. Holes are read as zeros.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` if it is no regular file, `Stale`, `Io` if the first
-    /// block cannot be read.
+    /// `IsDir`, `Invalid` if it is not a regular file, `Stale`, `Io` if the first block cannot be
+    /// read.
     pub fn read(
         &self,
         cx: &mut EngineContext,
@@ -154,10 +155,11 @@ impl Volume {
         self.read_if(cx, ino, off, len, |_| Ok(()))
     }
 
-    /// As [`Volume::read`], if the file's attributes at that moment allow it: if not, nothing is fetched and no access noted.
+    /// Like [`Volume::read`], if the file's attributes at that moment allow it. If not, nothing is
+    /// fetched and no access recorded.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::read`], and the errors of `allowed`.
     pub fn read_if<E: From<Stop>>(
         &self,
         cx: &mut EngineContext,
@@ -171,7 +173,7 @@ impl Volume {
         regular(&st)?;
         let attr = self.attr_of(ino, &st);
         allowed(&attr)?;
-        // Saturates: an offset from a client.
+        // Saturates: the offset comes from a client.
         let end = off.saturating_add(len.min(MAX_IO) as u64).min(st.rec.size);
         if off >= end {
             return Ok(ReadOut {
@@ -189,7 +191,7 @@ impl Volume {
             self.foresee(cx, ino, blocks, blocks_of(st.rec.size));
         }
         let pages = pages?;
-        // Nothing has to be fetched for this one.
+        // Nothing has to be fetched for this request.
         if let Some(plan) = cx.ahead.take() {
             plan.start(self.core.agg.cache());
         }
@@ -202,8 +204,8 @@ impl Volume {
         Ok(out)
     }
 
-    /// Takes note of a request for these blocks of a file of `size` blocks, once a request,
-    /// and plans what is to be read ahead of the next ones.
+    /// Notes a request for these blocks of a file of `size` blocks, once a request, and plans the
+    /// read-ahead for the next ones.
     fn foresee(&self, cx: &mut EngineContext, ino: Ino, blocks: Range<u64>, size: u64) {
         if std::mem::replace(&mut cx.noted, true) {
             return;
@@ -214,8 +216,8 @@ impl Volume {
         cx.ahead = next.map(|blocks| Plan::new(self.root.load_full(), ino, blocks));
     }
 
-    /// The pages of these blocks; fewer if one in between cannot be read, at least one. Adds to `foreseen` how many of
-    /// them were read ahead and had not been requested.
+    /// Returns the pages of these blocks; fewer if one in between cannot be read, at least one.
+    /// Adds to `foreseen` the number of read-ahead pages requested for the first time.
     fn pages(
         &self,
         cx: &mut EngineContext,
@@ -229,8 +231,8 @@ impl Volume {
         let layered = st.layers().any(has_data);
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut window: Option<(u64, Option<tree::Value>)> = None;
-        // The deltas are consulted before the root is loaded: a root is published
-        // before the delta that it has taken in is dropped.
+        // The deltas are consulted before the root is loaded: a root is published before the delta
+        // that it contains is dropped.
         let root = self.root.load();
         let cache = self.core.agg.cache();
         let mut absent: SmallVec<[usize; 8]> = SmallVec::new();
@@ -252,7 +254,7 @@ impl Volume {
                         } else if pages.is_empty() {
                             return Err(FsError::Io.into());
                         } else {
-                            // What precedes it is the reply.
+                            // The pages before it are the reply.
                             break;
                         }
                         block += 1;
@@ -291,7 +293,7 @@ impl Volume {
                         missing.extend(ptrs);
                         break;
                     }
-                    // A damaged node costs what it covers and no more.
+                    // A damaged node costs only the blocks that it covers.
                     Err(tree::Stop::Fail(_)) if !pages.is_empty() && missing.is_empty() => break,
                     Err(stop) => return Err(self.stop(cx, &root, stop)),
                 }
@@ -351,10 +353,10 @@ impl Volume {
         Err(Stop::Fetch(missing))
     }
 
-    /// As [`Volume::write_by`], by a privileged caller.
+    /// Like [`Volume::write_by`], for a privileged caller.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Volume::write_by`].
     pub fn write(
         &self,
         cx: &mut EngineContext,
@@ -366,15 +368,15 @@ impl Volume {
         self.write_by(SetIds::Keep, cx, ino, off, data, stability)
     }
 
-    /// Writes `data` at `off`, extending the file if need be, and does to its mode what `set_ids` says. Granted is what
-    /// was requested; data that is to be stable goes to the log with the attributes, or much of it to its place before
-    /// them, so `DataSync` is given as `FileSync`. Of what goes to the log as much is written as one record holds: a
-    /// write is in the log wholly or not at all. When it has stopped with [`Stop::Land`] it has taken the data: of what
-    /// it is given when it is run again only the length counts.
+    /// Writes `data` at `off`, extending the file if necessary, and changes its mode as `set_ids`
+    /// says. The requested stability is granted. Stable data goes to the log with the attributes,
+    /// or large data in place before them, so `DataSync` becomes `FileSync`. Of data for the log,
+    /// as much is written as one record holds, since a record is atomic. After [`Stop::Land`] the
+    /// data has been taken: in the retry only its length counts.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
-    /// `FileTooBig`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `IsDir`, `Invalid` (not a regular file; more than `MAX_IO` bytes), `FileTooBig`, `NoSpace`,
+    /// `ReadOnly`, `Stale`, `Io`.
     pub fn write_by(
         &self,
         set_ids: SetIds,
@@ -387,11 +389,12 @@ impl Volume {
         self.write_if(set_ids, cx, ino, off, data, stability, |_| Ok(()))
     }
 
-    /// As [`Volume::write_by`], if that is allowed at the moment at which it is done: evaluated under the file's lock,
-    /// where reads are before it or after it, for the size that the file has before it. It must not wait for anything.
+    /// Like [`Volume::write_by`], if `allowed` permits it at the moment of the change. `allowed` is
+    /// evaluated under the file's lock, so each read is either before or after it, for the file's
+    /// size before the write. It must not wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::write_by`], and the errors of `allowed`.
     #[allow(clippy::too_many_arguments)] // Of a write, and when.
     pub fn write_if<E: From<Stop> + From<FsError>>(
         &self,
@@ -451,8 +454,7 @@ impl Volume {
         result
     }
 
-    /// Begins to write what is large enough of stable data to its place; `false` if it goes
-    /// through the log.
+    /// Begins to write large stable data in place; returns `false` if it goes through the log.
     fn send(
         &self,
         cx: &mut EngineContext,
@@ -488,7 +490,7 @@ impl Volume {
         })
     }
 
-    /// Writes; what `direct` has is at its place already, and is taken from it.
+    /// Writes. Data in `direct` is already in place, and is taken from it.
     #[allow(clippy::too_many_arguments)] // Of one caller, which has them all.
     fn write_in<E: From<Stop> + From<FsError>>(
         &self,
@@ -521,7 +523,7 @@ impl Volume {
             Some(Direct { edges, .. }) => (&*edges.0, &*edges.1),
             None => (data, &[][..]),
         };
-        // A partner is sent it at once, stable or not.
+        // A partner is sent the data at once, stable or not.
         let reread = match stable || self.core.log.ships() {
             true => Reread::Soon,
             false => Reread::Late,
@@ -605,7 +607,7 @@ impl Volume {
         Ok(written(data.len(), change, stability, lsn))
     }
 
-    /// The edits of a write for another machine: what is at its place here comes as pages, too.
+    /// Returns the edits of a write for another machine: data in place here is included as pages.
     fn with_contents(
         &self,
         ino: Ino,
@@ -623,7 +625,7 @@ impl Volume {
         edits
     }
 
-    /// Frames of the blocks that `data` at `off` touches, zeros around it.
+    /// Returns frames for the blocks that `data` at `off` touches, with zeros around it.
     fn fill_frames(
         &self,
         off: u64,
@@ -637,13 +639,14 @@ impl Volume {
         };
         let frames = (0..count).map(|_| self.frame());
         let mut frames = frames.collect::<Result<SmallVec<[FrameMut; 16]>, Stop>>()?;
-        // Neighbours in memory that are neighbours in the file, too, are one segment of a request to the device.
+        // Neighbours in memory that are neighbours in the file, too, form one segment of a device
+        // request.
         frames.sort_unstable_by_key(|frame| frame.as_ptr());
         frame::fill(&mut frames, skip, data, reread);
         Ok(frames)
     }
 
-    /// Adds to the first and the last frame what the file has around the write.
+    /// Completes the first and the last frame with the file's bytes around the write.
     fn merge_edges(
         &self,
         cx: &mut EngineContext,
@@ -677,14 +680,14 @@ impl Volume {
     }
 }
 
-/// Seconds after which an access is noted even if nothing was written: a day.
+/// Seconds after which an access is recorded even if nothing was written: a day.
 const ACCESS_AGE: i64 = 86_400;
 
-/// Whether an access at `now` is to be noted: the first one after a change, and one a day, as under `relatime` of
-/// Linux. It is kept in memory only: a log record for each read would be a high price for a time that clients hardly
-/// ever read.
+/// Returns true if an access at `now` has to be recorded: the first one after a change, and one a
+/// day, as under `relatime` of Linux. It is kept in memory only: a log record for each read would
+/// be a high price for a time that clients hardly ever read.
 fn access_is_news(attr: &Attr, now: Time) -> bool {
-    // Saturates: times that clients set.
+    // Saturates: the times may be set by clients.
     let since = now.secs.saturating_sub(attr.atime.secs);
     let first = attr.atime <= attr.mtime && (attr.mtime <= now || since > 0);
     now > attr.atime && (first || since > ACCESS_AGE)
@@ -715,7 +718,7 @@ fn written(
     }
 }
 
-/// Cuts the pages that were found to the bytes that were requested.
+/// Cuts the found pages to the requested bytes.
 fn read_out(pages: SmallVec<[Frame; 16]>, off: u64, end: u64, attr: Attr) -> ReadOut {
     let first = (off % BLOCK) as usize;
     let have = pages.len() * BLOCK_SIZE - first;

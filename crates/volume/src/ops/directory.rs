@@ -1,4 +1,5 @@
-//! Finding a name in a directory, or a place for one: by the hash of the folded name, in the overlays and in the tree.
+//! Finds a name in a directory, or a free cookie for one: by the hash of the folded name, in the
+//! overlays and in the tree.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +15,7 @@ use crate::overlay::inode::{State, malformed};
 use crate::overlay::volume::Volume;
 use crate::types::{FileKind, FsError, Stop};
 
-/// A directory entry that was found.
+/// A directory entry found for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hit {
     pub(crate) cookie: u64,
@@ -22,31 +23,31 @@ pub(crate) struct Hit {
     pub(crate) kind: FileKind,
 }
 
-/// A place for a name.
+/// A free cookie for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Free {
     pub(crate) cookie: u64,
-    /// Neither overlays nor the tree mention the cookie.
+    /// True if neither overlays nor the tree mention the cookie.
     pub(crate) bare: bool,
 }
 
-/// What a search for a name gives.
+/// Result of a search for a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Search {
     Hit(Hit),
-    /// Absent; this cookie is free for it, if any is.
+    /// Absent, with a free cookie for the name, if there is one.
     Miss(Option<Free>),
 }
 
 impl Search {
-    /// What a search found in a directory whose change number was `then`, if
-    /// that is still true: every change of a directory's entries raises it.
+    /// Returns the result of a search in a directory whose change number was `then`, if that is
+    /// still current: every change of a directory's entries raises it.
     pub(crate) fn still(self, then: u64, st: &State) -> Option<Search> {
         (st.rec.change == then).then_some(self)
     }
 }
 
-/// Whether a directory can hold this name.
+/// Checks that a directory can contain this name.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
     if name.len() > weir_base::limits::MAX_NAME {
         return Err(Stop::Fail(FsError::NameTooLong));
@@ -57,12 +58,13 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether it is "." or "..", which cannot be made or removed.
+/// Returns true for "." and "..", which cannot be created or removed.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// Bit sets over the disambiguators of one hash: what an upper layer decides, and what is taken by another name.
+/// Bit sets over the disambiguators of one hash: those decided by an upper layer, and those taken
+/// by another name.
 #[derive(Default)]
 struct Seen {
     decided: Variants,
@@ -70,7 +72,7 @@ struct Seen {
 }
 
 impl Volume {
-    /// Searches a directory, whose lock the caller holds, for a name.
+    /// Searches for a name in a directory, whose lock the caller holds.
     pub(crate) fn find(
         &self,
         cx: &mut EngineContext,
@@ -93,8 +95,9 @@ impl Volume {
         })
     }
 
-    /// Searches a directory, whose lock the caller holds, for a name whatever its case: the name as it is stored. The exact one has
-    /// priority; of several others, that with the lowest cookie, so that the same one is found each time.
+    /// Searches for a name in any case in a directory, whose lock the caller holds, and returns its
+    /// stored form. The exact name has priority; of several others, the one with the lowest cookie,
+    /// so that the result does not vary.
     pub(crate) fn find_folded(
         &self,
         cx: &mut EngineContext,
@@ -109,7 +112,7 @@ impl Volume {
                 best = Some((hit.cookie, stored.into()));
                 return ControlFlow::Break(());
             }
-            // Names that have nothing in common may have one hash.
+            // Unrelated names may have the same hash.
             if best.as_ref().is_none_or(|(cookie, _)| hit.cookie < *cookie)
                 && fold(stored) == folded
             {
@@ -120,8 +123,8 @@ impl Volume {
         Ok(best.map(|(_, name)| name))
     }
 
-    /// The entries of a directory, whose lock the caller holds, with the hash of the cookie `first`, in no order, until `visit`
-    /// breaks off. What was seen is complete only if it did not.
+    /// Passes the entries of a directory, whose lock the caller holds, with the hash of the cookie
+    /// `first` to `visit`, in no order, until it breaks off. `Seen` is complete only if it did not.
     #[inline]
     fn variants(
         &self,
@@ -213,8 +216,8 @@ impl Volume {
 /// A bit for each name with one hash.
 type Variants = [u64; VARIANTS as usize / 64];
 
-/// The lowest cookie that is not taken. It is bare unless an overlay decided
-/// about it: then a layer below may still have what the overlay hides.
+/// Returns the lowest cookie that is not taken. It is bare unless an overlay has decided about it:
+/// then a lower layer may still have the hidden entry.
 fn free_place(first: u64, taken: &Variants, decided: &Variants) -> Option<Free> {
     taken
         .iter()

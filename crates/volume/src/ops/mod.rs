@@ -1,4 +1,4 @@
-//! What an operation does.
+//! Implementations of the operations.
 
 pub(crate) mod admission;
 pub(crate) mod attr;
@@ -7,12 +7,12 @@ pub(crate) mod commit;
 pub(crate) mod convert;
 pub(crate) mod data;
 pub(crate) mod directory;
-pub(crate) mod drive;
 pub(crate) mod names;
 pub(crate) mod pin;
 pub(crate) mod punch;
 pub(crate) mod readdir;
 pub(crate) mod rename;
+pub(crate) mod retry;
 pub(crate) mod seek;
 pub(crate) mod side;
 pub(crate) mod stream;

@@ -1,4 +1,4 @@
-//! Names: looking up, creating, linking and removing them.
+//! Names: lookup, creation, links and removal.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use crate::types::{
     Stop,
 };
 
-/// What a new inode is to be.
+/// Description of a new inode.
 struct NewInode<'a> {
     rec: InodeRec,
     target: Option<&'a [u8]>,
 }
 
 impl Volume {
-    /// Finds a name in a directory; also "." and "..".
+    /// Looks up a name in a directory, including "." and "..".
     ///
     /// # Errors
     /// `NotFound`, `NotDir`, `NameTooLong`, `Invalid`, `Stale`, `Io`.
     pub fn lookup(&self, cx: &mut EngineContext, dir: Ino, name: &[u8]) -> Result<Found, Stop> {
-        // A child that was removed between the two steps is searched for again.
+        // A child that was removed between the two steps is looked up again.
         loop {
             let parent = self.inode(cx, dir)?;
             let (hit, dir_attr) = {
@@ -83,8 +83,9 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::lookup`], of a name in any case: what is found, and its name as it is stored. The exact name has priority over
-    /// others; which of several others is found does not change while they stay.
+    /// Like [`Volume::lookup`], for a name in any case. Returns the inode, and its name as it is
+    /// stored. The exact name has priority; of several others, the choice does not change while
+    /// they stay.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -98,7 +99,7 @@ impl Volume {
             return Ok((self.lookup(cx, dir, name)?, name.into()));
         }
         check_name(name)?;
-        // What was renamed or removed between the two steps is searched for again.
+        // A child that was renamed or removed between the two steps is looked up again.
         loop {
             let stored = {
                 let parent = self.inode(cx, dir)?;
@@ -114,7 +115,7 @@ impl Volume {
         }
     }
 
-    /// The parent of a directory; the root is its own.
+    /// Returns the parent of a directory; the root is its own.
     pub(crate) fn parent_of(&self, dir: Ino, st: &State) -> Ino {
         if dir == self.root() {
             dir
@@ -123,8 +124,8 @@ impl Volume {
         }
     }
 
-    /// An entry leads to an inode that does not exist. If it is still there, that
-    /// is damage; if not, it was removed meanwhile.
+    /// Checks an entry that leads to a missing inode. If the entry is still there, that is damage;
+    /// if not, it was removed meanwhile.
     fn still_named(
         &self,
         cx: &mut EngineContext,
@@ -142,12 +143,12 @@ impl Volume {
         }
     }
 
-    /// Makes a regular file, or opens an existing one as `how` says. Durable once the log has reached
-    /// `Done::lsn`.
+    /// Creates a regular file, or opens an existing one as `how` says. Durable once the log has
+    /// reached `Done::lsn`.
     ///
     /// # Errors
-    /// `Exists`, `IsDir` (an existing name that is no regular file), `NotDir`,
-    /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Exists`, `IsDir` (an existing name that is not a regular file), `NotDir`, `NameTooLong`,
+    /// `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn create(
         &self,
         cx: &mut EngineContext,
@@ -159,10 +160,11 @@ impl Volume {
         self.create_if(cx, dir, name, how, attrs, |_| Ok(()))
     }
 
-    /// As [`Volume::create`]; an existing file is only cut if that is allowed, as in [`Volume::setattr_if`].
+    /// Like [`Volume::create`]; an existing file is only truncated if `allowed` permits it, as in
+    /// [`Volume::setattr_if`].
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::create`], and the errors of `allowed`.
     pub fn create_if<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -187,14 +189,14 @@ impl Volume {
                 other => return Ok(other?),
             }
             match self.lookup(cx, dir, name) {
-                // Removed between the two: the name is free again.
+                // The name was removed between the two steps, and is free again.
                 Err(Stop::Fail(FsError::NotFound)) => {}
                 found => return self.open_existing(cx, found?, how, attrs, allowed),
             }
         }
     }
 
-    /// The result of a create whose name exists.
+    /// Returns the result of a create whose name exists.
     fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -226,9 +228,9 @@ impl Volume {
         }
         match how {
             CreateHow::Exclusive(verifier) => {
-                // A repetition of the request that made it gets the reply of the first (RFC 1813 section
-                // 3.3.8). Its record may still be on its way to the log, ahead of everything appended from
-                // now on.
+                // A retransmission of the request that created the file gets the reply of the first
+                // (RFC 1813 section 3.3.8). Its record may still be on its way to the log, ahead of
+                // everything appended from now on.
                 let inode = self.inode(cx, found.ino)?;
                 if inode.state.read().rec.verifier != Some(verifier) {
                     return Err(FsError::Exists.into());
@@ -250,7 +252,7 @@ impl Volume {
         }
     }
 
-    /// Makes a directory. Durable once the log has reached `Done::lsn`.
+    /// Creates a directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// As [`Volume::create`] guarded, and `TooManyLinks`.
@@ -267,12 +269,12 @@ impl Volume {
         self.make(cx, dir, name, NewInode { rec, target: None })
     }
 
-    /// Makes a symbolic link to `target`, which may be any bytes but NUL. Durable once the log has reached
-    /// `Done::lsn`.
+    /// Creates a symbolic link to `target`, which may be any bytes but NUL. Durable once the log
+    /// has reached `Done::lsn`.
     ///
     /// # Errors
-    /// As [`Volume::create`] guarded; `NameTooLong` for a target above
-    /// `MAX_SYMLINK` bytes, `Invalid` for an empty one.
+    /// As [`Volume::create`] guarded; `NameTooLong` for a target above `MAX_SYMLINK` bytes,
+    /// `Invalid` for an empty one.
     pub fn symlink(
         &self,
         cx: &mut EngineContext,
@@ -294,7 +296,7 @@ impl Volume {
         self.make(cx, dir, name, NewInode { rec, target })
     }
 
-    /// Makes a device node, socket or named pipe. Durable once the log has reached `Done::lsn`.
+    /// Creates a device node, socket or named pipe. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// As [`Volume::create`] guarded; `Invalid` for other kinds.
@@ -317,7 +319,7 @@ impl Volume {
         self.make(cx, dir, name, NewInode { rec, target: None })
     }
 
-    /// Puts a new inode under a new name.
+    /// Creates an inode with a new name.
     fn make(
         &self,
         cx: &mut EngineContext,
@@ -427,8 +429,8 @@ impl Volume {
         })
     }
 
-    /// Appends what the call of `cx` has come to after what it did was appended: a protocol's word, in the place of an inode.
-    /// `None` if the call is not known by a key.
+    /// Appends the result of the call of `cx` after the records of its changes: a value of the
+    /// protocol in place of an inode. Returns `None` if the call has no key.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`.
@@ -442,11 +444,12 @@ impl Volume {
         Ok(Some(self.core.log.append_call(cx, self.id, edits, word)?))
     }
 
-    /// Adds a name for an existing inode that is no directory. Durable once the log has reached `Done::lsn`.
+    /// Adds a name for an existing inode that is not a directory. Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
-    /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`,
-    /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`, `NameTooLong`,
+    /// `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn link(
         &self,
         cx: &mut EngineContext,
@@ -473,7 +476,7 @@ impl Volume {
             return Err(FsError::IsDir.into());
         }
         if child.rec.nlink == 0 {
-            // Open, and without a name it stays.
+            // An open inode without a name cannot get one again.
             return Err(FsError::Stale.into());
         }
         if child.rec.nlink >= MAX_LINKS {
@@ -524,11 +527,11 @@ impl Volume {
         })
     }
 
-    /// Removes a name that is no directory's. Durable once the log has reached `Done::lsn`.
+    /// Removes a name of an inode that is not a directory. Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
-    /// `NotFound`, `IsDir`, `NotDir`, `NameTooLong`, `Invalid`, `ReadOnly`,
-    /// `Stale`, `Io`.
+    /// `NotFound`, `IsDir`, `NotDir`, `NameTooLong`, `Invalid`, `ReadOnly`, `Stale`, `Io`.
     pub fn remove(
         &self,
         cx: &mut EngineContext,
@@ -544,8 +547,8 @@ impl Volume {
     /// Removes an empty directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
-    /// `NotFound`, `NotEmpty`, `NotDir`, `NameTooLong`, `Invalid` for ".",
-    /// `ReadOnly`, `Stale`, `Io`.
+    /// `NotFound`, `NotEmpty`, `NotDir`, `NameTooLong`, `Invalid` for ".", `ReadOnly`, `Stale`,
+    /// `Io`.
     pub fn rmdir(
         &self,
         cx: &mut EngineContext,
@@ -649,7 +652,7 @@ impl Volume {
         }
     }
 
-    /// The entry of a name that must exist.
+    /// Returns the entry of a name that must exist.
     pub(crate) fn need(
         &self,
         cx: &mut EngineContext,
@@ -663,7 +666,7 @@ impl Volume {
         }
     }
 
-    /// The inode that an entry leads to; `None` if both are gone by now.
+    /// Returns the inode that an entry leads to; `None` if both are gone by now.
     pub(crate) fn child(
         &self,
         cx: &mut EngineContext,

@@ -1,19 +1,22 @@
-//! Files that have lost their last name and are still open.
+//! Pins: keep inodes that have lost their last name and are still open.
 //!
-//! A protocol that opens files (NFSv4, SMB) *pins* an inode for as long as one of its clients has it open. If the last name
-//! of a pinned inode is removed, the inode lives on without one: it can be read and written, and a record in the volume's tree
-//! ([`kind::ORPHAN`](crate::format::record::kind::ORPHAN), beside an inode with no links) says so. The removal's log record has the inode with no
-//! links in place of its end, so this survives a crash (NFSv4's OPEN4_RESULT_PRESERVE_UNLINKED, RFC 8881 section 18.16). NFSv3 opens nothing, pins nothing,
-//! and pays one load from memory for each removal of a last name.
+//! A protocol that opens files (NFSv4, SMB) *pins* an inode for as long as one of its clients has
+//! it open. A pinned inode whose last name is removed lives on without one: it can be read and
+//! written. A record in the volume's tree ([`kind::ORPHAN`](crate::format::record::kind::ORPHAN),
+//! beside an inode with no links) says so. The removal's log record has the inode with no links in
+//! place of its end, so this survives a crash (NFSv4's OPEN4_RESULT_PRESERVE_UNLINKED, RFC 8881
+//! section 18.16). NFSv3 opens nothing, pins nothing, and pays one load from memory for each
+//! removal of a last name.
 //!
-//! **The end.** Pins are in memory only. After a start it is not known which inodes clients still have open until they have
-//! reclaimed their opens: so nothing is deleted before the grace period is over ([`ClientRecords::end_grace`](crate::ClientRecords::end_grace)). There is none if
-//! nothing was recorded of any client. From then on, each checkpoint deletes what has no name and no
-//! pin. It does so between two operations, and writes nothing to the log for it: after a crash before it is durable, a
-//! later one does it again.
+//! **The end.** Pins are in memory only. After a start it is unknown which inodes clients still
+//! have open until they have reclaimed their opens. So nothing is deleted before the grace period
+//! is over ([`ClientRecords::end_grace`](crate::ClientRecords::end_grace)); there is none if no
+//! client was recorded. From then on, each checkpoint deletes inodes without a name and a pin. It
+//! does so between two operations, and writes nothing to the log for it: after a crash before it is
+//! durable, a later checkpoint repeats it.
 //!
-//! An inode without links is in the volume's set of these, or it is on its way out: an operation that loads one from an
-//! outdated tree checks the set.
+//! An inode without links is in the volume's set of these, or it is being deleted: an operation
+//! that loads one from an outdated tree checks the set.
 
 use std::sync::Arc;
 
@@ -27,17 +30,17 @@ use crate::overlay::role::State;
 use crate::overlay::volume::{Live, Volume};
 use crate::types::Stop;
 
-/// Inodes that end with one entry of a stream.
+/// Number of inodes that one entry of the stream ends.
 const ENDED_EDITS: usize = 1024;
 
-/// Keeps an inode, also without a name, for as long as this lives.
+/// Keeps an inode, even without a name, until it is dropped.
 pub struct Pin {
     volume: Arc<Volume>,
     ino: Ino,
 }
 
 impl Pin {
-    /// The pinned inode's number.
+    /// Returns the pinned inode's number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -46,7 +49,7 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let Some(live) = self.volume.as_live() else {
-            // What is in a snapshot stays anyway.
+            // Inodes of a snapshot are never deleted.
             return;
         };
         if live.unlinked.unpin(self.ino) {
@@ -56,8 +59,8 @@ impl Drop for Pin {
 }
 
 impl Volume {
-    /// Keeps the inode for as long as the pin lives, whatever becomes of its names; a directory ends with its name all the
-    /// same. There may be any number of pins.
+    /// Keeps the inode until the pin is dropped, even if it loses its names; a directory still ends
+    /// with its name. An inode may have any number of pins.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -74,7 +77,8 @@ impl Volume {
         })
     }
 
-    /// A partner knows no pins: it ends them when it reads this. One whose volume becomes another ends them with that.
+    /// Tells the partner, which has no pins, that inodes have ended: it ends them when it reads
+    /// this. An inode of a volume that is deleted or reverted ends with that.
     fn ship_ended(&self, live: &Live, ended: &[Ino]) {
         if !self.core.log.ships() || !matches!(live.standing.state(), State::Serving(_)) {
             return;
@@ -83,14 +87,15 @@ impl Volume {
             let mut edits = Edits::new(self.id, 9 * some.len());
             some.iter().for_each(|ino| edits.dead(*ino));
             if self.core.log.ship(edits).is_err() {
-                // It is poisoned: this becomes durable nowhere.
+                // The log is poisoned: this becomes durable nowhere.
                 return;
             }
         }
     }
 
-    /// Ends the inodes that have no name and that no client has open. Called while the epoch lock is held exclusively,
-    /// before the changed inodes are taken; returns those of which the tree has everything.
+    /// Ends the inodes that have no name and are not open. Called while the epoch lock is held
+    /// exclusively, before the changed inodes are taken. Returns those whose records are all in the
+    /// tree.
     pub(crate) fn end_unlinked(&self, live: &Live) -> Vec<Ino> {
         if self.core.in_grace() || self.protected() {
             return Vec::new();

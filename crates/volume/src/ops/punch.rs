@@ -1,8 +1,9 @@
-//! Making holes in files (NFSv4.2 DEALLOCATE, RFC 7862 section 15.4; SMB's FSCTL_SET_ZERO_DATA).
+//! Punches holes in files (NFSv4.2 DEALLOCATE, RFC 7862 section 15.4; SMB's FSCTL_SET_ZERO_DATA).
 //!
-//! Whole blocks become holes: the overlay hides what is below it, the next checkpoint frees what was stored, and what
-//! a snapshot still refers to stays as with any other change. At the edges, within a block, zeroes are written, unless
-//! there is a hole already. The record in the log has the range and the two pages, so replaying it computes nothing.
+//! Whole blocks become holes: the overlay hides the layers below, the next checkpoint frees the
+//! stored blocks, and blocks that a snapshot still refers to stay as with any other change. At the
+//! edges, within a block, zeroes are written, unless there is a hole already. The record in the log
+//! has the range and the two pages, so replaying it computes nothing.
 
 use smallvec::SmallVec;
 use weir_base::limits::MAX_FILE_SIZE;
@@ -21,12 +22,13 @@ use crate::types::{AtEnd, Change, Done, FileKind, FsError, SetIds, Stop, without
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Volume {
-    /// Makes `len` bytes from `off` on read as zeroes, and frees what whole blocks of them take. What is behind the end
-    /// of the file is a hole already; its size stays. Durable once the log has reached `Done::lsn`.
+    /// Makes `len` bytes from `off` on read as zeroes, and frees the whole blocks among them. Bytes
+    /// beyond the end of the file are a hole already; its size stays. Durable once the log has
+    /// reached `Done::lsn`.
     ///
     /// # Errors
-    /// `Invalid` or `IsDir` for what is no regular file, `Invalid` for no bytes at all; `FileTooBig`; `NoSpace` (for the
-    /// edges), `ReadOnly`, `Stale`, `Io`.
+    /// `Invalid` or `IsDir` for anything but a regular file, `Invalid` for a length of 0;
+    /// `FileTooBig`; `NoSpace` (for the edges), `ReadOnly`, `Stale`, `Io`.
     pub fn punch(
         &self,
         cx: &mut EngineContext,
@@ -38,11 +40,12 @@ impl Volume {
         self.punch_if(SetIds::Keep, cx, ino, hole, AtEnd::Keep, || Ok(()))
     }
 
-    /// As [`Volume::punch`], with the file as long as `at_end` says (which may be all that it does, without any bytes), if that is
-    /// allowed at the moment at which it is done: evaluated under the file's lock. It must not wait for anything.
+    /// Like [`Volume::punch`], with the size set as `at_end` says (which may be the only effect,
+    /// with a length of 0), if `allowed` permits it at the moment of the change. `allowed` is
+    /// evaluated under the file's lock. It must not wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::punch`], and the errors of `allowed`.
     pub fn punch_if<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
@@ -125,7 +128,8 @@ impl Volume {
         })
     }
 
-    /// The block that these bytes lie in, with zeroes in their place; `None` if it is a hole.
+    /// Returns the block that contains these bytes, with zeroes in their place; `None` if it is a
+    /// hole.
     fn zeroed(
         &self,
         cx: &mut EngineContext,

@@ -1,10 +1,9 @@
-//! Reading directories.
+//! Lists directories.
 //!
-//! Entries are ordered by cookie, and an entry's cookie never changes. So a
-//! listing is "entries with cookies above this one", whatever happened in between,
-//! and the directory keeps no state for a reader. Entries are collected in
-//! portions under the directory's lock, merged from the overlays and the tree, and
-//! their attributes are looked up after it is released.
+//! Entries are ordered by cookie, and an entry's cookie never changes. So a listing is "entries
+//! with cookies above this one", whatever changed in between, and the directory keeps no state for
+//! a reader. Entries are collected in portions under the directory's lock, merged from the overlays
+//! and the tree. Their attributes are looked up after it is released.
 
 use std::ops::ControlFlow;
 
@@ -34,7 +33,7 @@ struct Collected {
 }
 
 impl Volume {
-    /// Gives the entries after `cookie` (0: from the start) to `sink`, in order, until it returns
+    /// Passes the entries after `cookie` (0: from the start) to `sink`, in order, until it returns
     /// `false`: that entry did not fit and is not counted.
     ///
     /// # Errors
@@ -72,7 +71,7 @@ impl Volume {
                 }
             }
             entries.truncate(limit.entries.max(1));
-            // The dots may be all that is wanted.
+            // The dot entries may already reach the limit.
             let eof = entries.len() < limit.entries.max(1)
                 && self.collect(cx, dir, &st, cookie.max(FIRST - 1), limit, &mut entries)?;
             (entries, eof, self.attr_of(dir, &st))
@@ -101,8 +100,8 @@ impl Volume {
         })
     }
 
-    /// Collects entries with cookies above `after`; returns whether these are all. Stops short,
-    /// rather than requesting a block, once it has some.
+    /// Collects entries with cookies above `after`. Returns true if these are all. Once it has some
+    /// entries, it returns early rather than requesting a block.
     fn collect(
         &self,
         cx: &mut EngineContext,
@@ -116,14 +115,14 @@ impl Volume {
         let most = limit.entries.clamp(1, MOST);
         let mut from = after;
         loop {
-            // Saturates: none are wanted any more.
+            // Saturates: the limit may be reached.
             let want = most.saturating_sub(out.len());
             let mut tree_part: Vec<Collected> = Vec::new();
             let exhausted = match self.tree_entries(cx, dir, st, from, want, room, &mut tree_part) {
                 Ok(exhausted) => exhausted,
                 Err(Stop::Fetch(_)) if !out.is_empty() || !tree_part.is_empty() => {
-                    // What was collected before the missing leaf is complete up
-                    // to its last cookie.
+                    // The entries collected before the missing leaf are complete up to the last
+                    // cookie.
                     if tree_part.is_empty() {
                         return Ok(false);
                     }
@@ -154,7 +153,7 @@ impl Volume {
                 if out.len() >= most || (bytes > room && !out.is_empty()) {
                     return Ok(false);
                 }
-                // Saturates: the first entry is given whatever it takes.
+                // Saturates: the first entry is returned whatever its size.
                 room = room.saturating_sub(bytes);
                 out.push(next);
             }
@@ -168,7 +167,8 @@ impl Volume {
         }
     }
 
-    /// Entries of the committed tree with cookies above `from`; returns whether there are no more.
+    /// Collects entries of the committed tree with cookies above `from`. Returns true if there are
+    /// no more.
     #[expect(clippy::too_many_arguments)]
     fn tree_entries(
         &self,
@@ -194,11 +194,11 @@ impl Volume {
         tree::scan(
             &src,
             &root.root,
-            // Saturates: a cookie from a client.
+            // Saturates: the cookie comes from a client.
             Key::new(dir.0, kind::DIRENT, from.saturating_add(1)),
             Key::new(dir.0, kind::DIRENT, u64::MAX),
             &mut |key, value| {
-                // One more than is wanted, so that the end is noticed.
+                // One entry more than requested, so that the end is noticed.
                 if out.len() > want || bytes > room {
                     full = true;
                     return ControlFlow::Break(());
@@ -226,8 +226,8 @@ impl Volume {
         Ok(!full)
     }
 
-    /// The attributes of the entries' inodes. What must be read for them is requested at once;
-    /// entries that vanished meanwhile have none.
+    /// Returns the attributes of the entries' inodes. All blocks to be read for them are requested
+    /// at once; entries that vanished meanwhile have none.
     fn attrs_of(
         &self,
         cx: &mut EngineContext,
@@ -264,7 +264,7 @@ impl Volume {
     }
 }
 
-/// The overlays' entries in a range, merged; `None` for one that is removed.
+/// The overlays' entries in a range, merged; `None` for a removed one.
 struct OverlayEntries<'a> {
     /// One iterator for each layer, the newest first.
     layers: SmallVec<[std::iter::Peekable<EntryRange<'a>>; 2]>,
@@ -273,7 +273,7 @@ struct OverlayEntries<'a> {
 type EntryRange<'a> = Box<dyn Iterator<Item = (u64, &'a Name)> + 'a>;
 
 impl<'a> OverlayEntries<'a> {
-    /// Entries with cookies above `from` up to `upto`.
+    /// Creates an iterator over entries with cookies above `from` up to `upto`.
     fn new(st: &'a State, from: u64, upto: u64) -> Self {
         let mut layers = SmallVec::new();
         if from < upto {
@@ -292,7 +292,7 @@ impl<'a> OverlayEntries<'a> {
             .min()
     }
 
-    /// The next entry; `None` if it is a removal.
+    /// Returns the next entry; `None` for a removal.
     fn next(&mut self) -> Option<Collected> {
         let at = self.peek()?;
         let mut newest = None;

@@ -1,13 +1,13 @@
-//! Renaming.
+//! Renames.
 //!
-//! Up to four inodes change: both directories, what is renamed, and what the target name referred to. They are found
-//! with the directories locked for reading only, then locked for writing in the order of their numbers, and looked up
-//! again; if the names lead elsewhere by then, everything starts over.
+//! Up to four inodes change: both directories, the renamed inode, and the inode that had the target
+//! name. They are found with the directories locked for reading only, then locked for writing in
+//! the order of their numbers, and looked up again. If the names lead elsewhere by then, everything
+//! starts over.
 //!
-//! A directory that moves to another parent could become its own ancestor. The
-//! check walks from the target to the root, and what it sees must stay true until
-//! the rename is done: only another such rename could change it, so these exclude
-//! one another by a lock of the volume, as in Linux.
+//! A directory that moves to another parent could become its own ancestor. The check walks from the
+//! target to the root, and the path must not change until the rename is done. Only another such
+//! rename could change it, so these exclude one another by a lock of the volume, as in Linux.
 
 use weir_base::Ino;
 use weir_base::limits::MAX_LINKS;
@@ -26,13 +26,14 @@ use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
 
 impl Volume {
-    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what exists there (RFC 1813 section 3.3.14). Does
-    /// nothing if both are names of the same inode. Durable once the log has reached `Done::lsn`.
+    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing an existing target (RFC 1813
+    /// section 3.3.14). Does nothing if both are names of the same inode. Durable once the log has
+    /// reached `Done::lsn`.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`/`IsDir`/`NotDir` (target of the other sort),
-    /// `NotEmpty`, `Invalid` (into itself, or "." and ".."), `TooManyLinks`,
-    /// `NameTooLong`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `NotFound`, `Exists`/`IsDir`/`NotDir` (target of the other kind), `NotEmpty`, `Invalid`
+    /// (into itself, or "." and ".."), `TooManyLinks`, `NameTooLong`, `NoSpace`, `ReadOnly`,
+    /// `Stale`, `Io`.
     pub fn rename(
         &self,
         cx: &mut EngineContext,
@@ -65,7 +66,7 @@ impl Volume {
                 Search::Miss(_) => None,
             };
             let Some(moved) = self.child(cx, &source_dir, from, hit)? else {
-                // Another call has taken name and inode away: looked up again.
+                // Another call has removed name and inode: look them up again.
                 continue;
             };
             let replaced = match over {
@@ -118,7 +119,8 @@ impl Volume {
                     before: a,
                     after: a,
                 };
-                // A repetition after a crash may find other names, so the call is logged although it changes nothing.
+                // A retransmission after a crash may find other names, so the call is logged
+                // although it changes nothing.
                 let lsn = match cx.call {
                     Some(_) => {
                         let edits = Edits::new(self.id, 64);
@@ -155,7 +157,7 @@ impl Volume {
                 None => free.ok_or(FsError::NoSpace)?,
             };
 
-            // The records after it. Both directories may be the same one.
+            // The records after the rename. Both directories may be the same one.
             let mut from_rec = stamped(source.rec, cx.now, true);
             let mut to_rec = stamped(target.rec, cx.now, true);
             let same_dir = from_dir == to_dir;
@@ -227,8 +229,8 @@ impl Volume {
                 if same_dir {
                     delta.put_name(place.cookie, entry.to_owned(), place.bare);
                 }
-                // A new name in the place of one that left nothing behind adds
-                // nothing: that one was charged.
+                // A new name that replaces one that vanished without a trace adds nothing: the old
+                // one was charged.
                 if !vanished {
                     let charge = reservation.take(2);
                     self.charge(delta, charge, bytes);

@@ -1,9 +1,10 @@
-//! Where a file has data and where it has holes (NFSv4.2 SEEK, RFC 7862 section 15.11; `lseek` with SEEK_DATA and SEEK_HOLE).
+//! Finds data and holes in a file (NFSv4.2 SEEK, RFC 7862 section 15.11; `lseek` with SEEK_DATA and
+//! SEEK_HOLE).
 //!
-//! A block that is stored, or is in memory to be stored, is data, whatever is in it; so is one that shares another's block
-//! until the checkpoint that finds out what that is. All else is hole. Data is found by passing over the file's
-//! records, of which holes have none. A hole is searched for in steps of bounded length, since a file without any has
-//! to be passed over to its end.
+//! A block that is stored, or is in memory to be stored, is data, whatever its contents. So is one
+//! that shares another's block, until the checkpoint that resolves the share. All else is hole.
+//! Data is found by passing over the file's records; holes have none. A hole is searched for in
+//! steps of bounded length, since a file without any has to be passed over to its end.
 
 use std::ops::{ControlFlow, Range};
 
@@ -22,17 +23,18 @@ use crate::types::{Seek, Sought, Stop};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// Blocks of a step of the search for a hole.
+/// Number of blocks in a step of the search for a hole.
 const STEP: u64 = 1 << 15;
 
 /// Ranges of blocks, in order.
 type Ranges = SmallVec<[Range<u64>; 4]>;
 
 impl Volume {
-    /// The first byte from `from` on that is of data, or of a hole. The file's end is the beginning of a hole.
+    /// Returns the first byte from `from` on that is data, or in a hole. The file's end is the
+    /// beginning of a hole.
     ///
     /// # Errors
-    /// `Invalid` or `IsDir` for what is no regular file; `Stale`, `Io`.
+    /// `Invalid` or `IsDir` for anything but a regular file; `Stale`, `Io`.
     pub fn seek(
         &self,
         cx: &mut EngineContext,
@@ -65,7 +67,7 @@ impl Volume {
         }
     }
 
-    /// What is stored of these ranges in the tree, block by block, in order.
+    /// Passes the blocks of these ranges stored in the tree, in order.
     fn stored_in(
         &self,
         cx: &mut EngineContext,
@@ -110,7 +112,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The first block of data; the end of the range if there is none.
+    /// Returns the first block of data; the end of the range if there is none.
     fn first_data(
         &self,
         cx: &mut EngineContext,
@@ -119,7 +121,8 @@ impl Volume {
         range: Range<u64>,
     ) -> Result<u64, Stop> {
         let mut found = range.end;
-        // The overlays before the root: a root is published before what it has taken in is dropped.
+        // The overlays come before the root: a root is published before the overlays that it
+        // contains are dropped.
         let below = below(st, smallvec![range], &mut |piece| {
             // Later ranges of a layer are behind it.
             found = found.min(piece.start);
@@ -136,7 +139,7 @@ impl Volume {
         Ok(found)
     }
 
-    /// The first block of the range that is a hole.
+    /// Returns the first block of the range that is a hole.
     fn first_hole(
         &self,
         cx: &mut EngineContext,
@@ -165,8 +168,8 @@ impl Volume {
     }
 }
 
-/// Calls `each` with what the overlays have of these ranges, layer by layer, until it breaks off within a range; returns those that the tree
-/// decides about.
+/// Calls `each` with the pieces of these ranges in the overlays, layer by layer, until it breaks
+/// off within a range. Returns the ranges that the tree decides about.
 fn below(
     st: &State,
     mut open: Ranges,
@@ -191,7 +194,7 @@ fn below(
             }
         }
         if delta.new {
-            // Nothing below it counts.
+            // Layers below a new file do not count.
             below.clear();
         }
         open = below;

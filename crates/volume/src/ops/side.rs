@@ -1,11 +1,15 @@
-//! Records beside an inode that the engine keeps and does not interpret: extended attributes and access control lists.
+//! Records beside an inode that the engine stores without interpreting them: extended attributes
+//! and access control lists.
 //!
-//! Both are values of up to 64 KiB, stored in pieces of a tree value each ([`crate::format::side`]). Attributes of one inode are found by a hash of
-//! their name, folded ([`crate::format::fold`]), so that a protocol that ignores case in names (SMB's EAs) finds the same ones as one
-//! that does not (RFC 8276). An access control list has no name. What is in a value is the business of the layer above.
+//! Both are values of up to 64 KiB, stored in pieces of a tree value each
+//! ([`crate::format::side`]). Attributes of one inode are found by a hash of their folded name
+//! ([`crate::format::fold`]). So a protocol that ignores case in names (SMB's EAs) finds the same
+//! attributes as one that does not (RFC 8276). An access control list has no name. The layer above
+//! interprets the values.
 //!
-//! A record is changed as a whole, in the log and in the overlay: an edit says what it is to be, or that there is none.
-//! Inodes without any, which are nearly all, cost nothing: a flag in the inode says whether there is anything to read.
+//! A record is changed as a whole, in the log and in the overlay: an edit contains the new value,
+//! or none. Inodes without any, which are nearly all, cost nothing: a flag in the inode says
+//! whether there are records to read.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -26,19 +30,19 @@ use crate::overlay::inode::{State, alive, malformed, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Attr, Change, Done, FsError, Stop};
 
-/// How setting an attribute treats one that exists (RFC 8276 section 8.4.3).
+/// Treatment of an existing attribute when one is set (RFC 8276 section 8.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetHow {
-    /// Replaces an existing one, or makes a new one.
+    /// Replaces an existing attribute, or creates a new one.
     Either,
-    /// An existing one is an error (`Exists`).
+    /// An existing attribute is an error (`Exists`).
     Create,
-    /// A missing one is an error (`NotFound`).
+    /// A missing attribute is an error (`NotFound`).
     Replace,
 }
 
 impl Volume {
-    /// The records of one kind of an inode, whose lock the caller holds.
+    /// Returns the records of one kind of an inode, whose lock the caller holds.
     pub(crate) fn side(
         &self,
         cx: &mut EngineContext,
@@ -77,7 +81,8 @@ impl Volume {
         Ok(found)
     }
 
-    /// The attributes with the hash of `name`: the first number that they can have, their pieces, and these joined.
+    /// Returns the attributes with the hash of `name`: the first number that they can have, their
+    /// pieces, and these joined.
     fn xattrs_at(
         &self,
         cx: &mut EngineContext,
@@ -95,7 +100,7 @@ impl Volume {
         Ok((first, pieces, joined))
     }
 
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// # Errors
     /// `NotFound`, `Stale`, `Io`.
@@ -114,7 +119,7 @@ impl Volume {
         Err(FsError::NotFound.into())
     }
 
-    /// The names of all extended attributes, in an order that stays.
+    /// Returns the names of all extended attributes, in a stable order.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -133,11 +138,13 @@ impl Volume {
         names.collect::<Option<_>>().ok_or_else(bad)
     }
 
-    /// Sets an extended attribute, or removes it (`None`). Durable once the log has reached `Done::lsn`.
+    /// Sets an extended attribute, or removes it (`None`). Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
-    /// `Exists`, `NotFound` (see [`SetHow`]; also for removing what is not there); `NameTooLong`; `Invalid` for an empty
-    /// name or a value of more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Exists`, `NotFound` (see [`SetHow`]; also for removing a missing attribute); `NameTooLong`;
+    /// `Invalid` for an empty name or a value of more than [`MAX_XATTR`] bytes; `NoSpace`,
+    /// `ReadOnly`, `Stale`, `Io`.
     pub fn set_xattr(
         &self,
         cx: &mut EngineContext,
@@ -149,11 +156,11 @@ impl Volume {
         self.set_xattr_if(cx, ino, name, value, how, || Ok(()))
     }
 
-    /// As [`Volume::set_xattr`], if that is allowed at the moment at which it is done: evaluated under the file's lock.
-    /// It must not wait for anything.
+    /// Like [`Volume::set_xattr`], if `allowed` permits it at the moment of the change: it is
+    /// evaluated under the file's lock. It must not wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::set_xattr`], and the errors of `allowed`.
     pub fn set_xattr_if<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -197,7 +204,7 @@ impl Volume {
         })
     }
 
-    /// The access control list, as [`Volume::set_acl`] was given it.
+    /// Returns the access control list, as passed to [`Volume::set_acl`].
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -215,7 +222,8 @@ impl Volume {
     /// Sets the access control list, or removes it. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
-    /// `Invalid` for one that is empty or has more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Invalid` for a list that is empty or has more than [`MAX_XATTR`] bytes; `NoSpace`,
+    /// `ReadOnly`, `Stale`, `Io`.
     pub fn set_acl(
         &self,
         cx: &mut EngineContext,
@@ -225,11 +233,11 @@ impl Volume {
         self.set_acl_if(cx, ino, acl, None, || Ok(()))
     }
 
-    /// As [`Volume::set_acl`], together with the mode, if that is allowed at the moment at which it is done: evaluated
-    /// under the file's lock. It must not wait for anything.
+    /// Like [`Volume::set_acl`], together with the mode, if `allowed` permits it at the moment of
+    /// the change: it is evaluated under the file's lock. It must not wait for anything.
     ///
     /// # Errors
-    /// Also what `allowed` returns.
+    /// As [`Volume::set_acl`], and the errors of `allowed`.
     pub fn set_acl_if<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -251,8 +259,8 @@ impl Volume {
         })
     }
 
-    /// Puts a value of `kind` in place of what `find` finds: where it begins, the pieces there now, and the flag
-    /// that says that there is one; with `mode`, that is set along with it.
+    /// Replaces a value of `kind`. `find` returns the number where it begins, its current pieces,
+    /// and the flag for its existence. `mode`, if given, is set as well.
     fn set_side<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
@@ -284,7 +292,7 @@ impl Volume {
         }
         rec.flags = match (value, kind) {
             (Some(_), _) => rec.flags | flag,
-            // Others may be left.
+            // Other attributes may be left.
             (None, kind::XATTR) => rec.flags,
             (None, _) => rec.flags & !flag,
         };

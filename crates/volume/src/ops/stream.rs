@@ -1,10 +1,13 @@
-//! Named streams of files and directories (MS-FSCC section 2.1.5): data beside a file's own, each an inode like a file's.
+//! Named streams of files and directories (MS-FSCC section 2.1.5): data beside a file's own, each
+//! an inode like a file's.
 //!
-//! A stream's inode is found by an entry beside the file ([`kind::STREAM`]), at the hash of its folded name as a
-//! directory's entries are, and knows its file. It has no other name, and no name of a directory leads to it: protocols without streams do not see it.
+//! A stream's inode is found by an entry beside the file ([`kind::STREAM`]), at the hash of its
+//! folded name like a directory's entries, and contains its file's number. It has no other name,
+//! and no name of a directory leads to it: protocols without streams do not see it.
 //!
-//! **The end.** A file that loses its last name loses its streams in the same record; one that is open then lives on without a name as a
-//! file would ([`crate::ops::pin`]). So there is never a stream of a file that is gone.
+//! **The end.** A file that loses its last name loses its streams in the same record; a stream that
+//! is open then lives on without a name as a file would ([`crate::ops::pin`]). So a deleted file
+//! never has streams.
 
 use std::sync::Arc;
 
@@ -27,9 +30,10 @@ use crate::types::{Attr, Change, Done, FileKind, FsError, Stop};
 /// A stream of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stream {
-    /// Its name, 1 to 255 bytes.
+    /// Name of the stream, 1 to 255 bytes.
     pub name: Box<[u8]>,
-    /// The stream's attributes, of which size and blocks mean something; the rest is its file's to say.
+    /// Attributes of the stream, of which size and blocks are meaningful; the other attributes are
+    /// its file's.
     pub attr: Attr,
 }
 
@@ -49,19 +53,20 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
-    /// What is to be locked with the file.
+    /// Returns the inodes to be locked with the file.
     pub(crate) fn inodes(&self) -> impl Iterator<Item = &Arc<Inode>> {
         self.inodes.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of streams.
     pub(crate) fn len(&self) -> usize {
         self.inodes.len()
     }
 }
 
 impl Volume {
-    /// The entries of an inode, whose lock the caller holds, for streams: all, or those with the hash of a name.
+    /// Returns the stream entries of an inode, whose lock the caller holds: all, or those with the
+    /// hash of a name.
     fn stream_entries(
         &self,
         cx: &mut EngineContext,
@@ -92,7 +97,7 @@ impl Volume {
         entries.ok_or_else(|| malformed(self.id, ino, "stream"))
     }
 
-    /// Whether an inode, whose lock the caller holds, has any stream.
+    /// Returns true if an inode, whose lock the caller holds, has any stream.
     pub(crate) fn has_streams(
         &self,
         cx: &mut EngineContext,
@@ -102,7 +107,7 @@ impl Volume {
         Ok(!self.stream_entries(cx, ino, st, None)?.is_empty())
     }
 
-    /// The entry of a name in any case, the exact one first.
+    /// Returns the entry of a name in any case, the exact one first.
     fn stream_entry(
         &self,
         cx: &mut EngineContext,
@@ -118,7 +123,7 @@ impl Volume {
         Ok(all.into_iter().find(|entry| fold(&entry.name) == folded))
     }
 
-    /// All streams of a file or directory, in an order that stays.
+    /// Returns all streams of a file or directory, in a stable order.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -137,7 +142,7 @@ impl Volume {
                     let attr = self.attr_of(ino, &st);
                     all.push(Stream { name, attr });
                 }
-                // Removed meanwhile.
+                // The stream was removed meanwhile.
                 Err(Stop::Fail(FsError::Stale)) => {}
                 Err(stop) => return Err(stop),
             }
@@ -145,7 +150,7 @@ impl Volume {
         Ok(all)
     }
 
-    /// The stream of this name in any case.
+    /// Returns the stream with this name in any case.
     ///
     /// # Errors
     /// `NotFound`, `NameTooLong`, `Invalid`, `Stale`, `Io`.
@@ -169,11 +174,12 @@ impl Volume {
         }
     }
 
-    /// Makes an empty stream of a file or directory. Durable once the log has reached `Done::lsn`.
+    /// Creates an empty stream of a file or directory. Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
-    /// `Exists` if there is one of this name in any case, `NameTooLong`, `Invalid` (also for a file that has no streams), `NoSpace`,
-    /// `ReadOnly`, `Stale`, `Io`.
+    /// `Exists` if there is a stream with this name in any case, `NameTooLong`, `Invalid` (also for
+    /// a file that cannot have streams), `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn make_stream(
         &self,
         cx: &mut EngineContext,
@@ -263,7 +269,7 @@ impl Volume {
         self.move_stream(cx, ino, name, None)
     }
 
-    /// Gives a stream another name, which none has. Durable once the log has reached `Done::lsn`.
+    /// Renames a stream to an unused name. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
@@ -281,7 +287,7 @@ impl Volume {
         self.move_stream(cx, ino, from, Some(to))
     }
 
-    /// Takes a stream's name away, and gives it another one if there is one.
+    /// Removes a stream's name, and gives it another one if requested.
     fn move_stream(
         &self,
         cx: &mut EngineContext,
@@ -379,7 +385,7 @@ impl Volume {
         }
     }
 
-    /// The streams that an inode has, if it is about to lose its last name.
+    /// Returns the streams of an inode if it is about to lose its last name.
     pub(crate) fn doomed(
         &self,
         cx: &mut EngineContext,
@@ -396,7 +402,7 @@ impl Volume {
         let inodes = entries.iter().map(|entry| self.inode(cx, entry.ino));
         let inodes = inodes.collect::<Result<Vec<_>, Stop>>();
         Ok(match inodes {
-            // One was removed meanwhile, which shows when they are compared.
+            // A stream was removed meanwhile, which the comparison will show.
             Err(Stop::Fail(FsError::Stale)) => Doomed::default(),
             inodes => Doomed {
                 inodes: inodes?,
@@ -405,7 +411,7 @@ impl Volume {
         })
     }
 
-    /// Whether an inode, which is locked, still has these streams and no others; or keeps a name.
+    /// Returns true if an inode, which is locked, still has exactly these streams, or keeps a name.
     pub(crate) fn still_doomed(
         &self,
         cx: &mut EngineContext,
@@ -421,7 +427,8 @@ impl Volume {
         Ok(now == doomed.entries)
     }
 
-    /// Logs the end of the streams of an inode that loses its last name, whose record `rec` is to be: it has none any more.
+    /// Logs the end of the streams of an inode that loses its last name, and removes their flag
+    /// from its new record `rec`.
     pub(crate) fn log_doomed(
         &self,
         (pass, locked): (&Entered<'_>, &Locked<'_>),
@@ -443,7 +450,7 @@ impl Volume {
         Ok(ended)
     }
 
-    /// Applies what [`Volume::log_doomed`] logged.
+    /// Applies the changes that [`Volume::log_doomed`] logged.
     pub(crate) fn apply_doomed(
         &self,
         pass: &Entered<'_>,

@@ -1,4 +1,4 @@
-//! What becomes of an inode that loses a name, in its record, in the log and in the overlay.
+//! The effect of losing a name on an inode, in its record, in the log and in the overlay.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, Volume};
 use crate::types::{FileKind, FsError, Stop};
 
-/// Blocks that an operation on a few names may make a checkpoint write:
-/// a leaf for each of up to three inodes and entries, and their shares above.
+/// Maximum number of blocks that an operation on a few names makes a checkpoint write: a leaf for
+/// each of up to three inodes and entries, and their shares above.
 pub(crate) const NAME_BLOCKS: u64 = 12;
 
-/// Whether a name of this inode may be removed as a directory's or another's.
+/// Checks that a name of this inode may be removed as that of a directory or of another inode.
 pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
     match (child.rec.kind == FileKind::Directory, want_dir) {
         (true, false) => Err(FsError::IsDir.into()),
@@ -25,7 +25,7 @@ pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
     }
 }
 
-/// The record after one of its names is removed; a directory has only one.
+/// Returns the record after one of its names is removed; a directory has only one.
 pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> InodeRec {
     let mut rec = stamped(rec, now, false);
     rec.nlink = match rec.kind {
@@ -35,13 +35,13 @@ pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> I
     rec
 }
 
-/// Whether an inode that lost a name ends with it; its lock is held.
+/// Returns true if an inode that lost a name ends with it. Its lock is held.
 fn ends(entered: &Entered<'_>, ino: Ino, rec: &InodeRec) -> bool {
     let open = || rec.kind != FileKind::Directory && entered.live().unlinked.is_pinned(ino);
     rec.nlink == 0 && !open()
 }
 
-/// The edit for an inode that lost a name.
+/// Adds the edit for an inode that lost a name.
 pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
     match ends(entered, ino, rec) {
         true => edits.dead(ino),
@@ -50,7 +50,7 @@ pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, r
 }
 
 impl Volume {
-    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
+    /// Applies the changes of [`unlinked`] and [`log_unlinked`] to an inode.
     pub(crate) fn apply_unlinked(
         &self,
         entered: &Entered<'_>,

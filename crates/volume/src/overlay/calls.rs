@@ -1,18 +1,20 @@
-//! The calls that were carried out last, so that a client that repeats one after a crash gets its reply and not what
-//! running it a second time would give.
+//! The calls carried out last, so that a client that retransmits one after a crash gets its reply
+//! and not the result of a second execution.
 //!
-//! The protocol above knows a call by a key. A call that changes something hands it down with its context ([`EngineContext::call`]),
-//! and it becomes part of the operation's log record: the call is known to have been carried out exactly if it was. Recovery finds
-//! the keys of what it replays. But the log is cut at every checkpoint, perhaps a moment before the crash, so the
-//! newest keys are written with it too, into the aggregate's tree. Those before the cut come from there and those behind it
-//! from the log, none twice and none missing.
+//! The protocol above identifies a call by a key. A call that changes something passes its key with
+//! its context ([`EngineContext::call`]), and the key becomes part of the operation's log record.
+//! So the call is known to have been carried out exactly if it was. Recovery finds the keys of the
+//! replayed records. But the log is cut at every checkpoint, perhaps a moment before the crash, so
+//! each checkpoint writes the newest keys into the aggregate's tree. Keys before the cut come from
+//! the tree and those after it from the log, none twice and none missing.
 //!
-//! **Bound.** [`KEPT`](crate::format::calls::KEPT) calls are kept, oldest out first, in 1 MiB of memory and on disk. That is more than clients can have
-//! waiting for replies (a Linux client has 128 at most on a connection), and a crash loses no more than the replies
-//! that were on their way. What the log has in addition is found as long as memory for replies allows.
+//! **Bound.** [`KEPT`](crate::format::calls::KEPT) calls are kept, oldest out first, in 1 MiB of
+//! memory and on disk. Clients cannot have more calls waiting for replies (a Linux client has at
+//! most 128 on a connection), and a crash loses only the replies in transit. Further calls in the
+//! log are found as long as memory for replies allows.
 //!
-//! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something; at a checkpoint, a copy
-//! of what was pushed since the last one, and the tree records with it.
+//! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something. At a
+//! checkpoint, a copy of the calls pushed since the last one, and their tree records.
 //!
 //! [`EngineContext::call`]: crate::EngineContext::call
 
@@ -23,7 +25,7 @@ use weir_store::node::Key;
 use crate::format::calls::{CallKey, DoneCall, PER_RECORD, PER_SHARD, RECORDS, SHARDS, encode};
 use crate::format::catalog::kind;
 
-/// In the place of one that is forgotten.
+/// Placeholder of a forgotten call.
 const NONE: DoneCall = DoneCall {
     key: CallKey([0; CallKey::LEN]),
     volume: VolumeId(0),
@@ -35,9 +37,9 @@ const NONE: DoneCall = DoneCall {
 #[derive(Clone, Default)]
 struct Shard {
     ring: Vec<DoneCall>,
-    /// The number of the next call.
+    /// Number of the next call.
     next: u64,
-    /// The number of the first that is in no checkpoint.
+    /// Number of the first call that is in no checkpoint.
     fresh: u64,
 }
 
@@ -54,7 +56,7 @@ impl Shard {
         self.next += 1;
     }
 
-    /// The records that hold calls which are in no checkpoint.
+    /// Returns the records with calls that are in no checkpoint.
     fn changed(&self) -> impl Iterator<Item = usize> + use<> {
         let count = (self.next - self.fresh).min(PER_SHARD as u64);
         let first = (self.next - count) / PER_RECORD as u64;
@@ -69,13 +71,13 @@ impl Shard {
     }
 }
 
-/// See the module's head.
+/// The calls carried out last: see the module's head.
 #[derive(Default)]
 pub(crate) struct Calls {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// What a checkpoint writes of the calls.
+/// Calls to be written by a checkpoint.
 pub(crate) struct FreshCalls(Vec<(usize, Shard)>);
 
 impl Calls {
@@ -85,12 +87,13 @@ impl Calls {
         &self.shards[usize::from(last) % SHARDS]
     }
 
-    /// A call was carried out: its log record has been appended, and no checkpoint has begun since.
+    /// Adds a call that was carried out: its log record has been appended, and no checkpoint has
+    /// begun since.
     pub(crate) fn push(&self, call: DoneCall) {
         self.shard(&call.key).lock().push(call);
     }
 
-    /// None was carried out. Their places stay taken, and are written anew.
+    /// Forgets all calls. Their places stay taken, and are rewritten.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -99,7 +102,7 @@ impl Calls {
         }
     }
 
-    /// Takes what has come since the last checkpoint. No call is pushed meanwhile.
+    /// Takes the calls since the last checkpoint. No call may be pushed meanwhile.
     pub(crate) fn take_fresh(&self) -> FreshCalls {
         let mut fresh = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
@@ -124,7 +127,7 @@ impl Calls {
         }
     }
 
-    /// All that are kept, in no order.
+    /// Returns all remembered calls, in no order.
     pub(crate) fn list(&self) -> Vec<DoneCall> {
         let shards = self.shards.iter();
         let all = shards.flat_map(|shard| shard.lock().ring.clone());
@@ -133,7 +136,7 @@ impl Calls {
 }
 
 impl FreshCalls {
-    /// The tree's records that are not as they were.
+    /// Returns the changed records of the tree.
     pub(crate) fn records(&self) -> impl Iterator<Item = (Key, Vec<u8>)> {
         self.0.iter().flat_map(|(index, shard)| {
             shard.changed().map(move |record| {
@@ -182,8 +185,8 @@ mod tests {
         list
     }
 
-    /// Whenever checkpoints are made, the tree has the newest calls before the last one, also when the ring has
-    /// gone round, and after restarts in between.
+    /// After any sequence of checkpoints, the tree has the newest calls before the last one, also
+    /// when the ring has wrapped around, and after restarts in between.
     #[test]
     fn the_tree_has_the_newest_calls_of_each_checkpoint() {
         let (mut calls, mut tree) = (Calls::default(), BTreeMap::new());
@@ -197,7 +200,7 @@ mod tests {
             }
             made += count;
             let fresh = calls.take_fresh();
-            // Of the next.
+            // A call for the next checkpoint.
             calls.push(call(u64::MAX));
             let mut written = 0;
             for (key, value) in fresh.records() {

@@ -1,9 +1,10 @@
-//! What protocols record of their clients, so that a grace period after a restart knows which clients may reclaim
-//! state.
+//! Records of the protocols' clients, so that after a restart the grace period knows which clients
+//! may reclaim state.
 //!
-//! Records are opaque, known by a number that the protocol chooses, and belong to the aggregate: they move with it. They are
-//! logged as any change is, so that a reply that depends on one waits for its LSN and for nothing else; checkpoints
-//! write those that have changed into the aggregate's tree. All of them are in memory: there are [`MAX_CLIENTS`] at most.
+//! Records are opaque, identified by a number that the protocol chooses, and belong to the
+//! aggregate: they move with it. They are logged like any change, so that a reply that depends on
+//! one waits only for its LSN. Checkpoints write the changed ones into the aggregate's tree. All of
+//! them are in memory: at most [`MAX_CLIENTS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +18,11 @@ use crate::types::FsError;
 #[derive(Default)]
 struct Inner {
     records: BTreeMap<u64, Box<[u8]>>,
-    /// Those that are not in the tree as they are here.
+    /// Numbers of the records that differ from the tree.
     changed: BTreeSet<u64>,
 }
 
-/// See the module's head.
+/// The client records: see the module's head.
 #[derive(Default)]
 pub(crate) struct Clients(Mutex<Inner>);
 
@@ -36,11 +37,11 @@ impl Inner {
 }
 
 impl Clients {
-    /// Records something in place of what was recorded under the number; `None` removes it. `log` is called once it is
-    /// known to be possible, and before it is visible to others.
+    /// Stores a record under a number, in place of an earlier one; `None` removes it. `log` is
+    /// called once the change is known to be possible, and before it is visible to others.
     ///
     /// # Errors
-    /// `NoSpace` if there are [`MAX_CLIENTS`] already; what `log` returns.
+    /// `NoSpace` if there are [`MAX_CLIENTS`] already, and the errors of `log`.
     pub(crate) fn record<T, E: From<FsError>>(
         &self,
         number: u64,
@@ -57,7 +58,7 @@ impl Clients {
         Ok(logged)
     }
 
-    /// All of them, by number.
+    /// Returns all records, by number.
     pub(crate) fn list(&self) -> Vec<(u64, Box<[u8]>)> {
         let inner = self.0.lock();
         let all = inner.records.iter();
@@ -73,12 +74,13 @@ impl Clients {
         self.0.lock().records.is_empty()
     }
 
-    /// Takes in what the tree has.
+    /// Adds the records of the tree.
     pub(crate) fn restore(&self, read: Vec<(u64, Box<[u8]>)>) {
         self.0.lock().records.extend(read);
     }
 
-    /// What the next checkpoint has to write. Called while the epoch lock is held exclusively.
+    /// Takes the records for the next checkpoint to write. Called while the epoch lock is held
+    /// exclusively.
     pub(crate) fn take_changed(&self) -> Vec<(Key, Option<Vec<u8>>)> {
         let mut inner = self.0.lock();
         let changed = std::mem::take(&mut inner.changed);

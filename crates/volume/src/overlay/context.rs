@@ -13,40 +13,39 @@ use crate::overlay::direct::Direct;
 use crate::overlay::readahead::Plan;
 use crate::overlay::root::RootState;
 
-/// One request's context, kept over the repetitions of its operation.
+/// The context of one request, kept over the retries of its operation.
 ///
-/// It pins what was fetched for it, so that each repetition gets further than
-/// the one before even if the cache has evicted the blocks meanwhile; and it
-/// keeps the tree alive that the pointers came from, so that their blocks cannot
+/// It pins fetched blocks, so that each retry gets further than the one before even if the cache
+/// has evicted them. It keeps the tree alive that the pointers came from, so that the blocks cannot
 /// be reused while they are read.
 pub struct EngineContext {
-    /// The time of the request, which becomes the time stamps.
+    /// Time of the request, which becomes the timestamps.
     pub now: Time,
-    /// What the protocol knows the call by, if it must not be carried out twice: it becomes part of the log record.
+    /// Key of the call, if it must not be carried out twice: it becomes part of the log record.
     pub call: Option<CallKey>,
-    /// The access control list of what the operation makes.
+    /// Access control list of an inode that the operation creates.
     pub list: Option<Box<[u8]>>,
     pins: Vec<(BlockPtr, Frame)>,
     bad: SmallVec<[BlockPtr; 1]>,
     roots: SmallVec<[Arc<RootState>; 1]>,
-    /// How often the operation has waited for space.
+    /// Number of times that the operation has waited for space.
     pub(crate) space_waits: u8,
-    /// How often it has waited for memory to read into.
+    /// Number of times that the operation has waited for memory to read into.
     pub(crate) memory_waits: u8,
     /// The checkpoint that a commit waits for.
     pub(crate) commit_epoch: Option<u64>,
-    /// How often a commit has sent pages to their places.
+    /// Number of rounds in which a commit has written pages in place.
     pub(crate) commit_rounds: u16,
-    /// The request has been taken note of as a part of a stream.
+    /// True once the request has been noted as part of a sequential stream.
     pub(crate) noted: bool,
-    /// What is to be read ahead of the next requests, once this one's own reads are under way.
+    /// Read-ahead for the next requests, to be started once this one's own reads are in flight.
     pub(crate) ahead: Option<Plan>,
-    /// Data of this operation that is on its way to its place, or there.
+    /// The operation's direct write, in progress or complete.
     pub(crate) direct: Option<Direct>,
 }
 
 impl EngineContext {
-    /// The context of a request made at `now`.
+    /// Creates the context of a request made at `now`.
     pub fn new(now: Time) -> EngineContext {
         EngineContext {
             now,
@@ -65,7 +64,8 @@ impl EngineContext {
         }
     }
 
-    /// Makes it the context of the next operation of the same request, which needs nothing of what was fetched for the last one.
+    /// Resets it for the next operation of the same request, which needs none of the blocks fetched
+    /// for the last one.
     pub fn renew(&mut self) {
         match self.is_untouched() {
             true => self.call = None,
@@ -73,7 +73,7 @@ impl EngineContext {
         }
     }
 
-    /// Whether no operation has used it for more than what was in memory.
+    /// Returns true if all operations so far needed only blocks in memory.
     fn is_untouched(&self) -> bool {
         self.pins.is_empty()
             && self.bad.is_empty()
@@ -88,7 +88,7 @@ impl EngineContext {
             && self.list.is_none()
     }
 
-    /// Whether the operation has taken its data: see [`Stop::Land`].
+    /// Returns true if the operation has taken its data: see [`Stop::Land`].
     pub fn has_data(&self) -> bool {
         self.direct.is_some()
     }
@@ -115,12 +115,12 @@ impl EngineContext {
         }
     }
 
-    /// Notes a block that cannot be read.
+    /// Records an unreadable block.
     pub(crate) fn note_bad(&mut self, ptr: BlockPtr) {
         self.bad.push(ptr);
     }
 
-    /// Keeps what was fetched for the repetition.
+    /// Keeps fetched blocks for the retry.
     pub(crate) fn pin(&mut self, ptrs: &[BlockPtr], frames: Vec<Frame>) {
         self.pins.extend(ptrs.iter().copied().zip(frames));
         self.pins.sort_unstable_by_key(|(p, _)| (p.addr, p.birth));
@@ -128,7 +128,7 @@ impl EngineContext {
     }
 }
 
-/// Nodes for operations: from the cache or what the request has pinned.
+/// A source of nodes for operations: the cache and the request's pins.
 pub(crate) struct Source<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) cx: &'a EngineContext,

@@ -1,4 +1,4 @@
-//! What all volumes of an aggregate share, as parts that keep their state to themselves.
+//! State shared by all volumes of an aggregate, as parts that keep their state to themselves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,6 +8,7 @@ use weir_store::aggregate::Aggregate;
 use weir_store::{IoError, StoreError};
 
 use crate::format::mark::MarkId;
+use crate::overlay::checkpoint_pacing::Schedule;
 use crate::overlay::clients::Clients;
 use crate::overlay::direct::Placements;
 use crate::overlay::epoch_lock::EpochLock;
@@ -15,48 +16,47 @@ use crate::overlay::inode::Table;
 use crate::overlay::log::LogFront;
 use crate::overlay::readahead::ReadAhead;
 use crate::overlay::reservation::Totals;
-use crate::overlay::schedule::Schedule;
 use crate::types::{FsError, Replaced};
 
-/// Called with a volume that was deleted or replaced, and how ([`Replaced`]).
+/// Callback for a volume that was deleted or replaced, and the kind of change ([`Replaced`]).
 type Follower = Arc<dyn Fn(VolumeId, Replaced) + Send + Sync>;
 
-/// See the module's head.
+/// State shared by all volumes of an aggregate.
 pub(crate) struct Core {
     pub(crate) agg: Arc<Aggregate>,
     pub(crate) log: LogFront,
     pub(crate) schedule: Schedule,
-    /// Data that is written to its place outside of checkpoints.
+    /// Direct writes, outside of checkpoints.
     pub(crate) placements: Arc<Placements>,
     /// The inodes in memory.
     pub(crate) inodes: Arc<Table>,
-    /// The streams of requests that files are read by.
+    /// Sequential streams of read requests.
     pub(crate) read_ahead: ReadAhead,
-    /// What is recorded of clients.
+    /// Records of the protocols' clients.
     pub(crate) clients: Clients,
-    /// Clients may still reclaim what they had open before the start.
+    /// True while clients may still reclaim opens from before the start.
     in_grace: AtomicBool,
-    /// Called with a volume that was deleted or replaced, and how ([`Replaced`]).
+    /// Callback for a volume that was deleted or replaced ([`Replaced`]).
     replaced: OnceLock<Follower>,
-    /// The epoch in which a volume was last deleted.
+    /// Epoch in which a volume was last deleted.
     retired: AtomicU64,
-    /// The newest mark that there has ever been.
+    /// The newest mark so far.
     last_mark: AtomicU64,
     fsid_base: u64,
     verifier: u64,
-    /// That of another machine in whose place this one serves, with all that was written there; 0: there is none.
+    /// Write verifier of another machine that this one replaces with all of its data; 0: none.
     handed_verifier: AtomicU64,
 }
 
-/// How the parts are made.
+/// Options of the parts.
 pub(crate) struct CoreOptions {
-    /// A thread makes checkpoints.
+    /// True if a thread takes checkpoints.
     pub(crate) background: bool,
-    /// Inodes that are kept in memory besides changed ones.
+    /// Maximum number of unchanged inodes in memory.
     pub(crate) inodes: usize,
     /// Bytes that overlays may take besides page frames; `None`: an eighth of those.
     pub(crate) heap: Option<u64>,
-    /// Bytes that the log may be behind before large stable data goes to its place.
+    /// Backlog of the log in bytes from which on large stable data is written in place.
     pub(crate) behind: u64,
 }
 
@@ -85,22 +85,22 @@ impl Core {
         }))
     }
 
-    /// The lock between operations and checkpoints.
+    /// Returns the lock between operations and checkpoints.
     pub(crate) fn epoch_lock(&self) -> &EpochLock {
         self.schedule.epoch_lock()
     }
 
-    /// What overlays count for.
+    /// Returns the totals of the overlays' charges.
     pub(crate) fn totals(&self) -> &Totals {
         self.schedule.totals()
     }
 
-    /// What file-system identities are made from.
+    /// Returns the number that file-system identities are derived from.
     pub(crate) fn fsid_base(&self) -> u64 {
         self.fsid_base
     }
 
-    /// Identifies a volume among all of all aggregates.
+    /// Returns the identity of a volume among all volumes of all aggregates.
     pub(crate) fn uuid_of(&self, id: VolumeId) -> [u8; 16] {
         let mut uuid = self.agg.id().0;
         for (byte, of) in uuid.iter_mut().rev().zip(id.0.to_le_bytes()) {
@@ -110,8 +110,8 @@ impl Core {
     }
 
     pub(crate) fn verifier(&self) -> u64 {
-        // A poisoned aggregate returns another verifier, so that clients notice
-        // that what they have not committed may be gone.
+        // A poisoned aggregate returns another verifier, so that clients notice that uncommitted
+        // data may be lost.
         let v = match self.handed_verifier.load(Ordering::Relaxed) {
             0 => self.verifier,
             handed => handed,
@@ -119,7 +119,8 @@ impl Core {
         if self.is_poisoned() { !v } else { v }
     }
 
-    /// Goes on with another machine's verifier; `None`: with its own. Before any client is served.
+    /// Continues with another machine's verifier; `None`: with its own. Call it before any client
+    /// is served.
     pub(crate) fn take_verifier(&self, handed: Option<u64>) {
         self.handed_verifier
             .store(handed.unwrap_or(0), Ordering::Relaxed);
@@ -129,22 +130,23 @@ impl Core {
         self.agg.guard().is_set()
     }
 
-    /// Total and available blocks of the aggregate.
+    /// Returns the total and the available blocks of the aggregate.
     pub(crate) fn capacity(&self) -> (u64, u64) {
         let s = self.agg.space().stats();
-        // Saturates: numbers of the host.
+        // Saturates: the numbers come from the host.
         (s.total.saturating_add(s.growth), s.available())
     }
 
-    /// File data cannot be written to its place: the contents of the device are unknown.
+    /// Poisons the aggregate because a direct write failed: the contents of the device are unknown.
     pub(crate) fn unwritten(&self, error: &IoError) -> FsError {
-        let why = format!("file data cannot be written: {error}");
+        let why = format!("cannot write file data: {error}");
         self.agg.poison(&why);
         self.schedule.notify();
         FsError::ReadOnly
     }
 
-    /// Has `follower` called after a volume was deleted, or its content replaced; false if there is a follower already.
+    /// Registers `follower` for a call after a volume was deleted, or its content replaced. Returns
+    /// false if there is a follower already.
     pub(crate) fn on_replaced(&self, follower: Follower) -> bool {
         self.replaced.set(follower).is_ok()
     }
@@ -156,12 +158,12 @@ impl Core {
         }
     }
 
-    /// Whether clients may still reclaim what they had open before the start.
+    /// Returns true while clients may still reclaim opens from before the start.
     pub(crate) fn in_grace(&self) -> bool {
         self.in_grace.load(Ordering::Acquire)
     }
 
-    /// Ends the time in which they may; whether it had not ended before.
+    /// Ends the grace period. Returns true if it had not ended before.
     pub(crate) fn end_grace(&self) -> bool {
         self.in_grace.swap(false, Ordering::AcqRel)
     }
@@ -172,12 +174,13 @@ impl Core {
             .store(self.epoch_lock().epoch(), Ordering::Release);
     }
 
-    /// The newest mark that there has ever been, here or where this is a copy of.
+    /// Returns the newest mark so far, here or on the side that this is a copy of.
     pub(crate) fn last_mark(&self) -> MarkId {
         MarkId(self.last_mark.load(Ordering::Acquire))
     }
 
-    /// Notes that there is, or was, a mark. The epoch lock is held exclusively, or nothing else is at work.
+    /// Notes that a mark exists, or existed. The epoch lock is held exclusively, or nothing else is
+    /// at work.
     pub(crate) fn note_mark(&self, mark: MarkId) {
         self.last_mark.fetch_max(mark.0, Ordering::AcqRel);
     }
@@ -188,9 +191,9 @@ impl Core {
         self.last_mark.store(mark.0, Ordering::Release);
     }
 
-    /// A deleted volume counts as a clone of its origin's snapshot until the checkpoint that makes its deletion
-    /// durable. If there is such a volume, makes that checkpoint and returns true: what was refused as busy may
-    /// be tried once more.
+    /// Takes the checkpoint that makes a deletion durable, if a volume has been deleted and is not
+    /// yet. Until then it counts as a clone of its origin's snapshot. Returns true if the
+    /// checkpoint was taken: an operation refused as busy may be retried once.
     ///
     /// # Errors
     /// `ReadOnly` if the aggregate is poisoned.

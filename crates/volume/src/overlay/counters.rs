@@ -1,14 +1,14 @@
-//! The counters of a volume from which its inodes and their change counters come ([`crate::checkpoint::change`]).
+//! Counters of a volume for inode numbers and change counters ([`crate::checkpoint::change`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module's head.
+/// Counters of a volume.
 pub(crate) struct Counters {
-    /// Added to each inode's change counter.
+    /// Number added to each inode's change counter.
     base: AtomicU64,
-    /// No counter has been higher, as of the last checkpoint and of what was replayed.
+    /// Upper bound of all change counters, as of the last checkpoint and of the replayed records.
     top: AtomicU64,
-    /// The number that the next inode gets.
+    /// Number of the next inode.
     next_ino: AtomicU64,
 }
 
@@ -21,7 +21,7 @@ impl Counters {
         }
     }
 
-    /// Added to each inode's change counter.
+    /// Returns the number added to each inode's change counter.
     pub(crate) fn base(&self) -> u64 {
         self.base.load(Ordering::Acquire)
     }
@@ -30,7 +30,8 @@ impl Counters {
         self.base.store(base, Ordering::Release);
     }
 
-    /// No inode's change counter is higher, but for what was changed since the last checkpoint.
+    /// Returns the upper bound of all change counters, except for changes since the last
+    /// checkpoint.
     pub(crate) fn top(&self) -> u64 {
         self.top.load(Ordering::Relaxed)
     }
@@ -39,29 +40,29 @@ impl Counters {
         self.top.store(top, Ordering::Relaxed);
     }
 
-    /// An inode's change counter is this high.
+    /// Raises the upper bound to an inode's change counter.
     pub(crate) fn raise_top(&self, top: u64) {
         self.top.fetch_max(top, Ordering::Relaxed);
     }
 
-    /// The number that the next inode gets.
+    /// Returns the number of the next inode.
     pub(crate) fn next_ino(&self) -> u64 {
         self.next_ino.load(Ordering::Relaxed)
     }
 
-    /// A number for a new inode.
+    /// Takes a number for a new inode.
     pub(crate) fn take_ino(&self) -> u64 {
         self.next_ino.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// No inode gets a number below this one from now on.
+    /// Ensures that no inode gets a number below this one from now on.
     pub(crate) fn begin_inodes_at(&self, next: u64) {
         self.next_ino.fetch_max(next, Ordering::Relaxed);
     }
 
-    /// Skips so many numbers, up to `most`.
+    /// Skips `count` inode numbers, up to `most`.
     pub(crate) fn skip_inodes(&self, count: u64, most: u64) {
-        // Saturates: numbers of another machine.
+        // Saturates: the numbers come from another machine.
         let jump = |n: u64| Some(n.saturating_add(count).min(most));
         let _ = self
             .next_ino

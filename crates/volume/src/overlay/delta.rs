@@ -1,9 +1,10 @@
-//! The overlay of one inode: what changed since a checkpoint.
+//! The overlay of one inode: its changes since a checkpoint.
 //!
-//! A delta is a layer over the tree: a key that it mentions hides the tree's record, a tombstone hides it with nothing.
-//! An inode has one *active* delta, which operations write, and *frozen* ones of segments that have ended: a segment
-//! ends when a checkpoint begins or a snapshot is made. Readers search active, frozen from the newest to the
-//! oldest, tree, in that order. A frozen delta is never changed again, so a checkpoint reads it without a lock.
+//! A delta is a layer over the tree. A key in it hides the tree's record; a tombstone hides it with
+//! nothing. An inode has one *active* delta, which operations write, and *frozen* ones of segments
+//! that have ended: a segment ends when a checkpoint begins or a snapshot is made. Readers search
+//! the active delta, the frozen ones from the newest to the oldest, and the tree, in that order. A
+//! frozen delta never changes again, so a checkpoint reads it without a lock.
 //!
 //! A file's data is in [`crate::overlay::file_delta`].
 
@@ -13,26 +14,25 @@ use std::collections::btree_map::Entry;
 use crate::format::record::{Dirent, InodeRec};
 use crate::overlay::file_delta::{FileDelta, Layer};
 
-/// Estimated bytes that a delta takes in memory besides names and pages.
+/// Estimated memory in bytes of a delta besides names and pages.
 pub(crate) const DELTA_BYTES: u64 = 640;
-/// The same for a directory entry, besides its name.
+/// Estimated memory in bytes of a directory entry besides its name.
 pub(crate) const ENTRY_BYTES: u64 = 80;
 
-/// What a layer says about a directory entry.
+/// State of a directory entry in a layer.
 #[derive(Debug)]
 pub(crate) enum Name {
-    /// It is there, and no layer below mentions its cookie. So when it is removed
-    /// in the same segment nothing has to be remembered: names that come and go
-    /// (temporary files, renames) leave no tombstones behind.
+    /// Exists, and no lower layer mentions its cookie. So if it is removed in the same segment it
+    /// leaves no tombstone: short-lived names (temporary files, renames) leave nothing behind.
     New(Dirent),
-    /// It is there, whatever the layers below say.
+    /// Exists, whatever the layers below contain.
     Over(Dirent),
-    /// It is not there, whatever the layers below say.
+    /// Does not exist, whatever the layers below contain.
     Gone,
 }
 
 impl Name {
-    /// The entry, if there is one.
+    /// Returns the entry, if it exists.
     pub(crate) fn entry(&self) -> Option<&Dirent> {
         match self {
             Name::New(entry) | Name::Over(entry) => Some(entry),
@@ -48,34 +48,34 @@ type Side = BTreeMap<(u8, u64), Option<Box<[u8]>>>;
 pub(crate) struct Delta {
     /// The segment of the volume's history that the changes belong to.
     pub(crate) segment: u64,
-    /// The attributes at the end of the segment: set when the delta is frozen.
+    /// Attributes at the end of the segment: set when the delta is frozen.
     pub(crate) rec: Option<InodeRec>,
-    /// The tree has nothing of this inode when this delta is merged.
+    /// True if the tree has no record of this inode when this delta is merged.
     pub(crate) new: bool,
     /// The inode was removed.
     pub(crate) dead: bool,
-    /// It had no name before already ([`crate::overlay::unlinked`]).
+    /// True if the inode had no name before the segment ([`crate::overlay::unlinked`]).
     pub(crate) unlinked: bool,
-    /// A link's new target; empty: it is no link any more, and what the tree has of a target goes.
+    /// A link's new target; empty: the inode is no longer a link, and the tree's target is deleted.
     pub(crate) symlink: Option<Box<[u8]>>,
     /// Directory entries by cookie.
     names: BTreeMap<u64, Name>,
     pub(crate) data: Option<Box<FileDelta>>,
-    /// Records of [`kind::SIDE`](crate::format::record::kind::SIDE) by kind and number; `None`: there is no such record.
+    /// Records of [`kind::SIDE`](crate::format::record::kind::SIDE) by kind and number; `None`: the
+    /// record is removed.
     side: Option<Box<Side>>,
-    /// What it counts for in the engine's totals.
+    /// Charge to the engine's totals.
     pub(crate) charge: Charge,
 }
 
-/// What overlays count for: blocks that their checkpoint may have to
-/// allocate, and bytes of memory.
+/// Charge of overlays: blocks that their checkpoint may have to allocate, and bytes of memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Charge {
     /// Blocks with a reservation.
     pub(crate) blocks: u64,
-    /// Blocks that come out of the floor.
+    /// Blocks taken from the floor.
     pub(crate) unreserved: u64,
-    /// Blocks that are allocated already.
+    /// Blocks that are already allocated.
     pub(crate) placed: u64,
     /// Page frames, of 4 KiB each.
     pub(crate) pages: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Bytes of memory in all.
+    /// Returns the bytes of memory in all.
     pub(crate) fn bytes(&self) -> u64 {
         self.pages * weir_base::BLOCK_SIZE as u64 + self.heap
     }
@@ -110,7 +110,7 @@ impl Delta {
         self.data.get_or_insert_default()
     }
 
-    /// Directory entries by cookie.
+    /// Returns the directory entries by cookie.
     pub(crate) fn names(&self) -> &BTreeMap<u64, Name> {
         &self.names
     }
@@ -136,7 +136,8 @@ impl Delta {
         }
     }
 
-    /// Removes the entry at `cookie`; returns whether that took it out of memory instead of leaving a tombstone.
+    /// Removes the entry at `cookie`. Returns true if that took it out of memory instead of leaving
+    /// a tombstone.
     pub(crate) fn remove_name(&mut self, cookie: u64) -> bool {
         match self.names.entry(cookie) {
             Entry::Vacant(place) => {
@@ -154,7 +155,7 @@ impl Delta {
         }
     }
 
-    /// Notes that the inode is gone, with all that it had.
+    /// Marks the inode as removed, with all its records.
     pub(crate) fn bury(&mut self) {
         self.dead = true;
         self.file().cut(0);
@@ -167,7 +168,7 @@ impl Delta {
         self.side.get_or_insert_default().insert((kind, sub), value);
     }
 
-    /// Records beside the inode.
+    /// Returns the records beside the inode.
     pub(crate) fn side_range(
         &self,
         range: std::ops::RangeInclusive<(u8, u64)>,
@@ -176,7 +177,7 @@ impl Delta {
         side.flat_map(move |side| side.range(range.clone()))
     }
 
-    /// What this layer says about a file block.
+    /// Returns this layer's state of a file block.
     pub(crate) fn block(&self, block: u64) -> Layer<'_> {
         if let Some(data) = &self.data {
             match data.get(block) {

@@ -1,40 +1,42 @@
-//! Large data that has to be stable goes to its place at once.
+//! Direct writes: large stable data is written in place at once.
 //!
-//! Through the log such data is written twice, there and to its place. Left to a checkpoint
-//! it is written once, but a request that waits for it waits for everything else that the
-//! checkpoint writes, and the device rests until enough wait. So, as ZFS does with its
-//! indirect log blocks, the data is written to blocks that are allocated for it, several requests
-//! at a time; one flush covers all whose data has arrived ([`weir_store::DirectWriteBatcher`]); and only then
-//! a record goes to the log that says where the data is, with its checksums. The next checkpoint
-//! takes the blocks into the tree instead of writing them again.
+//! Through the log such data is written twice, there and in place. A checkpoint would write it
+//! once. But a request that waits for the checkpoint waits for everything else that it writes, and
+//! the device idles until enough requests wait. So, as ZFS does with its indirect log blocks, the
+//! data is written to blocks allocated for it, several requests at a time. One flush makes all
+//! completed writes durable ([`weir_store::DirectWriteBatcher`]). Only then a record with the
+//! location and the checksums goes to the log. The next checkpoint takes the blocks into the tree
+//! instead of writing the data again.
 //!
-//! A WRITE goes that way when the log has fallen behind or others go that way already: one that is
-//! alone has its reply in a third of the time through the log, which takes one write that is
-//! durable by itself, and the device has time to write the data once more. A partner gets the data when it sets out for its place here
-//! ([`weir_store::log::advance`]), and writes it to a place of its own meanwhile; while it is not connected, all data goes through the log. Of 24 writes of 64 KiB at a time, on two disks
-//! of 240 MB/s and over a link of 0.5 ms, a pair so does as many as one node, within 2 %; through both logs it did 0.87 of them.
+//! A WRITE is direct if the log has a backlog or other direct writes are in progress. A single
+//! WRITE gets its reply through the log in a third of the time: the log takes one durable write,
+//! and the device has time to write the data once more.
 //!
-//! **Why the record comes last.** A record that is durable says that its data is. So
-//! recovery does not even read it: a block that does not match its checksum when it is read
-//! is damage, and is treated as damage in a tree is. And small operations, which share
-//! batches of the log with the record, never wait for data.
+//! A partner gets the data when its local write starts ([`weir_store::log::advance`]), and writes
+//! it in place meanwhile. While the partner is not connected, all data goes through the log. With
+//! 24 writes of 64 KiB at a time, on two disks of 240 MB/s and over a link of 0.5 ms, a pair is as
+//! fast as one node, within 2 %. Through both logs it had 0.87 of that rate.
 //!
-//! **Ownership of the blocks.** They are allocated until a checkpoint takes them: in no map,
-//! so that a crash frees them by itself.
+//! **The record comes last.** A durable record implies that its data is durable. So recovery does
+//! not even read the data: a block that does not match its checksum when it is read is damaged,
+//! like one of a tree. And small operations, which share batches of the log with the record, never
+//! wait for data.
 //!
-//! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped (the client is
-//!    gone) they are free at once, or, if data may still be on its way to them, when the
+//! **Ownership of the blocks.** They are allocated until a checkpoint takes them. They are in no
+//! map, so a crash frees them.
+//!
+//! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped because its client is
+//!    gone they are free at once. If data may still be in flight to them, they are free when the
 //!    next checkpoint has waited for it ([`Stray`]).
 //! 2. Then pages of the overlay own them ([`Placed`]). A page that is overwritten, cut off or
-//!    removed before the checkpoint leaves them to its delta: the log still
-//!    refers to them, so they must not be allocated again until the log is cut behind
-//!    the record. That is when the checkpoint is durable to which the delta
-//!    belongs ([`CpWriter::unused`](weir_store::CpWriter::unused)), for the record was
-//!    appended in the same epoch.
-//! 3. Recovery marks what the log refers to as allocated before anything is allocated. Its pages
-//!    are on the device only. A reader of one holds the volume's root of that moment, as for a
-//!    block of the tree; and blocks that become unused wait with those that the same checkpoint
-//!    frees until no reader holds it ([`weir_store::RootPin`]).
+//!    removed before the checkpoint leaves them to its delta. The log still refers to them, so they
+//!    must not be reallocated until the log is cut behind the record. That is the case when the
+//!    delta's checkpoint is durable ([`CpWriter::unused`](weir_store::CpWriter::unused)), because
+//!    the record was appended in the same epoch.
+//! 3. Recovery marks the blocks that the log refers to as allocated before anything is allocated.
+//!    Its pages are on the device only. A reader of one holds the volume's root of that moment, as
+//!    for a block of the tree. Blocks that become unused wait, with those that the same checkpoint
+//!    frees, until no reader holds it ([`weir_store::RootPin`]).
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -57,23 +59,23 @@ use crate::format::record::Placed;
 use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
 
-/// What is written to its place, of all volumes.
+/// The direct writes of all volumes.
 pub(crate) struct Placements {
     agg: Arc<Aggregate>,
-    /// Makes such data durable; none if there is no thread for it.
+    /// Threads that make direct writes durable; `None` without background threads.
     batcher: Option<DirectWriteBatcher>,
-    /// Requests whose data is on its way to its place, or there and not in the log.
+    /// Number of requests whose direct write is in progress, or complete and not in the log.
     sending: AtomicU64,
-    /// Bytes that the log may be behind before large stable data goes to its place.
+    /// Backlog of the log in bytes from which on large stable data is written in place.
     behind: u64,
-    /// Reserved blocks to which data may still be on its way though no request waits for it.
+    /// Reserved blocks that data may still be in flight to although no request waits for it.
     strays: Mutex<Vec<Stray>>,
     /// Reserved blocks that the log refers to, and no overlay of the current epoch.
     unused: Mutex<Vec<(BlockAddr, u32)>>,
 }
 
 impl Placements {
-    /// `background`: with a thread that makes data durable.
+    /// Creates the state. `background`: with threads that make data durable.
     pub(crate) fn new(
         agg: &Arc<Aggregate>,
         background: bool,
@@ -92,64 +94,64 @@ impl Placements {
         }))
     }
 
-    /// Whether large stable data goes to its place at once, and not through the log.
+    /// Returns true if large stable data is written in place, and not through the log.
     pub(crate) fn sends(&self) -> bool {
         let log = self.agg.log();
         (!log.ships() || log.advances())
             && (self.sending.load(Ordering::Relaxed) > 0 || log.queued() >= self.behind)
     }
 
-    /// Takes the blocks whose owning requests are gone. Called by checkpoints.
+    /// Takes the blocks whose requests were dropped. Called by checkpoints.
     pub(crate) fn take_strays(&self) -> Vec<Stray> {
         std::mem::take(&mut *self.strays.lock())
     }
 
-    /// These allocated blocks, to which the log refers, are no overlay's.
+    /// Adds allocated blocks that the log refers to and no overlay owns.
     pub(crate) fn leave_unused(&self, blocks: impl IntoIterator<Item = (BlockAddr, u32)>) {
         self.unused.lock().extend(blocks);
     }
 
-    /// Takes them. Called by checkpoints while the epoch lock is held exclusively.
+    /// Takes the unused blocks. Called by checkpoints while the epoch lock is held exclusively.
     pub(crate) fn take_unused(&self) -> Vec<(BlockAddr, u32)> {
         std::mem::take(&mut *self.unused.lock())
     }
 }
 
-/// A file block that has been written to a place of its own.
+/// A file block that has been written in place.
 pub(crate) struct Sent {
     pub(crate) block: u64,
     pub(crate) frame: Frame,
     pub(crate) placed: Placed,
 }
 
-/// Data on its way to allocated blocks, or there; see the module's head.
+/// A direct write in progress, or complete: see the module's head.
 pub(crate) struct Direct {
     of: Arc<Placements>,
     runs: Vec<(BlockAddr, u32)>,
     sent: Vec<Sent>,
-    /// Bytes of a write before and behind its whole blocks.
+    /// Bytes of a write before and after its whole blocks.
     pub(crate) edges: (Box<[u8]>, Box<[u8]>),
-    /// The partner has been sent it.
+    /// Set if the partner has been sent the pages.
     advanced: Option<Advanced>,
     way: Way,
 }
 
-/// How far data has come.
+/// Progress of a direct write.
 enum Way {
-    /// A thread writes it and makes it durable.
+    /// A thread writes the data and makes it durable.
     Settling(Io<()>),
-    /// Being written; the request that waits for it makes it durable.
+    /// The data is being written; the waiting request makes it durable.
     Writing(VecDeque<Io<()>>),
     Durable,
 }
 
 impl Way {
-    /// Waits until it is durable.
+    /// Waits until the data is durable.
     async fn go(&mut self, agg: &Aggregate) -> Result<(), IoError> {
         match self {
             Way::Settling(io) => io.await?,
             Way::Writing(writes) => {
-                // One that is complete is taken off the list, so that it is not waited for again.
+                // A completed write is removed from the list, so that it is not awaited again.
                 while let Some(io) = writes.front_mut() {
                     io.await?;
                     writes.pop_front();
@@ -163,7 +165,7 @@ impl Way {
     }
 }
 
-/// Blocks whose owner is gone, and what is still being written to them.
+/// Blocks without an owner, and the writes to them that are still in flight.
 pub(crate) struct Stray {
     way: Way,
     runs: Vec<(BlockAddr, u32)>,
@@ -185,8 +187,8 @@ impl Stray {
 }
 
 impl Direct {
-    /// Begins to write the pages of these file blocks, at least one. `None` if there are no
-    /// blocks to be had without waiting; `reservation` covers them.
+    /// Begins to write the pages of these file blocks, at least one. Returns `None` if no blocks
+    /// can be allocated without waiting; `reservation` covers them.
     pub(crate) fn begin(
         of: &Arc<Placements>,
         reservation: &mut Reservation<'_>,
@@ -242,12 +244,12 @@ impl Direct {
         })
     }
 
-    /// Waits until the data is durable. If that fails, the contents of the device are unknown.
+    /// Waits until the data is durable. On failure the contents of the device are unknown.
     pub(crate) async fn land(&mut self) -> Result<(), IoError> {
         self.way.go(&self.of.agg).await
     }
 
-    /// Whether the data is durable, or has failed to become so.
+    /// Returns true if the data is durable, or the error of its write.
     pub(crate) fn landed(&mut self) -> Result<bool, IoError> {
         let mut landing = pin!(self.land());
         let mut task = Context::from_waker(Waker::noop());
@@ -266,18 +268,18 @@ impl Direct {
         }
     }
 
-    /// What the entry says of them that has them from its page `first` on.
+    /// Returns the reference for an entry that has the pages from its page `first` on.
     pub(crate) fn in_advance(&self, first: usize) -> Option<InAdvance> {
         let advanced = self.advanced.as_ref()?;
         Some(advanced.within(first))
     }
 
-    /// How many pages it is.
+    /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// What was written, in order, if all of it is durable.
+    /// Returns the written blocks, in order. All of them must be durable.
     pub(crate) fn sent(&self) -> &[Sent] {
         assert!(
             matches!(self.way, Way::Durable),
@@ -286,7 +288,7 @@ impl Direct {
         &self.sent
     }
 
-    /// The record is in the log: the blocks belong to the caller from now on.
+    /// Hands the blocks to the caller, after the record has been appended to the log.
     pub(crate) fn taken(mut self) -> Vec<Sent> {
         self.runs.clear();
         if let Some(advanced) = self.advanced.take() {
@@ -315,7 +317,7 @@ impl Drop for Direct {
 }
 
 impl Sent {
-    /// As of a file whose block `first` is the first of these.
+    /// Returns it as a block of a file whose block `first` is the first of these.
     pub(crate) fn behind(self, first: u64) -> Sent {
         Sent {
             block: first + self.block,
@@ -323,18 +325,18 @@ impl Sent {
         }
     }
 
-    /// The file block and where it is.
+    /// Returns the file block and its location.
     pub(crate) fn place(&self) -> (u64, Placed) {
         (self.block, self.placed)
     }
 
-    /// As a page of an overlay: the log says where it is.
+    /// Returns it as a page of an overlay: the log has its location.
     pub(crate) fn page(self) -> (u64, Page) {
         (self.block, Page::placed(Some(self.frame), self.placed))
     }
 }
 
-/// The whole blocks among the bytes from `off` to `end`.
+/// Returns the whole blocks among the bytes from `off` to `end`.
 pub(crate) fn whole_blocks(off: u64, end: u64) -> std::ops::Range<u64> {
     let block = BLOCK_SIZE as u64;
     off.div_ceil(block)..end / block

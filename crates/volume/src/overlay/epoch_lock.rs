@@ -1,19 +1,17 @@
 //! The lock between operations and checkpoints.
 //!
-//! A checkpoint must contain every operation wholly or not at all,
-//! although operations touch several inodes and append to the log. So each
-//! mutation holds the epoch lock from its first change until its log record is queued,
-//! and a checkpoint takes it exclusively for the instant in which it advances
-//! the epoch and marks its place in the log. Operations never wait for I/O while
+//! A checkpoint must contain each operation entirely or not at all, although operations touch
+//! several inodes and append to the log. So each mutation holds the epoch lock from its first
+//! change until its log record is queued. A checkpoint takes it exclusively for the instant in
+//! which it advances the epoch and marks its place in the log. Operations never wait for I/O while
 //! they hold it, so the instant is microseconds.
 //!
-//! One reader-writer lock would make every mutation of every core write the same
-//! cache line; so there are several, each thread uses its own, and exclusion takes
-//! them all.
+//! One reader-writer lock would make every mutation of every core write the same cache line. So
+//! there are several: each thread uses its own, and exclusion takes them all.
 //!
-//! What panics while it holds the lock has changed something by half. The process ends then; where the panic
-//! is caught instead, the aggregate is poisoned before the lock can be taken exclusively, so that no
-//! checkpoint makes the half durable.
+//! A panic under the lock leaves a partial change. The process then ends. Where the panic is caught
+//! instead, the aggregate is poisoned before the lock can be taken exclusively, so that no
+//! checkpoint makes the partial change durable.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,20 +20,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 use weir_base::Poison;
 
-/// Locks: a power of two, at least the cores of the machines we know.
+/// Number of locks: a power of two, at least the cores of known machines.
 const SHARDS: usize = 32;
 
 #[repr(align(128))]
 struct Shard(RwLock<()>);
 
-/// See the module's head.
+/// The lock between operations and checkpoints.
 pub(crate) struct EpochLock {
     shards: [Shard; SHARDS],
     epoch: AtomicU64,
     guard: Arc<Poison>,
 }
 
-/// While it lives the epoch does not advance.
+/// Keeps the epoch from advancing until it is dropped.
 pub(crate) struct OpGuard<'a> {
     _held: RwLockReadGuard<'a, ()>,
     epoch: u64,
@@ -51,7 +49,7 @@ impl Drop for OpGuard<'_> {
 }
 
 impl OpGuard<'_> {
-    /// The epoch that everything done under it belongs to.
+    /// Returns the epoch that every change made under it belongs to.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -72,7 +70,7 @@ fn home_shard() -> usize {
 }
 
 impl EpochLock {
-    /// `guard`: of the aggregate that is changed.
+    /// Creates a lock. `guard`: of the aggregate that is changed.
     pub(crate) fn new(epoch: u64, guard: Arc<Poison>) -> EpochLock {
         EpochLock {
             shards: std::array::from_fn(|_| Shard(RwLock::new(()))),
@@ -81,7 +79,7 @@ impl EpochLock {
         }
     }
 
-    /// Shared, for an operation. Must not be called by a thread that holds it.
+    /// Takes the lock shared, for an operation. The calling thread must not hold it already.
     pub(crate) fn enter(&self) -> OpGuard<'_> {
         let [first, ..] = &self.shards;
         let shard = self.shards.get(home_shard()).unwrap_or(first);
@@ -93,8 +91,8 @@ impl EpochLock {
         }
     }
 
-    /// Waits until no operation holds it, and runs `then`, which sees
-    /// every operation wholly or not at all. The epoch stays.
+    /// Waits until no operation holds the lock, and runs `then`, which sees each operation entirely
+    /// or not at all. The epoch stays.
     pub(crate) fn exclusive<T>(&self, then: impl FnOnce() -> T) -> T {
         let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
         let result = then();
@@ -102,8 +100,8 @@ impl EpochLock {
         result
     }
 
-    /// Waits until no operation holds it, runs `cut` and advances the epoch. Returns the epoch that ended and
-    /// `cut`'s result.
+    /// Waits until no operation holds the lock, runs `cut` and advances the epoch. Returns the
+    /// epoch that ended and `cut`'s result.
     pub(crate) fn advance<T>(&self, cut: impl FnOnce() -> T) -> (u64, T) {
         let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
         let ended = self.epoch.load(Ordering::Relaxed);
@@ -114,7 +112,7 @@ impl EpochLock {
         (ended, result)
     }
 
-    /// The current epoch; may be outdated when it is used.
+    /// Returns the current epoch; it may be outdated when it is used.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -124,7 +122,7 @@ impl EpochLock {
 mod tests {
     use super::*;
 
-    /// Each thread adds to two counters of its epoch under one op guard; a cut that came between would see
+    /// Each thread adds to two counters of its epoch under one op guard; a cut in between would see
     /// them differ.
     #[test]
     fn nothing_is_ever_half_inside() {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something that is notified again and again. Waiters check their own condition
-/// after each time: an event carries no state, so none can be missed by a waiter
-/// that registers first and checks then.
+/// An event that is notified again and again. Waiters check their own condition after each
+/// notification: an event carries no state. So a waiter that registers first and checks then misses
+/// none.
 #[derive(Default)]
 pub(crate) struct Event {
     inner: Mutex<Inner>,
@@ -48,8 +48,8 @@ impl Event {
         }
     }
 
-    /// As [`Event::wait_until`], for `time` at most; returns whether it is done. A notification that is meant for
-    /// another waiter does not end it.
+    /// Like [`Event::wait_until`], for at most `time`. Returns true if `done` is. A notification
+    /// for another waiter does not end the wait.
     pub(crate) fn wait_for(&self, time: Duration, mut done: impl FnMut() -> bool) -> bool {
         let mut inner = self.inner.lock();
         self.happened.wait_while_for(&mut inner, |_| !done(), time);

@@ -1,8 +1,9 @@
-//! What a layer holds of a file's data.
+//! A layer's changes to a file's data.
 //!
-//! File data is a map from block number to page. A truncation is one number, the first block from which on everything
-//! *below* this layer is hidden, and what was punched out before it are ranges in which it is; what is written there
-//! later is in the map again. So are ranges that share the blocks of others ([`crate::overlay::shares`]).
+//! File data is a map from block number to page. A truncation is one number, the first block from
+//! which on everything *below* this layer is hidden. Ranges punched out before it are hidden as
+//! well; pages written later are in the map again. So are ranges that share the blocks of others
+//! ([`crate::overlay::shares`]).
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -14,18 +15,18 @@ use weir_store::Frame;
 use crate::format::record::Placed;
 use crate::overlay::shares::{Seen, Share, Shares};
 
-/// Estimated bytes of memory that a page's place in the map takes.
+/// Estimated memory in bytes of a page's place in the map.
 pub(crate) const PAGE_BYTES: u64 = 96;
-/// The same for a range that was punched out.
+/// Estimated memory in bytes of a punched range.
 pub(crate) const RANGE_BYTES: u64 = 64;
 
 /// One changed file block.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// `None` only if it has a place: recovery has not read it.
+    /// `None` only for a page in place: recovery has not read it.
     pub(crate) frame: Option<Frame>,
     pub(crate) placed: Option<Placed>,
-    /// Whether the log has it.
+    /// True if the log has the page.
     logged: AtomicBool,
 }
 
@@ -46,7 +47,7 @@ impl Page {
         }
     }
 
-    /// The log records where its contents are stored.
+    /// Creates a page whose location the log has.
     pub(crate) fn placed(frame: Option<Frame>, placed: Placed) -> Page {
         Page {
             frame,
@@ -55,7 +56,7 @@ impl Page {
         }
     }
 
-    /// Whether it is this page in memory.
+    /// Returns true if it is this page in memory.
     pub(crate) fn is(&self, frame: &Frame) -> bool {
         self.frame.as_ref().is_some_and(|own| own.same_page(frame))
     }
@@ -65,8 +66,8 @@ impl Page {
     }
 }
 
-/// Pages by file block. Most files are small, and many have one block only: that one
-/// takes no allocation of its own (a map's is of eleven).
+/// Pages by file block. Most files are small, and many have only one block: a single page takes no
+/// allocation of its own (a map's is of eleven).
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     /// Set only while `many` is empty.
@@ -93,7 +94,7 @@ impl Pages {
         }
     }
 
-    /// Returns the page that was there.
+    /// Inserts a page. Returns the earlier page of the block.
     fn insert(&mut self, block: u64, page: Page) -> Option<Page> {
         match &mut self.one {
             Some((at, old)) if *at == block => Some(std::mem::replace(old, page)),
@@ -108,7 +109,7 @@ impl Pages {
         }
     }
 
-    /// Puts back what [`Pages::split_off`] has taken out.
+    /// Puts back the pages removed by [`Pages::split_off`].
     fn append(&mut self, mut behind: Pages) {
         if self.len() == 0 {
             *self = behind;
@@ -121,7 +122,7 @@ impl Pages {
         }
     }
 
-    /// Takes out the pages from `first` on.
+    /// Removes the pages from `first` on.
     fn split_off(&mut self, first: u64) -> Pages {
         Pages {
             one: self.one.take_if(|(at, _)| *at >= first),
@@ -129,7 +130,7 @@ impl Pages {
         }
     }
 
-    /// In the order of their blocks.
+    /// Returns the pages in the order of their blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Page)> {
         self.range(0..=u64::MAX)
     }
@@ -152,50 +153,49 @@ impl Pages {
 #[derive(Debug, Default)]
 pub(crate) struct FileDelta {
     pages: Pages,
-    /// Blocks from here on are hidden in the layers below.
+    /// First block from which on the layers below are hidden.
     cut: Option<u64>,
-    /// So are those in these ranges, by their first block; the end is behind the last one. They are before the cut, apart
-    /// from one another, and in order.
+    /// Ranges in which the layers below are hidden: the first block, and the one after the last.
+    /// They are before the cut, apart from one another, and in order.
     punched: BTreeMap<u64, u64>,
-    /// Ranges that have the blocks of others, whatever is hidden; a page at a block counts more.
+    /// Ranges that have the blocks of others, hidden or not; a page at a block has priority.
     shares: Shares,
     /// Number of pages that the log does not have.
     unlogged: AtomicU64,
-    /// Reserved blocks of pages that are in this layer no more.
+    /// Reserved blocks of pages that are no longer in this layer.
     unused: Vec<(BlockAddr, u32)>,
 }
 
-/// What setting a block's page met in the layer.
+/// Page that a new one of the same block has replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
     /// The layer had no page for the block.
     New,
     /// A page that a checkpoint would have had to write.
     Over,
-    /// A page with a place of its own, which is not free before the checkpoint is
-    /// durable.
+    /// A page in place, whose block is not free before the checkpoint is durable.
     OverPlaced,
 }
 
-/// What a layer says about a block.
+/// A layer's state of a block.
 pub(crate) enum Layer<'a> {
     /// The block has these contents.
     Page(&'a Page),
-    /// That it is what this block was, which may be a hole.
+    /// The block is shared from this one, which may be a hole.
     Shared(Seen),
-    /// That it is a hole.
+    /// The block is a hole.
     Hole,
-    /// Nothing: the layer below decides.
+    /// The layer below decides.
     Below,
 }
 
-/// What a layer says about a part of a range. Of holes it says nothing.
+/// A layer's state of a part of a range. Holes are left out.
 pub(crate) enum Piece<'a> {
     /// The contents of a block.
     Page(u64, &'a Page),
-    /// From this block on, it has the blocks of another range.
+    /// From this block on, the blocks of another range.
     Shared(u64, Share),
-    /// Nothing: the layer below decides.
+    /// The layer below decides.
     Below(Range<u64>),
 }
 
@@ -211,7 +211,7 @@ impl FileDelta {
         }
     }
 
-    /// Whether what the layers below have of a block is hidden, and no share is in its place.
+    /// Returns true if the layers below are hidden for a block, and no share replaces it.
     pub(crate) fn hides(&self, block: u64) -> bool {
         let punched = || self.punched.range(..=block).next_back();
         let hidden = self.cut.is_some_and(|cut| block >= cut)
@@ -219,17 +219,18 @@ impl FileDelta {
         hidden && !self.shares.has(block)
     }
 
-    /// The ranges that have the blocks of others.
+    /// Returns the ranges that have the blocks of others.
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// Gives a range that was punched out just now, wholly or with more, the blocks of another one.
+    /// Gives a range, which was just punched out, the blocks of another one.
     pub(crate) fn share(&mut self, first: u64, share: Share) {
         self.shares.insert(first, share);
     }
 
-    /// What this layer says about a range, piece by piece, until `each` breaks. Pages come in order.
+    /// Passes this layer's state of a range, piece by piece, to `each` until it breaks. Pages come
+    /// in order.
     pub(crate) fn pieces(
         &self,
         range: Range<u64>,
@@ -269,7 +270,7 @@ impl FileDelta {
         range: Range<u64>,
         each: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        // Holes are what is left out.
+        // Holes are left out.
         let end = self.cut.map_or(range.end, |cut| cut.min(range.end));
         let mut at = range.start;
         let before = self.punched.range(..at).next_back();
@@ -287,7 +288,7 @@ impl FileDelta {
         }
     }
 
-    /// The ranges that were punched out, in order: first block, and the one behind the last.
+    /// Returns the punched ranges, in order: the first block, and the one after the last.
     pub(crate) fn punched(&self) -> impl Iterator<Item = (u64, u64)> {
         self.punched.iter().map(|(first, end)| (*first, *end))
     }
@@ -306,7 +307,7 @@ impl FileDelta {
             return;
         }
         let mut whole = (first, end);
-        // Those that it touches become one with it.
+        // Ranges that it touches are merged with it.
         let touched: Vec<(u64, u64)> = self
             .punched
             .range(..=end)
@@ -350,20 +351,20 @@ impl FileDelta {
         }
     }
 
-    /// Reserved blocks of pages that were replaced or cut off: the log may refer to them
-    /// until it is cut for the layer's checkpoint.
+    /// Returns the reserved blocks of pages that were replaced or cut off: the log may refer to
+    /// them until it is cut for the layer's checkpoint.
     pub(crate) fn unused(&self) -> &[(BlockAddr, u32)] {
         &self.unused
     }
 
-    /// All allocated blocks of the layer, if it is dropped without being merged.
+    /// Returns all allocated blocks of the layer, for dropping it without merging.
     pub(crate) fn allocated(&self) -> impl Iterator<Item = (BlockAddr, u32)> {
         let placed = self.pages.iter().filter_map(|(_, page)| page.placed);
         let used = placed.map(|placed| (placed.addr, 1));
         self.unused.iter().copied().chain(used)
     }
 
-    /// Notes that a page has got a place of its own, in an active layer.
+    /// Notes that a page has been written in place, in an active layer.
     pub(crate) fn set_placed(&mut self, block: u64, placed: Placed) {
         self.mark_logged(block);
         if let Some(page) = self.pages.get_mut(block) {
@@ -372,7 +373,7 @@ impl FileDelta {
         }
     }
 
-    /// Hides all blocks from `first` on; returns how many pages that dropped.
+    /// Hides all blocks from `first` on. Returns the number of dropped pages.
     pub(crate) fn cut(&mut self, first: u64) -> u64 {
         let dropped = self.pages.split_off(first);
         for (_, page) in dropped.iter() {
@@ -400,7 +401,7 @@ impl FileDelta {
         self.unlogged.load(Ordering::Relaxed) > 0
     }
 
-    /// The pages in `range` that the log does not have, in order.
+    /// Returns the pages in `range` that the log does not have, in order.
     pub(crate) fn unlogged_in(
         &self,
         range: std::ops::RangeInclusive<u64>,

@@ -1,17 +1,16 @@
 //! Inodes in memory: the object that operations lock, and the table of them.
 //!
-//! There is one table for all volumes, so that memory is bounded by one number however many there are, and goes where
-//! the work is. It is sharded by inode number. An inode that has no references and no overlay can be dropped at any
-//! time, since the tree has it; eviction is CLOCK a shard (second chance for what was used since the hand last
-//! passed), which needs one flag an inode and no list to keep in order on a hit.
+//! There is one table for all volumes, so that memory is bounded by one number whatever the number
+//! of volumes, and goes to the busy ones. It is sharded by inode number. An inode without
+//! references and overlay can be dropped at any time, since the tree has it. Eviction is CLOCK a
+//! shard (a second chance for inodes used since the hand last passed). It needs one flag an inode
+//! and no list to keep in order on a hit.
 //!
-//! **Loading races.** A record read from the tree may be outdated when it is put
-//! into the table: meanwhile another thread may have loaded the inode, changed
-//! it, and a checkpoint published and evicted it. An inode with an overlay
-//! is always in the table, and roots are published before overlays are dropped;
-//! so if, under the shard's lock, the table does not have the inode and the root
-//! is still the one that was read, the record is current. Otherwise the load is
-//! repeated.
+//! **Loading races.** A record read from the tree may be outdated when it is put into the table.
+//! Meanwhile another thread may have loaded the inode, changed it, and a checkpoint published and
+//! evicted it. An inode with an overlay is always in the table, and roots are published before
+//! overlays are dropped. So the record is current if, under the shard's lock, the table does not
+//! have the inode and the root is still the one that was read. Otherwise the load is repeated.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -29,26 +28,25 @@ use crate::overlay::file_delta::FileDelta;
 use crate::overlay::readahead::FileId;
 use crate::types::{Attr, Backpressure, FileKind, FsError, Guard, Stop};
 
-/// What an inode's lock protects.
+/// State protected by an inode's lock.
 pub(crate) struct State {
     /// Current attributes, with all changes in memory.
     pub(crate) rec: InodeRec,
-    /// Removed: every operation returns "stale".
+    /// True if removed: every operation returns "stale".
     pub(crate) dead: bool,
-    /// `rec` has changes that the log does not have.
+    /// True if `rec` has changes that the log does not have.
     pub(crate) unlogged: bool,
-    /// Changes of the current epoch, or of an older one that a checkpoint
-    /// has not frozen yet.
+    /// Changes of the current epoch, or of an older one that a checkpoint has not frozen yet.
     pub(crate) active: Option<Box<Delta>>,
-    /// Changes of ended segments that are not in the tree yet, oldest first: the one
-    /// that a running checkpoint merges, and one for each snapshot since.
+    /// Changes of ended segments that are not in the tree yet, oldest first: the one that a
+    /// checkpoint merges, and one for each snapshot since.
     pub(crate) frozen: SmallVec<[Arc<Delta>; 1]>,
-    /// The volume has been reverted: this object is not the inode any more.
+    /// True after a revert of the volume: this object does not represent the inode any more.
     pub(crate) superseded: bool,
 }
 
 impl State {
-    /// Attributes as callers see them.
+    /// Returns the attributes as callers see them.
     pub(crate) fn attr(&self, ino: Ino, fsid: u64, change_base: u64) -> Attr {
         let rec = &self.rec;
         let (size, used) = match rec.kind {
@@ -83,8 +81,8 @@ impl State {
         }
     }
 
-    /// Bytes of storage: what the tree has plus the blocks that will be added, of
-    /// which some replace blocks; so never more than the file's length.
+    /// Returns the bytes of storage: the tree's blocks plus those to be added, some of which
+    /// replace others; so never more than the file's length.
     pub(crate) fn used(&self) -> u64 {
         let of = |f: &FileDelta| f.pages().len() as u64 + f.shares().stored();
         let pages = |d: &Delta| d.data.as_deref().map_or(0, of);
@@ -93,7 +91,7 @@ impl State {
         blocks * BLOCK_SIZE as u64
     }
 
-    /// The layers over the tree, newest first.
+    /// Returns the layers over the tree, newest first.
     pub(crate) fn layers(&self) -> impl Iterator<Item = &Delta> {
         let frozen = self.frozen.iter().rev().map(|delta| &**delta);
         self.active.as_deref().into_iter().chain(frozen)
@@ -108,10 +106,10 @@ impl State {
     }
 }
 
-/// The size that a directory shows: directories have no bytes of their own, but
-/// some programs expect a size that grows with the entries.
+/// Returns the size that a directory shows. Directories have no bytes of their own, but some
+/// programs expect a size that grows with the entries.
 fn directory_size(entries: u64) -> u64 {
-    // Saturates: a number from the disk.
+    // Saturates: the number comes from the disk.
     (entries.saturating_mul(64))
         .max(1)
         .next_multiple_of(BLOCK_SIZE as u64)
@@ -121,7 +119,7 @@ fn directory_size(entries: u64) -> u64 {
 pub(crate) struct Inode {
     pub(crate) ino: Ino,
     pub(crate) state: RwLock<State>,
-    /// Used since the eviction hand last passed.
+    /// True if used since the eviction hand last passed.
     used: AtomicBool,
 }
 
@@ -142,7 +140,7 @@ impl Inode {
     }
 }
 
-/// Inode numbers are dense; one multiplication spreads them.
+/// Hasher of inode numbers, which are dense; one multiplication spreads them.
 #[derive(Default)]
 pub(crate) struct InoHasher(u64);
 
@@ -165,7 +163,7 @@ impl Hasher for InoHasher {
     }
 }
 
-/// An inode among those of all volumes.
+/// Key of an inode among those of all volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Name {
     ino: Ino,
@@ -190,14 +188,14 @@ struct ShardInner {
 /// The inodes in memory.
 pub(crate) struct Table {
     shards: [Shard; SHARDS],
-    /// Inodes a shard may hold before it evicts.
+    /// Number of inodes in a shard above which it evicts.
     room: usize,
-    /// What the next [`Inodes`] is known by.
+    /// Number of the next [`Inodes`].
     next: AtomicU32,
 }
 
 impl Table {
-    /// A table that evicts above `inodes` (those with an overlay stay anyway).
+    /// Creates a table that evicts above `inodes` (those with an overlay stay anyway).
     pub(crate) fn new(inodes: usize) -> Arc<Table> {
         Arc::new(Table {
             shards: std::array::from_fn(|_| Shard::default()),
@@ -206,8 +204,8 @@ impl Table {
         })
     }
 
-    /// The part of the table that belongs to one view of a volume: a snapshot has other inodes under the same
-    /// numbers. What is left in it when the view is gone is evicted in its turn.
+    /// Creates the part of the table for one view of a volume: a snapshot has other inodes under
+    /// the same numbers. Inodes left in it when the view is gone are evicted in time.
     pub(crate) fn inodes(self: &Arc<Table>) -> Inodes {
         Inodes {
             table: Arc::clone(self),
@@ -235,13 +233,13 @@ impl Inodes {
         Name { ino, instance }
     }
 
-    /// Distinguishes the file from those of all other views.
+    /// Returns an id that distinguishes the file from those of all other views.
     pub(crate) fn file_id(&self, ino: Ino) -> FileId {
         let view = self.instance;
         FileId { view, ino }
     }
 
-    /// The inode, if it is in memory.
+    /// Returns the inode, if it is in memory.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         let name = self.name(ino);
         let shard = self.table.shard(name).lock();
@@ -252,8 +250,8 @@ impl Inodes {
         Some(Arc::clone(inode))
     }
 
-    /// Inserts what was loaded, if `current` (evaluated under the shard's lock) confirms it; returns the inode in the
-    /// table, which may be another's.
+    /// Inserts a loaded inode, if `current` (evaluated under the shard's lock) confirms it. Returns
+    /// the inode in the table, which may be one loaded by another thread.
     pub(crate) fn insert_loaded(
         &self,
         ino: Ino,
@@ -280,8 +278,8 @@ impl Inodes {
         shard.insert(name, inode, self.table.room);
     }
 
-    /// Forgets all inodes of the view. A caller that still holds one of them learns that it is gone (`dead`), or that
-    /// it has to look it up again. Nothing is inserted meanwhile.
+    /// Removes all inodes of the view. A caller that still holds one learns that it is gone
+    /// (`dead`), or that it has to look it up again. Nothing may be inserted meanwhile.
     pub(crate) fn retire(&self, dead: bool) {
         for shard in &self.table.shards {
             let mut gone = Vec::new();
@@ -299,7 +297,7 @@ impl Inodes {
         }
     }
 
-    /// Inodes in memory, of all views.
+    /// Returns the number of inodes in memory, of all views.
     pub(crate) fn len(&self) -> usize {
         let shards = self.table.shards.iter();
         shards.map(|s| s.0.lock().map.len()).sum()
@@ -313,11 +311,11 @@ impl ShardInner {
                 break;
             }
             let Some(oldest) = self.clock.pop_front() else {
-                // All are in use.
+                // All inodes are in use.
                 break;
             };
-            // Under the shard's lock no reference can be gained, so an inode whose only holder is the table is not in
-            // use, and has no overlay: the list of dirty inodes would hold it.
+            // Under the shard's lock no reference can be gained. So an inode whose only holder is
+            // the table is not in use, and has no overlay: the list of dirty inodes would hold it.
             let keep = self
                 .map
                 .get(&oldest)
@@ -334,16 +332,16 @@ impl ShardInner {
     }
 }
 
-/// Reports a record that its checksum vouches for and that makes no sense.
+/// Reports a record that is malformed although its checksum is right.
 pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop {
     tracing::error!(%volume, inode = %ino, what, "malformed record");
     Stop::Fail(FsError::Io)
 }
 
-/// Whether an inode still exists.
+/// Checks that an inode still exists.
 pub(crate) fn alive(st: &State) -> Result<(), Stop> {
     if st.superseded {
-        // Nothing to wait for: the repetition finds the inode that took its place.
+        // No wait is needed: the retry finds the inode that replaced it.
         return Err(Stop::Wait(Backpressure::Epoch(0)));
     }
     if st.dead {
@@ -352,7 +350,7 @@ pub(crate) fn alive(st: &State) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether it is a directory that still exists.
+/// Checks that it is a directory that still exists.
 pub(crate) fn alive_dir(st: &State) -> Result<(), Stop> {
     alive(st)?;
     if st.rec.kind != FileKind::Directory {
@@ -361,7 +359,7 @@ pub(crate) fn alive_dir(st: &State) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The record after a change at `now`: a change time strictly later than before
+/// Returns the record after a change at `now`: with a change time strictly later than before
 /// (clients compare it to notice changes), and a new change number.
 pub(crate) fn stamped(mut rec: InodeRec, now: Time, content: bool) -> InodeRec {
     let after = rec.ctime.plus(std::time::Duration::from_nanos(1));
@@ -399,7 +397,7 @@ impl<'a> Locked<'a> {
 
     pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<(&'a Arc<Inode>, &mut State)> {
         let found = self.held.iter_mut().find(|(i, _)| i.ino == ino);
-        // What is logged by now has to be changed.
+        // The change is already logged, so it must be possible to apply it.
         invariant!(
             found.is_some(),
             "inode {ino} is to be changed, and is not locked"

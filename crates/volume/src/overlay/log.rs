@@ -1,4 +1,4 @@
-//! The log's front end: what operations append, and the calls that they do it for.
+//! The log's front end: appends the records of operations and their calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::overlay::context::EngineContext;
 use crate::overlay::strict::Strict;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Where edits are appended.
+/// Appends edits to the log and the stream.
 pub(crate) struct LogFront {
     agg: Arc<Aggregate>,
-    /// The last record that was appended; 0: none.
+    /// The last appended record; 0: none.
     last: AtomicU64,
     calls: Calls,
-    /// The last position of a stream of changes that was noted; none if it is 0.
+    /// The last recorded position of a stream of changes; all zero: none.
     position: Mutex<StreamPosition>,
     strict: Strict,
 }
@@ -41,17 +41,17 @@ impl LogFront {
         }
     }
 
-    /// The calls that were carried out last.
+    /// Returns the calls carried out last.
     pub(crate) fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// The volumes whose changes one machine alone does not report.
+    /// Returns the strict volumes, whose changes are not reported while only one machine has them.
     pub(crate) fn strict(&self) -> &Strict {
         &self.strict
     }
 
-    /// Whether changes are in a stream, too; the caller holds the epoch lock.
+    /// Returns true if changes go to a stream as well; the caller holds the epoch lock.
     pub(crate) fn ships(&self) -> bool {
         self.agg.log().ships()
     }
@@ -64,8 +64,9 @@ impl LogFront {
         Ok(lsn)
     }
 
-    /// As [`LogFront::append`]; a stream gets `shipped` in place of the edits, of which some pages may have been sent before. For
-    /// what refers to blocks of this device, and for data that is in the stream since it was written.
+    /// Like [`LogFront::append`], but a stream gets `shipped` in place of the edits; some of its
+    /// pages may have been sent before. It is for edits that refer to blocks of this device, and
+    /// for data that has been in the stream since it was written.
     pub(crate) fn append_as(
         &self,
         edits: Edits,
@@ -82,12 +83,12 @@ impl LogFront {
         Ok(lsn)
     }
 
-    /// Makes an entry of the stream of edits that are not logged.
+    /// Adds unlogged edits to the stream.
     pub(crate) fn ship(&self, edits: Edits) -> Result<(), Stop> {
         self.shipped(edits.into_record())
     }
 
-    /// Makes an entry of the stream of what is done to a volume as a whole.
+    /// Adds a change of a whole volume to the stream.
     pub(crate) fn ship_change(
         &self,
         volume: VolumeId,
@@ -123,7 +124,7 @@ impl LogFront {
         }
     }
 
-    /// Appends what a call did, with what the call is known by; the reply to it names `ino` (0: none).
+    /// Appends a call's edits, with the key of the call; the reply to it names `ino` (0: none).
     pub(crate) fn append_call(
         &self,
         cx: &EngineContext,
@@ -146,7 +147,7 @@ impl LogFront {
         Ok(lsn)
     }
 
-    /// The record that must be durable for everything visible now to be so.
+    /// Returns the record that must be durable for every visible change to be durable.
     pub(crate) fn last_appended(&self) -> Option<Lsn> {
         match self.last.load(Ordering::Relaxed) {
             0 => None,
@@ -154,8 +155,8 @@ impl LogFront {
         }
     }
 
-    /// How far a stream of changes has come: the one that this log has attached, or the one of which the last position was
-    /// noted. All zero: none.
+    /// Returns the position in a stream of changes: of the one attached to this log, or the last
+    /// recorded one. All zero: none.
     pub(crate) fn position(&self) -> StreamPosition {
         let noted = *self.position.lock();
         match self.agg.log().streamed() {
@@ -164,10 +165,10 @@ impl LogFront {
         }
     }
 
-    /// Notes a position, unless a later one is known; the caller has appended it.
+    /// Records a position, unless a later one is known; the caller has appended it.
     pub(crate) fn note_position(&self, at: StreamPosition) {
         let mut position = self.position.lock();
-        // What a copy receives up to a mark is not ordered with the places of a stream: there is one caller then.
+        // Positions of a round are not ordered with those of a stream: there is one caller then.
         let other = at.mark().is_some() || position.mark().is_some();
         *position = if other { at } else { at.max(*position) };
     }

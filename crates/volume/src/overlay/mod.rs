@@ -1,6 +1,8 @@
-//! What is in memory: changes since the last checkpoint, and what all volumes of an aggregate share.
+//! State in memory: changes since the last checkpoint, and the state shared by all volumes of an
+//! aggregate.
 
 pub(crate) mod calls;
+pub(crate) mod checkpoint_pacing;
 pub(crate) mod clients;
 pub(crate) mod context;
 pub(crate) mod core;
@@ -17,7 +19,6 @@ pub(crate) mod receiving;
 pub(crate) mod reservation;
 pub(crate) mod role;
 pub(crate) mod root;
-pub(crate) mod schedule;
 pub(crate) mod segments;
 pub(crate) mod shares;
 pub(crate) mod snapshots;

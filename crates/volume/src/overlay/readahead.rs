@@ -1,42 +1,41 @@
-//! Which blocks of a file are going to be requested next: sequential streams, found among the reads
-//! of all clients.
+//! Predicts the next requested blocks of a file: finds sequential streams among the reads of all
+//! clients.
 //!
 //! **Problem.** A client that reads a file from start to end has a few requests in flight. If each
 //! of them goes to the device when it arrives, the device is idle while replies and requests
-//! travel, and the client waits for the device with every request. What will be requested is known
-//! beforehand, so it can be read beforehand. What is read and never requested costs device time and
-//! memory, so the prediction has to be earned.
+//! travel, and the client waits for the device with every request. The next requests are
+//! predictable, so their blocks can be read in advance. Blocks that are read and never requested
+//! cost device time and memory, so the prediction needs evidence.
 //!
-//! **Evidence.** Linux (`mm/readahead.c`, on-demand readahead) keeps one position for each
-//! open file, which NFSv3 does not have, and takes a request for sequential if it begins
-//! where the last one ended. Requests of one client arrive out of order when it spreads
-//! them over connections (nconnect), and several clients read one file. Therefore, as
-//! OpenZFS does (`dmu_zfetch.c`), streams are recognised by position alone, and there are
-//! several of them in a file. A request that no stream expects becomes a *candidate*: a
-//! range of blocks. A request that begins or ends where a candidate ends or begins extends it, and
-//! joins two of them if it fills the gap between them; so the first requests of a stream
-//! give one range whatever order they arrive in. A candidate that was extended often enough
-//! ([`Candidate::is_sequential`]) becomes a stream. Random requests touch one another by
-//! chance only, strided ones never.
+//! **Evidence.** Linux (`mm/readahead.c`, on-demand readahead) keeps one position for each open
+//! file, which NFSv3 does not have, and takes a request for sequential if it begins where the last
+//! one ended. Requests of one client arrive out of order when it spreads them over connections
+//! (nconnect), and several clients read one file. Therefore, as in OpenZFS (`dmu_zfetch.c`),
+//! streams are recognised by position alone, and a file may have several.
 //!
-//! **Window.** A stream's first window is twice the request, and each further one twice the
-//! one before, up to [`MOST`]: what is read in vain when a stream ends is in proportion to
-//! what it has read (as mountpoint-s3's `prefetch.rs` and Linux grow theirs). The next
-//! part is read when half of the window is used up, so that it is there in time and the
-//! device gets large requests. Requests within the window or near it belong to the stream
-//! in any order ([`Stream::expects`]).
+//! A request that no stream expects becomes a *candidate*: a range of blocks. A request that begins
+//! or ends where a candidate ends or begins extends it, and joins two of them if it fills the gap
+//! between them. So the first requests of a stream give one range whatever order they arrive in. A
+//! candidate that was extended often enough ([`Candidate::is_sequential`]) becomes a stream. Random
+//! requests touch one another by chance only, strided ones never.
+//!
+//! **Window.** A stream's first window is twice the request, and each further one twice the one
+//! before, up to [`MOST`]. So the blocks read in vain when a stream ends are in proportion to those
+//! that it has read (as in mountpoint-s3's `prefetch.rs` and Linux). The next part is read when
+//! half of the window is used up, so that it is there in time and the device gets large requests.
+//! Requests within the window or near it belong to the stream in any order ([`Stream::expects`]).
 //!
 //! **Going astray.** While fewer than half of the blocks that a stream has passed over have been
-//! requested, nothing is read ahead for it; if that lasts (it has become strided, or random
+//! requested, nothing is read ahead for it. If that lasts (it has become strided, or random
 //! requests met by chance) the stream is forgotten.
 //!
 //! **Bounds.** The tables have a fixed size: the oldest candidate makes room for a new one, and the
-//! stream that has been idle for longest. How much may have been read ahead and not been requested
-//! is the caller's to say (`room`): it is the cache that knows ([`weir_store::Cache::ahead_room`]),
-//! and drops the oldest of it when there is too much.
+//! stream that has been idle for longest. The caller gives the number of blocks that may be read
+//! ahead (`room`). The cache knows it ([`weir_store::Cache::ahead_room`]), and drops the oldest
+//! unread blocks when there are too many.
 //!
-//! Only reads that miss the cache, or are the first to hit what was read ahead, are
-//! reported: cached loads pay nothing.
+//! Only reads that miss the cache, or are the first to hit read-ahead blocks, are reported: cached
+//! loads pay nothing.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -55,19 +54,19 @@ use weir_store::{BlockPtr, Cache, Frame};
 use crate::format::record::{Window, kind};
 use crate::overlay::root::RootState;
 
-/// Requests of at least so many blocks (128 KiB) are evidence enough when two of them touch:
-/// random ones that are so large rarely do, and readers that use them are mostly sequential.
+/// Number of blocks (128 KiB) from which on two adjacent requests are enough evidence. Random
+/// requests of that size rarely touch, and readers that use them are mostly sequential.
 const LARGE: u64 = 32;
 
-/// How many requests' length a request may be from where its stream is: a client's requests
-/// in flight are that much out of order at most (nconnect=16, four on each connection).
+/// Maximum distance of a request from its stream's position, in request lengths: a client's
+/// requests in flight are out of order by at most that (nconnect=16, four on each connection).
 const REACH: u64 = 64;
 
-/// Candidates of one shard, and places in the indexes of them. Powers of two.
+/// Number of candidates of one shard, and of places in their indexes. Powers of two.
 const CANDIDATES: usize = 64;
 const INDEX: usize = 256;
 
-/// Independent tables, by file. A power of two.
+/// Number of independent tables, by file. A power of two.
 const SHARDS: usize = 32;
 
 /// A file of one volume or snapshot: the view's number and the inode's.
@@ -77,30 +76,30 @@ pub(crate) struct FileId {
     pub(crate) ino: Ino,
 }
 
-/// A range of blocks that requests have covered.
+/// A range of blocks covered by requests.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     file: FileId,
     start: u64,
     end: u64,
-    /// Requests that extended it.
+    /// Number of requests that extended it.
     touches: u32,
 }
 
 impl Candidate {
-    /// Whether this is a pattern. `len`: blocks of the last request.
+    /// Returns true if the candidate is a sequential pattern. `len`: blocks of the last request.
     fn is_sequential(&self, len: u64) -> bool {
         self.touches >= 2 || (self.touches == 1 && (self.start == 0 || len >= LARGE))
     }
 }
 
-/// The last [`CANDIDATES`] ranges, each to be found by either end: a random request costs two
-/// probes and a store.
+/// The last [`CANDIDATES`] ranges, found by either end: a random request costs two probes and a
+/// store.
 struct Candidates {
     ring: [Option<Candidate>; CANDIDATES],
     next: u8,
-    /// Places in the ring by hash of where a range starts, and of where it ends. An entry may be
-    /// outdated: then the range found there is another one.
+    /// Places in the ring by the hash of a range's start, and of its end. An entry may be outdated:
+    /// then the range found there is a different one.
     by_start: [u8; INDEX],
     by_end: [u8; INDEX],
 }
@@ -123,7 +122,7 @@ fn hash(file: FileId, block: u64) -> usize {
 }
 
 impl Candidates {
-    /// Takes out the candidate in this place if it is the one that is wanted.
+    /// Takes out the candidate in this place if it is the wanted one.
     fn take(
         &mut self,
         place: Option<u8>,
@@ -166,15 +165,15 @@ impl Candidates {
 #[derive(Clone, Debug)]
 struct Stream {
     file: FileId,
-    /// From where [`Stream::asked`] counts.
+    /// Block from which [`Stream::asked`] counts.
     start: u64,
-    /// Where the foremost request ended.
+    /// End of the foremost request.
     end: u64,
-    /// Blocks requested since `start`.
+    /// Number of blocks requested since `start`.
     asked: u64,
-    /// Blocks to be ahead by.
+    /// Number of blocks to be ahead by.
     window: u64,
-    /// Everything before has been requested or read ahead.
+    /// Block before which everything has been requested or read ahead.
     ahead: u64,
     /// The detector's clock at the last request.
     used: u64,
@@ -185,13 +184,13 @@ struct Stream {
 struct Detector {
     streams: Vec<Stream>,
     candidates: Candidates,
-    /// Requests so far: the detector's unit of time.
+    /// Number of requests so far: the detector's unit of time.
     clock: u64,
 }
 
 impl Detector {
-    /// Takes note of a request for `blocks` of a file of `size` blocks, and returns what is to be
-    /// read ahead now. `room`: blocks that may be read ahead and not yet requested.
+    /// Notes a request for `blocks` of a file of `size` blocks, and returns the blocks to read
+    /// ahead now. `room`: number of blocks that may be read ahead.
     fn request(
         &mut self,
         file: FileId,
@@ -224,7 +223,7 @@ impl Detector {
         next
     }
 
-    /// A request of the stream in this place.
+    /// Notes a request of the stream in this place.
     fn follow(
         &mut self,
         at: usize,
@@ -237,7 +236,7 @@ impl Detector {
         stream.used = self.clock;
         stream.end = stream.end.max(blocks.end);
         stream.asked += len;
-        // Saturates: what is requested may lie before the stream's start.
+        // Saturates: requested blocks may be before the stream's start.
         let passed = stream.end.saturating_sub(stream.start);
         let astray = stream.asked < passed / 2;
         if passed > 4 * stream.window.max(REACH * len) {
@@ -245,7 +244,7 @@ impl Detector {
                 self.streams.swap_remove(at);
                 return None;
             }
-            // What was long ago counts for less.
+            // Older requests count less.
             stream.start += passed / 2;
             stream.asked -= stream.asked / 2;
         }
@@ -269,16 +268,16 @@ impl Detector {
 }
 
 impl Stream {
-    /// Whether a request is one of this stream's.
+    /// Returns true if a request belongs to this stream.
     fn expects(&self, file: FileId, blocks: &Range<u64>) -> bool {
         let reach = (REACH * (blocks.end - blocks.start)).max(self.window);
-        // Saturates: offsets from clients.
+        // Saturates: the offsets come from clients.
         self.file == file
             && blocks.end.saturating_add(reach) >= self.end
             && blocks.start <= self.ahead.max(self.end).saturating_add(reach)
     }
 
-    /// What is to be read now to be ahead by the window again.
+    /// Returns the blocks to read now to be ahead by the window again.
     fn advance(&mut self, size: u64, room: u64) -> Option<Range<u64>> {
         self.ahead = self.ahead.max(self.end);
         let outstanding = self.ahead - self.end;
@@ -308,8 +307,8 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Takes note of a request, see the module's head. `blocks` is neither empty nor does it go
-    /// beyond `size`, both in blocks of the file.
+    /// Notes a request: see the module's head. `blocks` is neither empty nor does it go beyond
+    /// `size`, both in blocks of the file.
     pub(crate) fn request(
         &self,
         file: FileId,
@@ -323,9 +322,9 @@ impl ReadAhead {
     }
 }
 
-/// Blocks that are to be read ahead.
+/// Blocks to be read ahead.
 pub(crate) struct Plan {
-    /// Keeps the blocks from being reused until they are read.
+    /// Root that keeps the blocks from being reused until they are read.
     root: Arc<RootState>,
     ino: Ino,
     blocks: Range<u64>,
@@ -336,8 +335,8 @@ impl Plan {
         Plan { root, ino, blocks }
     }
 
-    /// Starts the reads. What an overlay covers is read as well: it is little, or there would
-    /// be nothing to read.
+    /// Starts the reads. Blocks covered by an overlay are read as well: they are few, or nothing
+    /// would have to be read.
     pub(crate) fn start(self, cache: &Arc<Cache>) {
         let cache = Arc::clone(cache);
         detach(async move {
@@ -348,7 +347,7 @@ impl Plan {
                 let ptrs: Vec<_> = found.iter().map(|(_, ptr)| *ptr).collect();
                 cache.read_ahead(&ptrs, &self.root);
                 if missing.is_empty() || cache.fetch(&missing).await.is_err() {
-                    // A read that needs it gets the error.
+                    // A read that needs the block gets the error.
                     return;
                 }
                 // A window's blocks are found together: those before are done.
@@ -357,13 +356,14 @@ impl Plan {
         });
     }
 
-    /// Where the blocks from `from` on are stored, and what has to be read to know more.
+    /// Returns the locations of the blocks from `from` on, and the nodes that have to be read to
+    /// find more.
     fn locate(&self, cache: &Cache, from: u64) -> (Vec<(u64, BlockPtr)>, Vec<BlockPtr>) {
         let mut found = Vec::with_capacity((self.blocks.end - from) as usize);
         let first = Key::new(self.ino.0, kind::EXTENT, Window::start_of(from));
         let last = Key::new(self.ino.0, kind::EXTENT, self.blocks.end - 1);
         let mut each = |key: Key, value: &[u8]| {
-            // A malformed record is for the request that needs it to report.
+            // The request that needs a malformed record reports it.
             if let Some(window) = Window::decode(value) {
                 let stored = (key.sub..).zip(window.blocks);
                 let wanted = stored.filter(|(b, _)| (from..self.blocks.end).contains(b));
@@ -379,7 +379,7 @@ impl Plan {
     }
 }
 
-/// Nodes that are in memory.
+/// A source of the nodes in memory.
 struct InMemory<'a>(&'a Cache);
 
 impl NodeSource for InMemory<'_> {

@@ -9,7 +9,7 @@ const FILE: FileId = FileId {
     ino: Ino(7),
 };
 
-/// A detector, and what has been read ahead and requested so far.
+/// A detector, with the blocks read ahead and requested so far.
 struct Run {
     detector: Detector,
     room: u64,
@@ -57,7 +57,7 @@ impl Run {
         self.ahead.iter().map(unasked).sum::<usize>() as u64
     }
 
-    /// Nothing is read ahead twice.
+    /// Asserts that nothing is read ahead twice.
     fn check_disjoint(&mut self) {
         self.ahead.sort_by_key(|r| r.start);
         for pair in self.ahead.windows(2) {
@@ -99,8 +99,8 @@ fn the_end_of_the_file_ends_it() {
     assert_eq!(run.request(SIZE - 64, 64), None);
 }
 
-/// A client with nconnect=16 and four requests in flight on each connection: each request may be overtaken by
-/// the 64 that are in flight with it.
+/// A client with nconnect=16 and four requests in flight on each connection: each request may be
+/// overtaken by the 64 in flight with it.
 #[test]
 fn requests_in_the_order_of_sixteen_connections_are_one_stream() {
     for seed in 0..20 {

@@ -1,4 +1,5 @@
-//! What a volume is as the destination of a transfer: how far that has come, and what was received since the last checkpoint.
+//! State of a replication destination: the progress of its transfer, and the data received since
+//! the last checkpoint.
 
 use std::time::Duration;
 
@@ -13,46 +14,47 @@ use crate::overlay::delta::Charge;
 use crate::types::FsError;
 use weir_base::SnapshotIdentity;
 
-/// What a transfer brings.
+/// Description of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incoming {
-    /// What it is the difference to; `None`: nothing.
+    /// Base of the difference; `None`: the transfer is complete by itself.
     pub base: Option<SnapshotIdentity>,
-    /// The snapshot that the transfer brings.
+    /// The snapshot that is transferred.
     pub target: SnapshotIdentity,
-    /// The name that the snapshot gets.
+    /// Name of the snapshot.
     pub name: String,
-    /// Its label; empty: none.
+    /// Label of the snapshot; may be empty.
     pub label: String,
-    /// When it was made.
+    /// Time of the snapshot's creation.
     pub created: Time,
-    /// Inodes with lower numbers were there, unless they had been removed.
+    /// Inode number after the last one used: lower numbers existed, unless removed.
     pub next_ino: u64,
     /// The key of the source's directory hash.
     pub key: (u64, u64),
 }
 
-/// Blocks of a window of a file that have changed.
+/// Changed blocks of a window of a file.
 pub(crate) struct Changed {
     pub(crate) key: Key,
-    /// Blocks that are holes now.
+    /// Blocks that are holes now, one bit each.
     pub(crate) holes: u32,
-    /// How many of the batch's pages are the window's; pages are stored in the windows' order.
+    /// Number of the batch's pages that belong to the window; pages are stored in the windows'
+    /// order.
     pub(crate) pages: usize,
 }
 
-/// What was received since the last checkpoint began.
+/// Data received since the last checkpoint began.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// In the order of their keys, as the windows.
+    /// Records in the order of their keys, like the windows.
     pub(crate) records: Vec<Edit>,
     pub(crate) windows: Vec<Changed>,
-    /// With the block's place in its window.
+    /// Pages, each with its block's place in its window.
     pub(crate) pages: Vec<(u8, Frame)>,
     pub(crate) charge: Charge,
-    /// What it takes in memory.
+    /// Memory of the batch in bytes.
     pub(crate) bytes: u64,
-    /// The transfer has ended: this is the snapshot, and the hash of its contents.
+    /// The snapshot and the hash of its contents, once the transfer is complete.
     pub(crate) arriving: Option<(Incoming, ContentHash)>,
 }
 
@@ -61,8 +63,8 @@ impl Batch {
         self.records.is_empty() && self.windows.is_empty() && self.arriving.is_none()
     }
 
-    /// Takes in what follows. The first window may be one that the batch ends with: a frame had no
-    /// room for the rest of it, or a sender begins again with it.
+    /// Appends further data. Its first window may be the batch's last one: a frame had no room for
+    /// the rest of it, or a sender begins again with it.
     fn append(&mut self, more: &mut Batch) {
         self.records.append(&mut more.records);
         let mut pages = std::mem::take(&mut more.pages);
@@ -95,37 +97,37 @@ impl Batch {
     }
 }
 
-/// What a volume is as a destination.
+/// State of a volume as a destination.
 #[derive(Default)]
 pub(crate) struct Receiving {
-    /// With all that was received; `None`: it is none.
+    /// Record with everything received; `None`: the volume is not a destination.
     pub(crate) rec: Option<MirrorRec>,
     pub(crate) batch: Batch,
-    /// When the batch was begun.
+    /// Time at which the batch was begun.
     since: Option<Duration>,
     /// Bytes that a checkpoint is merging.
     in_flight: u64,
-    /// Of the transfer's bytes, those that the last checkpoint has.
+    /// Bytes of the transfer that are in the last checkpoint.
     durable: u64,
-    /// A transfer is being received.
+    /// True while a transfer is being received.
     running: bool,
-    /// The next checkpoint makes it none.
+    /// True if the next checkpoint makes the volume an ordinary one.
     pub(crate) ending: bool,
 }
 
-/// What a checkpoint takes of it.
+/// The part of the state that a checkpoint takes.
 pub(crate) struct TakenBatch {
     pub(crate) batch: Batch,
-    /// What the volume is as of then.
+    /// Record of the volume at that moment.
     pub(crate) rec: Option<MirrorRec>,
-    /// The snapshot that is to be made: identity and name.
+    /// The snapshot to be made: identity, place and name.
     pub(crate) arrived: Option<(u32, u32, String)>,
-    /// It is no destination any more.
+    /// True if the volume is no longer a destination.
     pub(crate) ended: bool,
 }
 
 impl Receiving {
-    /// As it is stored.
+    /// Creates the state from the stored record.
     pub(crate) fn new(rec: Option<MirrorRec>) -> Receiving {
         Receiving {
             rec,
@@ -133,7 +135,7 @@ impl Receiving {
         }
     }
 
-    /// Refuses what is impossible while a transfer is being received: `Busy`.
+    /// Refuses with `Busy` while a transfer is being received.
     pub(crate) fn idle(&self) -> Result<(), FsError> {
         match self.running {
             true => Err(FsError::Busy),
@@ -141,7 +143,8 @@ impl Receiving {
         }
     }
 
-    /// Refuses what is impossible unless the tree is what clients see: `Busy`, and `Invalid` while that is nothing.
+    /// Refuses unless the tree is the exported snapshot: with `Busy`, and with `Invalid` if there
+    /// is none.
     pub(crate) fn complete(&self) -> Result<(), FsError> {
         self.idle()?;
         match self.rec {
@@ -151,7 +154,7 @@ impl Receiving {
         }
     }
 
-    /// Begins to receive; `logical` of the transfer's bytes have come before.
+    /// Begins to receive; `logical` bytes of the transfer have come before.
     pub(crate) fn begin(&mut self, logical: u64) {
         if self.batch.is_empty() {
             self.durable = logical;
@@ -159,42 +162,44 @@ impl Receiving {
         self.running = true;
     }
 
-    /// The transfer has ended, or was cut short.
+    /// Ends the receiving, complete or interrupted.
     pub(crate) fn end(&mut self) {
         self.running = false;
     }
 
-    /// Of the transfer's bytes, those that the last checkpoint has.
+    /// Returns the bytes of the transfer that are in the last checkpoint.
     pub(crate) fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// When the batch was begun, if anything is in it.
+    /// Returns the time at which the batch was begun, unless it is empty.
     pub(crate) fn since(&self) -> Option<Duration> {
         self.since
     }
 
-    /// Takes in what was received until `now`; returns the bytes of the batch, and those that a checkpoint is merging.
+    /// Adds data received until `now`. Returns the bytes of the batch, and those that a checkpoint
+    /// is merging.
     pub(crate) fn add(&mut self, more: &mut Batch, now: Duration) -> (u64, u64) {
         self.batch.append(more);
         self.since.get_or_insert(now);
         (self.batch.bytes, self.in_flight)
     }
 
-    /// Gives up the batch.
+    /// Drops the batch and returns it.
     pub(crate) fn drop_batch(&mut self) -> Batch {
         self.since = None;
         std::mem::take(&mut self.batch)
     }
 
-    /// A checkpoint begins, which merges the batch; whether it makes the volume no destination.
+    /// Takes the batch for a checkpoint that begins. Returns true if it makes the volume an
+    /// ordinary one.
     pub(crate) fn take(&mut self) -> (Batch, bool) {
         let batch = self.drop_batch();
         self.in_flight = batch.bytes;
         (batch, std::mem::take(&mut self.ending))
     }
 
-    /// The checkpoint is durable.
+    /// Notes that the checkpoint is durable.
     pub(crate) fn merged(&mut self, taken: &TakenBatch) {
         self.in_flight = 0;
         if let Some(transfer) = taken.rec.and_then(|rec| rec.transfer) {

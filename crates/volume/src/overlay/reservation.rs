@@ -1,7 +1,8 @@
-//! Reservations: what overlays count for, and blocks that are reserved to them.
+//! Reservations: the charges of overlays, and the blocks reserved for them.
 //!
-//! Blocks are allocated when a checkpoint is written. So an operation first has the allocator *reserve* the blocks
-//! that its checkpoint may need; what it charges to an overlay of them stays reserved until that is dropped.
+//! Blocks are allocated when a checkpoint is written. So an operation first *reserves* the blocks
+//! that its checkpoint may need. Blocks that it charges to an overlay stay reserved until the
+//! overlay is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,18 +11,18 @@ use weir_store::aggregate::Aggregate;
 
 use crate::overlay::delta::Charge;
 
-/// What all overlays together count for.
+/// Total charge of all overlays.
 #[derive(Default)]
 pub(crate) struct Totals {
     blocks: AtomicU64,
     pages: AtomicU64,
     heap: AtomicU64,
-    /// Blocks that deletions count for without a reservation.
+    /// Blocks charged by deletions without a reservation.
     unreserved: AtomicU64,
 }
 
 impl Totals {
-    /// The parts of a charge that are not 0, each with its total: all cores share these.
+    /// Returns the non-zero parts of a charge, each with its total: all cores share the totals.
     fn parts(&self, c: Charge) -> impl Iterator<Item = (&AtomicU64, u64)> {
         [
             (&self.blocks, c.blocks),
@@ -49,38 +50,38 @@ impl Totals {
         }
     }
 
-    /// Reserved blocks that overlays hold.
+    /// Returns the reserved blocks that overlays hold.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Blocks out of the floor that overlays hold.
+    /// Returns the blocks from the floor that overlays hold.
     pub(crate) fn unreserved(&self) -> u64 {
         self.unreserved.load(Ordering::Relaxed)
     }
 
-    /// Bytes of page frames that overlays hold.
+    /// Returns the bytes of page frames that overlays hold.
     pub(crate) fn frames(&self) -> u64 {
         self.pages.load(Ordering::Relaxed) * BLOCK_SIZE as u64
     }
 
-    /// Bytes of other memory that overlays hold.
+    /// Returns the bytes of other memory that overlays hold.
     pub(crate) fn heap(&self) -> u64 {
         self.heap.load(Ordering::Relaxed)
     }
 }
 
-/// Blocks reserved to an operation; what it does not use is released.
+/// Blocks reserved for an operation; unused ones are released on drop.
 pub(crate) struct Reservation<'a> {
     agg: &'a Aggregate,
     blocks: u64,
-    /// The blocks come out of the floor: they have no reservation.
+    /// True if the blocks come from the floor: they have no reservation.
     from_floor: bool,
 }
 
 impl<'a> Reservation<'a> {
-    /// A reservation for what cannot be refused: recovery. The space was there when
-    /// the operation was accepted.
+    /// Creates a reservation for an operation that cannot be refused, during recovery. The space
+    /// existed when the operation was accepted.
     pub(crate) fn if_possible(agg: &'a Aggregate, blocks: u64) -> Reservation<'a> {
         Reservation::of(agg, blocks).unwrap_or_else(|| Reservation {
             agg,
@@ -89,7 +90,7 @@ impl<'a> Reservation<'a> {
         })
     }
 
-    /// So many blocks, reserved by the allocator, if it has them.
+    /// Reserves `blocks` in the allocator, if it has them.
     pub(crate) fn of(agg: &'a Aggregate, blocks: u64) -> Option<Reservation<'a>> {
         agg.space().reserve(blocks).then(|| Reservation {
             agg,
@@ -98,7 +99,8 @@ impl<'a> Reservation<'a> {
         })
     }
 
-    /// So many blocks out of the floor, which operations that free space may use when there is nothing else.
+    /// Takes `blocks` from the floor, which operations that free space may use when nothing else is
+    /// left.
     pub(crate) fn from_floor(agg: &'a Aggregate, blocks: u64) -> Reservation<'a> {
         Reservation {
             agg,
@@ -107,19 +109,19 @@ impl<'a> Reservation<'a> {
         }
     }
 
-    /// Whether so many blocks were reserved, by the allocator.
+    /// Returns true if at least `blocks` were reserved in the allocator.
     pub(crate) fn covers(&self, blocks: u64) -> bool {
         !self.from_floor && self.blocks >= blocks
     }
 
-    /// Notes that so many blocks have been allocated out of the reservation.
+    /// Notes that `blocks` have been allocated out of the reservation.
     pub(crate) fn spent(&mut self, blocks: u64) {
         let guard = self.agg.guard();
         self.blocks = guard.less(self.blocks, blocks, "reserved blocks");
     }
 
-    /// Takes blocks out of the reservation, to be charged to an overlay. Estimates
-    /// add up, so it can be short by a few; the floor covers those.
+    /// Takes blocks out of the reservation, to be charged to an overlay. Estimates add up, so it
+    /// can be short by a few; the floor covers those.
     pub(crate) fn take(&mut self, blocks: u64) -> Charge {
         let given = blocks.min(self.blocks);
         self.blocks -= given;

@@ -1,9 +1,10 @@
-//! What a volume is, and what is being done with it as a whole.
+//! State of a volume as a whole, and the operations on it.
 //!
-//! A volume of the aggregate is always in one [`State`]. That is one word of memory, so an operation that changes
-//! something knows with one load that it may, and no two states can be mixed up in between: there is no volume that is
-//! deleted and being reverted, none whose root is exchanged with no operation waiting for that, none that was closed and
-//! opens again. All transitions are here, and each of them says from where it leads.
+//! A volume of the aggregate is always in one [`State`]. That is one word of memory, so an
+//! operation that changes something knows with one load that it may, and no two states can be mixed
+//! up in between. No volume is deleted and being reverted; none has its root exchanged without
+//! operations waiting for that; none that was closed opens again. All transitions are here, and
+//! each names its start.
 //!
 //! ```text
 //!              protect                 begin_turn               begin_swap
@@ -12,23 +13,24 @@
 //! Serving ─ close ─→ Closed                any ─ delete ─→ Deleted
 //! ```
 //!
-//! A snapshot's view has no state: nothing is ever done with it but reading. When the snapshot is deleted the view ends.
+//! A snapshot's view has no state: it is only read. When the snapshot is deleted the view ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::catalog::Origin;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// The side that may change a volume's contents.
+/// The source of changes of a volume's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
     /// Clients, through the protocols.
     Clients,
-    /// Transfers: it is the destination of a replication. Clients change nothing, and see the last snapshot that arrived.
+    /// Transfers: the volume is the destination of a replication. Clients change nothing, and see
+    /// the last snapshot that arrived.
     Transfers,
 }
 
-/// What is being done with a volume as a whole.
+/// State of a volume as a whole.
 ///
 /// The type has no other state. A deleted volume waits for no checkpoint, and has no writers:
 ///
@@ -36,7 +38,7 @@ pub enum Writers {
 /// let wrong = weir_volume::State::Deleted { until: 7 };
 /// ```
 ///
-/// A volume whose root is being exchanged is turning into something, at a known checkpoint:
+/// A turning volume has a known checkpoint:
 ///
 /// ```compile_fail,E0063
 /// use weir_volume::{State, Writers};
@@ -46,18 +48,18 @@ pub enum Writers {
 pub enum State {
     /// Its writers can change it.
     Serving(Writers),
-    /// It becomes what it was at a snapshot, or empty. Changes wait for it.
+    /// It is being reverted to a snapshot, or emptied. Changes wait for that.
     Turning {
         /// The writers after that checkpoint.
         writers: Writers,
         /// The epoch of the checkpoint that does it.
         until: u64,
-        /// The new root is being published: nothing may be loaded.
+        /// True while the new root is being published: nothing may be loaded.
         swapping: bool,
     },
     /// The engine has been shut down.
     Closed(Writers),
-    /// It is deleted, or will be by the next checkpoint.
+    /// The volume is deleted, or will be by the next checkpoint.
     Deleted,
 }
 
@@ -112,7 +114,7 @@ impl State {
         }
     }
 
-    /// Its writers; `None` if it is deleted.
+    /// Returns its writers; `None` if it is deleted.
     pub fn writers(self) -> Option<Writers> {
         match self {
             State::Serving(writers) | State::Turning { writers, .. } | State::Closed(writers) => {
@@ -122,7 +124,8 @@ impl State {
         }
     }
 
-    /// Whether a volume in this state can be changed now, and by which writers.
+    /// Returns the writers of a volume that can be changed in this state now, or the reason why
+    /// not.
     fn admits(self) -> Result<Writers, Stop> {
         match self {
             State::Serving(writers) => Ok(writers),
@@ -132,7 +135,7 @@ impl State {
         }
     }
 
-    /// As [`State::admits`], for what does not wait.
+    /// Like [`State::admits`], for operations that do not wait.
     fn free(self) -> Result<Writers, FsError> {
         match self.admits() {
             Err(Stop::Wait(_)) => Err(FsError::Busy),
@@ -153,7 +156,7 @@ impl Standing {
         State::unpack(self.0.load(Ordering::SeqCst))
     }
 
-    /// Whether clients may change it now.
+    /// Checks that clients may change the volume now.
     pub(crate) fn admits_clients(&self) -> Result<(), Stop> {
         // A change of the state needs the epoch lock exclusively, which orders this load.
         let word = self.0.load(Ordering::Relaxed);
@@ -166,17 +169,18 @@ impl Standing {
         }
     }
 
-    /// Whether anything may be changed now, be it only the list of snapshots.
+    /// Checks that anything may be changed now, be it only the list of snapshots.
     pub(crate) fn admits_admin(&self) -> Result<(), Stop> {
         State::unpack(self.0.load(Ordering::Relaxed))
             .admits()
             .map(drop)
     }
 
-    /// Whether a turn, or becoming a destination, can begin now.
+    /// Checks that a turn, or becoming a destination, can begin now.
     ///
     /// # Errors
-    /// `Stale` if it is deleted; `Delay` if the engine is shut down; `Busy` if it is turning already.
+    /// `Stale` if it is deleted; `Delay` if the engine is shut down; `Busy` if it is turning
+    /// already.
     pub(crate) fn free(&self) -> Result<(), FsError> {
         self.state().free().map(drop)
     }
@@ -195,7 +199,7 @@ impl Standing {
         }
     }
 
-    /// It is a destination from now on.
+    /// Makes it a destination.
     ///
     /// # Errors
     /// As [`Standing::free`].
@@ -204,7 +208,8 @@ impl Standing {
         self.change(|state| state.free().map(protected)).map(drop)
     }
 
-    /// The checkpoint `until` makes it what it was, or empty; then it is `writers`' (`None`: as now).
+    /// Begins a turn: the checkpoint `until` reverts or empties the volume, whose writers are then
+    /// `writers` (`None`: as now).
     ///
     /// # Errors
     /// As [`Standing::free`].
@@ -217,7 +222,7 @@ impl Standing {
         self.change(|state| state.free().map(turning)).map(drop)
     }
 
-    /// The new root of a volume that turns is about to be published.
+    /// Notes that the new root of a turning volume is about to be published.
     pub(crate) fn begin_swap(&self) {
         self.turning(|writers, until| State::Turning {
             writers,
@@ -226,14 +231,14 @@ impl Standing {
         });
     }
 
-    /// It has become what it was to become.
+    /// Ends a turn.
     pub(crate) fn turned(&self) {
         self.turning(|writers, _| State::Serving(writers));
     }
 
-    /// A destination that turns is clients' when it has turned.
+    /// Makes clients the writers of a turning destination after the turn.
     pub(crate) fn release(&self) {
-        // What is swapped stays so until it has turned.
+        // A swap in progress stays so until the turn ends.
         let release = |state| match state {
             State::Turning {
                 until, swapping, ..
@@ -244,14 +249,14 @@ impl Standing {
             }),
             _ => Err(()),
         };
-        // Deleted meanwhile.
+        // The volume was deleted meanwhile.
         let _ = self.change(release);
     }
 
     fn turning(&self, to: impl Fn(Writers, u64) -> State) {
         let next = |state| match state {
             State::Turning { writers, until, .. } => Ok(to(writers, until)),
-            // Deleted meanwhile.
+            // The volume was deleted meanwhile.
             State::Deleted => Err(()),
             State::Serving(_) | State::Closed(_) => {
                 unreachable!("a volume is turned that nobody has asked for it: {state:?}")
@@ -260,7 +265,7 @@ impl Standing {
         let _ = self.change(next);
     }
 
-    /// The engine is shut down; what turns is left to turn.
+    /// Notes the engine's shutdown; a turn in progress continues.
     pub(crate) fn close(&self) {
         let _ = self.change(|state| match state {
             State::Serving(writers) => Ok(State::Closed(writers)),
@@ -268,21 +273,21 @@ impl Standing {
         });
     }
 
-    /// It is deleted; whether it was not before.
+    /// Deletes it. Returns true if it was not deleted before.
     pub(crate) fn delete(&self) -> bool {
         let deleted: Result<State, ()> = self.change(|_| Ok(State::Deleted));
         deleted != Ok(State::Deleted)
     }
 }
 
-/// Where a volume's blocks come from.
+/// Origin of a volume's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ancestry {
-    /// All are its own.
+    /// All blocks are its own.
     Own,
-    /// It is a clone.
+    /// The volume is a clone.
     Clone(Origin),
-    /// It is a clone that is being split from its origin.
+    /// The volume is a clone that is being split from its origin.
     Splitting(Origin),
 }
 
@@ -305,7 +310,7 @@ impl Ancestry {
         }
     }
 
-    /// Splitting has failed: it is a clone again.
+    /// Notes that splitting has failed: the volume is a clone again.
     pub(crate) fn stay(&mut self) {
         if let Ancestry::Splitting(origin) = *self {
             *self = Ancestry::Clone(origin);

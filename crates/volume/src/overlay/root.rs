@@ -1,4 +1,4 @@
-//! A committed tree, and how long its blocks are kept.
+//! A committed tree, and the lifetime of its blocks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,10 +7,9 @@ use weir_store::tree::TreeRoot;
 
 /// A committed tree. While it is held, none of its blocks is reused.
 ///
-/// As long as it is the root of its volume or snapshot nothing that it refers to is freed. When it
-/// no longer is, the root that replaces it gives it the pin ([`weir_store::RootPin`]) of the last
-/// checkpoint that had it, and from then on that pin keeps the blocks. So a volume that is
-/// not changed keeps nothing.
+/// As long as it is the root of its volume or snapshot none of its blocks is freed. When it is
+/// replaced, it gets the pin ([`weir_store::RootPin`]) of the last checkpoint that had it, which
+/// keeps the blocks from then on. So an unchanged volume pins nothing.
 pub(crate) struct RootState {
     pub(crate) root: TreeRoot,
     life: OnceLock<Arc<RootPin>>,
@@ -24,10 +23,10 @@ impl RootState {
         })
     }
 
-    /// It is about to be replaced; `life` is the pin of the last checkpoint that had it.
-    /// Before blocks that only it refers to can be reused.
+    /// Notes that it is about to be replaced; `life` is the pin of the last checkpoint that had it.
+    /// Call it before blocks that only it refers to can be reused.
     pub(crate) fn supersede(&self, life: Arc<RootPin>) {
-        // The first is the one: a root is superseded once.
+        // A root is superseded once.
         let _ = self.life.set(life);
     }
 }

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use crate::overlay::inode::Inode;
 use crate::overlay::snapshots::{Made, Sealed};
 
-/// See the module's head.
+/// The segments of a volume.
 pub(crate) struct Segments {
-    /// The number of the current one: it changes while the epoch lock is held exclusively.
+    /// Number of the current segment: it changes while the epoch lock is held exclusively.
     current: AtomicU64,
-    /// Inodes with changes of the current one.
+    /// Inodes with changes in the current segment.
     dirty: Mutex<Vec<Arc<Inode>>>,
-    /// Those that a snapshot has ended, for the next checkpoint.
+    /// Segments ended by a snapshot, for the next checkpoint.
     sealed: Mutex<Vec<Sealed>>,
 }
 
@@ -33,25 +33,26 @@ impl Segments {
         }
     }
 
-    /// The number of the current one.
+    /// Returns the number of the current segment.
     pub(crate) fn current(&self) -> u64 {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// An inode is changed for the first time in the current one; whether it is the first that is.
+    /// Adds an inode that changes for the first time in the current segment. Returns true for the
+    /// first such inode.
     pub(crate) fn add_dirty(&self, inode: &Arc<Inode>) -> bool {
         let mut dirty = self.dirty.lock();
         dirty.push(Arc::clone(inode));
         dirty.len() == 1
     }
 
-    /// How many wait for the next checkpoint besides the current one.
+    /// Returns the number of segments besides the current one that wait for the next checkpoint.
     pub(crate) fn sealed(&self) -> usize {
         self.sealed.lock().len()
     }
 
-    /// A snapshot ends the current one; inodes with lower numbers than `next_ino` were there. No operation holds the
-    /// epoch lock.
+    /// Ends the current segment with a snapshot; `next_ino` is the number after the last inode. No
+    /// operation holds the epoch lock.
     pub(crate) fn seal(&self, made: Made, next_ino: u64) {
         let Part { segment, inodes } = self.end();
         self.sealed.lock().push(Sealed {
@@ -69,8 +70,8 @@ impl Segments {
         }
     }
 
-    /// A checkpoint takes all of them, oldest first, and ends the current one. No operation holds the epoch
-    /// lock.
+    /// Takes all segments for a checkpoint, oldest first, and ends the current one. No operation
+    /// holds the epoch lock.
     pub(crate) fn take(&self) -> (Vec<Sealed>, Part) {
         let last = self.end();
         (std::mem::take(&mut *self.sealed.lock()), last)

@@ -1,11 +1,11 @@
-//! Ranges of a file in an overlay that are to share the blocks of other ranges: what [`crate::ops::clone_range`] leaves until the
-//! next checkpoint.
+//! Ranges of a file in an overlay that share the blocks of other ranges: the state of
+//! [`crate::ops::clone_range`] until the next checkpoint.
 //!
-//! The blocks are not listed, however many they are: their addresses can be looked up in a tree that does not change. Two
-//! trees are needed, because a clone outlives the one at hand. It is *read* in the tree that was committed when it was
-//! made, which is held meanwhile. And it is *merged* from the tree that the volume has when its segment is merged: there
-//! the same blocks are at the place that was cloned, since whatever changes them later is of this segment, or a later
-//! one.
+//! The blocks are not listed, whatever their number: their addresses can be looked up in a tree
+//! that does not change. Two trees are needed, because a clone outlives the current one. It is
+//! *read* in the tree that was committed when it was made, which is held meanwhile. And it is
+//! *merged* from the tree that the volume has when its segment is merged. There the same blocks are
+//! at the cloned place, since only this or a later segment changes them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,21 +30,21 @@ impl fmt::Debug for Seen {
     }
 }
 
-/// Where the blocks of a range come from.
+/// Source of the blocks of a range.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Behind the last block of the range.
+    /// Block after the last one of the range.
     pub(crate) end: u64,
-    /// The first one as it is read until the next checkpoint.
+    /// The first source block as it is read until the next checkpoint.
     pub(crate) seen: Seen,
-    /// The first one in the tree that the volume has before this segment is merged.
+    /// The first source block in the tree that the volume has before this segment is merged.
     pub(crate) merged: (Ino, u64),
-    /// Those of them that are stored and no holes, at most.
+    /// Upper bound of the source blocks that are stored and not holes.
     pub(crate) stored: u64,
 }
 
 impl Share {
-    /// The part of it that begins `skip` blocks later.
+    /// Returns the part of it that begins `skip` blocks later.
     pub(crate) fn behind(&self, skip: u64) -> Share {
         let mut rest = self.clone();
         rest.seen.block += skip;
@@ -62,18 +62,19 @@ impl Shares {
         self.0.is_empty()
     }
 
-    /// Blocks in all ranges that are stored, at most.
+    /// Returns an upper bound of the stored blocks in all ranges.
     pub(crate) fn stored(&self) -> u64 {
         let of = |(first, share): (u64, &Share)| share.stored.min(share.end - first);
         self.iter().map(of).sum()
     }
 
-    /// In order, with their first blocks.
+    /// Returns the ranges in order, with their first blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Share)> {
         self.0.iter().map(|(first, share)| (*first, share))
     }
 
-    /// Those that have blocks in `range`, in order; the first and the last may reach beyond it.
+    /// Returns the ranges with blocks in `range`, in order; the first and the last may reach beyond
+    /// it.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Share)> {
         let before = self.0.range(..range.start).next_back();
         let before = before.filter(|(_, share)| share.end > range.start);
@@ -84,19 +85,19 @@ impl Shares {
         all.map(|(first, share)| (*first, share))
     }
 
-    /// Whether this block is in one of them.
+    /// Returns true if this block is in a range.
     pub(crate) fn has(&self, block: u64) -> bool {
         let last = self.0.range(..=block).next_back();
         last.is_some_and(|(_, share)| block < share.end)
     }
 
-    /// Where a block is read.
+    /// Returns the source of a block.
     pub(crate) fn get(&self, block: u64) -> Option<Seen> {
         let (first, share) = self.0.range(..=block).next_back()?;
         (block < share.end).then(|| share.behind(block - first).seen)
     }
 
-    /// Takes these blocks out.
+    /// Removes these blocks.
     pub(crate) fn remove(&mut self, first: u64, end: u64) {
         let touched: Vec<u64> = self.within(first..end).map(|(at, _)| at).collect();
         for at in touched {
@@ -118,7 +119,7 @@ impl Shares {
         }
     }
 
-    /// Puts a range in the place of whatever there is.
+    /// Inserts a range, replacing what overlaps it.
     pub(crate) fn insert(&mut self, first: u64, share: Share) {
         invariant!(
             first < share.end,

@@ -1,6 +1,7 @@
-//! The snapshots of a volume in memory, as users see them, and what checkpoints have to do about them.
+//! The snapshots of a volume in memory, as users see them, and the pending actions of checkpoints
+//! on them.
 //!
-//! `V` is a volume's view of a snapshot; some that were requested are kept.
+//! `V` is a volume's view of a snapshot; some requested views are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +19,22 @@ use crate::overlay::inode::Inode;
 use crate::types::FsError;
 use weir_base::SnapshotIdentity;
 
-/// What is done about a snapshot besides making it.
+/// A change of a snapshot other than its creation.
 pub(crate) enum Change {
     Remove(u32),
     Name(u32, String, String),
 }
 
-/// A snapshot, as it is listed.
+/// A listed snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Identity within the volume; later ones are greater. Never changes, never used again.
+    /// Identity within the volume; later ones are greater. Never changes, never reused.
     pub id: u32,
     /// Name, unique in the volume.
     pub name: String,
-    /// The word by which replication policies choose; empty: none.
+    /// Label for the selection by replication policies; may be empty.
     pub label: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Time,
     /// Bytes that only this snapshot holds, as of the last checkpoint.
     pub used: u64,
@@ -41,24 +42,24 @@ pub struct Snapshot {
     pub referenced: u64,
     /// Clones that depend on it.
     pub clones: u32,
-    /// Where it was first made: the same at each copy of it.
+    /// Identity at its first creation: equal in each copy of it.
     pub identity: SnapshotIdentity,
-    /// It cannot be deleted now: a transfer sends it, or a destination's clients see it.
+    /// True if it cannot be deleted now: a transfer sends it, or a destination's clients see it.
     pub held: bool,
 }
 
-/// What is known of a snapshot from the moment it is made.
+/// Properties of a snapshot from its creation on.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) label: String,
     pub(crate) created: Time,
-    /// Its place in the chain.
+    /// Place in the chain.
     pub(crate) place: u32,
 }
 
-/// A segment that a snapshot has ended.
+/// A segment ended by a snapshot.
 pub(crate) struct Sealed {
     pub(crate) segment: u64,
     pub(crate) inodes: Vec<Arc<Inode>>,
@@ -71,20 +72,20 @@ struct Info {
     name: String,
     label: String,
     created: Time,
-    /// Inodes with lower numbers were there, unless they had been removed.
+    /// Inode number after the last one used: lower numbers existed, unless removed.
     next_ino: u64,
     /// `None` until a checkpoint has made it.
     stored: Option<Stored>,
     clones: u32,
-    /// It was received: where it was first made.
+    /// Identity at its first creation, if it was received.
     source: Option<SnapshotIdentity>,
-    /// Of its contents, if it was computed.
+    /// Hash of its contents, if it was computed.
     content: Option<ContentHash>,
-    /// Transfers that send it.
+    /// Number of transfers that send it.
     holds: u32,
 }
 
-/// What a checkpoint has made of one.
+/// Properties of a snapshot made by a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     pub(crate) root: TreeRoot,
@@ -106,49 +107,49 @@ impl From<&SnapshotRec> for Stored {
 
 /// The snapshots of a volume, as users see them.
 pub(crate) struct Snaps<V> {
-    /// Identity of the next one.
+    /// Identity of the next snapshot.
     next: u32,
-    /// Place of the next one, or of one to which the volume is reverted.
+    /// Place of the next snapshot, or of one that the volume is reverted to.
     next_place: u32,
     list: BTreeMap<u32, Info>,
-    /// When the list was last changed, and how often it has been.
+    /// Time and number of the changes of the list.
     changed: Time,
     changes: u64,
-    /// Where snapshots that are made here are first made.
+    /// Aggregate and volume in the identities of snapshots made here.
     home: (AggregateId, VolumeId),
-    /// Of a destination, what clients see; it cannot be deleted.
+    /// Snapshot that clients of a destination see; it cannot be deleted.
     exported: Option<u32>,
-    /// Views that are kept, the last used one last.
+    /// Kept views, the last used one last.
     views: Vec<View<V>>,
-    /// For the next checkpoint: renamed ones, those whose contents' hash is new, removed ones, and the one to
-    /// revert to with its new place.
+    /// Pending actions of the next checkpoint: renamed snapshots, those with a new content hash,
+    /// removed ones, and the one to revert to with its new place.
     named: BTreeSet<u32>,
     hashed: BTreeSet<u32>,
     gone: Vec<u32>,
     gone_views: Vec<Arc<V>>,
     revert: Option<(u32, u32)>,
     empty: bool,
-    /// The volume is deleted, and its blocks are about to be freed.
+    /// True after the volume was deleted: its blocks are about to be freed.
     over: bool,
 }
 
-/// A view that is kept.
+/// A kept view.
 struct View<V> {
     snapshot: u32,
     shown: Shown,
     volume: Arc<V>,
 }
 
-/// As what clients see a view.
+/// Role in which clients see a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
-    /// As the snapshot, with a file-system identity of its own.
+    /// The snapshot, with a file-system identity of its own.
     AsSnapshot,
-    /// As the volume itself, a destination, with this base of its change counters.
+    /// The volume itself, a destination, with this base of its change counters.
     AsVolume { change_base: u64 },
 }
 
-/// What a checkpoint is to do about snapshots, besides making them.
+/// Actions of a checkpoint on snapshots, besides making them.
 pub(crate) struct Changes<V> {
     pub(crate) next: u32,
     pub(crate) next_place: u32,
@@ -156,9 +157,9 @@ pub(crate) struct Changes<V> {
     pub(crate) named: Vec<(u32, String, String)>,
     pub(crate) hashed: Vec<(u32, ContentHash)>,
     pub(crate) gone: Vec<u32>,
-    /// Identity and new place of the snapshot that the volume becomes.
+    /// Identity and new place of the snapshot that the volume is reverted to.
     pub(crate) revert: Option<(u32, u32)>,
-    /// The volume becomes empty.
+    /// True if the volume becomes empty.
     pub(crate) empty: bool,
     views: Vec<Arc<V>>,
 }
@@ -190,7 +191,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// Where a snapshot was first made.
+    /// Returns the identity of a snapshot at its first creation.
     pub(crate) fn identity(&self, id: u32) -> Option<SnapshotIdentity> {
         self.list.get(&id).map(|info| self.identity_of(id, info))
     }
@@ -205,12 +206,12 @@ impl<V> Snaps<V> {
         })
     }
 
-    /// The hash of a snapshot's contents, if it was computed.
+    /// Returns the hash of a snapshot's contents, if it was computed.
     pub(crate) fn content(&self, id: u32) -> Option<ContentHash> {
         self.list.get(&id)?.content
     }
 
-    /// Notes the hash of a snapshot's contents; returns whether it was unknown before.
+    /// Stores the hash of a snapshot's contents. Returns true if it was unknown before.
     pub(crate) fn note_content(&mut self, id: u32, hash: ContentHash) -> bool {
         let Some(info) = self.list.get_mut(&id).filter(|i| i.content != Some(hash)) else {
             return false;
@@ -221,7 +222,7 @@ impl<V> Snaps<V> {
         self.hashed.insert(id)
     }
 
-    /// The newest snapshot not after `id` that the tree has and whose contents' hash is known.
+    /// Returns the newest snapshot not after `id` that is in the tree and has a known content hash.
     pub(crate) fn known_content(&self, id: u32) -> Option<(SnapshotIdentity, ContentHash)> {
         let mut older = self.list.range(..=id).rev();
         older.find_map(|(id, info)| {
@@ -230,24 +231,24 @@ impl<V> Snaps<V> {
         })
     }
 
-    /// The snapshot that was first made there.
+    /// Returns the snapshot with this identity at its first creation.
     pub(crate) fn with_identity(&self, identity: SnapshotIdentity) -> Option<u32> {
         let mut ids = self.list.keys();
         ids.find(|id| self.identity(**id) == Some(identity))
             .copied()
     }
 
-    /// What clients of a destination see.
+    /// Sets the snapshot that clients of a destination see.
     pub(crate) fn export(&mut self, id: Option<u32>) {
         self.exported = id;
     }
 
-    /// The number below which inodes were there.
+    /// Returns the inode number after the last one that a snapshot uses.
     pub(crate) fn next_ino(&self, id: u32) -> Option<u64> {
         self.list.get(&id).map(|info| info.next_ino)
     }
 
-    /// One transfer more, or fewer, sends a snapshot.
+    /// Counts one transfer more, or fewer, that sends a snapshot.
     pub(crate) fn hold(&mut self, id: u32, more: bool) {
         self.count(id, more, "transfers of a snapshot", |info| &mut info.holds);
     }
@@ -263,8 +264,8 @@ impl<V> Snaps<V> {
         };
     }
 
-    /// Place for a snapshot that was received, and the name that it gets: its own, if
-    /// no other has it.
+    /// Returns identity and place for a received snapshot, and its name: its own, if no other has
+    /// it.
     pub(crate) fn receive(&mut self, name: &str) -> Option<(u32, u32, String)> {
         let id = self.next;
         self.next = self.next.checked_add(1)?;
@@ -275,7 +276,7 @@ impl<V> Snaps<V> {
                 break;
             }
             let end = format!(".{n}");
-            // Saturates: a name may be no longer than its end.
+            // Saturates: a name may be shorter than its suffix.
             let mut cut = name.len().min(MAX_VOLUME_NAME.saturating_sub(end.len()));
             while !name.is_char_boundary(cut) {
                 cut -= 1;
@@ -291,8 +292,7 @@ impl<V> Snaps<V> {
         Some(place)
     }
 
-    /// Takes in a snapshot that the tree has: at the start, or one that a checkpoint has made of what was
-    /// received.
+    /// Adds a snapshot of the tree: at the start, or one that a checkpoint has made of a transfer.
     pub(crate) fn take_in(&mut self, rec: &SnapshotRec) {
         let info = Info {
             name: rec.name.clone(),
@@ -316,7 +316,7 @@ impl<V> Snaps<V> {
         self.empty = true;
     }
 
-    /// One clone more, or fewer, depends on a snapshot.
+    /// Counts one clone more, or fewer, that depends on a snapshot.
     pub(crate) fn count_clone(&mut self, id: u32, more: bool) {
         self.count(id, more, "clones of a snapshot", |info| &mut info.clones);
     }
@@ -325,15 +325,15 @@ impl<V> Snaps<V> {
         self.list.values().any(|s| s.clones > 0)
     }
 
-    /// The list changes, at about `now`; clients see it by a later time.
+    /// Notes that the list changes at about `now`; clients see a later time than before.
     pub(crate) fn note_change(&mut self, now: Time) {
         let after = self.changed.plus(std::time::Duration::from_nanos(1));
         self.changed = now.max(after);
         self.changes += 1;
     }
 
-    /// What a clone of this snapshot begins with: its identity, tree, generation, and
-    /// number of data blocks. `None` until a checkpoint has made it.
+    /// Returns the start of a clone of this snapshot: its identity, tree, generation, and number of
+    /// data blocks. `None` until a checkpoint has made it.
     pub(crate) fn to_clone(
         &self,
         name: &str,
@@ -347,14 +347,14 @@ impl<V> Snaps<V> {
         self.list.is_empty()
     }
 
-    /// The snapshot of this name; not that of a mark.
+    /// Returns the snapshot with this name; not that of a mark.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         let named = |s: &Info| s.name == name && MarkId::of(&s.name).is_none();
         let found = self.list.iter().find(|(_, s)| named(s));
         found.map(|(id, _)| *id)
     }
 
-    /// The marks that the volume has, oldest first, with their snapshots.
+    /// Returns the volume's marks, oldest first, with their snapshots.
     pub(crate) fn marks(&self) -> Vec<(MarkId, u32)> {
         let marks = self.list.iter();
         marks
@@ -368,18 +368,18 @@ impl<V> Snaps<V> {
             .filter(|(_, s)| MarkId::of(&s.name).is_none())
     }
 
-    /// Whether there are none but those of marks.
+    /// Returns true if there are no snapshots except those of marks.
     pub(crate) fn none_visible(&self) -> bool {
         self.visible().next().is_none()
     }
 
-    /// Requests that the volume become what it was at this snapshot.
+    /// Requests a revert of the volume to this snapshot.
     pub(crate) fn begin_revert(&mut self, name: &str) -> Result<(), FsError> {
         let id = self.find(name).ok_or(FsError::NotFound)?;
         self.begin_revert_to(id)
     }
 
-    /// As [`Snaps::begin_revert`], by identity.
+    /// Like [`Snaps::begin_revert`], by identity.
     pub(crate) fn begin_revert_to(&mut self, id: u32) -> Result<(), FsError> {
         if !self.list.contains_key(&id) {
             return Err(FsError::NotFound);
@@ -394,8 +394,8 @@ impl<V> Snaps<V> {
         Ok(())
     }
 
-    /// As [`Snaps::begin_revert_to`], of a copy of another volume: what was made after the snapshot was not made there, and
-    /// later ones get the identities that they have there.
+    /// Like [`Snaps::begin_revert_to`], for a copy of another volume: later snapshots do not exist
+    /// there, and new ones get the identities that they have there.
     pub(crate) fn begin_return_to(&mut self, id: u32) -> Result<(), FsError> {
         self.begin_revert_to(id)?;
         // Saturates: no snapshot gets the last number.
@@ -403,20 +403,20 @@ impl<V> Snaps<V> {
         Ok(())
     }
 
-    /// Of one that is not made: no other gets its identity.
+    /// Skips the identity of a snapshot that is not made: no other gets it.
     pub(crate) fn skip(&mut self, id: u32) {
-        // Saturates: likewise.
+        // Saturates: no snapshot gets the last number.
         self.next = self.next.max(id.saturating_add(1));
     }
 
-    /// The same of a destination, back to what clients see: what was made after the snapshot that arrived last was made of
-    /// that (`snapshot_take_of_copy`), and stays.
+    /// Requests a revert of a destination to the exported snapshot. Snapshots made after it were
+    /// made of it (`snapshot_take_of_copy`), and stay.
     pub(crate) fn begin_revert_to_last(&mut self) -> Result<(), FsError> {
         let (last, _) = self.list.last_key_value().ok_or(FsError::NotFound)?;
         self.begin_revert_to(*last)
     }
 
-    /// Called while the epoch lock is held exclusively.
+    /// Takes the pending actions. Called while the epoch lock is held exclusively.
     pub(crate) fn take_changes(&mut self) -> Changes<V> {
         let named = std::mem::take(&mut self.named);
         let named = named.into_iter().filter_map(|id| {
@@ -439,7 +439,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// Takes in what a checkpoint has made of them; returns the views whose snapshots are gone.
+    /// Applies the results of a checkpoint. Returns the views whose snapshots are gone.
     pub(crate) fn publish(
         &mut self,
         changes: Changes<V>,
@@ -463,7 +463,8 @@ impl<V> Snaps<V> {
         views
     }
 
-    /// The volume is deleted, by the checkpoint that took these changes: there are no more views. Returns those that there are.
+    /// Ends all views, because the checkpoint that took these changes deletes the volume. Returns
+    /// the existing ones.
     pub(crate) fn end(&mut self, changes: Changes<V>) -> Vec<Arc<V>> {
         self.over = true;
         let mut views = changes.views;
@@ -476,7 +477,7 @@ impl<V> Snaps<V> {
         out.extend(gone.map(|view| view.volume));
     }
 
-    /// Removes one from the list.
+    /// Removes a snapshot from the list.
     fn remove(&mut self, id: u32) {
         self.list.remove(&id);
         self.named.remove(&id);
@@ -487,7 +488,7 @@ impl<V> Snaps<V> {
         self.gone_views = gone;
     }
 
-    /// The identity for one more snapshot, of this name.
+    /// Returns the identity for a new snapshot with this name.
     pub(crate) fn place_for(&self, name: &str) -> Result<u32, FsError> {
         if self.find(name).is_some() {
             return Err(FsError::Exists);
@@ -505,12 +506,12 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// The identity for the snapshot of a mark.
+    /// Returns the identity for the snapshot of a mark.
     pub(crate) fn place_for_mark(&self) -> Result<u32, FsError> {
         self.next_id()
     }
 
-    /// One was made; inodes with lower numbers than `next_ino` were there. It gets its place.
+    /// Adds a snapshot, which gets its place; `next_ino` is the number after the last inode.
     pub(crate) fn add(&mut self, made: &mut Made, next_ino: u64) {
         let info = Info {
             name: made.name.clone(),
@@ -527,18 +528,18 @@ impl<V> Snaps<V> {
             self.note_change(made.created);
         }
         made.place = self.next_place;
-        // Saturates: numbers from the log; no snapshot gets the last one.
+        // Saturates: the numbers come from the log; no snapshot gets the last one.
         self.next_place = made.place.saturating_add(1);
         self.next = self.next.max(made.id.saturating_add(1));
         self.list.insert(made.id, info);
     }
 
-    /// Whether one with this identity is there, or was.
+    /// Returns true if a snapshot with this identity exists, or existed.
     pub(crate) fn knows(&self, id: u32) -> bool {
         self.next > id
     }
 
-    /// The snapshot of this name, if nothing needs it.
+    /// Returns the snapshot with this name, if nothing needs it.
     pub(crate) fn to_delete(&self, name: &str) -> Result<u32, FsError> {
         let id = self.find(name).ok_or(FsError::NotFound)?;
         let needed = |s: &Info| s.clones > 0 || s.holds > 0;
@@ -548,12 +549,12 @@ impl<V> Snaps<V> {
         Ok(id)
     }
 
-    /// Its label; empty: none.
+    /// Returns the label of a snapshot; may be empty.
     pub(crate) fn label(&self, id: u32) -> &str {
         self.list.get(&id).map_or("", |s| &s.label)
     }
 
-    /// Does what the log says; doing it again changes nothing.
+    /// Applies a change of the log; repeating it changes nothing.
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Remove(id) if self.list.contains_key(&id) => self.remove(id),
@@ -567,7 +568,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// What a checkpoint has made of one; `None` until then.
+    /// Returns the properties of a snapshot made by a checkpoint; `None` until then.
     ///
     /// # Errors
     /// `Stale` if there is no such snapshot.
@@ -576,7 +577,7 @@ impl<V> Snaps<V> {
         Ok(info.ok_or(FsError::Stale)?.stored)
     }
 
-    /// A view that is kept.
+    /// Returns a kept view.
     pub(crate) fn kept_view(&mut self, id: u32, shown: Shown) -> Option<Arc<V>> {
         let wanted = |view: &View<V>| view.snapshot == id && view.shown == shown;
         let at = self.views.iter().rposition(wanted)?;
@@ -589,11 +590,12 @@ impl<V> Snaps<V> {
     /// Keeps a view; the one that was not used for longest makes room.
     pub(crate) fn keep_view(&mut self, id: u32, shown: Shown, view: &Arc<V>) {
         if self.views.len() >= VIEWS {
-            // A caller that still uses it keeps it; nothing of it is lost.
+            // A caller that still uses the old view keeps it; nothing of it is lost.
             let old = self.views.remove(0);
             let still_used = Arc::strong_count(&old.volume) > 1;
             if still_used {
-                // It must be notified of the snapshot's end, so it is the one that stays.
+                // A view in use must be notified of the snapshot's end, so it is the one that
+                // stays.
                 self.views.push(old);
             }
         }
@@ -604,7 +606,7 @@ impl<V> Snaps<V> {
         });
     }
 
-    /// All of them, oldest first.
+    /// Returns all snapshots, oldest first.
     pub(crate) fn listing(&self) -> Vec<Snapshot> {
         let all = self.visible();
         all.map(|(id, info)| self.listed(*id, info)).collect()
@@ -614,9 +616,10 @@ impl<V> Snaps<V> {
         self.list.get(&id).map(|info| self.listed(id, info))
     }
 
-    /// Calls `each` with identity and name of those from `from` on that had the directory `dir`, until it returns `false`.
+    /// Calls `each` with identity and name of the snapshots from `from` on that had the directory
+    /// `dir`, until it returns `false`.
     pub(crate) fn had(&self, dir: Ino, from: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
-        // What exists and has a lower number existed then: numbers are given out in order.
+        // An existing inode with a lower number existed then: numbers are assigned in order.
         let had = |info: &Info| dir.0 < info.next_ino && MarkId::of(&info.name).is_none();
         for (id, info) in self.list.range(from..).filter(|(_, info)| had(info)) {
             if !each(*id, &info.name) {
@@ -625,7 +628,7 @@ impl<V> Snaps<V> {
         }
     }
 
-    /// When the list was last changed, and how often it has been.
+    /// Returns the time and the number of the changes of the list.
     pub(crate) fn last_change(&self) -> (Time, u64) {
         (self.changed, self.changes)
     }

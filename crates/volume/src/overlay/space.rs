@@ -1,18 +1,18 @@
-//! The space of one volume: what it may use, and what it uses.
+//! The space of one volume: its limit and its usage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{BLOCK_SIZE, Poison, invariant};
 
-/// See the module's head.
+/// The space of one volume.
 pub(crate) struct Space {
     /// Capacity in bytes; 0: no limit.
     limit: AtomicU64,
-    /// Bytes of it that are kept for what only snapshots hold.
+    /// Bytes of the capacity reserved for blocks that only snapshots hold.
     snapshot_reserve: AtomicU64,
-    /// Data blocks that the committed tree uses; its nodes are not counted.
+    /// Data blocks of the committed tree; its nodes are not counted.
     used: AtomicU64,
-    /// Blocks that overlays may come to need.
+    /// Blocks that overlays may need.
     charged: AtomicU64,
     /// Blocks that only snapshots refer to.
     dead: AtomicU64,
@@ -29,7 +29,7 @@ impl Space {
         }
     }
 
-    /// Capacity in bytes; 0: no limit.
+    /// Returns the capacity in bytes; 0: no limit.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -38,7 +38,7 @@ impl Space {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of the capacity that are kept for what only snapshots hold.
+    /// Returns the bytes of the capacity reserved for blocks that only snapshots hold.
     pub(crate) fn snapshot_reserve(&self) -> u64 {
         self.snapshot_reserve.load(Ordering::Relaxed)
     }
@@ -47,46 +47,46 @@ impl Space {
         self.snapshot_reserve.store(bytes, Ordering::Relaxed);
     }
 
-    /// Data blocks as of the last checkpoint.
+    /// Returns the number of data blocks as of the last checkpoint.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Blocks that only snapshots hold, as of the last checkpoint.
+    /// Returns the number of blocks that only snapshots hold, as of the last checkpoint.
     pub(crate) fn dead(&self) -> u64 {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// A checkpoint has these.
+    /// Sets the block counts of a checkpoint.
     pub(crate) fn set_committed(&self, used: u64, dead: u64) {
         self.used.store(used, Ordering::Relaxed);
         self.dead.store(dead, Ordering::Relaxed);
     }
 
-    /// Overlays may come to need so many blocks more.
+    /// Charges `blocks` that overlays may need.
     pub(crate) fn charge(&self, blocks: u64) {
         self.charged.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Something that was charged is dropped.
+    /// Takes back a charge.
     pub(crate) fn discharge(&self, guard: &Poison, blocks: u64, what: &str) {
         let charged = self.charged.fetch_sub(blocks, Ordering::Relaxed);
         invariant!(guard => charged >= blocks, "{what} is discharged of {blocks} blocks, of {charged} of its volume");
     }
 
-    /// Blocks that count towards [`Space::room`]: data, what overlays may come to
-    /// need, and what only snapshots hold beyond what is kept for that.
+    /// Returns the blocks that count towards [`Space::room`]: data, blocks that overlays may need,
+    /// and blocks of snapshots beyond the reserve.
     pub(crate) fn blocks_used(&self) -> u64 {
         let kept = self.snapshot_reserve() / BLOCK_SIZE as u64;
-        // Saturates: more may be kept than is held.
+        // Saturates: the reserve may exceed the held blocks.
         self.used() + self.charged.load(Ordering::Relaxed) + self.dead().saturating_sub(kept)
     }
 
-    /// Bytes of the capacity that are not kept for snapshots; 0: no limit.
+    /// Returns the bytes of the capacity not reserved for snapshots; 0: no limit.
     pub(crate) fn room(&self) -> u64 {
         match self.limit() {
             0 => 0,
-            // Saturates: more may be kept than there is.
+            // Saturates: the reserve may exceed the capacity.
             limit => limit.saturating_sub(self.snapshot_reserve()).max(1),
         }
     }

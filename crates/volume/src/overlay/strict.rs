@@ -1,21 +1,26 @@
-//! Strict volumes: no change of theirs is reported that one machine alone has.
+//! Strict volumes: none of their changes is reported while only one machine has it.
 //!
-//! The primary of a mirror that loses its partner goes on alone, for volumes whose owners would rather write than wait. Changes
-//! of a *strict* volume are held meanwhile; reads go on. Three things make that so.
+//! The primary of a pair that loses its partner continues alone, for volumes whose owners prefer
+//! availability. Changes of a *strict* volume are held meanwhile; reads continue. Three mechanisms
+//! ensure that:
 //!
-//! - **What is new is held before it changes anything**: an operation that is about to change a strict volume waits for the partner
-//!   ([`Strict::admits`]). After a while, the node has it refused, so that clients' slots and connections are not
-//!   used up: they are to try again ([`Strict::refuse`]).
-//! - **What was under way when the partner was lost** has changed this side already, and its reply waits for the partner's
-//!   acknowledgement. Other volumes' replies leave when the primary goes on alone; those of strict volumes stay withheld
-//!   ([`Strict::withholds`]), known by their records, which are kept here from when they are appended until they are acknowledged.
-//!   An operation that was admitted just before changes are held is among them.
-//! - **What a client repeats after a restart** is not answered from the log either, as long as changes are held
-//!   ([`crate::Volume::is_held`]).
+//! - **New changes are held before they have an effect**: an operation that is about to change a
+//!   strict volume waits for the partner ([`Strict::admits`]). After a while, the node makes it
+//!   fail, so that clients' slots and connections are not used up: clients have to retry
+//!   ([`Strict::refuse`]).
+//! - **Changes in progress when the partner was lost** are already made on this side, and their
+//!   replies wait for the partner's acknowledgement. Other volumes' replies leave when the primary
+//!   continues alone. Those of strict volumes stay withheld ([`Strict::withholds`]), identified by
+//!   their records, which are kept here from the append until the acknowledgement. An operation
+//!   admitted just before changes are held is among them.
+//! - **A retransmission after a restart** is not answered from the log either, as long as changes
+//!   are held ([`crate::Volume::is_held`]).
 //!
-//! The records are those of entries that the stream's window has, and of what was under way at most: its bound is theirs.
+//! There are at most as many such records as entries in the stream's window and changes in
+//! progress: its bound is theirs.
 //!
-//! Which volumes are strict the control plane says at each start, before their clients are admitted; nothing of it is stored here.
+//! The control plane names the strict volumes at each start, before their clients are admitted;
+//! this is not stored here.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -25,26 +30,26 @@ use weir_base::{Lsn, VolumeId};
 
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Changes of strict volumes are made.
+/// State: changes of strict volumes are made.
 const ADMITTED: u8 = 0;
-/// They wait.
+/// State: changes wait.
 const HELD: u8 = 1;
-/// They are refused.
+/// State: changes are refused.
 const REFUSED: u8 = 2;
 
-/// See the module's head.
+/// The strict volumes and the state of their changes.
 #[derive(Default)]
 pub(crate) struct Strict {
     state: AtomicU8,
     volumes: RwLock<HashSet<VolumeId>>,
-    /// There are such volumes.
+    /// True if there are strict volumes.
     any: AtomicBool,
-    /// The records of their changes that the partner has not acknowledged.
+    /// Records of their changes that the partner has not acknowledged.
     open: Mutex<BTreeMap<Lsn, VolumeId>>,
 }
 
 impl Strict {
-    /// Whether a volume may be changed now.
+    /// Checks that a volume may be changed now.
     #[inline]
     pub(crate) fn admits(&self, volume: VolumeId) -> Result<(), Stop> {
         match self.state.load(Ordering::Relaxed) {
@@ -62,12 +67,12 @@ impl Strict {
         }
     }
 
-    /// Whether changes wait: what waits goes on when they do not any more.
+    /// Returns true if changes wait: they continue when it becomes false.
     pub(crate) fn waits(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD
     }
 
-    /// A record of this volume was appended; its reply has not been made yet.
+    /// Notes that a record of this volume was appended; its reply has not been made yet.
     #[inline]
     pub(crate) fn appended(&self, volume: VolumeId, lsn: Lsn) {
         if self.any.load(Ordering::Relaxed) && self.volumes.read().contains(&volume) {
@@ -75,7 +80,7 @@ impl Strict {
         }
     }
 
-    /// The partner has acknowledged everything up to this record.
+    /// Notes that the partner has acknowledged everything up to this record.
     pub(crate) fn acknowledged(&self, upto: Lsn) {
         if !self.any.load(Ordering::Relaxed) {
             return;
@@ -86,14 +91,15 @@ impl Strict {
         }
     }
 
-    /// Whether the reply that waits for this record is not to be sent although it is durable. To be called after it was
-    /// found durable: what is durable on one side alone is so since changes are held.
+    /// Returns true if the reply that waits for this record has to be withheld although the record
+    /// is durable. Call it after the record was found durable: a record durable on one side alone
+    /// is so since changes are held.
     #[inline]
     pub(crate) fn withholds(&self, lsn: Lsn) -> bool {
         self.state.load(Ordering::Relaxed) != ADMITTED && self.open.lock().contains_key(&lsn)
     }
 
-    /// Makes a volume strict, or lets it be like others: what was withheld of it leaves then.
+    /// Makes a volume strict, or not: then its withheld replies are released.
     pub(crate) fn set(&self, volume: VolumeId, strict: bool) {
         let mut volumes = self.volumes.write();
         let changed = match strict {
@@ -113,24 +119,24 @@ impl Strict {
         self.any.load(Ordering::Relaxed) && self.volumes.read().contains(&volume)
     }
 
-    /// Whether changes of this volume are held or refused now.
+    /// Returns true if changes of this volume are held or refused now.
     pub(crate) fn holds(&self, volume: VolumeId) -> bool {
         self.state.load(Ordering::Acquire) != ADMITTED && self.is_strict(volume)
     }
 
-    /// From now on changes wait. To be called before anything becomes durable on one side alone.
+    /// Holds changes. Call it before anything becomes durable on one side alone.
     pub(crate) fn hold(&self) {
         self.state.store(HELD, Ordering::Release);
     }
 
-    /// From now on those that wait, and further ones, are refused. Returns whether some may have waited until now.
+    /// Refuses waiting and further changes. Returns true if some may have waited until now.
     pub(crate) fn refuse(&self) -> bool {
         let state = &self.state;
         let before = state.compare_exchange(HELD, REFUSED, Ordering::AcqRel, Ordering::Acquire);
         before.is_ok()
     }
 
-    /// Changes are made, and wait for the partner's acknowledgement as others do.
+    /// Admits changes, which wait for the partner's acknowledgement like others.
     pub(crate) fn admit(&self) {
         self.state.store(ADMITTED, Ordering::Release);
     }

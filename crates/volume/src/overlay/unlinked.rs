@@ -1,4 +1,4 @@
-//! The inodes of a volume that are open, and those without a name ([`crate::ops::pin`]).
+//! The open inodes of a volume, and those without a name ([`crate::ops::pin`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use crate::types::{FsError, Stop};
 pub(crate) struct Unlinked {
     inodes: Mutex<BTreeSet<Ino>>,
     pins: Mutex<HashMap<Ino, u32>>,
-    /// Number of pinned inodes, to see without the lock that there are none.
+    /// Number of pinned inodes, read without the lock.
     pinned: AtomicUsize,
 }
 
 impl Unlinked {
-    /// Whether a client has the inode open; the caller has its lock.
+    /// Returns true if a client has the inode open; the caller has its lock.
     pub(crate) fn is_pinned(&self, ino: Ino) -> bool {
         self.pinned.load(Ordering::Relaxed) > 0 && self.pins.lock().contains_key(&ino)
     }
 
-    /// Whether an inode without links is there to stay for the time being.
+    /// Returns true if an inode without links is kept for the time being.
     pub(crate) fn contains(&self, ino: Ino) -> bool {
         self.inodes.lock().contains(&ino)
     }
@@ -36,7 +36,7 @@ impl Unlinked {
         self.inodes.lock().insert(ino);
     }
 
-    /// Takes it out; whether it was there.
+    /// Removes it. Returns true if it was in the set.
     pub(crate) fn remove(&self, ino: Ino) -> bool {
         self.inodes.lock().remove(&ino)
     }
@@ -58,7 +58,7 @@ impl Unlinked {
         Ok(())
     }
 
-    /// Takes back a pin; whether that was the last one of an inode without a name.
+    /// Removes a pin. Returns true if that was the last one of an inode without a name.
     pub(crate) fn unpin(&self, ino: Ino) -> bool {
         let inodes = self.inodes.lock();
         let mut pins = self.pins.lock();
@@ -74,7 +74,7 @@ impl Unlinked {
         inodes.contains(&ino)
     }
 
-    /// Takes out those that no client has open.
+    /// Takes the inodes that no client has open.
     pub(crate) fn take(&self) -> Vec<Ino> {
         let mut inodes = self.inodes.lock();
         if inodes.is_empty() {

@@ -1,4 +1,5 @@
-//! One volume, or a view of one of its snapshots: its tree, the inodes in memory, and what all operations share.
+//! One volume, or a view of one of its snapshots: its tree, its inodes in memory, and the state
+//! that all operations share.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -45,7 +46,7 @@ pub struct Volume {
     role: Role,
 }
 
-/// What a volume is for as long as it lives.
+/// Role of a volume, fixed for its life.
 #[expect(
     clippy::large_enum_variant,
     reason = "operations on a volume should not follow one pointer more; views are few"
@@ -55,7 +56,7 @@ enum Role {
     View(View),
 }
 
-/// What only a volume of the aggregate has, which is changed and has snapshots.
+/// State of a volume of the aggregate, which is changed and has snapshots.
 pub(crate) struct Live {
     pub(crate) standing: Standing,
     pub(crate) segments: Segments,
@@ -63,32 +64,32 @@ pub(crate) struct Live {
     pub(crate) snaps: Mutex<Snaps<Volume>>,
     /// Held during changes of the volume as a whole, or of its snapshots.
     pub(crate) admin: Mutex<()>,
-    /// What the control plane has stored with it; empty: nothing. The next checkpoint stores it.
+    /// Text stored by the control plane; may be empty. The next checkpoint stores it.
     pub(crate) annotation: Mutex<Arc<str>>,
-    /// What is stored of the volume beside its tree; locked by checkpoints.
+    /// Stored state of the volume beside its tree; locked by checkpoints.
     pub(crate) catalog: Mutex<Catalog>,
-    /// Inodes that are open, and those without a name.
+    /// Open inodes, and those without a name.
     pub(crate) unlinked: Unlinked,
-    /// Held by renames that move a directory to another parent, so that no two
-    /// of them can make a cycle together.
+    /// Held by renames that move a directory to another parent, so that no two of them can make a
+    /// cycle together.
     pub(crate) renames: Mutex<()>,
     pub(crate) ancestry: Mutex<Ancestry>,
-    /// What it is as the destination of a replication.
+    /// State of the volume as the destination of a replication.
     pub(crate) receiving: Mutex<Receiving>,
-    /// What clients of a destination see.
+    /// View that clients of a destination see.
     pub(crate) exported: ArcSwapOption<Volume>,
 }
 
-/// What only a view of a snapshot has.
+/// State of a view of a snapshot.
 struct View {
     snapshot: u32,
     shown: Shown,
-    /// The snapshot is deleted.
+    /// True after the snapshot was deleted.
     ended: AtomicBool,
 }
 
-/// A volume of the aggregate, which is no view: the only thing that the volume table lists, checkpoints merge, and
-/// transfers write to.
+/// A volume of the aggregate, not a view: only these are in the volume table, are merged by
+/// checkpoints, and are written by transfers.
 #[derive(Clone)]
 pub(crate) struct LiveVolume(Arc<Volume>);
 
@@ -101,7 +102,7 @@ impl Deref for LiveVolume {
 }
 
 impl LiveVolume {
-    /// A volume with nothing in memory.
+    /// Creates a volume with nothing in memory.
     pub(crate) fn new(core: Arc<Core>, id: VolumeId, rec: VolumeRec) -> LiveVolume {
         let writers = match rec.mirror {
             Some(_) => Writers::Transfers,
@@ -142,7 +143,7 @@ impl LiveVolume {
         }))
     }
 
-    /// What a view does not have.
+    /// Returns the state that a view does not have.
     pub(crate) fn live(&self) -> &Live {
         match &self.0.role {
             Role::Live(live) => live,
@@ -155,20 +156,21 @@ impl LiveVolume {
     }
 }
 
-/// Permission to change a volume: the epoch lock is held, and the volume is no view. What is changed under it is in one checkpoint.
+/// Permission to change a volume: the epoch lock is held, and the volume is not a view. All changes
+/// made under it are in one checkpoint.
 pub(crate) struct Entered<'a> {
     pass: OpGuard<'a>,
     live: &'a Live,
 }
 
 impl<'a> Entered<'a> {
-    /// Without a check of the volume's state: for recovery, and for making the volume.
+    /// Creates it without a check of the volume's state: for recovery, and for creating the volume.
     pub(crate) fn with(pass: OpGuard<'a>, vol: &'a LiveVolume) -> Entered<'a> {
         let live = vol.live();
         Entered { pass, live }
     }
 
-    /// The epoch that everything done under it belongs to.
+    /// Returns the epoch that every change made under it belongs to.
     pub(crate) fn epoch(&self) -> u64 {
         self.pass.epoch()
     }
@@ -179,12 +181,12 @@ impl<'a> Entered<'a> {
 }
 
 impl Volume {
-    /// The volume itself, if this is no view.
+    /// Returns the volume itself, if this is not a view.
     pub(crate) fn to_live(self: &Arc<Self>) -> Result<LiveVolume, FsError> {
         self.live().map(|_| LiveVolume(Arc::clone(self)))
     }
 
-    /// What a view does not have.
+    /// Returns the state that a view does not have.
     ///
     /// # Errors
     /// `ReadOnly` if this is a view.
@@ -192,7 +194,7 @@ impl Volume {
         self.as_live().ok_or(FsError::ReadOnly)
     }
 
-    /// As [`Volume::live`], where a view has nothing to say.
+    /// Like [`Volume::live`]; `None` for a view.
     pub(crate) fn as_live(&self) -> Option<&Live> {
         match &self.role {
             Role::Live(live) => Some(live),
@@ -200,17 +202,18 @@ impl Volume {
         }
     }
 
-    /// What is being done with the volume as a whole; `None` for a view of a snapshot.
+    /// Returns the volume's state as a whole; `None` for a view of a snapshot.
     pub fn state(&self) -> Option<State> {
         self.as_live().map(|live| live.standing.state())
     }
 
-    /// Whether it is the destination of a replication: clients change nothing, and see what [`Volume::serving`] says.
+    /// Returns true for the destination of a replication: clients change nothing, and see
+    /// [`Volume::serving`].
     pub fn protected(&self) -> bool {
         self.state().and_then(State::writers) == Some(Writers::Transfers)
     }
 
-    /// A snapshot as a volume that cannot be changed; `exported`: shown as the volume itself.
+    /// Opens a snapshot as a read-only volume; `exported`: shown as the volume itself.
     pub(crate) fn view_as(&self, id: u32, exported: bool) -> Result<Arc<Volume>, Stop> {
         let mut snaps = self.live()?.snaps.lock();
         let change_base = match exported {
@@ -248,8 +251,8 @@ impl Volume {
         Ok(view)
     }
 
-    /// Nothing leads to this view's root any more; `life` is the pin of the last checkpoint that had it. What is
-    /// still being read keeps its blocks.
+    /// Ends this view, because nothing leads to its root any more; `life` is the pin of the last
+    /// checkpoint that had it. Readers in progress keep its blocks.
     pub(crate) fn retire(&self, life: &Arc<RootPin>) {
         let Role::View(view) = &self.role else {
             unreachable!("a volume ends by its state");
@@ -260,17 +263,17 @@ impl Volume {
         self.root.store(RootState::new(TreeRoot::EMPTY));
     }
 
-    /// The volume's number, unique in the aggregate and never used again.
+    /// Returns the volume's number, unique in the aggregate and never reused.
     pub fn id(&self) -> VolumeId {
         self.id
     }
 
-    /// The volume's name, unique in the aggregate.
+    /// Returns the volume's name, unique in the aggregate.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What [`crate::Engine::annotate`] has stored with it; empty: nothing.
+    /// Returns the text stored by [`crate::Engine::annotate`]; may be empty.
     pub fn annotation(&self) -> Arc<str> {
         let stored = self
             .as_live()
@@ -278,12 +281,12 @@ impl Volume {
         stored.unwrap_or_default()
     }
 
-    /// Inode number of the root directory.
+    /// Returns the inode number of the root directory.
     pub fn root(&self) -> Ino {
         ROOT_INO
     }
 
-    /// The snapshot that this is a view of; `None` for the volume itself.
+    /// Returns the snapshot that this is a view of; `None` for the volume itself.
     pub fn snapshot_id(&self) -> Option<u32> {
         match &self.role {
             Role::Live(_) => None,
@@ -291,22 +294,22 @@ impl Volume {
         }
     }
 
-    /// Identifies the volume, or the snapshot, to clients: from the aggregate's
-    /// identity and the volume's and the snapshot's number, so that it survives
+    /// Returns an identity of the volume, or the snapshot, for clients. It is derived from the
+    /// aggregate's identity and the numbers of the volume and the snapshot, so that it survives
     /// restarts.
     pub fn fsid(&self) -> u64 {
         let shown_as = match &self.role {
             Role::View(view) if view.shown == Shown::AsSnapshot => view.snapshot,
             Role::View(_) | Role::Live(_) => 0,
         };
-        // Odd, so that no two snapshots of a volume have one.
+        // Odd, so that no two snapshots of a volume have the same identity.
         let snapshot = u64::from(shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.core.fsid_base() ^ self.id.0 ^ snapshot
     }
 
-    /// Changes when data written without stability may have been lost: at each
-    /// start, unless this side has been handed all of it ([`crate::Engine::take_verifier`]), and when a failed write has poisoned the aggregate (RFC 1813
-    /// section 3.3.21).
+    /// Returns the write verifier, which changes when unstable writes may have been lost (RFC 1813
+    /// section 3.3.21). It changes at each start, unless this side has been handed all of them
+    /// ([`crate::Engine::take_verifier`]), and when a failed write has poisoned the aggregate.
     pub fn write_verifier(&self) -> [u8; 8] {
         self.core.verifier().to_be_bytes()
     }
@@ -315,7 +318,7 @@ impl Volume {
         st.attr(ino, self.fsid(), self.counters.base())
     }
 
-    /// Whether changes are possible at all.
+    /// Checks that changes are possible at all.
     pub(crate) fn writable(&self) -> Result<&Live, Stop> {
         if self.core.is_poisoned() {
             return Err(Stop::Fail(FsError::ReadOnly));
@@ -332,12 +335,13 @@ impl Volume {
         Ok(Entered { pass, live })
     }
 
-    /// Whether its changes are held, since the partner of a mirror is lost and it is strict.
+    /// Returns true if its changes are held, because it is strict and the partner of the pair is
+    /// lost.
     pub fn is_held(&self) -> bool {
         self.core.log.strict().holds(self.id)
     }
 
-    /// As [`Volume::enter`], also if clients may change nothing.
+    /// Like [`Volume::enter`], even if clients may change nothing.
     pub(crate) fn enter_as_admin(&self) -> Result<Entered<'_>, Stop> {
         let live = self.live()?;
         let pass = self.core.epoch_lock().enter();
@@ -345,7 +349,7 @@ impl Volume {
         Ok(Entered { pass, live })
     }
 
-    /// Turns the store's stop into ours.
+    /// Converts a stop of the store into one of the engine.
     pub(crate) fn stop(
         &self,
         cx: &mut EngineContext,
@@ -365,7 +369,7 @@ impl Volume {
         }
     }
 
-    /// The record of `key` in the committed tree.
+    /// Returns the record of `key` in the committed tree.
     pub(crate) fn tree_get(
         &self,
         cx: &mut EngineContext,
@@ -379,7 +383,7 @@ impl Volume {
         tree::get(&src, &root.root, key).map_err(|s| self.stop(cx, &root, s))
     }
 
-    /// Whether inodes may be loaded from the current root.
+    /// Checks that inodes may be loaded from the current root.
     fn loadable(&self) -> Result<(), Stop> {
         let state = match &self.role {
             Role::Live(live) => live.standing.state(),
@@ -397,7 +401,7 @@ impl Volume {
         }
     }
 
-    /// The inode's object, loaded from the tree if need be.
+    /// Returns the inode's object, loaded from the tree if necessary.
     pub(crate) fn inode(&self, cx: &mut EngineContext, ino: Ino) -> Result<Arc<Inode>, Stop> {
         match self.table.get(ino) {
             Some(inode) => Ok(inode),
@@ -418,7 +422,7 @@ impl Volume {
             let value = tree::get(&src, &root.root, &key).map_err(|s| self.stop(cx, &root, s))?;
             let current = || Arc::ptr_eq(&root, &self.root.load()) && self.loadable().is_ok();
             let Some(value) = value else {
-                // Absent from an outdated tree means nothing.
+                // Absence from an outdated tree proves nothing.
                 if let Some(inode) = self.table.get(ino) {
                     return Ok(inode);
                 }
@@ -428,7 +432,7 @@ impl Volume {
                 continue;
             };
             let rec = InodeRec::decode(&value).ok_or_else(|| malformed(self.id, ino, "inode"))?;
-            // Without links it is on its way out, unless the volume knows of it.
+            // An inode without links is being deleted, unless it is in the volume's set.
             let unlinked = || {
                 self.as_live()
                     .is_none_or(|live| live.unlinked.contains(ino))
@@ -443,8 +447,8 @@ impl Volume {
         }
     }
 
-    /// The active overlay for a change. Must be called before
-    /// `st.rec` is changed: it may freeze what an ended segment left behind.
+    /// Returns the active overlay for a change. It must be called before `st.rec` is changed: it
+    /// may freeze the changes of an ended segment.
     pub(crate) fn touch<'s>(
         &self,
         entered: &Entered<'_>,
@@ -455,7 +459,7 @@ impl Volume {
         self.touch_closed(entered.live, inode, st, reservation)
     }
 
-    /// As [`Volume::touch`], for callers that have the epoch lock exclusively.
+    /// Like [`Volume::touch`], for callers that hold the epoch lock exclusively.
     pub(crate) fn touch_closed<'s>(
         &self,
         live: &Live,
@@ -479,12 +483,12 @@ impl Volume {
         })) as _
     }
 
-    /// Counts reserved blocks and bytes that an overlay has come to need.
+    /// Charges reserved blocks and bytes to an overlay.
     pub(crate) fn charge(&self, delta: &mut Delta, reserved: Charge, heap: u64) {
         self.add_charge(delta, Charge { heap, ..reserved });
     }
 
-    /// As [`Volume::charge`], for pages that are new in the overlay.
+    /// Like [`Volume::charge`], for pages that are new in the overlay.
     pub(crate) fn charge_pages(&self, delta: &mut Delta, reserved: Charge, pages: u64) {
         let heap = pages * PAGE_BYTES;
         self.add_charge(
@@ -497,7 +501,7 @@ impl Volume {
         );
     }
 
-    /// Sets one page of an overlay, and charges what that takes.
+    /// Sets one page of an overlay, and charges its memory and blocks.
     pub(crate) fn put_page(
         &self,
         delta: &mut Delta,
@@ -532,7 +536,7 @@ impl Volume {
         self.core.totals().add(charge);
     }
 
-    /// Takes back what `delta` was charged, once it is dropped.
+    /// Takes back the charge of `delta`, once it is dropped.
     pub(crate) fn discharge(&self, delta: &Delta) {
         let taken = delta.charge.blocks + delta.charge.placed;
         self.space
@@ -541,7 +545,7 @@ impl Volume {
         self.core.agg.space().release_reserved(delta.charge.blocks);
     }
 
-    /// Inodes in memory, of all volumes of the engine.
+    /// Returns the number of inodes in memory, of all volumes of the engine.
     pub fn cached_inodes(&self) -> usize {
         self.table.len()
     }

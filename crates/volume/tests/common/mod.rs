@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// A new aggregate with an empty volume.
+    /// Creates an aggregate with an empty volume.
     pub fn format(&self) -> (Engine, Arc<Volume>) {
         let (agg, replay) =
             Aggregate::create_on(self.dev(), Arc::clone(&self.log) as _, self.env()).unwrap();
@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Verifies what is on the devices; nothing else may use them.
+    /// Verifies the devices; nothing else may use them.
     pub fn check(&self) -> Report {
         let pool = FramePool::new(4096).unwrap();
         check_on(
@@ -108,7 +108,7 @@ pub fn run<T>(
     vol.drive_blocking(&mut EngineContext::new(now()), op)
 }
 
-/// Ends without a checkpoint, once everything that was acknowledged is durable.
+/// Ends without a checkpoint, once every acknowledged change is durable.
 pub fn crash(engine: Engine, vol: Arc<Volume>) {
     let last = run(&vol, |cx| {
         vol.setattr(cx, vol.root(), &SetAttr::default(), None)
@@ -141,7 +141,7 @@ pub fn mkdir(vol: &Volume, dir: Ino, name: &str) -> Ino {
 }
 
 pub fn write(vol: &Volume, ino: Ino, off: u64, data: &[u8], how: Stability) {
-    // What one record of the log cannot hold is written in parts.
+    // Data that exceeds one log record is written in parts.
     let mut at = 0;
     while at < data.len() {
         let (off, rest) = (off + at as u64, &data[at..]);
@@ -158,7 +158,7 @@ pub fn lookup(vol: &Volume, dir: Ino, name: &str) -> Result<Ino, FsError> {
     run(vol, |cx| vol.lookup(cx, dir, name.as_bytes())).map(|f| f.ino)
 }
 
-/// All names of a directory in cookie order, read in small portions.
+/// Returns all names of a directory in cookie order, read in small portions.
 pub fn names(vol: &Volume, dir: Ino) -> Vec<(u64, String)> {
     let mut out: Vec<(u64, String)> = Vec::new();
     loop {

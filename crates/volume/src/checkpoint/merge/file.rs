@@ -1,4 +1,4 @@
-//! A file's data: the windows that its changed pages, cuts and punched ranges fall into.
+//! A file's data: the windows that contain its changed pages, cuts and punched ranges.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use crate::overlay::file_delta::FileDelta;
 type Windows = Vec<(Key, Window)>;
 
 impl<S: NodeSource> Merge<'_, S> {
-    /// Merges a file's data; returns the change of its number of blocks.
+    /// Merges a file's data. Returns the change of its number of blocks.
     pub(super) fn file(
         &mut self,
         ino: Ino,
@@ -35,7 +35,7 @@ impl<S: NodeSource> Merge<'_, S> {
             }
         }
         let placed = self.place(data)?;
-        // The window that a cut falls into changes even if no page falls into it.
+        // The window that contains the cut changes even without a page in it.
         let split = cut
             .filter(|c| !new && c % WINDOW != 0)
             .map(Window::start_of);
@@ -86,7 +86,8 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(change)
     }
 
-    /// Takes a range out of the windows that are not changed besides; returns how many blocks they had there.
+    /// Punches a range out of the windows that have no other change. Returns the number of blocks
+    /// that they had there.
     fn punch_windows(
         &mut self,
         ino: Ino,
@@ -95,7 +96,7 @@ impl<S: NodeSource> Merge<'_, S> {
     ) -> Result<i64, StoreError> {
         let mut from = Key::new(ino.0, kind::EXTENT, Window::start_of(first));
         let to = Key::new(ino.0, kind::EXTENT, Window::start_of(end - 1));
-        // The window of a cut is changed with it.
+        // The window of a cut is changed with the cut.
         let cut = data.cut_at().filter(|cut| cut % WINDOW != 0);
         let mut freed = 0;
         loop {
@@ -107,7 +108,8 @@ impl<S: NodeSource> Merge<'_, S> {
                 if with_pages || cut.is_some_and(|cut| range.contains(&cut)) {
                     continue;
                 }
-                // Another range may have been taken out of it already: all that are in it go at once, with the first.
+                // Another range of the window may be punched already: all of its ranges are punched
+                // together, with the first.
                 let own = data.punched().find(|(_, end)| *end > key.sub);
                 if own != Some((first, end)) {
                     continue;
@@ -129,10 +131,10 @@ impl<S: NodeSource> Merge<'_, S> {
         }
     }
 
-    /// Frees blocks that were taken out of a window, and puts what is left of it.
+    /// Frees blocks that were punched out of a window, and puts the rest of it.
     fn put_rest(&mut self, key: Key, window: Window, gone: Vec<Stored>) -> Result<(), StoreError> {
         if gone.is_empty() {
-            // All of it was cloned there since.
+            // The whole range was the target of a clone since.
             return Ok(());
         }
         self.free_blocks(gone.into_iter())?;
@@ -140,7 +142,8 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(())
     }
 
-    /// Some of the old tree's windows between two keys, in order, and the key to go on from if there may be more.
+    /// Returns some of the old tree's windows between two keys, in order, and the key to continue
+    /// from if there may be more.
     pub(super) fn windows(&self, from: Key, to: Key) -> Result<(Windows, Option<Key>), StoreError> {
         let mut found: Vec<(Key, Option<Window>)> = Vec::new();
         scan(self.src, &self.old, from, to, &mut |key, value| {
@@ -158,7 +161,7 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok((found.ok_or_else(|| damaged(from))?, next))
     }
 
-    /// Frees the windows wholly behind a cut; returns how many blocks they had.
+    /// Frees the windows entirely behind a cut. Returns the number of blocks that they had.
     fn cut_windows(&mut self, ino: Ino, cut: u64, data: &FileDelta) -> Result<i64, StoreError> {
         let first = cut.next_multiple_of(WINDOW);
         let mut from = Key::new(ino.0, kind::EXTENT, first);
@@ -167,11 +170,11 @@ impl<S: NodeSource> Merge<'_, S> {
         loop {
             let (found, next) = self.windows(from, to)?;
             for (key, mut window) in found {
-                // Saturates: a number from the disk.
+                // Saturates: the number comes from the disk.
                 let behind = key.sub.saturating_add(WINDOW);
                 let with_pages = data.pages().range(key.sub..=behind - 1).next().is_some();
                 if data.shares().within(key.sub..behind).next().is_some() {
-                    // What was cloned there since stays.
+                    // Blocks cloned there since stay.
                     if !with_pages {
                         let slots = (key.sub..).zip(&mut window.blocks);
                         let hidden = slots.filter(|(block, _)| data.hides(*block));

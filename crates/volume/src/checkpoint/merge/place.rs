@@ -1,4 +1,4 @@
-//! Places on the device for changed pages, in runs as long as there are.
+//! Allocates device blocks for changed pages, in runs as long as possible.
 
 use weir_base::limits::engine::CHECKPOINT_CALM_IN_FLIGHT as CALM_IN_FLIGHT;
 use weir_base::{BLOCK_SIZE, BlockAddr};
@@ -13,7 +13,7 @@ use crate::overlay::direct::LONGEST_WRITE;
 use crate::overlay::file_delta::FileDelta;
 
 impl<S: NodeSource> Merge<'_, S> {
-    /// Gives every page that has none its place on the device and queues its writing.
+    /// Allocates a block for every page that has none, and queues its write.
     pub(super) fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
         let mut placed = Vec::with_capacity(data.pages().len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::new();
@@ -51,7 +51,7 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(placed)
     }
 
-    /// Takes blocks into the checkpoint that have been written already.
+    /// Adds already written blocks to the checkpoint.
     fn adopt(&mut self, (addr, count): (BlockAddr, u32)) -> Result<(), StoreError> {
         if count > 0 {
             self.cp.commit(addr, count)?;
@@ -88,7 +88,7 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(())
     }
 
-    /// Leaves the log its share of the device, once for each longest write.
+    /// Yields the device to the log, once for each longest write.
     fn give_way(&mut self) -> Result<(), StoreError> {
         let written = self.cp.written();
         if written - self.gave_way >= LONGEST_WRITE as u64 {
@@ -102,8 +102,8 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(())
     }
 
-    /// Leaves a page that is being written in the cache, where reads find it
-    /// once the overlay is dropped.
+    /// Keeps a page that is being written in the cache, where reads find it once the overlay is
+    /// dropped.
     fn keep(&self, stored: Stored, frame: &Frame) {
         let ptr = BlockPtr {
             addr: stored.addr,

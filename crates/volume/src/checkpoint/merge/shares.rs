@@ -1,9 +1,10 @@
-//! Ranges that were cloned: the target's windows get the source's blocks, and the counts go up. See [`crate::format::shared_runs`]
-//! and [`crate::overlay::shares`].
+//! Merges cloned ranges: the target's windows get the source's blocks, and the counts go up. See
+//! [`crate::format::shared_runs`] and [`crate::overlay::shares`].
 //!
-//! All clones of a segment come before the rest of it, and read the tree that was there before the segment: a file that is
-//! cloned and then overwritten or deleted still has the blocks there. What the targets had in the place is freed after all
-//! references have been counted. The rest of the merge begins from the tree that this leaves.
+//! All clones of a segment come before the rest of it, and read the tree from before the segment: a
+//! file that is cloned and then overwritten or deleted still has its blocks there. The targets' old
+//! blocks are freed after all references have been counted. The rest of the merge begins from the
+//! resulting tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,18 +22,18 @@ use crate::format::shared_runs::GROUP;
 use crate::overlay::delta::Delta;
 use crate::overlay::file_delta::FileDelta;
 
-/// Bytes of memory that a changed record of counts is estimated to take.
+/// Estimated memory of a changed record of counts, in bytes.
 const GROUP_BYTES: usize = GROUP as usize * 24;
 
 /// A window of a target.
 struct Target {
     start: u64,
     window: Window,
-    /// Blocks that it had; `None`: it was not there.
+    /// Number of blocks that it had; `None` if it did not exist.
     had: Option<u64>,
 }
 
-/// Blocks of which a reference is to be dropped when all have been counted.
+/// Blocks whose references are dropped after all have been counted.
 #[derive(Default)]
 struct Dropped(Vec<Run>);
 
@@ -71,7 +72,7 @@ impl<S: NodeSource> Merge<'_, S> {
         let mut dropped = Dropped::default();
         for (ino, delta) in deltas.iter().filter(|(_, delta)| !delta.dead) {
             let Some(data) = delta.data.as_deref().filter(|d| !d.shares().is_empty()) else {
-                // Nothing was cloned into it.
+                // The file is not the target of a clone.
                 continue;
             };
             let change = self.target(*ino, delta.new, data, &mut dropped)?;
@@ -90,32 +91,33 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok(())
     }
 
-    /// One more reference to a block.
+    /// Adds a reference to a block.
     fn refer(&mut self, block: Stored) -> Result<(), StoreError> {
         let before = self.shared.changed();
         self.shared.share(self.src, &self.root, block)?;
         self.bytes += (self.shared.changed() - before) * GROUP_BYTES;
-        // The file has one more, the volume has not.
+        // The file has one more block, the volume has not.
         self.blocks -= 1;
         Ok(())
     }
 
-    /// One reference less to a block; whether there are others.
+    /// Drops a reference to a block. Returns true if others remain.
     pub(super) fn drop_reference(&mut self, block: Stored) -> Result<bool, StoreError> {
         let before = self.shared.changed();
         let shared = self.shared.release(self.src, &self.root, block)?;
         let changed = self.shared.changed() - before;
         self.bytes += changed * GROUP_BYTES;
-        // Saturates: what is read together is done together.
+        // Saturates: records that are read together are changed together.
         self.budget = self.budget.saturating_sub(changed as u64);
         if shared {
-            // The file has one less, the volume has not.
+            // The file has one block less, the volume has not.
             self.blocks += 1;
         }
         Ok(shared)
     }
 
-    /// Windows that a file had before the segment in a range of its blocks, and where the first one that is left out may be.
+    /// Returns the windows that a file had before the segment in a range of its blocks, and the
+    /// block from which more may follow.
     fn windows_in(
         &self,
         ino: Ino,
@@ -128,7 +130,7 @@ impl<S: NodeSource> Merge<'_, S> {
         Ok((found.collect(), next.map(|key| key.sub)))
     }
 
-    /// Makes the windows of one target; returns the change of its number of blocks.
+    /// Makes the windows of one target. Returns the change of its number of blocks.
     fn target(
         &mut self,
         ino: Ino,
@@ -137,7 +139,7 @@ impl<S: NodeSource> Merge<'_, S> {
         dropped: &mut Dropped,
     ) -> Result<i64, StoreError> {
         let mut change = 0;
-        // Two ranges may meet in it.
+        // Two ranges may meet in one window.
         let mut current: Option<Target> = None;
         for (first, share) in data.shares().iter() {
             let mut at = first;
@@ -149,7 +151,7 @@ impl<S: NodeSource> Merge<'_, S> {
                     true => (BTreeMap::new(), None),
                     false => self.windows_in(ino, at..share.end)?,
                 };
-                // As far as both are known.
+                // Up to where both are known.
                 let known = more.map(|block| block - from + at);
                 let known = known.into_iter().chain(more_targets).min();
                 let end = known.map_or(share.end, |known| known.min(share.end));
@@ -176,7 +178,7 @@ impl<S: NodeSource> Merge<'_, S> {
                     };
                     for block in at.max(start)..end.min(start + WINDOW) {
                         if data.pages().range(block..=block).next().is_some() {
-                            // It takes the place of what is there now.
+                            // A page written since replaces the cloned block.
                             continue;
                         }
                         let (seen, of) = (from + (block - at), Window::start_of);
@@ -207,7 +209,7 @@ impl<S: NodeSource> Merge<'_, S> {
 
     fn put_target(&mut self, ino: Ino, target: Option<Target>) -> Result<i64, StoreError> {
         let Some(Target { start, window, had }) = target else {
-            // Before the first.
+            // There is no window yet.
             return Ok(0);
         };
         let key = Key::new(ino.0, kind::EXTENT, start);

@@ -1,4 +1,4 @@
-//! Work that checkpoints do in bounded steps.
+//! Jobs that checkpoints carry out in bounded steps.
 
 use weir_base::{Generation, VolumeId};
 use weir_store::node::Key;
@@ -7,13 +7,13 @@ use weir_store::tree::{ROOT_SIZE, TreeRoot};
 use super::{VERSION, kind};
 use crate::format::codec::{Put, Reader};
 
-/// Snapshots that dead blocks belong to, by their places in the chain. Both ends
-/// are inside.
+/// Ranges of snapshots that dead blocks belong to, by their places in the chain. Both ends are
+/// inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Places {
-    /// The newest snapshot that refers to the blocks.
+    /// Range of the newest snapshot that refers to the blocks.
     pub(crate) died: (u32, u32),
-    /// The oldest snapshot that refers to the blocks.
+    /// Range of the oldest snapshot that refers to the blocks.
     pub(crate) born: (u32, u32),
 }
 
@@ -38,18 +38,18 @@ impl Places {
     }
 }
 
-/// Work that checkpoints do in bounded steps. A step and what remains after it
-/// become durable together.
+/// A job that checkpoints carry out in bounded steps. A step and the remainder after it become
+/// durable together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
-    /// Frees what a tree does not share with what is as old as `since`.
+    /// Frees the blocks of a tree that are younger than `since`.
     Reap {
         root: TreeRoot,
         since: Generation,
         from: Key,
     },
-    /// Frees a deleted volume's dead blocks and their tree, but not the blocks at
-    /// `spared`, which the volume's own tree refers to again.
+    /// Frees a deleted volume's dead blocks and their tree, except the blocks at `spared`, which
+    /// the volume's own tree refers to again.
     ReapDead {
         root: TreeRoot,
         from: Key,
@@ -59,7 +59,7 @@ pub(crate) enum Job {
     Free(Places),
     /// Forgets the blocks at these places: the volume refers to them again.
     Forget(Places),
-    /// Copies what a clone shares with its origin, from this key on.
+    /// Copies the blocks that a clone shares with its origin, from this key on.
     Split { from: Key },
 }
 
@@ -68,7 +68,7 @@ impl Job {
         Key::new(id.0, kind::JOB, number)
     }
 
-    /// It works on a tree that its volume is still using.
+    /// Returns true if the job works on a tree that its volume still uses.
     pub(crate) fn needs_volume(&self) -> bool {
         matches!(self, Job::Free(_) | Job::Forget(_) | Job::Split { .. })
     }

@@ -1,4 +1,4 @@
-//! What the destination of a replication stores of it.
+//! Stored state of a replication destination.
 
 use weir_store::node::Key;
 
@@ -9,23 +9,23 @@ use weir_base::SnapshotIdentity;
 /// The transfer has a base.
 const HAS_BASE: u8 = 1;
 
-/// What a destination is.
+/// State of a replication destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct MirrorRec {
     /// The snapshot that clients see; 0: none yet.
     pub(crate) exported: u32,
-    /// A transfer that has not ended.
+    /// The transfer in progress, if any.
     pub(crate) transfer: Option<TransferRec>,
 }
 
-/// A transfer that has not ended. The volume's tree is the base with everything before
-/// `position` as it is in the target.
+/// A transfer in progress. The volume's tree is the base, with every record before `position` as in
+/// the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransferRec {
     pub(crate) base: Option<SnapshotIdentity>,
     pub(crate) target: SnapshotIdentity,
     pub(crate) position: Key,
-    /// Of what was received before it.
+    /// Digest of the data received before the position.
     pub(crate) digest: u64,
     /// Bytes received, before compression and on the wire.
     pub(crate) logical: u64,

@@ -1,4 +1,4 @@
-//! Edits out of a record of the log.
+//! Decodes edits from a record of the log.
 
 use weir_base::limits::MAX_VALUE;
 use weir_base::{BlockAddr, Ino, Time, VolumeId};
@@ -11,7 +11,7 @@ use crate::format::codec::Reader;
 use crate::format::hash::HashKey;
 use crate::format::record::{DirentRef, InodeRec, kind};
 
-/// Why a record cannot be applied.
+/// Reason why a record cannot be applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EditError(pub(crate) &'static str);
 
@@ -200,11 +200,11 @@ fn names<'a>(r: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
     Some((name, text(r, MAX_LABEL)?))
 }
 
-/// Whether a record's bytes are well formed: the entry for fuzzing and for offline verification. Returns the number
-/// of edits.
+/// Checks that a record's bytes are well formed: the entry for fuzzing and for offline
+/// verification. Returns the number of edits.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the malformed part.
 pub fn verify_record(meta: &[u8], pages: usize) -> Result<usize, EditError> {
     decode(meta, pages).map(|(_, edits)| edits.len())
 }

@@ -1,31 +1,37 @@
-//! When checkpoints are due, which operations wait for one, and how fast changes may come meanwhile.
+//! Schedules checkpoints: when they are due, which operations wait for one, and how fast changes
+//! may come meanwhile.
 //!
-//! **When a checkpoint is due.** When overlays hold a third of the page
-//! frames or of the other memory that they may take, or the log is half full and
-//! what is left of it is needed for the time that the checkpoint takes, or
-//! some seconds have passed since a change.
-//! While it is written, operations go on in the next epoch. The log share: the
-//! later it begins, the more of what is overwritten in between is written to its
-//! place only once; but it has to write the overlays while clients go on
-//! filling the log. Twice what the overlays hold is left free for that. Data that has gone to its place takes neither memory nor log and so
-//! makes none due, though the places of what it replaces come back with checkpoints alone: a file of 1 GiB that was overwritten at
-//! 1.9 GB/s took 12 GiB of the device. A checkpoint for each gigabyte of it kept that to 4, and cost 10 to 20 % of the rate: free
-//! space came in shorter runs.
+//! **Due time.** A checkpoint is due when overlays hold a third of the page frames or of the other
+//! memory that they may take. It is due when the log is half full and the checkpoint needs the rest
+//! of it. And it is due some seconds after a change. While it is written, operations continue in
+//! the next epoch.
 //!
-//! **Priority.** A checkpoint in a hurry takes the whole device, and every write of the log waits behind its
-//! writes: measured, durable writes of 8 KiB went on at a fifth of their rate for as long as it took. Of two nodes that mirror each other
-//! a reply waits for both, and so for both checkpoints, one after the other if they do not coincide: on disks of 240 MB/s that alone was a
-//! third of all writes of 64 KiB. So as long as no operation waits for it, it writes as fast as clients use up the room that is left to
-//! them ([`Schedule::needed`]): then it is done when that is, and nobody has to wait. It goes on nevertheless, at some 25 MB/s when little is
-//! logged and at some 110 MB/s when nothing is; and it has little in flight. Each of its writes follows a write of the log that has just begun, while it is not
-//! late: in front of one it would delay all that is in that. Of a pair, whose replies wait for the slower log, that took 4 to 9 % of
-//! 24 writes of 8 KiB on two such disks; behind it takes none that could be measured.
+//! The later it begins, the more overwritten data is written in place only once. But it has to
+//! write the overlays while clients keep filling the log. Twice the overlays' size is left free in
+//! the log for that. Direct writes take neither memory nor log and so make no checkpoint due,
+//! though replaced blocks are freed only by checkpoints. A file of 1 GiB that was overwritten at
+//! 1.9 GB/s took 12 GiB of the device. A checkpoint for each gigabyte kept that to 4 GiB, and cost
+//! 10 to 20 % of the rate, because free space came in shorter runs.
 //!
-//! **Pacing.** If clients change things faster than the device takes them, the next epoch would fill what is left of
-//! memory or log before the checkpoint is done, and all clients would be blocked until then. So the room that
-//! the next epoch may use grows with the progress of the checkpoint: a quarter of it at once, for bursts, and
-//! the rest as the frozen overlays are written. An operation that is ahead waits for the next bit of progress. That
-//! makes clients as fast as the device, smoothly, and needs no clock.
+//! **Priority.** An urgent checkpoint takes the whole device, and every write of the log waits
+//! behind its writes. Durable writes of 8 KiB had a fifth of their rate during it (measured). In a
+//! pair a reply waits for both nodes, and so for both checkpoints, one after the other if they do
+//! not coincide. On disks of 240 MB/s that alone was a third of all writes of 64 KiB.
+//!
+//! So as long as no operation waits for it, a checkpoint writes as fast as clients use up their
+//! remaining room ([`Schedule::needed`]). It is done when the room is used up, and nobody has to
+//! wait. It always makes some progress: about 25 MB/s when little is logged and about 110 MB/s when
+//! nothing is. It has little in flight. While it is not late, each of its writes follows a write of
+//! the log that has just begun; in front of one it would delay everything in that. In a pair, whose
+//! replies wait for the slower log, that took 4 to 9 % of 24 writes of 8 KiB on two such disks;
+//! behind it nothing could be measured.
+//!
+//! **Pacing.** If clients change data faster than the device takes it, the next epoch would fill
+//! the rest of memory or log before the checkpoint is done, and all clients would be blocked until
+//! then. So the room of the next epoch grows with the progress of the checkpoint: a quarter of it
+//! at once, for bursts, and the rest as the frozen overlays are written. An operation that is ahead
+//! waits for further progress. That makes clients as fast as the device, smoothly, and needs no
+//! clock.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,13 +52,13 @@ use crate::overlay::event::Event;
 use crate::overlay::reservation::Totals;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Makes checkpoints. What is scheduled here is carried out a layer above.
+/// Takes checkpoints. A layer above implements it.
 pub(crate) trait MakeCheckpoint: Send + Sync {
-    /// Makes one, if nothing speaks against it, and waits while another is being made.
+    /// Takes a checkpoint, if possible; blocks while another is in progress.
     fn make(&self);
 }
 
-/// Bytes of what overlays and the log take up.
+/// Bytes used by overlays and the log.
 #[derive(Default)]
 struct InUse {
     frames: AtomicU64,
@@ -60,12 +66,12 @@ struct InUse {
     log: AtomicU64,
 }
 
-/// Bytes of a log of this size that may be in use.
+/// Returns the number of bytes of a log of this size that may be in use.
 fn most_log(size: u64) -> u64 {
     size / 10 * 9
 }
 
-/// See the module's head.
+/// The schedule of checkpoints: see the module's head.
 pub(crate) struct Schedule {
     agg: Arc<Aggregate>,
     epoch_lock: EpochLock,
@@ -74,39 +80,41 @@ pub(crate) struct Schedule {
     progress: Event,
     /// Notified when a checkpoint is requested, or the engine stops.
     work: Event,
-    /// The last one that completed.
+    /// Epoch of the last completed checkpoint.
     completed: AtomicU64,
-    /// The highest epoch that was requested.
+    /// The highest requested epoch.
     wanted: AtomicU64,
-    /// One is being made now.
+    /// True while a checkpoint is in progress.
     active: AtomicBool,
-    /// What was in use when it began.
+    /// Usage at the beginning of the current checkpoint.
     frozen: InUse,
-    /// Bytes of overlays that it has dealt with.
+    /// Bytes of overlays that the current checkpoint has merged.
     merged: AtomicU64,
     /// The highest epoch that an operation waits for.
     hurry: AtomicU64,
-    /// The one that is being made, or was last. It is no generation of the aggregate's: of those a checkpoint with
-    /// snapshots in it takes several.
+    /// Epoch of the current or last checkpoint. It is not a generation of the aggregate: a
+    /// checkpoint with snapshots takes several of those.
     writing: AtomicU64,
-    /// Makes one if an operation waits for it; if there is none a thread of the engine does.
+    /// Takes a checkpoint that an operation waits for, if the engine has no thread for it.
     maker: OnceLock<Weak<dyn MakeCheckpoint>>,
-    /// A thread of the engine makes checkpoints; if not, the thread that waits for one makes it.
+    /// True if a thread of the engine takes checkpoints; if not, the thread that waits for one
+    /// takes it.
     background: bool,
-    /// No checkpoints are made, not yet or not any more.
+    /// True while no checkpoints are taken: before the start, and after the stop.
     stopping: AtomicBool,
-    /// Something has changed since the last checkpoint began.
+    /// True if there were changes since the last checkpoint began.
     changed: AtomicBool,
-    /// The volumes in which.
+    /// The volumes with changes.
     changed_volumes: Mutex<BTreeSet<VolumeId>>,
     /// Bytes of all page frames.
     memory: u64,
-    /// Bytes that overlays may take besides.
+    /// Bytes that overlays may take besides page frames.
     heap: u64,
 }
 
 impl Schedule {
-    /// `heap`: bytes that overlays may take besides page frames; `None`: an eighth of those.
+    /// Creates a schedule. `heap`: bytes that overlays may take besides page frames; `None`: an
+    /// eighth of those.
     pub(crate) fn new(agg: &Arc<Aggregate>, background: bool, heap: Option<u64>) -> Schedule {
         let completed = agg.generation().0;
         let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
@@ -125,8 +133,8 @@ impl Schedule {
             writing: AtomicU64::new(0),
             maker: OnceLock::new(),
             background,
-            // Until recovery is done no thread may make a checkpoint: it would release records of the log that
-            // are not applied yet.
+            // Until recovery is done no thread may take a checkpoint: it would release log records
+            // that are not applied yet.
             stopping: AtomicBool::new(true),
             changed: AtomicBool::new(false),
             changed_volumes: Mutex::default(),
@@ -135,40 +143,40 @@ impl Schedule {
         }
     }
 
-    /// Without a thread for it, `maker` makes the checkpoints that are waited for.
+    /// Sets the maker of checkpoints that are waited for, without a thread for it.
     pub(crate) fn made_by(&self, maker: Weak<dyn MakeCheckpoint>) {
         let again = self.maker.set(maker).is_err();
         assert!(!again, "checkpoints are made by one");
     }
 
-    /// The lock between operations and checkpoints.
+    /// Returns the lock between operations and checkpoints.
     pub(crate) fn epoch_lock(&self) -> &EpochLock {
         &self.epoch_lock
     }
 
-    /// What overlays count for.
+    /// Returns the totals of the overlays' charges.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Recovery is done: checkpoints may be made.
+    /// Allows checkpoints, after recovery.
     pub(crate) fn start(&self) {
         self.stopping.store(false, Ordering::Release);
     }
 
-    /// No more are made; all waits for one end.
+    /// Stops checkpoints, and ends all waits for one.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.work.notify_all();
         self.progress.notify_all();
     }
 
-    /// Whether none are made, not yet or not any more.
+    /// Returns true if no checkpoints are taken, before the start or after the stop.
     pub(crate) fn stopped(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Notes that the next checkpoint has something to do.
+    /// Notes that the next checkpoint has work.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
@@ -179,20 +187,20 @@ impl Schedule {
         self.note_change();
     }
 
-    /// Whether something has changed since the last checkpoint began.
+    /// Returns true if there were changes since the last checkpoint began.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// The checkpoint of this epoch begins, the epoch lock is held exclusively: notes where, and takes the volumes in which
-    /// something has changed.
+    /// Begins the checkpoint of this epoch, under the exclusive epoch lock: notes the usage, and
+    /// takes the volumes with changes.
     pub(crate) fn take_changed(&self) -> BTreeSet<VolumeId> {
         self.changed.store(false, Ordering::Relaxed);
         self.begin_pace(self.epoch_lock.epoch());
         std::mem::take(&mut *self.changed_volumes.lock())
     }
 
-    /// A checkpoint is being made, from now on or no more.
+    /// Notes that a checkpoint begins or has ended.
     pub(crate) fn set_active(&self, active: bool) {
         self.active.store(active, Ordering::Release);
         if !active {
@@ -200,18 +208,19 @@ impl Schedule {
         }
     }
 
-    /// Waiters for progress check again: a condition beyond this schedule has changed.
+    /// Makes waiters for progress check again, because a condition beyond this schedule has
+    /// changed.
     pub(crate) fn notify(&self) {
         self.progress.notify_all();
     }
 
-    /// The event to register a waker with, to check [`Schedule::is_relieved`] again.
+    /// Returns the event to register a waker with, to check [`Schedule::is_relieved`] again.
     pub(crate) fn progress(&self) -> &Event {
         &self.progress
     }
 
-    /// Blocks the thread that makes checkpoints until one is requested, the engine stops, or `time` has passed;
-    /// whether one is requested.
+    /// Blocks the thread that takes checkpoints until one is requested, the engine stops, or `time`
+    /// has passed. Returns true if one is requested.
     pub(crate) fn wait_for_work(&self, time: Duration) -> bool {
         self.work
             .wait_for(time, || self.wanted().is_some() || self.stopped())
@@ -222,7 +231,7 @@ impl Schedule {
         self.work.wait_until(|| self.stopped());
     }
 
-    /// Makes a checkpoint that contains everything done until now, and waits for it.
+    /// Takes a checkpoint that contains every change made until now, and waits for it.
     pub(crate) fn cp_now(&self) -> Result<(), FsError> {
         let epoch = self.epoch_lock.epoch();
         self.request_checkpoint(Backpressure::Epoch(epoch));
@@ -234,7 +243,8 @@ impl Schedule {
         }
     }
 
-    /// Waits until the partner has acknowledged this entry of the stream, or is not waited for any more.
+    /// Waits until the partner has acknowledged this entry of the stream, or is no longer waited
+    /// for.
     pub(crate) fn wait_acknowledged(&self, sequence: Sequence) -> Result<(), FsError> {
         let log = self.agg.log();
         let acknowledged = || log.acknowledged().is_none_or(|to| to >= sequence);
@@ -246,7 +256,7 @@ impl Schedule {
         }
     }
 
-    /// Waits until an operation that is going to log `bytes` is admitted.
+    /// Waits until an operation that will log `bytes` is admitted.
     pub(crate) fn admit_blocking(&self, bytes: u64) -> Result<(), FsError> {
         loop {
             if self.agg.guard().is_set() {
@@ -268,8 +278,8 @@ impl Schedule {
         }
     }
 
-    /// Admits an operation that is going to log `bytes`, unless memory or log are short; requests a checkpoint
-    /// in time.
+    /// Admits an operation that will log `bytes`, unless memory or log are short; requests a
+    /// checkpoint in time.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
@@ -297,8 +307,8 @@ impl Schedule {
         Ok(())
     }
 
-    /// `used` bytes are more than should be: begins a checkpoint, or sees
-    /// to it that those used since it began keep pace with it.
+    /// Requests a checkpoint because `used` bytes are too many, or makes the growth since the
+    /// current one began keep pace with it.
     #[cold]
     fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
         if !self.active.load(Ordering::Acquire) {
@@ -310,25 +320,25 @@ impl Schedule {
         }
         let frozen = frozen.load(Ordering::Relaxed);
         let (merged, all) = self.merged();
-        // Saturates: the bound holds for what is added, not for what was there when it began.
+        // Saturates: the bound holds for the growth, not for the usage at the beginning.
         let room = most.saturating_sub(frozen);
         let share = u128::from(room) * u128::from(merged.min(all)) / u128::from(all);
         let allowed = room / 4 + (share as u64) / 4 * 3;
-        // Saturates: what was frozen may have been dropped.
+        // Saturates: frozen overlays may have been dropped.
         if used.saturating_sub(frozen) > allowed {
             return Err(Stop::Wait(Backpressure::Pace(merged)));
         }
         Ok(())
     }
 
-    /// Whether overlays hold so much memory that recovery cannot just go on. A third of it,
-    /// as where clients make a checkpoint due: the log's next batch, what it is read
-    /// through (a quarter at most) and the checkpoint need the rest.
+    /// Returns true if overlays hold so much memory that recovery has to take a checkpoint: a third
+    /// of it, as where clients make a checkpoint due. The log's next batch, its read window (a
+    /// quarter at most) and the checkpoint need the rest.
     pub(crate) fn overlays_fill(&self) -> bool {
         self.totals.frames() > self.memory / 3 || self.totals.heap() > self.heap / 2
     }
 
-    /// Notes where the checkpoint `epoch` begins: the epoch lock is held exclusively.
+    /// Notes the beginning of the checkpoint `epoch`, under the exclusive epoch lock.
     fn begin_pace(&self, epoch: u64) {
         self.writing.store(epoch, Ordering::Relaxed);
         let frozen = &self.frozen;
@@ -338,8 +348,8 @@ impl Schedule {
         self.merged.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the checkpoint that is being made may write more without taking the device from the log; not for long, and least if
-    /// the log wants nothing.
+    /// Blocks until the current checkpoint may write more without taking the device from the log;
+    /// not for long, and least if the log is idle.
     pub(crate) fn give_way(&self) {
         if !self.background {
             return;
@@ -356,40 +366,42 @@ impl Schedule {
             }
         }
         if !self.hurries() && self.is_ahead(0) {
-            // Of a client with one write in flight the log wants nothing for as long as a round trip takes, again and again.
+            // With one write of a client in flight, the log is idle for a round trip, again and
+            // again.
             log.wait_begun(if idle { REST } else { BEHIND });
         }
     }
 
-    /// Whether an operation waits for the checkpoint that is being made.
+    /// Returns true if an operation waits for the current checkpoint.
     pub(crate) fn hurries(&self) -> bool {
         self.hurry.load(Ordering::Relaxed) >= self.writing.load(Ordering::Relaxed)
             || self.stopping.load(Ordering::Acquire)
     }
 
-    /// Whether the checkpoint that is being made need not wait for the log.
+    /// Returns true if the current checkpoint need not wait for the log.
     fn may_write(&self) -> bool {
         self.hurries() || !self.is_ahead(AHEAD)
     }
 
-    /// Whether the checkpoint is ahead of its schedule by more than this many bytes.
+    /// Returns true if the checkpoint is ahead of its schedule by more than `by` bytes.
     fn is_ahead(&self, by: u64) -> bool {
         let (merged, all) = self.merged();
         merged as f64 > by as f64 + self.needed() * all as f64
     }
 
-    /// Bytes of overlays that the checkpoint has dealt with, and all that it has to.
+    /// Returns the bytes of overlays that the checkpoint has merged, and their total.
     fn merged(&self) -> (u64, u64) {
         let all =
             self.frozen.frames.load(Ordering::Relaxed) + self.frozen.heap.load(Ordering::Relaxed);
         (self.merged.load(Ordering::Relaxed), all.max(1))
     }
 
-    /// The part of the room that was left when the checkpoint began which clients have used up since: as much of it should be done.
+    /// Returns the part of the room left at the beginning of the checkpoint that clients have used
+    /// up since: the same part of the checkpoint should be done.
     fn needed(&self) -> f64 {
         let part = |used: u64, frozen: &AtomicU64, most: u64| {
             let frozen = frozen.load(Ordering::Relaxed);
-            // Saturates: what was frozen may have been dropped, and may have been more than there should be.
+            // Saturates: frozen overlays may have been dropped, and may have exceeded the limit.
             let (more, room) = (used.saturating_sub(frozen), most.saturating_sub(frozen));
             more as f64 / room.max(1) as f64
         };
@@ -405,19 +417,18 @@ impl Schedule {
             .max(part(used, &self.frozen.log, most_log(size)))
     }
 
-    /// Bytes of page frames that overlays may take.
+    /// Returns the bytes of page frames that overlays may take.
     fn most_frames(&self) -> u64 {
         self.memory / 4 * 3
     }
 
-    /// Notes that the checkpoint has dealt with this much of the overlays.
+    /// Notes that the checkpoint has merged this many bytes of the overlays.
     pub(crate) fn progressed(&self, bytes: u64) {
         self.merged.fetch_add(bytes, Ordering::Relaxed);
         self.progress.notify_all();
     }
 
-    /// Whether an operation that waits for `pressure`, and so for `target`, can go
-    /// on.
+    /// Returns true if an operation that waits for `pressure`, and so for `target`, can continue.
     pub(crate) fn is_relieved(&self, pressure: Backpressure, target: u64) -> bool {
         match pressure {
             Backpressure::Pace(merged) => {
@@ -441,33 +452,33 @@ impl Schedule {
         }
     }
 
-    /// Requests a checkpoint of what has been done by now, which clients wait for. Waits for nothing.
+    /// Requests a checkpoint of the changes made so far, which clients wait for. Does not wait.
     pub(crate) fn hasten(&self) {
         let epoch = self.epoch_lock.epoch();
         self.press(epoch);
         self.want(epoch);
     }
 
-    /// An operation waits for the checkpoint of this epoch.
+    /// Notes that an operation waits for the checkpoint of this epoch.
     fn press(&self, epoch: u64) {
         if self.hurry.fetch_max(epoch, Ordering::Relaxed) < epoch {
             self.work.notify_all();
         }
     }
 
-    /// The epoch that is wanted and has not completed, if any.
+    /// Returns the requested epoch that has not completed, if any.
     pub(crate) fn wanted(&self) -> Option<u64> {
         let wanted = self.wanted.load(Ordering::Acquire);
         (wanted > self.completed.load(Ordering::Acquire)).then_some(wanted)
     }
 
-    /// Requests the checkpoint that relieves this back-pressure; returns the epoch to wait for.
+    /// Requests the checkpoint that relieves this back-pressure. Returns the epoch to wait for.
     pub(crate) fn request_checkpoint(&self, pressure: Backpressure) -> u64 {
         let target = match pressure {
             Backpressure::Epoch(n) => n,
-            // What is charged now is released by the next one.
+            // The next checkpoint releases the present charges.
             Backpressure::Space => self.epoch_lock.epoch(),
-            // One that runs already helps as well.
+            // A checkpoint in progress helps as well.
             Backpressure::Memory | Backpressure::Log | Backpressure::Pace(_) => {
                 self.completed.load(Ordering::Acquire) + 1
             }
@@ -489,12 +500,12 @@ impl Schedule {
         target
     }
 
-    /// Whether the checkpoint `epoch` is durable and published.
+    /// Returns true if the checkpoint `epoch` is durable and published.
     pub(crate) fn is_durable(&self, epoch: u64) -> bool {
         self.completed.load(Ordering::Acquire) >= epoch
     }
 
-    /// Whether there is nothing to wait for: the checkpoint `epoch` is durable, or will never be made.
+    /// Returns true if a wait is over: the checkpoint `epoch` is durable, or will never be taken.
     pub(crate) fn completed(&self, epoch: u64) -> bool {
         self.is_durable(epoch) || self.agg.guard().is_set() || self.stopping.load(Ordering::Acquire)
     }
@@ -540,8 +551,8 @@ mod tests {
         (engine, vol)
     }
 
-    /// A count that is wrong ends the thread of checkpoints in tests: a thread that waits for one must not wait
-    /// for ever.
+    /// A wrong count ends the thread of checkpoints in tests: a thread that waits for one must not
+    /// wait for ever.
     #[test]
     fn who_waits_for_a_checkpoint_is_told_that_it_panicked() {
         let (engine, vol) = engine(true);

@@ -1,4 +1,4 @@
-//! The loop that runs an operation to its end: waits for what it says that it waits for, and runs it again.
+//! The retry loop of operations: waits for the cause of a stop, and runs the operation again.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -13,13 +13,13 @@ use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
 
 impl Volume {
-    /// Resolves what `stop` waits for, so that the operation can be run again.
+    /// Waits for the cause of `stop`, so that the operation can be retried.
     ///
-    /// A block that cannot be read is noted in the context: the repetition returns an error if it cannot do
-    /// without it.
+    /// An unreadable block is recorded in the context: the retry returns an error if it needs the
+    /// block.
     ///
     /// # Errors
-    /// The reason, if the operation failed.
+    /// The cause of `stop`, if it is an error.
     pub async fn resume(&self, cx: &mut EngineContext, stop: Stop) -> Result<(), FsError> {
         match stop {
             Stop::Fail(e) => Err(e),
@@ -33,7 +33,7 @@ impl Volume {
         let cache = self.core.agg.cache();
         let mut fetched = pin!(cache.fetch(ptrs));
         let first = poll_fn(|task| Poll::Ready(fetched.as_mut().poll(task))).await;
-        // Behind what is waited for in the device's queue.
+        // Queued in the device behind the reads that the operation waits for.
         if let Some(plan) = cx.ahead.take() {
             plan.start(self.core.agg.cache());
         }
@@ -47,7 +47,7 @@ impl Volume {
         if matches!(error, StoreError::NoMemory) {
             return self.wait_for_memory(cx).await;
         }
-        // Find out which of them it is.
+        // Find out which block it is.
         for ptr in ptrs {
             match cache.fetch(&[*ptr]).await {
                 Ok(frames) => cx.pin(&[*ptr], frames),
@@ -61,8 +61,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changed pages occupy what a read needs: a checkpoint makes them clean. If that does not help,
-    /// others hold the memory, and the client gets `Delay`: it is to try again.
+    /// Waits for a checkpoint to clean the dirty pages that occupy the memory for a read. If that
+    /// does not help, other users hold the memory, and the client gets `Delay`: it has to retry.
     async fn wait_for_memory(&self, cx: &mut EngineContext) -> Result<(), FsError> {
         cx.memory_waits += 1;
         if cx.memory_waits > MEMORY_WAITS {
@@ -74,7 +74,7 @@ impl Volume {
             .map_err(|_| FsError::Delay)
     }
 
-    /// Waits until what the operation has sent to its place is durable.
+    /// Waits until the operation's direct write is durable.
     async fn land(&self, cx: &mut EngineContext) -> Result<(), FsError> {
         let Some(direct) = &mut cx.direct else {
             return Ok(());
@@ -83,10 +83,10 @@ impl Volume {
         landed.map_err(|error| self.core.unwritten(&error))
     }
 
-    /// As [`Volume::resume`], blocking the thread: for tools and tests.
+    /// Like [`Volume::resume`], but blocks the thread: for tools and tests.
     ///
     /// # Errors
-    /// The reason, if the operation failed.
+    /// The cause of `stop`, if it is an error.
     pub fn resume_blocking(&self, cx: &mut EngineContext, stop: Stop) -> Result<(), FsError> {
         crate::overlay::event::block_on(self.resume(cx, stop))
     }
@@ -108,7 +108,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::drive`], blocking the thread: for tools and tests.
+    /// Like [`Volume::drive`], but blocks the thread: for tools and tests.
     ///
     /// # Errors
     /// As the operation.
@@ -122,7 +122,7 @@ impl Volume {
 }
 
 impl Core {
-    /// Waits until there is enough again of what the engine is short of.
+    /// Waits until the engine's shortage is over.
     ///
     /// # Errors
     /// `ReadOnly`; `Delay` if the engine is stopping.
@@ -135,7 +135,7 @@ impl Core {
                 return Poll::Ready(());
             }
             self.schedule.progress().register(task.waker());
-            // Again, because it may have come before the registration.
+            // Checked again, because the relief may have come before the registration.
             if is_over() {
                 Poll::Ready(())
             } else {

@@ -1,21 +1,21 @@
 //! Checkpoints: from frozen overlays to the next durable trees.
 //!
 //! 1. The epoch lock is held exclusively for an instant: the epoch advances, the log is cut, the
-//!    lists of changed inodes are taken. What follows runs beside operations.
-//! 2. The overlays of the ended segments are frozen and merged into new trees. A
-//!    volume has one segment, and one more for each snapshot that was made since the
-//!    last checkpoint: its end is what the snapshot is of ([`crate::lifecycle::snapshot`]).
-//! 3. Work in the background gets its share ([`crate::checkpoint::job`]).
-//! 4. When everything is durable, the superblock makes it current, and the log is
-//!    released up to the cut.
-//! 5. The new roots are published, and only then the frozen overlays are dropped:
-//!    a reader always finds a change in one or the other.
+//!    lists of changed inodes are taken. The later steps run beside operations.
+//! 2. The overlays of the ended segments are frozen and merged into new trees. A volume has one
+//!    segment, and one more for each snapshot made since the last checkpoint, which captures the
+//!    end of its segment ([`crate::lifecycle::snapshot`]).
+//! 3. Background jobs get their share ([`crate::checkpoint::job`]).
+//! 4. When everything is durable, the superblock makes it current, and the log is released up to
+//!    the cut.
+//! 5. The new roots are published, and only then the frozen overlays are dropped: a reader always
+//!    finds a change in one or the other.
 //!
-//! Only volumes in which something has changed are processed.
+//! Only changed volumes are processed.
 //!
-//! An error leaves the old trees and the log as they are. The aggregate is
-//! poisoned then: nothing more can be reserved, but everything can be read, and
-//! after a restart the log has all that was acknowledged.
+//! An error leaves the old trees and the log as they are, and poisons the aggregate. Then nothing
+//! more can be reserved, but everything can be read, and after a restart the log has every
+//! acknowledged change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,37 +33,37 @@ use crate::checkpoint::job::{Jobs, Volumes};
 use crate::checkpoint::publish::publish;
 use crate::checkpoint::table::VolumeTable;
 use crate::format::catalog::{AGGREGATE_TREE, AggregateRec, Job};
+use crate::overlay::checkpoint_pacing::MakeCheckpoint;
 use crate::overlay::core::Core;
 use crate::overlay::role::Ancestry;
 use crate::overlay::root::RootState;
-use crate::overlay::schedule::MakeCheckpoint;
 
-/// An aggregate's volumes, and what makes its checkpoints.
+/// An aggregate's volumes, and the state for taking checkpoints.
 pub(crate) struct Checkpointer {
     core: Arc<Core>,
     table: VolumeTable,
-    /// Held while a checkpoint is made: there is one at a time.
+    /// Held during a checkpoint: only one is in progress at a time.
     running: Mutex<()>,
-    /// Work in the background; checkpoints alone change it.
+    /// Background jobs; only checkpoints change them.
     jobs: Mutex<Jobs>,
-    /// `jobs` is not empty; read without its lock.
+    /// True if `jobs` is not empty; read without its lock.
     backlog: AtomicBool,
-    /// Microseconds that the last checkpoint took.
+    /// Duration of the last checkpoint in microseconds.
     micros: AtomicU64,
-    /// What the tree says of the aggregate as a whole.
+    /// The aggregate's record in the tree.
     stored: RwLock<AggregateRec>,
-    /// The next checkpoint is the last one: nothing is changed after it.
+    /// True if the next checkpoint is the last one: nothing changes after it.
     closing: AtomicBool,
 }
 
-/// A panic ends a checkpoint, and perhaps its thread, but leaves no thread waiting for
-/// either.
+/// Ends a checkpoint on drop, so that a panic, which ends the checkpoint and perhaps its thread,
+/// leaves no thread waiting for either.
 struct Ended<'a>(&'a Core);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.agg.poison("a checkpoint ended in a panic");
+            self.0.agg.poison("a checkpoint panicked");
             self.0.schedule.set_active(false);
         }
     }
@@ -89,7 +89,7 @@ impl Checkpointer {
         })
     }
 
-    /// Takes in what the tree says.
+    /// Restores the state from the tree.
     pub(crate) fn restore(&self, jobs: Jobs, aggregate: AggregateRec) {
         self.backlog.store(!jobs.is_empty(), Ordering::Release);
         *self.jobs.lock() = jobs;
@@ -104,33 +104,33 @@ impl Checkpointer {
         &self.table
     }
 
-    /// What the tree says of the aggregate as a whole.
+    /// Returns the aggregate's record in the tree.
     pub(crate) fn stored(&self) -> AggregateRec {
         *self.stored.read()
     }
 
-    /// Work in the background.
+    /// Returns the background jobs.
     #[cfg(test)]
     pub(crate) fn jobs(&self) -> &Mutex<Jobs> {
         &self.jobs
     }
 
-    /// Whether there is work in the background.
+    /// Returns true if there are background jobs.
     pub(crate) fn has_backlog(&self) -> bool {
         self.backlog.load(Ordering::Acquire)
     }
 
-    /// How long the last checkpoint took.
+    /// Returns the duration of the last checkpoint.
     pub(crate) fn took(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
-    /// The next checkpoint is the last one: nothing is changed after it.
+    /// Marks the next checkpoint as the last one: nothing changes after it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Makes one checkpoint. Waits while another is being made.
+    /// Takes one checkpoint. Blocks while another is in progress.
     pub(crate) fn run(&self) {
         let core = &*self.core;
         let _one = self.running.lock();
@@ -142,7 +142,7 @@ impl Checkpointer {
         let _ended = Ended(core);
         let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
         let result = self.attempt(None);
-        // Saturates: times.
+        // Saturates: the numbers are times.
         let took = core.agg.clock().monotonic().saturating_sub(began);
         tracing::debug!(
             ?took,
@@ -162,17 +162,17 @@ impl Checkpointer {
         }
     }
 
-    /// Makes one during recovery, of what has been applied: the records before `cut`. No other
+    /// Takes a checkpoint of the applied records, those before `cut`, during recovery. No other
     /// thread is at work.
     pub(crate) fn run_recovered(&self, cut: LogCut) -> Result<(), StoreError> {
         let _one = self.running.lock();
         let epoch = self.attempt(Some(cut))?;
         self.core.schedule.complete(epoch);
-        tracing::info!(position = %cut.pos, "a part of the intent log is in a checkpoint");
+        tracing::info!(position = %cut.pos, "checkpointed a part of the intent log during recovery");
         Ok(())
     }
 
-    /// `cut`: where the log is cut; `None`: where it ends now.
+    /// Tries a checkpoint. `cut`: position at which the log is cut; `None`: its current end.
     fn attempt(&self, cut: Option<LogCut>) -> Result<u64, StoreError> {
         let (core, table) = (&*self.core, &self.table);
         let (epoch, (cut, taken, doomed, own, unused)) = core.epoch_lock().advance(|| {
@@ -184,7 +184,7 @@ impl Checkpointer {
             let closing = self.closing.load(Ordering::Acquire);
             if closing {
                 for vol in table.all() {
-                    // A revert that is under way has the same effect.
+                    // A revert in progress has the same effect.
                     vol.live().standing.close();
                 }
             }
@@ -255,7 +255,7 @@ impl Checkpointer {
             let vol = b.vol.clone();
             publish(core, table, b, &before);
             if !vol.live().catalog.lock().orphans.is_empty() {
-                // Removed files are still being deleted: the next one goes on with it.
+                // Removed files are still being deleted; the next checkpoint continues.
                 core.schedule.note_changed(vol.id);
                 more = true;
             }
@@ -270,7 +270,7 @@ impl Checkpointer {
             vol.root.store(RootState::new(TreeRoot::EMPTY));
         }
         if closing {
-            // What was turned by this one is closed as well.
+            // A volume reverted by this checkpoint is closed as well.
             table
                 .all()
                 .iter()
