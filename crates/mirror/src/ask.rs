@@ -1,39 +1,40 @@
-//! What a node asks a witness, and what that replies: one question and one reply of fixed length on a connection of its own.
+//! The protocol between a node and a witness: one request and one reply of fixed length on a
+//! connection of its own.
 //!
 //! | Offset | Bytes | Field |
 //! |--:|--:|---|
 //! | 0 | 4 | `WIR` and the version of the form, 1 |
-//! | 4 | 1 | of a question: 0 read, 1 swap; of a reply: 0 there is none, 1 it is so, 2 lost to this one, 3 refused |
-//! | 5 | 2 | primary (0: A, 1: B), whether its partner has everything |
+//!  4 | 1 | of a request: 0 read, 1 swap; of a reply: 0 no such register, 1 swapped or read, 2 lost to this one, 3 refused |
+//!  5 | 2 | primary (0: A, 1: B), whether its partner is in sync |
 //! | 7 | 1 | zero |
 //! | 8 | 8 | version |
 //! | 16 | 8 | term |
 //! | 24 | 16 | the aggregate |
-//! | 40 | 4 | CRC32C of all before |
+//!  40 | 4 | CRC32C of bytes 0–39 |
 
 use crate::register::{Register, Side, Swap, Witness};
 
-/// Bytes of a question, and of a reply.
+/// Length in bytes of a request, and of a reply.
 pub const LENGTH: usize = 44;
 const FORM: [u8; 4] = *b"WIR\x01";
 
-/// What a node asks.
+/// A request of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// What the register is.
+    /// Returns the register.
     Read,
-    /// To put this in place of the version before.
+    /// Replaces the register of the previous version.
     Swap(Register),
 }
 
-/// What the witness replies.
+/// A reply of the witness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// It knows no such aggregate.
+    /// The witness knows no such aggregate.
     None,
-    /// The register as it is, or what became of a change.
+    /// The current register, or the result of a change.
     Is(Swap),
-    /// It cannot say, or does not serve this aggregate.
+    /// The witness cannot reply, or does not serve this aggregate.
     Refused,
 }
 
@@ -64,7 +65,7 @@ fn parts(bytes: &[u8; LENGTH]) -> Option<(u8, Register, [u8; 16])> {
     Some((bytes[4], register, *said.get(24..)?.first_chunk()?))
 }
 
-/// The question as it travels.
+/// Encodes a request.
 #[must_use]
 pub fn question(question: Question, aggregate: [u8; 16]) -> [u8; LENGTH] {
     match question {
@@ -73,7 +74,7 @@ pub fn question(question: Question, aggregate: [u8; 16]) -> [u8; LENGTH] {
     }
 }
 
-/// The reply in these bytes; `None`: it is none.
+/// Decodes a reply; `None` if the bytes are not one.
 #[must_use]
 pub fn reply(bytes: &[u8; LENGTH]) -> Option<Reply> {
     let (kind, register, _) = parts(bytes)?;
@@ -86,7 +87,8 @@ pub fn reply(bytes: &[u8; LENGTH]) -> Option<Reply> {
     }
 }
 
-/// What `witness` replies to the question in these bytes; `None`: it is none.
+/// Carries out the encoded request on `witness` and encodes the reply; `None` if the bytes are not
+/// a request.
 pub fn answer(bytes: &[u8; LENGTH], witness: &mut dyn Witness) -> Option<[u8; LENGTH]> {
     let (kind, to, aggregate) = parts(bytes)?;
     let known = match kind {

@@ -1,35 +1,37 @@
-//! Whether the clocks of two nodes run alike.
+//! Compares the clock rates of two nodes.
 //!
-//! A primary answers reads for as long as its lease runs by its own clock, and the standby serves after its promise by another one. The
-//! margin between them allows for clocks that differ by 1 %. If they differ by more, a read may miss what was written at the other node,
-//! and nothing in the messages would say so. So the standby compares them.
+//! A primary answers reads for as long as its lease runs by its own clock, and the standby serves
+//! after its promise by a different one. The margin between them allows for clocks that differ by 1
+//! %. If they differ by more, a read may miss a write made at the other node, and no message would
+//! show it. So the standby compares the clocks.
 //!
-//! Each beat says when it was sent by the primary's clock; the time of its arrival by the standby's, less that, is an unknown constant, the difference of the
-//! two clocks' zeros, and what the beat took on the way. The least of many is nearly free of the second. If the least grows or shrinks as
-//! time passes, the clocks run apart. Ways get longer, and machines stand still for moments: such steps stay below [`STEP`], since beyond it
-//! the connection ends and the comparison begins anew.
+//! Each beat contains its sending time by the primary's clock. Its arrival time by the standby's
+//! clock, minus that, is the constant difference of the two clocks' zeros plus the transit time.
+//! The minimum over many beats is nearly free of the transit time. If the minimum grows or shrinks
+//! over time, the clocks diverge. Transit times change, and machines stall for moments. Such steps
+//! stay below [`STEP`]: beyond it the connection ends and the comparison starts anew.
 
 use std::time::Duration;
 
-/// Beats of which the least counts.
+/// Number of beats that a minimum is taken over.
 const BEATS: u32 = 50;
-/// What may change at once.
+/// Maximum sudden change of the difference, in seconds.
 const STEP: f64 = 2.0;
-/// By how much the clocks may differ: as [`crate::Timing::promise`] allows for.
+/// Maximum difference of the clock rates: [`crate::Timing::promise`] allows for it.
 const RATE: f64 = 0.01;
 
 /// Compares the clocks of the two ends of one connection.
 #[derive(Clone, Default, Debug)]
 pub struct Clocks {
-    /// Of the first beats: when they ended, and the least difference, in seconds.
+    /// The end of the first beats and their minimum difference, in seconds.
     first: Option<(f64, f64)>,
     least: Option<f64>,
     beats: u32,
 }
 
 impl Clocks {
-    /// A beat that was sent at `sent`, by the other clock, arrives now. How many seconds a second of this clock are by the other one, if
-    /// that is too far from one.
+    /// Notes a beat that was sent at `sent`, by the other clock, and arrives now. Returns the rate
+    /// of the other clock, in its seconds per second of this clock, if that is too far from one.
     pub fn hear(&mut self, now: Duration, sent: Duration) -> Option<f64> {
         let now = now.as_secs_f64();
         let difference = now - sent.as_secs_f64();
@@ -50,8 +52,8 @@ impl Clocks {
 mod tests {
     use super::*;
 
-    /// Beats of an hour, by a clock of this rate, on a way that takes up to `way` seconds: when the two were found to run apart, and what was
-    /// said.
+    /// Simulates an hour of beats, by a clock of this rate, with a transit time of up to `way`
+    /// seconds. Returns the time at which the clocks were found to diverge, and the reported rate.
     fn found(rate: f64, way: impl Fn(u32) -> f64) -> Option<(f64, f64)> {
         let mut clocks = Clocks::default();
         (0..5 * 3600).find_map(|n| {
@@ -68,7 +70,7 @@ mod tests {
         assert_eq!(found(1.0, jitter), None);
         assert_eq!(found(1.009, jitter), None);
         assert_eq!(found(0.992, jitter), None);
-        // Another way, and a machine that stood still for a moment.
+        // A changed transit time, and a machine that stalled for a moment.
         assert_eq!(found(1.0, |n| if n > 400 { 1.5 } else { 0.0 }), None);
         assert_eq!(found(1.0, |n| if n % 500 == 70 { 60.0 } else { 0.0 }), None);
         for rate in [0.9, 0.97, 1.02, 1.1] {

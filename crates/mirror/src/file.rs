@@ -1,9 +1,12 @@
-//! A witness that keeps its registers in files: one for each aggregate, of one line, replaced as a whole.
+//! A witness that keeps its registers in files: one file of one line for each aggregate, replaced
+//! as a whole.
 //!
-//! A line has the form's name and number, version, term, primary, `mirrored` or `alone`, and the CRC32C of what is before. It is written to another
-//! name, flushed, renamed, and the folder flushed: after a crash there is the old line or the new one. A file that is neither is
-//! damage, and the register is unreachable until it is repaired by hand: to make it anew could give the aggregate two primaries.
-//! One process at a time has the folder; it takes requests one by one.
+//! A line has the format's name and number, version, term, primary, `mirrored` or `alone`, and the
+//! CRC32C of all before it. It is written under another name, flushed, renamed, and the folder
+//! flushed: after a crash there is the old line or the new one. A file that is neither is damaged,
+//! and the register is unreachable until it is repaired by hand, because recreating it could give
+//! the aggregate two primaries. Only one process has the folder at a time; it handles requests one
+//! by one.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -15,11 +18,11 @@ use crate::register::{Register, Side, Swap, Unreachable, Witness};
 
 const FORM: &str = "weir-witness 1";
 
-/// See the module's head.
+/// A witness with files: see the module's head.
 #[derive(Debug)]
 pub struct FileWitness {
     folder: PathBuf,
-    /// Held for as long as this lives.
+    /// Lock file, held until this is dropped.
     _lock: File,
 }
 
@@ -65,15 +68,15 @@ fn decode(text: &str) -> Option<Register> {
 }
 
 impl FileWitness {
-    /// Takes the folder, which has to exist.
+    /// Opens the folder, which has to exist.
     ///
     /// # Errors
-    /// If another process has it, or its files cannot be written.
+    /// If another process has it open, or its files cannot be written.
     pub fn open(folder: &Path) -> Result<FileWitness, Unreachable> {
         let path = folder.join("lock");
         let lock = File::create(&path).map_err(unreachable_as("lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Unreachable("another process has the folder".into()));
+            return Err(Unreachable("another process uses the folder".into()));
         }
         Ok(FileWitness {
             folder: folder.to_owned(),
@@ -81,10 +84,10 @@ impl FileWitness {
         })
     }
 
-    /// Puts a register in place of whatever is there: for a user who has said that this is how it is.
+    /// Overwrites a register, whatever its state, for a user who has decided so.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn keep(&mut self, aggregate: [u8; 16], register: &Register) -> Result<(), Unreachable> {
         self.write(aggregate, register)
             .map_err(unreachable_as("write"))
@@ -122,7 +125,7 @@ impl Witness for FileWitness {
     fn swap(&mut self, aggregate: [u8; 16], to: Register) -> Result<Swap, Unreachable> {
         match self.read(aggregate)? {
             Some(now) if now.version + 1 != to.version => Ok(Swap::Lost(now)),
-            None if to.version != 1 => Err(Unreachable("it has no such register".into())),
+            None if to.version != 1 => Err(Unreachable("the register does not exist".into())),
             _ => {
                 let written = self.write(aggregate, &to);
                 written.map_err(unreachable_as("write"))?;
@@ -154,7 +157,7 @@ mod tests {
             Ok(Swap::Lost(alone))
         );
         assert_eq!(witness.read(id), Ok(Some(alone)));
-        // A crash before the renaming leaves the old one.
+        // A crash before the rename leaves the old line.
         fs::write(witness.path(id).with_extension("new"), "weir").unwrap();
         assert_eq!(witness.read(id), Ok(Some(alone)));
 

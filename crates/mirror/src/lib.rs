@@ -1,11 +1,15 @@
-//! The synchronous mirror: which of two nodes answers for an aggregate, and when the other may take over.
+//! The synchronous pair: decides which of two nodes is the primary of an aggregate, and when the
+//! other may take over.
 //!
 //! - [`file`]: a witness that keeps registers in files;
-//! - [`register`]: what the witness keeps, one compare-and-swap register for each aggregate;
-//! - [`node`]: the rules by which a node replies, reads, acknowledges, goes on alone and takes over; pure.
-//! - [`drift`]: whether the clocks of the two nodes run alike;
-//! - [`wire`]: what travels between the nodes: entries of the stream of the store's log, which the engine of the standby applies;
-//! - [`ask`]: what nodes ask a witness, and what it replies.
+//! - [`register`]: the state that the witness keeps, one compare-and-swap register for each
+//!   aggregate;
+//! - [`node`]: the rules by which a node replies, reads, acknowledges, continues alone and takes
+//!   over; pure.
+//! - [`drift`]: compares the clock rates of the two nodes;
+//! - [`wire`]: the messages between the nodes: entries of the stream of the store's log, which the
+//!   engine of the standby applies;
+//! - [`ask`]: the requests of nodes to a witness, and its replies.
 //!
 //! Nothing here opens a socket or reads a clock.
 

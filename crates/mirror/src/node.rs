@@ -1,46 +1,52 @@
-//! The rules of a node of a pair, as a machine without threads, sockets and clocks: events and times in, actions out.
+//! The rules of a node of a pair, as a state machine without threads, sockets and clocks: events
+//! and times in, actions out.
 //!
-//! **Writes need no clock.** While the pair is in sync, the primary replies to a change only once the standby has acknowledged it,
-//! in the same term. A standby that is about to take over acknowledges nothing any more. So from then on the primary
-//! completes nothing, whatever it believes.
+//! **Writes need no clock.** While the pair is in sync, the primary replies to a change only once
+//! the standby has acknowledged it, in the same term. A standby that is about to take over
+//! acknowledges nothing any more. So from then on the primary completes nothing, whatever its
+//! state.
 //!
-//! **Alone only by the witness.** The primary goes on without its partner only after a compare-and-swap that takes the
-//! partner out of the set, and after that is noted durably on its own side ([`Action::Note`]). The standby takes over only
-//! by one from a version in which it had everything. Both begin a new term. Of two that try from one version one wins;
-//! the other holds still and reads.
+//! **Alone only through the witness.** The primary continues without its partner only after a
+//! compare-and-swap that removes the partner, and after that is durably noted on its own side
+//! ([`Action::Note`]). The standby takes over only with a compare-and-swap from a version in which
+//! it was in sync. Both begin a new term. Of two that try from one version one wins; the other
+//! changes nothing and reads the register.
 //!
-//! **What the register says is so, what a node believes may be late.** A change whose reply was lost may be made, or be made
-//! later. A node that does not know keeps to what is safe under both: it acknowledges nothing, and answers nothing that is not acknowledged.
+//! **The register is authoritative, a node's knowledge may be late.** A change whose reply was lost
+//! may have been made, or may be made later. A node that does not know does only what is safe in
+//! both cases: it acknowledges nothing, and replies to nothing that is not acknowledged.
 //!
-//! **Reads need a lease.** A primary in sync answers a read only within [`Timing::lease`] from the *sending* of the last beat that
-//! the standby has answered. With each answer the standby promises not to serve before that is over by its own
-//! clock, with a margin for clocks that run unevenly. A promise is in memory only: a node that starts does not know
-//! what it has promised, and so waits as long, unless it knows by its own note that it was the primary and alone.
-//! A primary that is alone needs no lease: nobody can take over.
+//! **Reads need a lease.** A primary in sync answers a read only within [`Timing::lease`] from the
+//! *sending* of the last beat that the standby has answered. With each answer the standby promises
+//! not to serve before the lease is over by its own clock, with a margin for clocks of different
+//! rates. A promise is in memory only. A node that starts does not know its promises, and so waits
+//! for that time, unless its own note says that it was the primary and alone. A primary that is
+//! alone needs no lease: nobody can take over.
 //!
-//! **Who begins after a crash.** A primary that comes back while the register has both may have lost data that was written without
-//! stability, and the standby has not: it leaves the standby the time to take over, and only then goes on itself. One whose log is gone
-//! has lost what it had acknowledged, and never goes on by itself ([`Node::lacking`]).
+//! **Start after a crash.** A primary that restarts while the register has both in sync may have
+//! lost unstable writes, and the standby has not. It leaves the standby the time to take over, and
+//! only then continues itself. A primary whose log is gone has lost acknowledged changes, and never
+//! continues by itself ([`Node::lacking`]).
 
 use std::time::Duration;
 
 use crate::register::{Register, Side, Swap};
 
-/// Times of a pair, the same on both sides.
+/// Times of a pair, equal on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// From one beat to the next; well below `lease`, which beats renew.
+    /// Interval between beats; well below `lease`, which beats renew.
     pub beat: Duration,
-    /// How long a primary may answer reads after the sending of a beat that was answered.
+    /// Time for which a primary may answer reads, from the sending of an answered beat on.
     pub lease: Duration,
-    /// How long a standby that has answered a beat does not serve.
+    /// Time for which a standby that has answered a beat does not serve.
     pub promise: Duration,
-    /// A primary takes a partner for lost that has not answered for so long.
+    /// Time without an answer after which a primary considers its partner lost.
     pub lost: Duration,
-    /// A standby takes a primary for lost that has not been heard for so long: longer than `lost`, so that of two that are up
-    /// but do not hear each other the primary stays.
+    /// Time without a beat after which a standby considers the primary lost. It is longer than
+    /// `lost`, so that the primary stays if both are up but do not hear each other.
     pub patience: Duration,
-    /// Between two attempts to reach the witness.
+    /// Interval between attempts to reach the witness.
     pub retry: Duration,
 }
 
@@ -58,95 +64,96 @@ impl Default for Timing {
     }
 }
 
-/// What is to be done.
+/// An action for the caller to carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send the partner a beat; `sent` comes back with its answer.
+    /// Send the partner a beat; its answer returns `sent`.
     Beat {
         /// The term of this primary.
         term: u64,
-        /// Of the register, as this side knows it.
+        /// Version of the register, as this side knows it.
         version: u64,
-        /// Now, by this side's clock.
+        /// Current time by this side's clock.
         sent: Duration,
     },
-    /// Answer the partner's beat with what it says itself.
+    /// Answer the partner's beat with its own values.
     Answer {
         /// Term of the partner.
         term: u64,
-        /// The time at which it was sent, by the partner's clock.
+        /// Time at which the beat was sent, by the partner's clock.
         sent: Duration,
     },
     /// Ask the witness for the register.
     Read,
-    /// Ask the witness to put this in place of the version before, once everything that was acknowledged is durable here.
+    /// Ask the witness to replace the previous version with this register, once every acknowledged
+    /// change is durable here.
     Swap(Register),
-    /// Make it durable on this side that this is so, then call [`Node::noted`].
+    /// Make this register durable on this side, then call [`Node::noted`].
     Note(Register),
 }
 
-/// When a change may be reported to the client that made it. It is durable on this side in any case.
+/// Condition for reporting a change to its client. The change is durable on this side in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replies {
-    /// Not before the role is another.
+    /// Held until the role changes.
     Held,
-    /// When the partner has acknowledged it in this term.
+    /// Once the partner has acknowledged the change in this term.
     WithPartner(u64),
-    /// As soon as it is durable on this side.
+    /// As soon as the change is durable on this side.
     Alone,
 }
 
-/// What a node is.
+/// Role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It has to learn from the witness what it is.
+    /// The node has to learn its role from the witness.
     Asking,
-    /// It was the primary of a pair in sync, and leaves the partner until then to take over.
+    /// It was the primary of a pair in sync, and leaves the partner until this time to take over.
     Yielding(Duration),
     /// Changes wait for the partner.
     Primary,
-    /// The partner is lost, or the witness may say so: changes are held.
+    /// The partner is lost, or the register may say so: changes are held.
     Deciding,
-    /// It is alone, or has taken over, and that is not durable here yet.
+    /// The node is alone, or has taken over, and that is not durable here yet.
     Noting,
     /// It is the primary, and alone.
     Alone,
-    /// It has everything, and acknowledges.
+    /// It is in sync, and acknowledges.
     Standby,
-    /// It acknowledges nothing any more, and asks the witness to be the primary.
+    /// It acknowledges nothing any more, and asks the witness to become the primary.
     TakingOver,
-    /// It does not have everything, and can only be brought up to date.
+    /// It is not in sync, and can only be resynced.
     Behind,
 }
 
-/// The rules of one of the two nodes: what happens goes in, and what is to be done comes out.
+/// The rules of one of the two nodes: takes events, returns actions.
 #[derive(Clone, Debug)]
 pub struct Node {
     side: Side,
     timing: Timing,
-    /// As of the last reply of the witness.
+    /// Register in the last reply of the witness.
     register: Register,
     role: Role,
-    /// No lease of the partner's can run any more from then on.
+    /// Time from which on no lease of the partner can run any more.
     free_from: Duration,
-    /// Until then reads are answered.
+    /// Time until which reads are answered.
     lease: Duration,
-    /// When the partner was heard last.
+    /// Time at which the partner was last heard.
     heard: Duration,
     next_beat: Duration,
     next_try: Duration,
-    /// What was to be noted is durable.
+    /// True once the register to be noted is durable.
     noted: bool,
-    /// Terms of this side's own are above this.
+    /// Lower bound of this side's own terms, exclusive.
     above: u64,
-    /// It may lack what it has acknowledged before it started.
+    /// True if it may lack changes that it acknowledged before it started.
     unsure: bool,
-    /// It does, and what it has reported while both were in sync.
+    /// True if it lacks such changes, and those reported while both were in sync.
     lacking: bool,
 }
 
 impl Node {
-    /// A node that starts. `noted`: what it has noted last.
+    /// Starts a node. `noted`: the register that it noted last.
     #[must_use]
     pub fn start(side: Side, noted: Register, timing: Timing, now: Duration) -> Node {
         Node {
@@ -166,23 +173,25 @@ impl Node {
         }
     }
 
-    /// What it acknowledged before it started may not have been durable here, as in a pair that acknowledges what was received: it does not
-    /// take over before a primary has found it to [have everything](Node::has_everything).
+    /// Marks changes acknowledged before the start as possibly not durable here, as in a pair that
+    /// acknowledges received changes. The node then does not take over before a primary has found
+    /// it to [have everything](Node::has_everything).
     #[must_use]
     pub fn unsure(mut self) -> Node {
         self.unsure = true;
         self
     }
 
-    /// What it acknowledged and reported before it started, while the two were in sync, is gone from here with its log; what it reported alone
-    /// is not. As [`Node::unsure`], and if it was the primary it leaves all that to its partner, for as long as it takes.
+    /// Marks changes acknowledged and reported before the start, while the two were in sync, as
+    /// lost with the log; those reported alone are not. Acts like [`Node::unsure`], and a former
+    /// primary leaves the takeover to its partner, for as long as it takes.
     #[must_use]
     pub fn lacking(mut self) -> Node {
         self.lacking = true;
         self.unsure()
     }
 
-    /// The primary of this term goes on behind what this side has.
+    /// Notes that the primary of this term continues after this side's position.
     pub fn has_everything(&mut self, now: Duration, term: u64) -> Vec<Action> {
         self.lacking = false;
         let was = std::mem::replace(&mut self.unsure, false);
@@ -195,14 +204,15 @@ impl Node {
         }
     }
 
-    /// Terms of this side's own are above this: the copy has a position in it, from a pair that was ended.
+    /// Sets the lower bound of this side's own terms: the copy has a position in `term`, from a
+    /// pair that was ended.
     #[must_use]
     pub fn above(mut self, term: u64) -> Node {
         self.above = term;
         self
     }
 
-    /// The register in which this side serves alone.
+    /// Returns the register in which this side serves alone.
     fn own(&self) -> Register {
         let own = self.register.alone(self.side);
         Register {
@@ -211,19 +221,19 @@ impl Node {
         }
     }
 
-    /// The role as of the last event.
+    /// Returns the role after the last event.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The register as this node knows it.
+    /// Returns the register as this node knows it.
     #[must_use]
     pub fn register(&self) -> Register {
         self.register
     }
 
-    /// When changes may be reported to clients.
+    /// Returns the condition for reporting changes to clients.
     #[must_use]
     pub fn replies(&self) -> Replies {
         match self.role {
@@ -233,7 +243,7 @@ impl Node {
         }
     }
 
-    /// Whether the reply to a read may be sent now. To be called after it was evaluated.
+    /// Returns true if the reply to a read may be sent now. Call it after the read was evaluated.
     #[must_use]
     pub fn may_read(&self, now: Duration) -> bool {
         match self.role {
@@ -243,7 +253,7 @@ impl Node {
         }
     }
 
-    /// Until when replies to reads may be sent, by this side's clock.
+    /// Returns the time until which replies to reads may be sent, by this side's clock.
     #[must_use]
     pub fn reads_until(&self) -> Duration {
         match self.role {
@@ -253,14 +263,14 @@ impl Node {
         }
     }
 
-    /// The side that it was started as.
+    /// Returns the side that it was started as.
     #[must_use]
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// Whether entries of this term are acknowledged that follow what this side has. One that is behind does so once it has
-    /// got everything else from the primary of that term.
+    /// Returns true if entries of this term are acknowledged that follow this side's position. A
+    /// node that is behind acknowledges once it has everything else from the primary of that term.
     #[must_use]
     pub fn acknowledges(&self, term: u64) -> bool {
         match self.role {
@@ -270,7 +280,7 @@ impl Node {
         }
     }
 
-    /// Does what is due by `now`. To be called every [`Timing::beat`] or more often.
+    /// Returns the actions due by `now`. Call it every [`Timing::beat`] or more often.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         match self.role {
             Role::Primary => {
@@ -283,7 +293,7 @@ impl Node {
             Role::Deciding => self.try_again(now, Action::Swap(self.own())),
             Role::Asking => self.try_again(now, Action::Read),
             Role::Behind if now >= self.heard + self.timing.patience => {
-                // Whether it is still so.
+                // Check that it is still behind.
                 self.try_again(now, Action::Read)
             }
             Role::Standby if now >= (self.heard + self.timing.patience).max(self.free_from) => {
@@ -291,12 +301,12 @@ impl Node {
             }
             Role::TakingOver => self.try_again(now, Action::Swap(self.own())),
             Role::Yielding(until) if now >= until => self.open(now),
-            // Whether the partner has taken over.
+            // Check for a takeover by the partner.
             Role::Yielding(_) if self.lacking => self.try_again(now, Action::Read),
-            // Before a lease of the partner's may have run out, nothing is served.
+            // Nothing is served before a lease of the partner has run out.
             Role::Noting if self.noted && now >= self.free_from => {
                 self.role = Role::Alone;
-                // Nothing else was reported.
+                // No other change was reported.
                 self.lacking = false;
                 self.next_beat = now;
                 self.beat(now)
@@ -337,14 +347,15 @@ impl Node {
         self.tick(now)
     }
 
-    /// The connection to the partner broke in a way that says that its process is gone, or the partner refuses.
+    /// Notes that the connection to the partner broke because its process is gone, or that the
+    /// partner refuses.
     pub fn partner_gone(&mut self, now: Duration) -> Vec<Action> {
         match self.role {
             Role::Primary => self.lose_partner(now),
             Role::Standby if now >= self.free_from => self.take_over(now),
             Role::Standby => {
-                // As soon as its lease has run out.
-                // Saturates: times near the start.
+                // The standby takes over as soon as its promise has run out.
+                // Saturates: the times may be near the start.
                 self.heard = self.free_from.saturating_sub(self.timing.patience);
                 Vec::new()
             }
@@ -352,7 +363,8 @@ impl Node {
         }
     }
 
-    /// This side, a primary in sync, replies to nobody any more, and has told its partner so.
+    /// Notes that this side, a primary in sync, replies to nobody any more, and has told its
+    /// partner so.
     pub fn hand_over(&mut self, now: Duration) {
         if self.role == Role::Primary {
             self.role = Role::Behind;
@@ -361,7 +373,8 @@ impl Node {
         }
     }
 
-    /// The primary of this term has handed over: it replies to nobody any more, reads included.
+    /// Notes that the primary of this term has handed over: it replies to nobody any more, not even
+    /// to reads.
     pub fn handed_over(&mut self, now: Duration, term: u64) -> Vec<Action> {
         match self.role {
             Role::Standby if term == self.register.term => {
@@ -372,8 +385,8 @@ impl Node {
         }
     }
 
-    /// A user says that the other side is off, and that this one is to serve what it has, complete or not. The witness
-    /// still has the last word on who is primary.
+    /// Makes this side serve its copy, complete or not, because a user says that the other side is
+    /// off. The witness still decides who is primary.
     pub fn force(&mut self, now: Duration) -> Vec<Action> {
         match self.role {
             Role::Standby | Role::Behind | Role::Asking | Role::Yielding(_) => {
@@ -384,7 +397,7 @@ impl Node {
         }
     }
 
-    /// The partner's beat has arrived.
+    /// Notes the partner's beat.
     pub fn heard_beat(
         &mut self,
         now: Duration,
@@ -398,7 +411,7 @@ impl Node {
                 self.free_from = self.free_from.max(now + self.timing.promise);
                 vec![Action::Answer { term, sent }]
             }
-            // It serves; what this side is to it, the witness knows.
+            // The partner serves; the witness knows this side's role.
             Role::Standby | Role::Primary | Role::Alone | Role::Deciding | Role::Yielding(_)
                 if term > self.register.term =>
             {
@@ -417,7 +430,7 @@ impl Node {
         }
     }
 
-    /// The partner has answered the beat sent at `sent`.
+    /// Notes the partner's answer to the beat sent at `sent`.
     pub fn heard_answer(&mut self, now: Duration, term: u64, sent: Duration) {
         if term == self.register.term && matches!(self.role, Role::Primary | Role::Deciding) {
             self.heard = self.heard.max(now);
@@ -425,23 +438,24 @@ impl Node {
         }
     }
 
-    /// The partner of a primary that is alone has everything, and replies to clients wait for it from now on.
+    /// Notes that the partner of a primary that is alone has caught up. Replies to clients wait for
+    /// it from now on.
     pub fn caught_up(&mut self, now: Duration) -> Vec<Action> {
         if self.role != Role::Alone {
             return Vec::new();
         }
-        // Once it is asked for the partner may take over.
+        // Once the register is requested the partner may take over.
         self.role = Role::Primary;
         self.heard = now;
         self.lease = Duration::ZERO;
         vec![Action::Swap(self.register.joined())]
     }
 
-    /// The witness has replied to a question or a change.
+    /// Handles the witness's reply to a read or a swap.
     pub fn witness(&mut self, now: Duration, reply: Swap) -> Vec<Action> {
         let (Swap::Done(register) | Swap::Lost(register)) = reply;
         if register.version < self.register.version {
-            // Late.
+            // A late reply.
             return Vec::new();
         }
         let known = register == self.register;
@@ -456,13 +470,13 @@ impl Node {
     fn be_primary(&mut self, now: Duration, known: bool) -> Vec<Action> {
         let mirrored = self.register.mirrored;
         match self.role {
-            // It was alone before, and has noted it.
+            // It was alone before, and has noted that.
             Role::Asking if !mirrored && known => {
                 self.free_from = now;
                 self.open(now)
             }
-            // Or a process before it had asked for that, once all that was reported was durable: a partner that
-            // was waited for cannot take over any more.
+            // Or an earlier process had requested it, once every reported change was durable: a
+            // partner that was waited for cannot take over any more.
             Role::Asking | Role::Yielding(_) if !mirrored => self.open(now),
             Role::Asking => {
                 let until = match self.lacking {
@@ -472,7 +486,8 @@ impl Node {
                 self.role = Role::Yielding(until);
                 Vec::new()
             }
-            // It was taken for what is left, and is not.
+            // This node assumed that it was the only survivor; the register says that the partner
+            // is in sync, so it yields.
             Role::Deciding if mirrored && self.lacking => {
                 self.role = Role::Yielding(Duration::MAX);
                 Vec::new()
@@ -506,7 +521,7 @@ impl Node {
             true => Role::Standby,
             false => Role::Behind,
         };
-        // A primary that has lost that role, alone or not, is behind the one that has it.
+        // A former primary, alone or not, is behind the new one.
         let was_primary = matches!(
             self.role,
             Role::Primary | Role::Deciding | Role::Alone | Role::Noting | Role::Yielding(_)
@@ -520,7 +535,7 @@ impl Node {
         Vec::new()
     }
 
-    /// What was to be noted is durable here.
+    /// Notes that the register is durable here.
     pub fn noted(&mut self, now: Duration, register: Register) -> Vec<Action> {
         if self.role != Role::Noting || register != self.register {
             return Vec::new();

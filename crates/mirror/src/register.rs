@@ -1,7 +1,8 @@
-//! What the witness keeps of an aggregate: who is its primary, and whether its partner has everything.
+//! The register that the witness keeps for an aggregate: its primary, and whether the partner is in
+//! sync.
 //!
-//! It is not on the way of a request: while both nodes are up nobody asks it. It decides what the nodes cannot among
-//! themselves, since neither can distinguish a partner that is dead from one that it does not hear.
+//! No request waits for it: while both nodes are up nobody reads it. It decides when the nodes
+//! cannot, since neither can distinguish a dead partner from an unreachable one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +10,14 @@ use std::fmt;
 /// One of the two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
-    /// The one that made the pair.
+    /// The node that created the pair.
     A,
-    /// The other.
+    /// The other node.
     B,
 }
 
 impl Side {
-    /// Its partner.
+    /// Returns the partner.
     #[must_use]
     pub fn other(self) -> Side {
         match self {
@@ -29,19 +30,21 @@ impl Side {
 /// The state of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Register {
-    /// Changes so far. A change is made from one version to the next or not at all.
+    /// Number of changes so far. A change is made from one version to the next or not at all.
     pub version: u64,
-    /// Counts who answers since when: it rises whenever one side begins to answer by itself. Positions in the stream of changes begin
-    /// with it, so of two copies the one with the greater position has the later history.
+    /// Term, which rises whenever one side becomes primary by itself. Positions in the stream of
+    /// changes begin with it, so of two copies the one with the greater position has the later
+    /// history.
     pub term: u64,
-    /// The side that answers clients.
+    /// The side that serves clients.
     pub primary: Side,
-    /// Its partner has everything that clients were told, and may take over. If not, the primary is alone.
+    /// True if the partner has everything that clients were told, and may take over. If not, the
+    /// primary is alone.
     pub mirrored: bool,
 }
 
 impl Register {
-    /// Of a pair whose sides hold the same.
+    /// Creates the register of a pair with equal sides.
     #[must_use]
     pub fn new(primary: Side) -> Register {
         Register {
@@ -52,7 +55,7 @@ impl Register {
         }
     }
 
-    /// Of a pair that is being made: the second side has nothing yet.
+    /// Creates the register of a new pair: the second side has nothing yet.
     #[must_use]
     pub fn first(primary: Side) -> Register {
         Register {
@@ -61,13 +64,13 @@ impl Register {
         }
     }
 
-    /// What is in it besides its numbers, as two bytes.
+    /// Returns its contents besides the numbers, as two bytes.
     #[must_use]
     pub fn sides(&self) -> [u8; 2] {
         [u8::from(self.primary == Side::B), u8::from(self.mirrored)]
     }
 
-    /// The register of these numbers and [`Register::sides`].
+    /// Creates a register from its numbers and [`Register::sides`].
     #[must_use]
     pub fn of_sides(version: u64, term: u64, sides: [u8; 2]) -> Option<Register> {
         Some(Register {
@@ -86,7 +89,7 @@ impl Register {
         })
     }
 
-    /// `side` answers from now on, by itself, in a term of its own.
+    /// Returns the register in which `side` serves from now on, alone, in a term of its own.
     #[must_use]
     pub fn alone(self, side: Side) -> Register {
         Register {
@@ -97,7 +100,7 @@ impl Register {
         }
     }
 
-    /// The partner has caught up.
+    /// Returns the register in which the partner is in sync.
     #[must_use]
     pub fn joined(self) -> Register {
         Register {
@@ -107,23 +110,24 @@ impl Register {
         }
     }
 
-    /// Whether `side` has everything that clients were told.
+    /// Returns true if `side` has everything that clients were told.
     #[must_use]
     pub fn has_all(self, side: Side) -> bool {
         self.mirrored || self.primary == side
     }
 }
 
-/// What becomes of a compare-and-swap; both have the register as it is now.
+/// Result of a compare-and-swap, with the current register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swap {
-    /// It was done.
+    /// The swap was done.
     Done(Register),
-    /// The version was another one: nothing was done.
+    /// The version did not match: nothing was done.
     Lost(Register),
 }
 
-/// Why a witness has no reply. A change may have been made, or may be made later, all the same.
+/// Reason why a witness does not reply. A change may have been made, or may be made later, all the
+/// same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreachable(pub String);
 
@@ -135,18 +139,18 @@ impl fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// Keeps registers durably, by an aggregate's identity.
+/// A durable store of registers, by an aggregate's identity.
 pub trait Witness {
-    /// The register, if there is one.
+    /// Returns the register, if it exists.
     ///
     /// # Errors
     /// [`Unreachable`].
     fn read(&mut self, aggregate: [u8; 16]) -> Result<Option<Register>, Unreachable>;
 
-    /// Puts `to` in place of a register with the version before `to`'s (none, if that is 0).
+    /// Replaces a register of the version before `to`'s (none, if that is 0) with `to`.
     ///
     /// # Errors
-    /// [`Unreachable`]: it may have been done.
+    /// [`Unreachable`]: the swap may have been done.
     fn swap(&mut self, aggregate: [u8; 16], to: Register) -> Result<Swap, Unreachable>;
 }
 
@@ -162,7 +166,7 @@ impl Witness for MemoryWitness {
     fn swap(&mut self, aggregate: [u8; 16], to: Register) -> Result<Swap, Unreachable> {
         match self.0.get(&aggregate) {
             Some(now) if now.version + 1 != to.version => Ok(Swap::Lost(*now)),
-            None if to.version != 1 => Err(Unreachable("it has no such register".into())),
+            None if to.version != 1 => Err(Unreachable("the register does not exist".into())),
             _ => {
                 self.0.insert(aggregate, to);
                 Ok(Swap::Done(to))

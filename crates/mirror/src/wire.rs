@@ -1,6 +1,7 @@
-//! What travels between the two nodes of a pair, over any stream that delivers bytes in order.
+//! The messages between the two nodes of a pair, over any stream that delivers bytes in order.
 //!
-//! A frame is a head of 32 bytes, a body, checksums of pages, and the pages themselves, each of one block:
+//! A frame is a head of 32 bytes, a body, checksums of pages, and the pages themselves, each of one
+//! block:
 //!
 //! | Offset | Bytes | Field of the head |
 //! |--:|--:|---|
@@ -13,10 +14,12 @@
 //! | 24 | 4 | zero |
 //! | 28 | 4 | CRC32C of bytes 0–27, the body and the pages' checksums |
 //!
-//! All numbers are little-endian. The pages' checksums (CRC32C, 4 bytes each) are those that the primary's log has computed
-//! already, so an entry is sent with one vectored write of a small front and pages by reference.
+//! All numbers are little-endian. The pages' checksums (CRC32C, 4 bytes each) are those computed by
+//! the primary's log, so an entry is sent with one vectored write of a small front and pages by
+//! reference.
 //!
-//! A receiver takes no memory for what a head announces before it has come, and refuses what no entry can be.
+//! A receiver allocates no memory for announced bytes before they arrive, and refuses lengths that
+//! no entry can have.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,35 +30,36 @@ use weir_base::limits::engine::MAX_RECORD_META;
 
 use crate::register::Register;
 
-/// Version of this form. Each side says its own first; another one is refused.
+/// Version of this protocol. Each side states its own first; a different one is refused.
 pub const VERSION: u32 = 7;
 
-/// With a copy's state: [`Greeting::memory`].
+/// Flag in a copy's state: [`Greeting::memory`].
 const MEMORY: u8 = 0x80;
 
 const HEAD: usize = 32;
 const SUM_AT: usize = 28;
-/// Pages of an entry: as many as a record of the log can have.
+/// Maximum number of pages of an entry: those of a log record.
 const MAX_PAGES: usize = 1024;
-/// Before the edits of an entry of which pages came before: their advance, and how many pages are before them.
+/// Bytes of the reference before the edits of an entry with advance pages: the advance's number,
+/// and the number of pages before them.
 const REFERENCE: usize = 10;
-/// Bytes of a refusal's text.
+/// Maximum length of a refusal's text in bytes.
 const MAX_TEXT: usize = 1000;
-/// Bytes of a piece of a file, with its name.
+/// Maximum length in bytes of a piece of a file, with its name.
 const MAX_PIECE: usize = 65_536 + 256;
-/// Marks that a side names in its greeting.
+/// Maximum number of marks in a greeting.
 pub const MAX_MARKS: usize = 4;
-/// Hashes of volumes in one message at most.
+/// Maximum number of volume hashes in one message.
 pub const HASHES: usize = 1000;
-/// Bytes of one, with the volume's number.
+/// Length in bytes of a hash with the volume's number.
 const HASH: usize = 48;
-/// Of a round that begins from nothing, in place of a mark.
+/// Value in place of a mark for a round that begins from nothing.
 const NO_MARK: u64 = u64::MAX;
-/// Connections in one message at most.
+/// Maximum number of connections in one message.
 pub const CONNECTIONS: usize = 1000;
-/// Bytes of one: two ends, each an IPv6 address (IPv4 mapped) and a port.
+/// Length in bytes of a connection: two ends, each an IPv6 address (IPv4 mapped) and a port.
 const CONNECTION: usize = 36;
-/// Bytes of a piece's contents at most.
+/// Maximum length of a piece's contents in bytes.
 pub const PIECE: usize = 65_536;
 
 mod kind {
@@ -79,163 +83,169 @@ mod kind {
     pub(super) const REST: u8 = 18;
 }
 
-/// What a side's copy is when it connects.
+/// State of a side's copy when it connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyState {
-    /// Empty: nothing was ever done to it.
+    /// Empty: no change was ever made to it.
     Fresh,
-    /// Exactly what its position says: that of a standby, or of a primary that has ended in order.
+    /// Exactly at its position: the copy of a standby, or of a primary that was shut down cleanly.
     Exact,
-    /// It may hold what no position says: that of a primary which did not end in order, or answers clients.
+    /// May contain changes after its position: the copy of a primary that was not shut down
+    /// cleanly, or serves clients.
     Open,
 }
 
-/// What a volume holds at a mark.
+/// Hash of a volume's contents at a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeHash {
     /// Number of the volume.
     pub volume: u64,
-    /// Of its tree at the mark, as `weir_volume::Engine::mark_hashes` computes it.
+    /// Hash of its tree at the mark, as computed by `weir_volume::Engine::mark_hashes`.
     pub hash: [u8; 40],
 }
 
-/// How a side greets: its copy, of which aggregate, and how far it is.
+/// Greeting of a side: the aggregate, its copy, and its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// Identity of the aggregate.
     pub aggregate: [u8; 16],
-    /// [`VERSION`] of the one who greets.
+    /// [`VERSION`] of the sender.
     pub version: u32,
     /// Term of the position up to which everything is durable there.
     pub term: u64,
-    /// The position's last entry.
+    /// The last entry of the position.
     pub sequence: u64,
-    /// What can be said of the copy at that position.
+    /// State of the copy at that position.
     pub copy: CopyState,
-    /// The pair acknowledges what was received, as the one who greets has it; otherwise what is durable.
+    /// True if the sender's pair acknowledges received changes; otherwise durable ones.
     pub memory: bool,
-    /// Bytes of pages that it keeps of those sent before their entries ([`Message::Advance`]).
+    /// Bytes that it keeps of pages sent before their entries ([`Message::Advance`]).
     pub ahead: u32,
-    /// The newest marks that it holds, oldest first; at most [`MAX_MARKS`].
+    /// The newest marks that it has, oldest first; at most [`MAX_MARKS`].
     pub marks: Vec<u64>,
 }
 
-/// Pages of an entry that came before it ([`Message::Advance`]).
+/// Reference to pages of an entry that came before it ([`Message::Advance`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Before {
-    /// With this number.
+    /// Number of the advance.
     pub id: u64,
-    /// So many of the pages that come with the entry are before them.
+    /// Number of pages coming with the entry that precede them.
     pub first: u16,
 }
 
-/// What one side says to the other. A `term` is the primary's, a `sequence` the number of an entry in that term, and `mark` the number
-/// of a mark, unless a field says otherwise.
+/// A message between the two sides. A `term` is the primary's, a `sequence` the number of an entry
+/// in that term, and `mark` the number of a mark, unless a field says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of the fields: the line above.
 pub enum Message {
-    /// Both, first.
+    /// From both sides, first.
     Hello(Greeting),
-    /// The primary, to a standby's greeting: entries follow that bring the copy up to a mark, wherever it is now.
+    /// From the primary, in reply to a standby's greeting: entries of a round follow that bring the
+    /// copy up to a mark.
     Round {
         term: u64,
         mark: u64,
-        /// The mark to which they are the difference; `None`: to nothing.
+        /// Base mark of the difference; `None`: nothing.
         base: Option<u64>,
     },
-    /// The primary, to a standby's greeting: entries follow, and where the standby is has this position in their stream.
+    /// From the primary, in reply to a standby's greeting: entries follow, and the standby's state
+    /// has this position in their stream.
     Join {
         term: u64,
         /// The entry before the first that follows.
         sequence: u64,
     },
-    /// The primary: a piece of a file of the data folder that a node which takes over has to have.
+    /// From the primary: a piece of a file of the data folder that a node needs for a takeover.
     File {
         name: String,
-        /// The next bytes of it.
+        /// The next bytes of the file.
         bytes: Vec<u8>,
-        /// Whether a file begins with this piece.
+        /// True if the file begins with this piece.
         first: bool,
-        /// Whether it ends with it.
+        /// True if the file ends with this piece.
         last: bool,
     },
-    /// The primary: it replies to nobody any more, and this was the last entry. The standby takes over.
+    /// From the primary: it replies to nobody any more, and this was the last entry. The standby
+    /// takes over.
     HandOver {
         term: u64,
         sequence: u64,
-        /// The write verifier that it goes on with, since it has all data that was written without stability; `None`: some was lost.
+        /// Write verifier for the standby to continue with, since it has all unstable writes;
+        /// `None`: some were lost.
         verifier: Option<u64>,
     },
-    /// The side that keeps the register of a pair without a witness: what it is.
+    /// From the side that keeps the register of a pair without a witness: the register.
     Register(Register),
-    /// The primary: the next change.
+    /// From the primary: the next change.
     Entry {
         term: u64,
         sequence: u64,
-        /// Edits, in the form of a record of the log.
+        /// Edits, in the form of a log record.
         meta: Vec<u8>,
-        /// Of one block each; verified when it is received.
+        /// Pages of one block each; verified on receipt.
         pages: Vec<Box<[u8]>>,
-        /// Others came before it.
+        /// Reference to pages that came before the entry.
         advance: Option<Before>,
     },
-    /// The primary: pages of an entry that is to follow on this connection, or not.
+    /// From the primary: pages of an entry that may follow on this connection.
     Advance {
-        /// How the entry will refer to them.
+        /// Number by which the entry will refer to them.
         id: u64,
         pages: Vec<Box<[u8]>>,
     },
-    /// The primary: no entry will refer to the pages that came with this number.
+    /// From the primary: no entry will refer to the pages that came with this number.
     Back { id: u64 },
-    /// The standby: everything up to here is durable.
+    /// From the standby: everything up to here is durable.
     Ack { term: u64, sequence: u64 },
-    /// The primary, every 200 ms ([`crate::Timing::beat`]).
+    /// From the primary, every 200 ms ([`crate::Timing::beat`]).
     Beat {
         term: u64,
-        /// Of the register, as the primary knows it.
+        /// Version of the register, as the primary knows it.
         version: u64,
-        /// By the primary's clock; comes back with the answer.
+        /// Time by the primary's clock; the answer returns it.
         sent: Duration,
     },
-    /// The standby, to a beat, with the beat's term and time.
+    /// From the standby, in answer to a beat, with the beat's term and time.
     Answer { term: u64, sent: Duration },
-    /// The primary: what does the standby hold at this mark?
+    /// From the primary: asks for the standby's contents at this mark.
     Verify {
         term: u64,
         mark: u64,
-        /// An entry with which the standby has it.
+        /// An entry with which the standby has the mark.
         sequence: u64,
     },
-    /// The standby: what it holds at a mark.
+    /// From the standby: its contents at a mark.
     Verified {
         mark: u64,
-        /// Whether this is the last message of the reply.
+        /// True for the last message of the reply.
         last: bool,
-        /// At most [`HASHES`].
+        /// At most [`HASHES`] hashes.
         hashes: Vec<VolumeHash>,
     },
-    /// The primary, whose address moves: connections of clients to it, the primary's end first. At most [`CONNECTIONS`] in both.
+    /// From a primary with a floating address: connections of clients to it, the primary's end
+    /// first. At most [`CONNECTIONS`] in both lists.
     Connections {
-        /// The others that were reported before are no more.
+        /// True if all connections reported before have ended.
         whole: bool,
-        /// Those that there are now besides.
+        /// New connections.
         opened: Vec<(SocketAddr, SocketAddr)>,
-        /// Those that have ended.
+        /// Ended connections.
         closed: Vec<(SocketAddr, SocketAddr)>,
     },
-    /// The primary: the standby's copy is to be brought up anew, from nothing.
+    /// From the primary: the standby's copy has to be created again, from nothing.
     Again,
-    /// Either: it does not go on, and why.
+    /// From either side: it does not continue, for this reason.
     Refusal(String),
 }
 
-/// What comes is no message; the connection has to end.
+/// The received bytes are not a message; the connection has to be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged(pub &'static str);
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a damaged message of the mirror: {}", self.0)
+        write!(f, "damaged message on the pair's connection: {}", self.0)
     }
 }
 
@@ -267,7 +277,7 @@ fn frame(kind: u8, term: u64, number: u64, body: &[u8], sums: &[u32]) -> Vec<u8>
     out
 }
 
-/// Of a head, what follows it but for the pages, and not of itself.
+/// Computes the checksum of a frame without its pages and the checksum itself.
 fn checksum(front: &[u8]) -> u32 {
     let (head, rest) = front.split_at(HEAD.min(front.len()));
     let sum = crc32c::crc32c(head.get(..SUM_AT).unwrap_or_default());
@@ -279,13 +289,13 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// All of an entry but its pages, which follow it: `sums` are theirs.
+/// Encodes an entry without its pages, which follow it: `sums` are theirs.
 #[must_use]
 pub fn entry_front(term: u64, sequence: u64, meta: &[u8], sums: &[u32]) -> Vec<u8> {
     frame(kind::ENTRY, term, sequence, meta, sums)
 }
 
-/// As [`entry_front`], of an entry of which pages have been sent: `sums` are those of the others.
+/// Like [`entry_front`], for an entry with pages sent before: `sums` are those of the others.
 #[must_use]
 pub fn rest_front(term: u64, sequence: u64, before: Before, meta: &[u8], sums: &[u32]) -> Vec<u8> {
     let mut body = Vec::with_capacity(REFERENCE + meta.len());
@@ -295,7 +305,7 @@ pub fn rest_front(term: u64, sequence: u64, before: Before, meta: &[u8], sums: &
     frame(kind::REST, term, sequence, &body, sums)
 }
 
-/// All of an advance but its pages, which follow it: `sums` are theirs.
+/// Encodes an advance without its pages, which follow it: `sums` are theirs.
 #[must_use]
 pub fn advance_front(id: u64, sums: &[u32]) -> Vec<u8> {
     frame(kind::ADVANCE, 0, id, &[], sums)
@@ -309,7 +319,7 @@ fn with_pages(pages: &[Box<[u8]>], front: impl FnOnce(&[u32]) -> Vec<u8>) -> Vec
 }
 
 impl Message {
-    /// The message as it travels.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -417,7 +427,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// One end of a connection, as it travels.
+/// Encodes one end of a connection.
 fn end(body: &mut Vec<u8>, at: SocketAddr) {
     let ip = match at.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -445,7 +455,7 @@ impl Head {
         })
     }
 
-    /// Head, body and the pages' checksums, in bytes.
+    /// Returns the length of head, body and the pages' checksums, in bytes.
     fn front(&self) -> usize {
         HEAD + self.body + 4 * self.pages
     }
@@ -454,7 +464,7 @@ impl Head {
         self.front() + self.pages * BLOCK_SIZE
     }
 
-    /// Whether a message of this kind can be so large.
+    /// Returns true if a message of this kind can have this size.
     fn admissible(&self) -> bool {
         let (body, pages) = match self.kind {
             kind::HELLO => (25 + 8 * MAX_MARKS, 0),
@@ -474,11 +484,11 @@ impl Head {
     }
 }
 
-/// Takes messages out of bytes as they come, however they are cut.
+/// Decodes messages from received bytes, however they are split.
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// Where the next message begins.
+    /// Index of the next message.
     at: usize,
 }
 
@@ -488,26 +498,26 @@ impl Decoder {
         self.room(bytes.len()).extend(bytes);
     }
 
-    /// Where bytes that follow are to be appended, with room for so many.
+    /// Returns the buffer to append received bytes to, with room for `bytes`.
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
-        // What was taken is moved out of the way once for all that comes with one read.
+        // Decoded bytes are moved out of the way once for each read.
         self.bytes.drain(..self.at);
         self.at = 0;
         self.bytes.reserve(bytes);
         &mut self.bytes
     }
 
-    /// The next message, if all of it has come.
+    /// Returns the next message, if all of it has arrived.
     ///
     /// # Errors
-    /// [`Damaged`]; nothing more is to be taken from it.
+    /// [`Damaged`]; the decoder must not be used any more.
     pub fn pop(&mut self) -> Result<Option<Message>, Damaged> {
         let bytes = self.bytes.get(self.at..).unwrap_or_default();
         let Some(head) = Head::read(bytes) else {
             return Ok(None);
         };
         if !head.admissible() {
-            return Err(Damaged("an unknown kind, or too long for it"));
+            return Err(Damaged("unknown kind or invalid length"));
         }
         if bytes.len() < head.front() {
             return Ok(None);
@@ -517,7 +527,7 @@ impl Decoder {
             || front.get(7) != Some(&0)
             || field(front, 24) != Some([0; 4])
         {
-            return Err(Damaged("the checksum of a head"));
+            return Err(Damaged("wrong checksum of the head"));
         }
         let Some(pages) = pages.get(..head.pages * BLOCK_SIZE) else {
             return Ok(None);
@@ -527,7 +537,7 @@ impl Decoder {
         let mut contents = Vec::with_capacity(head.pages);
         for (page, sum) in pages.chunks_exact(BLOCK_SIZE).zip(sums) {
             if crc32c::crc32c(page) != u32::from_le_bytes(*sum) {
-                return Err(Damaged("the checksum of a page"));
+                return Err(Damaged("wrong checksum of a page"));
             }
             contents.push(page.into());
         }
@@ -827,7 +837,7 @@ mod tests {
                 let mut decoder = Decoder::default();
                 decoder.push(&bytes);
                 let got = decoded(&mut decoder);
-                // A length that has grown waits for more.
+                // A larger length waits for more bytes.
                 assert!(
                     !matches!(&got, Ok(got) if !got.is_empty()),
                     "byte {at} of {message:?}"

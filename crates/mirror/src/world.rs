@@ -1,16 +1,20 @@
-//! Two nodes, a witness, clients, and everything between them that can go wrong, from one seed.
+//! Simulation of two nodes, a witness, clients, and the faults between them, from one seed.
 //!
-//! Messages are delayed, lost, doubled and overtake each other; links break in one direction or both, a node's process dies and
-//! comes back, or stands still and goes on; clocks run unevenly. Each node has a history of writes, which is durable at once, but for two kinds
-//! of pairs ([`Keeps`]): of one that acknowledges what was received some of that is lost with a standby's process, and of one
-//! whose logs do not outlive their machines all that is behind the last checkpoint is, now and then, on one side at a time. An entry
-//! carries all of it. After each event:
+//! Messages are delayed, lost, duplicated and reordered; links break in one direction or both. A
+//! node's process dies and comes back, or stalls and continues; clocks run at different rates. Each
+//! node has a history of writes, which is durable at once, except in two kinds of pairs
+//! ([`Keeps`]). In a pair that acknowledges received changes, some of them are lost with a
+//! standby's process. In a pair whose logs do not outlive their machines, everything after the last
+//! checkpoint is lost, now and then, on one side at a time. An entry carries the whole history.
+//! After each event:
 //!
-//! - a write is reported only by a node whose note says what it is, and while no other node is alone without it;
-//! - a read that is answered has everything that was reported before it was asked;
-//! - a standby's history is a prefix of its primary's, and loses nothing that was reported.
+//! - a write is reported only by a node whose note gives its role, and while no other node is alone
+//!   without it;
+//! - an answered read has every write that was reported before the read;
+//! - a standby's history is a prefix of its primary's, and loses no reported write.
 //!
-//! In the end all faults are over: one node serves, the pair is in sync, both have the same history.
+//! At the end all faults are over: one node serves, the pair is in sync, both have the same
+//! history.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -34,36 +38,38 @@ enum Bug {
     NoWait,
     /// A lost partner is left without the witness.
     NoWitness,
-    /// What is reported alone is not noted before.
+    /// The role is not noted before changes are reported alone.
     NoNote,
-    /// A standby that takes over goes on acknowledging, and keeps none of it.
+    /// A standby that takes over continues to acknowledge, and keeps none of it.
     LateAcks,
-    /// A node that starts has promised nothing.
+    /// A node that starts assumes that it has promised nothing.
     Forgetful,
-    /// Half of what is acknowledged is not kept.
+    /// Half of the acknowledged changes are not kept.
     Careless,
     /// The register changes from any version.
     NoCompare,
-    /// Of a pair that acknowledges what was received: a standby that starts takes over as if it had everything.
+    /// In a pair that acknowledges received changes, a standby that starts takes over as if it had
+    /// everything.
     Sure,
-    /// It asks to be primary before it keeps what it has acknowledged.
+    /// A standby asks to become primary before it keeps the acknowledged changes.
     Hasty,
-    /// Of a pair with logs that are lost with their machines: a node whose log is gone goes on as if it were not.
+    /// In a pair with logs that are lost with their machines, a node whose log is gone continues as
+    /// if it were not.
     Trusting,
-    /// A node that is alone reports what is in its log only.
+    /// A node that is alone reports changes that are only in its log.
     Unchecked,
-    /// So does one whose partner is in sync before the witness says so.
+    /// A node whose partner is in sync reports them too, before the witness says so.
     Early,
 }
 
-/// What outlives a node's process.
+/// State that outlives a node's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Keeps {
-    /// All that it has acknowledged.
+    /// Every acknowledged change.
     Everything,
-    /// The same, but for what it has received last.
+    /// Every acknowledged change except the ones received last.
     Written,
-    /// The same, or what was in its last checkpoint.
+    /// The same, or the changes in its last checkpoint.
     Checkpoints,
 }
 
@@ -71,7 +77,8 @@ enum Keeps {
 enum Message {
     Beat(u64, u64, Duration),
     Answer(u64, Duration),
-    /// Between the two processes of these numbers: what a connection carries does not outlive either.
+    /// Between the processes with these numbers: the contents of a connection do not outlive
+    /// either.
     Entry(u64, [u64; 2], Vec<u64>),
     Ack(u64, usize),
     Ask(Option<Register>),
@@ -81,13 +88,14 @@ enum Message {
 #[derive(Clone, Debug)]
 enum Event {
     Tick(Side),
-    /// To a node, in its process of that number.
+    /// To a node, in its process with that number.
     Deliver(Side, Message),
     Witness(Side, Message),
-    /// A client's.
+    /// A write of a client.
     Write,
     Read,
-    /// The reply to a read that was evaluated with so many writes of which these had to be there.
+    /// The reply to a read that was evaluated with a number of writes, and the writes that had to
+    /// be there.
     Send(Side, u64, Vec<u64>, Vec<u64>),
     Noted(Side, u64, Register),
     Resume(Side),
@@ -99,19 +107,19 @@ struct Machine {
     process: u64,
     note: Register,
     history: Vec<u64>,
-    /// Writes at its end that are in memory only.
+    /// Number of writes at its end that are in memory only.
     received: usize,
-    /// Writes that are in a checkpoint.
+    /// Number of writes that are in a checkpoint.
     checkpoint: usize,
-    /// Its log was lost, and it has not been brought up since.
+    /// True if its log was lost, and it has not been resynced since.
     lacking: bool,
-    /// It has got everything from the primary of this term.
+    /// Term of the primary from which it has got everything.
     caught: Option<u64>,
-    /// Writes that are not reported: place in the history.
+    /// Unreported writes, by their place in the history.
     pending: Vec<u64>,
     paused: bool,
     queue: Vec<Event>,
-    /// Parts of a thousand that its clock is fast.
+    /// Thousandths by which its clock is fast.
     drift: i64,
 }
 
@@ -125,7 +133,7 @@ struct World {
     bodies: BTreeMap<u64, Event>,
     machines: [Machine; 2],
     witness: MemoryWitness,
-    /// Links that are broken: from, to; the witness is 2.
+    /// Broken links: from, to; the witness is 2.
     broken: [[bool; 3]; 3],
     reported: Vec<u64>,
     next: u64,
@@ -188,7 +196,7 @@ impl World {
         world
     }
 
-    /// In so many microseconds.
+    /// Schedules an event after `delay` microseconds.
     fn at(&mut self, delay: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((self.now + delay, self.order)));
@@ -241,7 +249,8 @@ impl World {
         self.at(0, Event::Tick(side));
     }
 
-    /// A node that is down loses its log, perhaps: not if the other one lacks what was reported, since two logs lost are one too many.
+    /// Loses the log of a node that is down, unless the other one lacks reported writes, since the
+    /// loss of two logs is one too many.
     fn lose_log(&mut self, side: Side) {
         let other = &self.machines[index(side.other())];
         if self.keeps != Keeps::Checkpoints || other.lacking || self.calm || self.rng.below(2) == 0
@@ -303,7 +312,8 @@ impl World {
                 }
                 Action::Read => self.send(me, 2, Event::Witness(side, Message::Ask(None))),
                 Action::Swap(to) => {
-                    // Its log is written before it asks, and there is a checkpoint if that is what it keeps.
+                    // Its log is written before it asks, with a checkpoint if that is what it
+                    // keeps.
                     if self.bug != Some(Bug::Hasty) {
                         let machine = &mut self.machines[me];
                         machine.received = 0;
@@ -477,7 +487,8 @@ impl World {
                     self.send(me, other, Event::Deliver(side.other(), ack));
                     return Ok(());
                 }
-                // What a connection of an older term carries does not come when a newer one has taken its place.
+                // Messages of an older term's connection do not arrive after a newer one has
+                // replaced it.
                 if !node.acknowledges(term) || machine.caught.is_some_and(|newer| term < newer) {
                     return Ok(());
                 }
@@ -515,7 +526,7 @@ impl World {
                 if node.register().term == term && node.role() == Role::Alone && complete {
                     self.with(side, |node| node.caught_up(now));
                 } else if node.replies() == Replies::WithPartner(term) {
-                    // Before the witness has both in it, this side may be what is left, by what it says.
+                    // Before the register has both in sync, this side may be the only survivor.
                     if !node.register().mirrored && self.bug != Some(Bug::Early) {
                         *checkpoint = history.len();
                     }
@@ -536,7 +547,8 @@ impl World {
         if writes.is_empty() {
             return Ok(());
         }
-        // One that has taken over after it had acknowledged them, which is not known here yet, has them.
+        // A node that has taken over after acknowledging them, which is not known here yet, has
+        // them.
         let other = &self.machines[index(side.other())];
         let alone = other
             .node
@@ -549,7 +561,7 @@ impl World {
         }
         for write in writes {
             let at = self.reported.partition_point(|before| before < write);
-            // Under a rule that is left out it may have been before.
+            // With a rule left out it may have been reported before.
             if self.reported.get(at) != Some(write) {
                 self.reported.insert(at, *write);
             }
@@ -667,13 +679,13 @@ impl World {
             }
             _ => self.broken = Default::default(),
         }
-        // A node that is down comes back.
+        // A node that is down restarts.
         if self.rng.below(2) == 0 && self.machines[me].node.is_none() {
             self.start(side);
         }
     }
 
-    /// All faults are over.
+    /// Ends all faults and checks the result.
     fn settle(&mut self) -> Result<(), String> {
         self.calm = true;
         self.broken = Default::default();
@@ -683,7 +695,7 @@ impl World {
                 self.start(side);
             }
         }
-        // What was delayed before arrives meanwhile, and nobody stands still any more.
+        // Delayed messages arrive meanwhile, and no process is stalled any more.
         self.run(self.now + 40_000_000)?;
         let roles = self
             .machines
@@ -701,7 +713,7 @@ impl World {
         }
         let [a, b] = &self.machines;
         for machine in [a, b] {
-            // The last ones may be on their way.
+            // The last entries may be in transit.
             if let Some(lost) = lacks(&machine.history, &old) {
                 return Err(format!("{lost} was reported, and is gone"));
             }
@@ -710,7 +722,7 @@ impl World {
     }
 }
 
-/// The first of these writes that a history does not have; both ascend.
+/// Returns the first of these writes that a history does not have; both are ascending.
 fn lacks(history: &[u64], writes: &[u64]) -> Option<u64> {
     if let [write] = writes {
         return history.binary_search(write).err().map(|_| *write);
@@ -763,7 +775,7 @@ fn what_one_side_does_not_keep_is_lost_with_no_single_process() {
 
 #[test]
 fn a_rule_that_is_left_out_is_noticed() {
-    // Each with the first seed that notices it; after a change of the world a later one may.
+    // Each bug with the first seed that exposes it; after a change of the world a later one may.
     let bugs = [
         (Bug::NoPromise, Keeps::Everything, 0),
         (Bug::NoLease, Keeps::Everything, 117),
@@ -798,7 +810,7 @@ fn a_primary_without_its_log_leaves_it_to_its_partner_whenever_it_learns_of_it()
     let timing = Timing::default();
     let mut node = Node::start(Side::A, alone, timing, at(100)).lacking();
     node.tick(at(100));
-    // The first reply is what it has noted: it alone has all that was reported.
+    // The first reply equals its note: it alone has every reported change.
     node.witness(at(101), Swap::Lost(alone));
     assert_eq!(node.role(), Role::Deciding);
     node.witness(at(102), Swap::Lost(both));
@@ -808,7 +820,8 @@ fn a_primary_without_its_log_leaves_it_to_its_partner_whenever_it_learns_of_it()
         assert!(asks.iter().all(|action| matches!(action, Action::Read)));
         node.witness(at(second), Swap::Lost(both));
     }
-    // Until the question of a process before it is carried out late: that had all in a checkpoint, and the partner is out.
+    // Until a late request of an earlier process is carried out: that had everything in a
+    // checkpoint, and the partner is out.
     let mut late = node.clone();
     let asks = late.witness(at(200), Swap::Lost(both.alone(Side::A)));
     let again = both.alone(Side::A).alone(Side::A);
@@ -817,7 +830,7 @@ fn a_primary_without_its_log_leaves_it_to_its_partner_whenever_it_learns_of_it()
         late.witness(at(201), Swap::Done(again)),
         [Action::Note(again)]
     );
-    // Or until that has taken over.
+    // Or until the partner has taken over.
     node.witness(at(200), Swap::Lost(both.alone(Side::B)));
     assert_eq!(node.role(), Role::Behind);
 }
