@@ -6,6 +6,10 @@ NFS ?= 127.0.0.1:2049
 SMB ?= 127.0.0.1:4450
 API ?= 127.0.0.1:8049
 
+# What is shipped: the server, the load generators and the client doctor. Always built together, so that cargo chooses the same
+# features of the crates below them each time.
+PROGRAMS = -p weir -p weir-bench -p weir-doctor
+
 # rust-toolchain.toml has rustup look for the pinned release by its number and download it if that is missing. Where the
 # default toolchain is the same release under another name, such as `stable`, it is used as it is.
 ifdef RUSTUP_TOOLCHAIN
@@ -16,10 +20,11 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
+.PHONY: help serve tools build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
+	@echo 'make tools    weir bench and weir doctor, beside what make serve has built'
 	@echo 'make build    a release, with the web console where Node is'
 	@echo 'make console  the web console, which the next build embeds (Node 20.19 or later)'
 	@echo 'make dist     deb, rpm and OCI image of a release build in target/packages'
@@ -33,19 +38,23 @@ help:
 serve:
 	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)' --api '$(API)'
 
+# `weir bench` and `weir doctor` for the server that `make serve` has built.
+tools:
+	$(CARGO) build --profile serve -p weir-bench -p weir-doctor
+
 build:
 	console/build --if-possible
-	$(CARGO) build --release -p weir
+	$(CARGO) build --release $(PROGRAMS)
 
-# What a release ships: the binary with link-time optimisation, and deb, rpm and OCI image of it in target/packages.
+# What a release ships: the binaries with link-time optimisation, and deb, rpm and OCI image of them in target/packages.
 dist:
 	console/build
-	$(CARGO) build --profile dist -p weir --locked
+	$(CARGO) build --profile dist $(PROGRAMS) --locked
 	packaging/build target/dist/weir target/packages
 
 # The packages of a development build: installed in a clean Debian, upgraded under a writing client, read by lintian.
 packages:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/packages/run
 
 # The web console's files, which the next build of the server embeds.
@@ -81,67 +90,67 @@ smoke:
 
 # What anybody on the network may try, in its short form.
 attack:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/attack/run
 
 # Users that Kerberos establishes, with a realm of the tests' own.
 krb5:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/krb5/run
 
 # The protocol's tester over NFSv4.1 and 4.2, in half an hour. Not a part of `test`: PYNFS=DIR says where it is (conformance/README.md).
 conformance:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/pynfs/run
 
 # Samba's client and its tests, with users of their own.
 smb:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/smb/run
 
 # SMB in an Active Directory domain, with a domain controller of the tests' own (Samba's).
 ad:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/ad/run
 
 # Clients that others have written, against the API of the real binary.
 api:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/api/run
 	conformance/cli/run
 
 # What README.md and docs/ say to type, typed. After `api`, which installs Google's Python library.
 docs:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/docs/run
 
 # NetApp's Python client, Ansible's modules and a published session against the real binary. The first run downloads
 # the two; where there is no package index, it says so and skips what needs them.
 ontap:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/ontap/run
 
 # The web console in Chromium, over the real server under load.
 browser:
 	console/build --if-possible
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/console/run
 
 # The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
 lab:
-	$(CARGO) build -p weir --locked
+	$(CARGO) build $(PROGRAMS) --locked
 	conformance/lab/run
 
 unit:
 	$(CARGO) test --workspace --locked
 
 bench:
-	$(CARGO) build --release -p weir
+	$(CARGO) build --release $(PROGRAMS)
 	bench/vs-ganesha
 
 # The netapp-extreme matrix, scaled to this machine, on Weir and its peers in turn.
 peers:
-	$(CARGO) build --release -p weir
+	$(CARGO) build --release $(PROGRAMS)
 	bench/peers/run
 
 # Long runs of what `unit` does briefly. The development profile: its overflow checks are a part of the test.

@@ -1,4 +1,4 @@
-"""What the binary is linked with: `crates.py copyright` for Debian's copyright file, `crates.py sbom` for CycloneDX."""
+"""Crates that the binaries are linked with: `crates.py copyright` for Debian's copyright file, `crates.py sbom` for CycloneDX."""
 
 import glob
 import hashlib
@@ -15,8 +15,8 @@ TEXTS = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)", re.IGNORECASE)
 
 
 def crates():
-    """Crates in the binary, without Weir's own, as packages of `cargo metadata`, in order."""
-    tree = subprocess.run(["cargo", "tree", "--locked", "--offline", "-p", "weir", "-e", "normal", "--prefix", "none",
+    """Crates in the binaries, without Weir's own, as packages of `cargo metadata`, in order."""
+    tree = subprocess.run(["cargo", "tree", "--locked", "--offline", "-p", "weir", "-p", "weir-bench", "-p", "weir-doctor", "-e", "normal", "--prefix", "none",
                            "--format", "{p}"], check=True, capture_output=True, text=True).stdout
     used = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
     metadata = subprocess.run(["cargo", "metadata", "--locked", "--offline", "--format-version=1"],
@@ -31,7 +31,7 @@ def copyright_file(linked):
     print("Upstream-Name: weir\n\nFiles: *\nCopyright: 2026 Weir's authors\nLicense: Apache-2.0")
     print(" On Debian systems: /usr/share/common-licenses/Apache-2.0\n")
     texts = {}
-    print("Comment: The binary contains these crates, under the licences that they name:")
+    print("Comment: The binaries contain these crates, under the licences that they name:")
     for p in linked:
         print(f" {p['name']} {p['version']}: {p['license'] or 'see its text'}")
         for path in sorted(glob.glob(os.path.join(os.path.dirname(p["manifest_path"]), "*"))):

@@ -7,6 +7,20 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Load generators for file servers: NFSv3, NFSv4.1 and 4.2, SMB 3.1.1.
+#[derive(clap::Parser, Debug, Clone)]
+#[command(
+    name = "weir-bench",
+    bin_name = "weir bench",
+    version,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Command and its settings.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+}
+
 /// Load generators.
 #[derive(Args, Debug, Clone)]
 pub struct BenchArgs {
@@ -31,12 +45,6 @@ pub enum BenchCommand {
     /// A link with a delay, for measurements of two nodes on one machine.
     #[command(hide = true)]
     Relay(crate::relay::RelayArgs),
-    /// Whether limits on throughput hold: starts a server of its own.
-    Qos(Box<crate::qos::QosArgs>),
-    /// What snapshots cost beside a load: starts a server of its own.
-    Snapshots(Box<crate::snapshots::SnapshotsArgs>),
-    /// A published SnapMirror throttling experiment, repeated between two servers of its own.
-    Snapmirror(Box<crate::snapmirror::SnapmirrorArgs>),
     /// Tables of block sizes and read/write mixes, with reports.
     Matrix(Box<MatrixArgs>),
     /// Definitions for `matrix` that come with this program.

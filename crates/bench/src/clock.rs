@@ -20,7 +20,7 @@ pub fn unix_seconds() -> u64 {
 }
 
 /// Waits for so many seconds.
-pub(crate) fn sleep(seconds: f64) {
+pub fn sleep(seconds: f64) {
     std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
 }
 

@@ -20,7 +20,6 @@
 //! | [`smb`] | the SMB generator, a client of its own as well |
 //! | [`log`] | durable appends to a device, without a server |
 //! | [`relay`] | a link between two machines on one |
-//! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
 pub mod args;
@@ -40,7 +39,6 @@ pub mod nfs3;
 pub mod nfs4;
 pub mod outbox;
 pub mod pattern;
-pub mod qos;
 pub mod race;
 pub mod relay;
 pub mod report;
@@ -48,14 +46,12 @@ pub mod rpc;
 pub mod run;
 pub mod set;
 pub mod smb;
-pub mod snapmirror;
-pub mod snapshots;
 pub mod tally;
 pub mod tcp;
 pub mod wire;
 pub mod xdr;
 
-pub use args::{BenchArgs, BenchCommand};
+pub use args::{BenchArgs, BenchCommand, Cli};
 
 use lab::runner::Ending;
 
@@ -67,13 +63,12 @@ use std::process::ExitCode;
 /// for a sound run, 1 when it could not be done or the protocol was violated, 2 when it
 /// was done but its replies show faults, and 130 when the user ended it.
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let sound = |sound| if sound { Ending::Sound } else { Ending::Faulty };
     let result = match &args.command {
         BenchCommand::Nfs3(a) => load(&a.settled()),
         BenchCommand::Nfs4(a) => load(&a.settings()),
         BenchCommand::Smb(a) => smb::run(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(sound(report.figures.faults.is_empty()))
+            Ok(ending(&report.figures.faults))
         }),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
@@ -84,12 +79,6 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             Ok(Ending::Sound)
         }),
         BenchCommand::Relay(a) => relay::relay(a).map(|()| Ending::Sound),
-        BenchCommand::Qos(a) => qos::qos(a).map(|met| match met {
-            true => Ending::Sound,
-            false => Ending::Faulty,
-        }),
-        BenchCommand::Snapshots(a) => snapshots::snapshots(a).map(sound),
-        BenchCommand::Snapmirror(a) => snapmirror::snapmirror(a).map(sound),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
         BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),
@@ -111,10 +100,15 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 fn load(args: &args::NfsArgs) -> Result<Ending, error::BenchError> {
     let report = run::nfs(args)?;
     show(args.json.as_deref(), &report, &report.table())?;
-    Ok(match report.figures.faults.is_empty() {
-        true => Ending::Sound,
-        false => Ending::Faulty,
-    })
+    Ok(ending(&report.figures.faults))
+}
+
+fn ending<T>(faults: &[T]) -> Ending {
+    if faults.is_empty() {
+        Ending::Sound
+    } else {
+        Ending::Faulty
+    }
 }
 
 fn print(text: &str) -> Result<Ending, error::BenchError> {

@@ -13,7 +13,6 @@
 //! The placements take turns, round by round: a shared disk is not the same from minute to minute.
 
 mod append;
-mod placement;
 
 use crate::args::parse_size;
 use crate::error::BenchError;
@@ -23,10 +22,10 @@ use crate::lab::units::{latency, thousands};
 use crate::lab::view::Row;
 use append::{Appended, Appender};
 use clap::Args;
-pub use placement::Placement;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_base::Placement;
 
 /// Sizes of the appends, in KiB.
 const SIZES: [u64; 5] = [4, 8, 64, 128, 1024];
@@ -102,9 +101,19 @@ pub struct Table {
     /// As [`Named::name`].
     pub name: String,
     /// File system and device.
+    #[serde(with = "PlacementFields")]
     pub placement: Placement,
     /// By size of the appends.
     pub rows: Vec<Figures>,
+}
+
+/// Fields of a [`Placement`] in a report.
+#[derive(Serialize)]
+#[serde(remote = "Placement")]
+struct PlacementFields {
+    filesystem: Option<String>,
+    disk: Option<String>,
+    model: Option<String>,
 }
 
 /// What appends of one size took.
@@ -126,7 +135,7 @@ pub fn log(args: &LogArgs) -> Result<LogReport, BenchError> {
     interrupt::watch();
     let mut appenders = Vec::new();
     for named in &args.folders {
-        let placement = Placement::of(&named.dir)?;
+        let placement = Placement::read(&named.dir).map_err(BenchError::io("find the device"))?;
         appenders.push((placement, Appender::prepare(&named.dir, args.size)?));
     }
     let span = Duration::from_secs_f64(args.seconds);
@@ -278,7 +287,11 @@ mod tests {
                 .iter()
                 .map(|&(name, per_second, model)| Table {
                     name: name.to_owned(),
-                    placement: Placement::with_model("ext4", "nvme0n1", model),
+                    placement: Placement {
+                        filesystem: Some("ext4".to_owned()),
+                        disk: Some("nvme0n1".to_owned()),
+                        model: model.map(str::to_owned),
+                    },
                     rows: vec![Figures {
                         bytes: COMPARED << 10,
                         alone: Appended::of(1_000_000_000, &[100_000; 10]),

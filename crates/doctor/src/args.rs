@@ -5,6 +5,22 @@ use std::path::PathBuf;
 /// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with its reason.
 ///
 /// Exits with 0 if there is nothing but hints, 1 if there are findings, 2 on failure.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "weir-doctor",
+    bin_name = "weir doctor",
+    version,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Command and its settings.
+    #[command(flatten)]
+    pub doctor: Args,
+}
+
+/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with its reason.
+///
+/// Exits with 0 if there is nothing but hints, 1 if there are findings, 2 on failure.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {

@@ -56,8 +56,9 @@ pub enum Command {
     },
     /// Run the quorum witness (mediator) for HA pairs on a third host
     Witness(WitnessArgs),
-    /// Put a load on a server and measure it
-    Bench(Box<weir_bench::BenchArgs>),
+    /// Put a load on a server and measure it (weir-bench)
+    #[command(disable_help_flag = true)]
+    Bench(ToolArguments),
     /// Write the manual pages of all commands into a folder
     #[command(hide = true)]
     Manual {
@@ -65,11 +66,24 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Check this client's NFS and SMB settings, and print fixes
-    Doctor(weir_doctor::args::Args),
+    /// Check this client's NFS and SMB settings, and print fixes (weir-doctor)
+    #[command(disable_help_flag = true)]
+    Doctor(ToolArguments),
     #[command(flatten)]
     #[allow(missing_docs)]
     Client(Box<weir_cli::Command>),
+}
+
+/// Arguments that a program of its own reads (`tools`).
+#[derive(Debug, Args)]
+pub struct ToolArguments {
+    /// Arguments of the tool
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub arguments: Vec<std::ffi::OsString>,
 }
 
 /// SMB signing.

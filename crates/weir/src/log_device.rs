@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use weir_bench::log::Placement;
+use weir_base::Placement;
 use weir_store::folder::Folder;
 
 use crate::cli::Serve;
@@ -34,7 +34,7 @@ pub fn is_lost(args: &Serve, paired: bool) -> Result<bool> {
             "--log-ephemeral is for a node of a pair, whose partner has what is lost with the log: `weir pair create` makes one"
         ),
         (false, _) => {
-            if let Some(model) = Placement::of(&present(dir))?.lost_with_machine() {
+            if let Some(model) = Placement::read(&present(dir))?.lost_with_machine() {
                 bail!(
                     "{} is on a disk that is lost when its machine stops ({model}), and with it what clients were told is stable: \
                      name a folder on another one; a node of a pair may have its log there with --log-ephemeral",

@@ -21,7 +21,6 @@ mod keytab;
 mod krb5;
 mod log_device;
 mod logging;
-mod manual;
 mod notify;
 mod pair_commands;
 mod pair_connections;
@@ -39,6 +38,7 @@ mod settings;
 mod smb;
 mod storage;
 mod tls;
+mod tools;
 mod usage;
 mod users;
 
@@ -53,7 +53,10 @@ use weir_node::os;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    clap_complete::CompleteEnv::with_factory(settings::command).complete();
+    if let Some(code) = tools::run_named() {
+        return code;
+    }
+    weir_help::complete(settings::command);
     let cli = match weir_cli::arguments(std::env::args_os(), &settings::command()) {
         Ok(arguments) => settings::parse(arguments).unwrap_or_else(|invalid| invalid.exit()),
         Err(error) => {
@@ -108,9 +111,13 @@ fn main() -> ExitCode {
             os::own_files_only();
             accounts::run(command)
         }
-        cli::Command::Manual { folder } => manual::write(folder),
-        cli::Command::Bench(args) => return weir_bench::run(args),
-        cli::Command::Doctor(args) => return weir_doctor::run(args),
+        cli::Command::Manual { folder } => {
+            let written =
+                weir_help::write_manual(settings::command(), "weir", folder, &tools::TOOLS);
+            written.map_err(Into::into)
+        }
+        cli::Command::Bench(args) => return tools::run("bench", &args.arguments),
+        cli::Command::Doctor(args) => return tools::run("doctor", &args.arguments),
         cli::Command::Client(command) => {
             let mut secret =
                 |user: &str| accounts::password(user).map_err(|error| format!("{error:#}"));

@@ -3,7 +3,7 @@
 //!
 //! That no more comes through than a limit allows is arithmetic, and asserted as such: `rate × (time + burst)` and one
 //! request for each volume, timed from before the load begins to after it ended. That it is not much less depends on
-//! the machine, so those margins are wide; the narrow ones are `weir bench qos`.
+//! the machine, so those margins are wide; the narrow ones are `bench/experiment qos`.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use common::{PATIENCE, Server, root};
 use serde_json::json;
 use weir_bench::control::Control;
 use weir_bench::nfs3::{Calls, Handle, Stable};
-use weir_bench::qos::load::{self, Flow, Kind};
+use weir_experiments::qos::load::{self, Flow, Kind};
 
 const MIB: f64 = 1048576.0;
 /// The burst of a limit, in seconds.

@@ -187,8 +187,7 @@ fn a_description_names_the_limit_that_requests_wait_for() {
     let address = server.address.to_string();
     std::thread::scope(|s| {
         let load = s.spawn(|| {
-            weir(&[
-                "bench",
+            common::bench(&[
                 "nfs3",
                 "write",
                 "-p",

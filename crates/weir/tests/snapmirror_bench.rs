@@ -3,9 +3,18 @@
 
 #![allow(clippy::unwrap_used)] // Tests fail loudly.
 
-mod common;
+use std::ffi::OsStr;
 
+use clap::Parser as _;
 use serde_json::Value;
+use weir_experiments::snapmirror::{SnapmirrorArgs, snapmirror};
+
+/// The experiment's command line.
+#[derive(clap::Parser)]
+struct Args {
+    #[command(flatten)]
+    experiment: SnapmirrorArgs,
+}
 
 #[test]
 fn the_experiment_runs_and_is_written_down() {
@@ -13,23 +22,22 @@ fn the_experiment_runs_and_is_written_down() {
     let path = |name: &str| folder.path().join(name);
     let (scratch, out) = (path("scratch"), path("out"));
     std::fs::create_dir(&scratch).unwrap();
-    let run = common::weir(&[
-        "bench",
-        "snapmirror",
-        "--quick",
-        "--memory",
-        "256M",
-        "--scratch",
-        scratch.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
+    let args = Args::parse_from([
+        OsStr::new("snapmirror"),
+        OsStr::new("--quick"),
+        OsStr::new("--memory"),
+        OsStr::new("256M"),
+        OsStr::new("--weir"),
+        OsStr::new(env!("CARGO_BIN_EXE_weir")),
+        OsStr::new("--scratch"),
+        scratch.as_os_str(),
+        OsStr::new("--out"),
+        out.as_os_str(),
     ]);
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
-    let why = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(matches!(run.status.code(), Some(0 | 2)), "{said}{why}");
+    snapmirror(&args.experiment).unwrap();
     let raw = std::fs::read(out.join("raw.json")).unwrap();
     let lines: Vec<Value> = serde_json::from_slice(&raw).unwrap();
-    assert_eq!(lines.len(), 11, "{said}");
+    assert_eq!(lines.len(), 11);
     for line in &lines {
         let transfers = line["transfers"].as_array().unwrap();
         assert_eq!(transfers.last().unwrap()["state"], "success", "{line}");

@@ -7,7 +7,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// What any crate's tests may use on top of what is drawn, besides reaching further down than one layer.
-const TESTS_MAY_USE: [&str; 2] = ["weir-sim", "weir-testclient"];
+const TESTS_MAY_USE: [&str; 5] = [
+    "weir-sim",
+    "weir-testclient",
+    "weir-bench",
+    "weir-doctor",
+    "weir-experiments",
+];
 
 /// What each crate may use.
 pub struct Picture(BTreeMap<String, Vec<String>>);

@@ -1,15 +1,11 @@
-//! The load generator on its own, without the server binary.
+//! `weir bench`: the load generators.
 
-use clap::Parser;
-
-/// Load generators for Weir and its peers.
-#[derive(Parser)]
-#[command(name = "weir-bench", version)]
-struct Cli {
-    #[command(flatten)]
-    bench: weir_bench::BenchArgs,
-}
+use clap::{CommandFactory as _, Parser as _};
+use weir_bench::Cli;
 
 fn main() -> std::process::ExitCode {
+    if let Some(code) = weir_help::answer(Cli::command) {
+        return code;
+    }
     weir_bench::run(&Cli::parse().bench)
 }

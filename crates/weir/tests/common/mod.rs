@@ -38,6 +38,12 @@ pub fn weir(args: &[&str]) -> Output {
         .unwrap()
 }
 
+/// Runs a command of the load generators in this process until it ends.
+pub fn bench(args: &[&str]) -> std::process::ExitCode {
+    let words = ["weir-bench"].iter().chain(args);
+    weir_bench::run(&<weir_bench::Cli as clap::Parser>::parse_from(words).bench)
+}
+
 impl Server {
     /// Starts a server and waits until it serves.
     pub fn start(data: &Path, more: &[&str]) -> Server {

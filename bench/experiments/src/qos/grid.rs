@@ -14,9 +14,9 @@ use super::measure::{SECOND, Unit, variation, windows};
 use super::plot::Line;
 use super::server::Limit;
 use super::{Row, Run, Verdict};
-use crate::error::BenchError;
 use serde_json::json;
 use std::collections::HashMap;
+use weir_bench::error::BenchError;
 
 /// The part of what the machine moves that cases may take up side by side.
 const SHARE: f64 = 0.12;

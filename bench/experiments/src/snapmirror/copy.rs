@@ -6,8 +6,6 @@
 //! so it is read from memory, nothing is checked but what TLS checks, nothing is found out about what has changed, and
 //! nothing is made durable before the end.
 
-use crate::clock;
-use crate::error::BenchError;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use std::fs::File;
@@ -15,6 +13,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_bench::clock;
+use weir_bench::error::BenchError;
 
 /// What is read, sent and written at once.
 const PIECE: usize = 1 << 20;

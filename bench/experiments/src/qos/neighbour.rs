@@ -21,11 +21,11 @@ use super::measure::{SECOND, latency, within};
 use super::server::{Limit, Volume};
 use super::turns::{self, Plan, Turn};
 use super::{Row, Run, Timing, Verdict};
-use crate::clock::{self, sleep};
-use crate::error::BenchError;
-use crate::pattern::Rand;
 use hdrhistogram::Histogram;
 use serde_json::json;
+use weir_bench::clock::{self, sleep};
+use weir_bench::error::BenchError;
+use weir_bench::pattern::Rand;
 
 /// What p99 beside may be relative to p99 alone.
 const MOST: f64 = 1.2;

@@ -5,10 +5,10 @@ use super::load::{self, Flow, Kind};
 use super::measure::{SECOND, Unit, latency, rate, within};
 use super::server::Limit;
 use super::{Row, Run, Verdict};
-use crate::clock;
-use crate::error::BenchError;
 use serde_json::json;
 use std::time::Duration;
+use weir_bench::clock;
+use weir_bench::error::BenchError;
 
 /// All cases of this module.
 pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {

@@ -1,16 +1,16 @@
 //! The server under test: started for the run with a folder of its own, asked over its API.
 
-use crate::clock;
-use crate::control::Control;
-use crate::error::BenchError;
-use crate::machine;
-use crate::nfs3::{self, Handle, Stable};
-use crate::rpc::Credential;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use weir_bench::clock;
+use weir_bench::control::Control;
+use weir_bench::error::BenchError;
+use weir_bench::machine;
+use weir_bench::nfs3::{self, Handle, Stable};
+use weir_bench::rpc::Credential;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -62,15 +62,14 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// The program that is to serve: the one that was named, or this one.
-///
-/// # Errors
-/// The path of the running program is unknown.
-pub fn program(named: Option<&Path>) -> Result<PathBuf, BenchError> {
-    match named {
-        Some(path) => Ok(path.to_owned()),
-        None => std::env::current_exe().map_err(BenchError::io("this program's path")),
-    }
+/// Returns the server's program: `named`, or else `weir` beside this program, or else `weir` in PATH.
+pub fn program(named: Option<&Path>) -> PathBuf {
+    let beside = || {
+        let path = std::env::current_exe().ok()?.with_file_name("weir");
+        path.is_file().then_some(path)
+    };
+    let named = named.map(Path::to_owned);
+    named.or_else(beside).unwrap_or_else(|| "weir".into())
 }
 
 impl Server {

@@ -1,12 +1,12 @@
 //! What is written down of a run.
 
 use super::{Line, MIB, Run, SnapmirrorArgs, Transfer};
-use crate::error::BenchError;
 use crate::qos::plot;
 use crate::qos::verdict_name;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use weir_bench::error::BenchError;
 
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
@@ -110,7 +110,7 @@ pub(super) fn write(
     std::fs::write(out.join("raw.json"), raw).map_err(failed())?;
     let machine = serde_json::to_string_pretty(facts).unwrap_or_default();
     std::fs::write(out.join("machine.json"), machine).map_err(failed())?;
-    let mut command = "weir bench snapmirror".to_owned();
+    let mut command = "bench/experiment snapmirror".to_owned();
     if args.quick {
         command.push_str(" --quick");
     } else {

@@ -1,15 +1,11 @@
-//! The load of `weir bench qos`: several clients on several volumes at once, every completion recorded.
+//! The load of `bench/experiment qos`: several clients on several volumes at once, every completion recorded.
 //!
 //! Limits slow a closed loop down, so this load needs no speed for its own sake (what needs it is measured with
-//! [`crate::engine`]); what it needs is to report afterwards, for any stretch of time, how much of which flow was
+//! [`weir_bench::engine`]); what it needs is to report afterwards, for any stretch of time, how much of which flow was
 //! completed in it. So every completion is kept: its time, its bytes, its latency. A flow is one client (an address), one
 //! file of a volume, some connections, and one kind of call; flows that are to disturb each other only through the server
 //! run on threads of their own.
 
-use crate::clock;
-use crate::error::BenchError;
-use crate::nfs3::{Calls, Handle, Name, Proc, Stable};
-use crate::rpc::Credential;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -17,6 +13,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use weir_bench::clock;
+use weir_bench::error::BenchError;
+use weir_bench::nfs3::{Calls, Handle, Name, Proc, Stable};
+use weir_bench::rpc::Credential;
 
 /// Bits of a transaction id that hold the slot.
 const SLOT_BITS: u32 = 10;

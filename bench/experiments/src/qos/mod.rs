@@ -1,4 +1,4 @@
-//! `weir bench qos`: do limits hold?
+//! `bench/experiment qos`: do limits hold?
 //!
 //! Each case sets limits, starts a load that offers more, and reports what was admitted: the target, the achieved
 //! rate, the verdict. The load is this crate's own client ([`load`]); clients are distinguished by address, so each
@@ -20,17 +20,17 @@ mod scale;
 pub mod server;
 mod turns;
 
-use crate::error::BenchError;
 use clap::Args;
 use serde::Serialize;
 use server::Server;
 use std::io::Write;
 use std::path::PathBuf;
+use weir_bench::error::BenchError;
 
 /// Do limits hold?
 #[derive(Args, Debug, Clone)]
 pub struct QosArgs {
-    /// The server's program [default: this one]
+    /// The server's program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
     /// Where the server's data goes while the run lasts
@@ -182,7 +182,7 @@ pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
 
 /// Runs all cases. `false` if a target was missed.
 pub fn qos(args: &QosArgs) -> Result<bool, BenchError> {
-    let weir = server::program(args.weir.as_deref())?;
+    let weir = server::program(args.weir.as_deref());
     let timing = match (args.quick, args.full) {
         (true, _) => Timing {
             quick: true,

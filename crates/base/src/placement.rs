@@ -1,21 +1,20 @@
-//! What lies below a folder: file system, device, and whether it outlives its machine.
+//! File system and device below a folder, and whether the device outlives its machine.
 
-use crate::error::BenchError;
-use serde::Serialize;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// File system and device below a folder, as far as the system tells.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Placement {
     /// Type of the file system.
-    filesystem: Option<String>,
+    pub filesystem: Option<String>,
     /// The disk's name in the system, such as `nvme0n1`.
-    disk: Option<String>,
+    pub disk: Option<String>,
     /// The disk's model, as it states it.
-    model: Option<String>,
+    pub model: Option<String>,
 }
 
 /// Models of disks that lose their contents when the virtual machine stops, as the clouds name them: Amazon's instance
@@ -29,12 +28,14 @@ const EPHEMERAL: [&str; 5] = [
 ];
 
 impl Placement {
+    /// Reads the placement of a folder.
+    ///
     /// # Errors
     /// There is no such folder.
-    pub fn of(dir: &Path) -> Result<Self, BenchError> {
-        let failed = || BenchError::io(dir.display().to_string());
-        let device = fs::metadata(dir).map_err(failed())?.dev();
-        let dir = dir.canonicalize().map_err(failed())?;
+    pub fn read(dir: &Path) -> io::Result<Self> {
+        let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+        let device = fs::metadata(dir).map_err(failed)?.dev();
+        let dir = dir.canonicalize().map_err(failed)?;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let disk = disk(Path::new(&format!("/sys/dev/block/{major}:{minor}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -46,7 +47,7 @@ impl Placement {
         })
     }
 
-    /// Why this is no stable storage, if it is not.
+    /// Returns why this is not stable storage, if it is not.
     pub fn ephemeral(&self) -> Option<String> {
         if let Some(memory @ ("tmpfs" | "ramfs")) = self.filesystem.as_deref() {
             return Some(format!("{memory} is memory"));
@@ -55,19 +56,10 @@ impl Placement {
         Some(format!("{model} is a disk of the virtual machine's host"))
     }
 
-    /// The disk's model, if disks of it are lost when the virtual machine stops.
+    /// Returns the disk's model if disks of that model are lost when the virtual machine stops.
     pub fn lost_with_machine(&self) -> Option<&str> {
         let model = self.model.as_deref()?;
         EPHEMERAL.contains(&model).then_some(model)
-    }
-
-    #[cfg(test)]
-    pub(super) fn with_model(filesystem: &str, disk: &str, model: Option<&str>) -> Self {
-        Self {
-            filesystem: Some(filesystem.to_owned()),
-            disk: Some(disk.to_owned()),
-            model: model.map(str::to_owned),
-        }
     }
 }
 
@@ -128,7 +120,14 @@ mod tests {
 
     #[test]
     fn a_persistent_disk_is_told_from_a_local_one() {
-        let of = |model| Placement::with_model("ext4", "nvme0n1", Some(model)).ephemeral();
+        let of = |model: &str| {
+            let placement = Placement {
+                filesystem: Some("ext4".to_owned()),
+                disk: Some("nvme0n1".to_owned()),
+                model: Some(model.to_owned()),
+            };
+            placement.ephemeral()
+        };
         assert!(of("nvme_card").is_some());
         assert!(of("nvme_card-pd").is_none());
         let memory = Placement {

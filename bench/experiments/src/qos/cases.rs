@@ -6,9 +6,9 @@ use super::measure::{SECOND, Unit, densest, latency, median, merged, rate, windo
 use super::plot::Line;
 use super::server::{Limit, Volume};
 use super::{Row, Run, Verdict, neighbour, overhead};
-use crate::clock::{self, sleep};
-use crate::error::BenchError;
 use serde_json::json;
+use weir_bench::clock::{self, sleep};
+use weir_bench::error::BenchError;
 
 pub(super) const MIB: f64 = 1_048_576.0;
 /// The burst of a limit in seconds (crates/qos/src/limits.rs).

@@ -1,4 +1,4 @@
-//! `weir bench snapmirror`: a published experiment with SnapMirror's throttles, repeated.
+//! `bench/experiment snapmirror`: a published experiment with SnapMirror's throttles, repeated.
 //!
 //! The experiment (Classmethod, "SnapMirrorの帯域制御をやってみる", 4 May 2023, on Amazon FSx for NetApp ONTAP) writes 512 MiB
 //! anew and transfers them: without a limit, under a relationship's throttle of 8 MB/s, with that changed to 4 on the way,
@@ -17,7 +17,6 @@ mod files;
 mod pair;
 mod report;
 
-use crate::error::BenchError;
 use crate::qos::plot::Line as Plot;
 use crate::qos::server;
 use crate::qos::{Only, Verdict, verdict_name};
@@ -26,13 +25,14 @@ use pair::{Pair, Transfer};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
+use weir_bench::error::BenchError;
 
 const MIB: f64 = 1_048_576.0;
 
 /// Do SnapMirror's throttles hold, and how fast is it without?
 #[derive(Args, Debug, Clone)]
 pub struct SnapmirrorArgs {
-    /// The servers' program [default: this one]
+    /// The servers' program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
     /// Where the servers' data goes while the run lasts
@@ -48,7 +48,7 @@ pub struct SnapmirrorArgs {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// New data of each transfer; the experiment has 512 MiB, which takes some ten minutes in all
-    #[arg(long, default_value = "512m", value_parser = crate::args::parse_size)]
+    #[arg(long, default_value = "512m", value_parser = weir_bench::args::parse_size)]
     pub size: u64,
     /// Files of the volume of which a hundred are changed
     #[arg(long, default_value_t = 1_000_000)]
@@ -122,7 +122,7 @@ impl Run {
 /// # Errors
 /// What kept it from being measured.
 pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
-    let weir = server::program(args.weir.as_deref())?;
+    let weir = server::program(args.weir.as_deref());
     let mut run = Run {
         pair: Pair::start(&weir, &args.scratch, &args.memory)?,
         scratch: args.scratch.clone(),
@@ -136,7 +136,7 @@ pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
         asked: Only::new(&args.only),
         snapshots: 0,
     };
-    let facts = crate::lab::facts::machine();
+    let facts = weir_bench::lab::facts::machine();
     cases::all(&mut run)?;
     if run.wants("files") {
         files::update(&mut run)?;

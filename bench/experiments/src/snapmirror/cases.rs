@@ -3,13 +3,13 @@
 use super::copy::Plain;
 use super::pair::{Begun, SVM, Transfer, does};
 use super::{Line, MIB, Run};
-use crate::clock::{self, sleep};
-use crate::error::BenchError;
 use crate::qos::Verdict;
 use crate::qos::measure::median;
 use crate::qos::plot::Line as Plot;
 use serde_json::{Value, json};
 use std::time::Duration;
+use weir_bench::clock::{self, sleep};
+use weir_bench::error::BenchError;
 
 const SOURCE: &str = "vol_test";
 const MIRROR: &str = "vol_test_dst";

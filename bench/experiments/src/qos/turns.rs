@@ -14,8 +14,8 @@
 //! ([`alike`]). Held against each other by the same arithmetic they have to come out as 1; how far their interval reaches
 //! is what cannot be resolved.
 
-use crate::clock::{self, sleep};
-use crate::error::BenchError;
+use weir_bench::clock::{self, sleep};
+use weir_bench::error::BenchError;
 
 /// Number and length of the turns.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,12 @@
 //! Two servers that are paired, and what the experiment asks of them.
 
-use crate::clock;
-use crate::error::BenchError;
 use crate::qos::server::Server;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
+use weir_bench::clock;
+use weir_bench::error::BenchError;
 
 /// The project, which is ONTAP's SVM.
 pub(super) const SVM: &str = "weir";

@@ -1,4 +1,4 @@
-//! `weir bench snapshots`: what snapshots cost beside a load, through the product's API.
+//! `bench/experiment snapshots`: what snapshots cost beside a load, through the product's API.
 //!
 //! A server of its own, one volume, and clients that overwrite 64 KiB at places all over its file as fast as they get
 //! replies. Then, in this order, each beside that load:
@@ -11,19 +11,19 @@
 //!
 //! The throughput with no load but the clients' is reported as well, since it shows what keeping old blocks costs.
 
-use crate::clock::{self, sleep};
-use crate::control::Control;
-use crate::error::BenchError;
 use crate::qos::load::{self, Done, Flow, Kind};
 use crate::qos::measure::{SECOND, Unit, merged, rate};
 use crate::qos::server::{self, Server, Volume};
 use crate::qos::{Row, Verdict, verdict_name};
-use crate::rpc::Credential;
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_bench::clock::{self, sleep};
+use weir_bench::control::Control;
+use weir_bench::error::BenchError;
+use weir_bench::rpc::Credential;
 
 const MIB: f64 = 1_048_576.0;
 /// Time between two snapshots.
@@ -39,7 +39,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// What do snapshots cost beside a load?
 #[derive(Args, Debug, Clone)]
 pub struct SnapshotsArgs {
-    /// The server's program [default: this one]
+    /// The server's program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
     /// Where the server's data goes while the run lasts
@@ -58,7 +58,7 @@ pub struct SnapshotsArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     pub count: u64,
     /// Bytes of the file
-    #[arg(long, default_value = "256m", value_parser = crate::args::parse_size)]
+    #[arg(long, default_value = "256m", value_parser = weir_bench::args::parse_size)]
     pub size: u64,
     /// Calls in flight
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -112,7 +112,7 @@ fn quantiles(sorted: &[f64]) -> Value {
 /// # Errors
 /// What kept it from being measured.
 pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
-    let weir = server::program(args.weir.as_deref())?;
+    let weir = server::program(args.weir.as_deref());
     let server = Server::start(&weir, &args.scratch, &args.memory)?;
     server.pool("s", "UNLIMITED", 64, json!({}))?;
     server.make_volume("s", "s", 64, json!({}))?;

@@ -15,9 +15,9 @@ use super::measure::{Unit, median, merged, middle, rate, within};
 use super::server::{Limit, Volume};
 use super::turns::{self, Plan, Turn};
 use super::{Row, Run, Verdict};
-use crate::clock::sleep;
-use crate::error::BenchError;
 use serde_json::json;
+use weir_bench::clock::sleep;
+use weir_bench::error::BenchError;
 
 const PLAN: Plan = Plan {
     pairs: 214,

@@ -2,14 +2,14 @@
 //! not to the volume.
 
 use super::{Line, MIB, Run};
-use crate::clock;
-use crate::control::{Control, Verdict as Reply};
-use crate::error::BenchError;
-use crate::nfs3::{self, Handle, Proc, Stable};
 use crate::qos::Verdict;
-use crate::rpc::Credential;
 use serde_json::json;
 use std::time::Duration;
+use weir_bench::clock;
+use weir_bench::control::{Control, Verdict as Reply};
+use weir_bench::error::BenchError;
+use weir_bench::nfs3::{self, Handle, Proc, Stable};
+use weir_bench::rpc::Credential;
 
 /// Files of a directory.
 const EACH: u64 = 1000;
