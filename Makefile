@@ -20,14 +20,16 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve tools build test deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
+.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
 	@echo 'make tools    weir bench and weir doctor, beside what make serve has built'
 	@echo 'make build    a release, with the web console where Node is'
 	@echo 'make console  the web console, which the next build embeds (Node 20.19 or later)'
+	@echo 'make docs-site  the documents as a site in target/docs-site (mdBook)'
 	@echo 'make dist     deb, rpm and OCI image of a release build in target/packages'
+	@echo 'make check    what is quick to check before a commit: form, lints, unit tests of the crates that changed'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
@@ -60,6 +62,10 @@ packages:
 # The web console's files, which the next build of the server embeds.
 console:
 	console/build
+
+# What is quick to check before a commit, in under five minutes when little has changed.
+check:
+	.ci/check
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
@@ -103,6 +109,12 @@ conformance:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/pynfs/run
 
+# xfstests with the Linux kernel's client in a virtual machine. Not a part of `test`: VMCLIENT and SUITES say where these are
+# (conformance/README.md).
+xfstests:
+	$(CARGO) build --release $(PROGRAMS) --locked
+	conformance/run -v 4.2 xfstests
+
 # Samba's client and its tests, with users of their own.
 smb:
 	$(CARGO) build $(PROGRAMS) --locked
@@ -123,6 +135,10 @@ api:
 docs:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/docs/run
+
+# The documents as a site in target/docs-site. The first run compiles mdBook.
+docs-site:
+	.ci/docs-site
 
 # NetApp's Python client, Ansible's modules and a published session against the real binary. The first run downloads
 # the two; where there is no package index, it says so and skips what needs them.

@@ -14,7 +14,7 @@ NAMESPACE_FLAG = "WEIR_BENCH_NAMESPACE"
 
 # What each has made durable when it answers a write that asked for it. Ganesha: observed
 # with strace (fsync on FILE_SYNC and COMMIT, none on namespace changes). Weir: its promise
-# (docs/semantics.md). knfsd: exported with `sync` on a file system whose fsync is.
+# (docs/reference/semantics.md). knfsd: exported with `sync` on a file system whose fsync is.
 STABLE_WRITE = {"ganesha": "local disk (fsync)", "weir": "local log", "knfsd": "local disk (fsync)"}
 
 

@@ -46,7 +46,7 @@ def files():
 
 
 def effective(export, uid):
-    """Who a caller is under an export (exports(5); docs/operating.md)."""
+    """Who a caller is under an export (exports(5); docs/operating/server.md)."""
     squashed = "all_squash" in export or "root_squash" in export.split(",") and uid == ROOT
     return Caller(NOBODY, NOBODY) if squashed else Caller(uid, uid)
 
@@ -71,7 +71,7 @@ def may3(who, file, takes):
 
 
 def may4(who, file, takes):
-    """RFC 8881 §18.16.3, §6.2.1.3.1: who may execute a file reads it; owners have no allowance (docs/semantics.md)."""
+    """RFC 8881 §18.16.3, §6.2.1.3.1: who may execute a file reads it; owners have no allowance (docs/reference/semantics.md)."""
     return permits(who, file, takes) or takes == R and permits(who, file, X)
 
 
@@ -457,7 +457,7 @@ class Matrix(unittest.TestCase):
 
     @staticmethod
     def granted(who, file, changes):
-        """The access that permissions give, and the access that may be given or not (docs/smb.md; MS-FSA §2.1.5.1.2.1)."""
+        """The access that permissions give, and the access that may be given or not (docs/reference/smb.md; MS-FSA §2.1.5.1.2.1)."""
         out = READ_ATTRIBUTES | READ_CONTROL | READ_EA | (DELETE if changes else 0)
         if permits(who, file, R):
             out |= READ_DATA | EXECUTE

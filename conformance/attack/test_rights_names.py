@@ -172,7 +172,7 @@ class Names(matrix.Matrix):
             changes = not context["export"].startswith("ro")
 
             def expect(status, may, takes, folder, operation):
-                self.row(status, may and (changes or not takes), DENIED, "docs/smb.md, UNIX style", folder=folder, operation=operation,
+                self.row(status, may and (changes or not takes), DENIED, "docs/reference/smb.md, UNIX style", folder=folder, operation=operation,
                          **context)
 
             def moved(opened, folder, name):

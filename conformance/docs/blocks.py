@@ -12,7 +12,7 @@ PROGRAMS = ("weir", "make", "smbclient", "gcloud", "export", "curl", "sudo", "nf
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def without_comment(line):

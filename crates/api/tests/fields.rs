@@ -244,12 +244,12 @@ async fn what_is_printed_for_mounting_is_what_is_exported() {
     assert_eq!(options.len(), 3, "{got}");
 }
 
-/// docs/api.md says of each field which of the three it is.
+/// docs/reference/api.md says of each field which of the three it is.
 #[test]
 fn every_field_is_in_the_documents_table() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-    let text = read("docs/api.md");
+    let text = read("docs/reference/api.md");
     let (_, table) = text.split_once("## Fields").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let row = |kind: &str| {

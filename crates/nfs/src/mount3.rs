@@ -4,7 +4,7 @@
 //! A path below an export may be mounted too. The walk there is the server's
 //! own (as root), as in knfsd's mountd and in Ganesha: mounting a directory is decided by the
 //! export's rules, using it by its own permissions. A check of the directories above would add nothing: root mounts for
-//! users, and is nobody where it is squashed; and a handle works without them (docs/semantics.md).
+//! users, and is nobody where it is squashed; and a handle works without them (docs/reference/semantics.md).
 
 use crate::rpc::{self, Refusal};
 use crate::xdr::{self, Put, Reader};

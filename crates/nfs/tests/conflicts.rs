@@ -1,4 +1,4 @@
-//! What a client may do to a file of which another has something, between all protocols: the tables of docs/conflicts.md, made
+//! What a client may do to a file of which another has something, between all protocols: the tables of docs/reference/conflicts.md, made
 //! by trying it. `WEIR_BLESS=1` writes what was found in place of what should be.
 //!
 //! NFSv3 and NFSv4 are spoken; SMB's part is what the table of claims says to its opens, ranges and leases.
@@ -469,7 +469,10 @@ fn the_page_says_what_happens() {
     table(&mut text, "NFSv3 and NLM", NFS3);
     table(&mut text, "NFSv4", NFS4);
     table(&mut text, "SMB", SMB);
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conflicts.md");
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/conflicts.md"
+    );
     if std::env::var_os("WEIR_BLESS").is_some() {
         std::fs::write(page, &text).unwrap();
     }
@@ -477,11 +480,11 @@ fn the_page_says_what_happens() {
     for (found, said) in text.lines().zip(said.lines()) {
         assert_eq!(
             said, found,
-            "docs/conflicts.md (WEIR_BLESS=1 writes it anew)"
+            "docs/reference/conflicts.md (WEIR_BLESS=1 writes it anew)"
         );
     }
     assert!(
         text == said,
-        "docs/conflicts.md (WEIR_BLESS=1 writes it anew)"
+        "docs/reference/conflicts.md (WEIR_BLESS=1 writes it anew)"
     );
 }

@@ -23,7 +23,7 @@ const SHARE: usize = 64;
 const MOST: usize = 16 << 20;
 /// The same of pages that may have come before their entries. They are in page frames, on their way to their place, unless there are none
 /// or entries are acknowledged when they have come. The most is twice what 256 writes of 64 KiB are: of those a pair lost 15 % with a fourth
-/// of it, and loses 2 % (docs/mirror.md).
+/// of it, and loses 2 % (docs/operating/mirror.md).
 const SHARE_AHEAD: usize = 16;
 const MOST_AHEAD: usize = 32 << 20;
 

@@ -1,4 +1,4 @@
-//! Tests that docs/format.md matches the code: superblock, nodes, map and log.
+//! Tests that docs/internals/format.md matches the code: superblock, nodes, map and log.
 
 mod tables;
 
@@ -14,7 +14,7 @@ use crate::tree::{ROOT_SIZE, TreeRoot};
 
 use self::tables::{check_offsets, table};
 
-const DOC: &str = include_str!("../../../docs/format.md");
+const DOC: &str = include_str!("../../../docs/internals/format.md");
 const FIELDS: [&str; 2] = ["Offset", "Bytes"];
 
 /// Returns the bytes of the field whose description starts with `begins`.

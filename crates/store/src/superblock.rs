@@ -11,7 +11,7 @@
 //! without loss. Only if both copies are gone is the older slot used, and then its user must report
 //! it loudly.
 //!
-//! The layout is defined in `docs/format.md`. All numbers are little-endian.
+//! The layout is defined in `docs/internals/format.md`. All numbers are little-endian.
 
 use std::fmt;
 

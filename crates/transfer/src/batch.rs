@@ -1,4 +1,4 @@
-//! The payload of a frame of records (byte layout in docs/format.md).
+//! The payload of a frame of records (byte layout in docs/internals/format.md).
 //!
 //! Operations are at the front, the pages that they bring behind them, in their order. So a frame is written and read
 //! in one pass, a page is copied once on each side, and a frame makes sense by itself: it says up to where everything

@@ -1,4 +1,4 @@
-//! What two nodes say to each other: frames (byte layout in docs/format.md).
+//! What two nodes say to each other: frames (byte layout in docs/internals/format.md).
 //!
 //! A connection begins with a [`Hello`] from each side, by which versions that do not understand each other part with a
 //! clear word. After that it carries frames. A frame is at most [`MAX_PAYLOAD`] long and has a checksum over everything
@@ -683,10 +683,10 @@ mod tests {
     /// The document's version and its list of frames are the code's.
     #[test]
     fn the_document_says_what_is_spoken() {
-        let text = include_str!("../../../docs/format.md");
+        let text = include_str!("../../../docs/internals/format.md");
         assert!(
             text.contains(&format!("\nVersion {VERSION}, over any stream")),
-            "docs/format.md has another version of the replication protocol than {VERSION}"
+            "docs/internals/format.md has another version of the replication protocol than {VERSION}"
         );
         for number in 0..=u8::MAX {
             let listed = Kind::from_number(number)

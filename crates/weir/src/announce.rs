@@ -192,7 +192,7 @@ impl Ready<'_> {
             writeln!(
                 text,
                 "\nOther machines cannot reach {host}: start with --nfs 0.0.0.0:{port}, and name the clients\n\
-                 that may mount in export rules (docs/operating.md)."
+                 that may mount in export rules (docs/operating/server.md)."
             )?;
         }
         Ok(())

@@ -194,7 +194,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     pub service_levels: Option<PathBuf>,
     /// Refuse storage pools and instances that are together larger than this many times the physical space (1 for production;
-    /// docs/thin-provisioning.md) [default: no bound; more than the physical space is answered with a warning]
+    /// docs/operating/thin-provisioning.md) [default: no bound; more than the physical space is answered with a warning]
     #[arg(long, value_name = "FACTOR", value_parser = overcommit)]
     pub overcommit: Option<f64>,
     /// Do not register with this machine's rpcbind

@@ -186,6 +186,6 @@ export const en = {
     attempt: (v: string, n: string) => `Try ${n} MiB/s on ${v}`, results: 'Results' },
   help: {
     title: 'Keys and settings', on: 'Keys of one letter', search: 'Search', help: 'This list', pause: 'Pause, resume', attempt: 'Try a limit', rows: 'From row to row', close: 'Close', language: 'Language', english: 'English', japanese: '日本語',
-    goTo: (page: string) => `Go to ${page}`, agent: 'Everything here is a request to the public API: docs/api.md.',
+    goTo: (page: string) => `Go to ${page}`, agent: 'Everything here is a request to the public API: docs/reference/api.md.',
   },
 };

@@ -187,6 +187,6 @@ export const ja = {
     attempt: (v: string, n: string) => `${v} で ${n} MiB/s を試す`, results: '結果' },
   help: {
     title: 'キーと設定', on: '1 文字のキー', search: '検索', help: 'この一覧', pause: '一時停止、再開', attempt: '上限を試す', rows: '行の移動', close: '閉じる', language: '言語', english: 'English', japanese: '日本語',
-    goTo: (page: string) => `${page}へ`, agent: 'ここにあるものはすべて公開 API へのリクエストです：docs/api.md。',
+    goTo: (page: string) => `${page}へ`, agent: 'ここにあるものはすべて公開 API へのリクエストです：docs/reference/api.md。',
   },
 } satisfies Texts;

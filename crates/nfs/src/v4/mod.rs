@@ -14,7 +14,7 @@
 //!
 //! **Names** begin in a pseudo file system ([`pseudo`]) that leads to the exports that the client may use.
 //!
-//! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/nfs4.md lists (NOTSUPP).
+//! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/reference/nfs4.md lists (NOTSUPP).
 //!
 //! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's side), `compound` (how a
 //! request is run), then the operations: `session_ops`, `file_ops`, `name_ops`, `dir_ops`, `open_ops`, `lock_ops`,

@@ -1,4 +1,4 @@
-//! Tests that docs/format.md matches the code: the aggregate's tree, volumes' trees and log
+//! Tests that docs/internals/format.md matches the code: the aggregate's tree, volumes' trees and log
 //! records.
 
 #[path = "../../../store/src/document/tables.rs"]
@@ -22,7 +22,7 @@ use weir_base::SnapshotIdentity;
 
 use self::tables::{check_offsets, table};
 
-const DOC: &str = include_str!("../../../../docs/format.md");
+const DOC: &str = include_str!("../../../../docs/internals/format.md");
 
 /// Returns the numbers and names of a table of kinds.
 fn kinds<'a>(rows: &'a [Vec<&'a str>], name: usize) -> BTreeSet<(u8, &'a str)> {

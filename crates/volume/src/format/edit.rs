@@ -1,4 +1,4 @@
-//! Edits: the content of the log records of operations (byte layout in docs/format.md).
+//! Edits: the content of the log records of operations (byte layout in docs/internals/format.md).
 //!
 //! A log record holds the edits of one operation, so the whole operation is in the log or nothing
 //! of it. Edits are *after-images*: they state the new contents of a record, not the change.

@@ -1,5 +1,5 @@
 //! The records of a volume's tree: inodes, directory entries, link targets and extents (byte
-//! layouts in docs/format.md).
+//! layouts in docs/internals/format.md).
 //!
 //! **Extents come in windows.** A file's map is cut into windows of 32 blocks (128 KiB). The record
 //! of a window lists the runs of device blocks within it, each with its birth number and the
