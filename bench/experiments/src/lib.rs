@@ -1,4 +1,5 @@
-//! Acceptance experiments: each starts servers of its own, puts loads on them, and compares what it measures with a target.
+//! Acceptance experiments: each starts servers of its own, puts loads on them, and compares what it
+//! measures with a target.
 //!
 //! Run one with `bench/experiment qos`, `snapshots` or `snapmirror`.
 

@@ -1,4 +1,5 @@
-//! Runs an experiment. Exits with 0 if its targets are met, 2 if one is missed, 1 if it could not be run.
+//! Runs an experiment. Exits with 0 if its targets are met, 2 if one is missed, 1 if it could not
+//! be run.
 
 use std::process::ExitCode;
 

@@ -1,15 +1,17 @@
 //! `bench/experiment snapshots`: what snapshots cost beside a load, through the product's API.
 //!
-//! A server of its own, one volume, and clients that overwrite 64 KiB at places all over its file as fast as they get
-//! replies. Then, in this order, each beside that load:
+//! A server of its own, one volume, and clients that overwrite 64 KiB at places all over its file
+//! as fast as they get replies. Then, in this order, each beside that load:
 //!
-//! 1. so many snapshots are taken, a few milliseconds apart; the last ones find a thousand there already. The time of
-//!    each is that of the whole request: connection, rules, catalog, engine, catalog, response.
-//! 2. nothing, with all of them there: the throughput that deletion is compared with, and again behind it, since a machine
-//!    is not the same from minute to minute.
+//! 1. so many snapshots are taken, a few milliseconds apart; the last ones find a thousand there
+//!    already. The time of each is that of the whole request: connection, rules, catalog, engine,
+//!    catalog, response.
+//! 2. nothing, with all of them there: the throughput that deletion is compared with, and again
+//!    behind it, since a machine is not the same from minute to minute.
 //! 3. all of them are deleted, one after the other, until their space has come back.
 //!
-//! The throughput with no load but the clients' is reported as well, since it shows what keeping old blocks costs.
+//! The throughput with no load but the clients' is reported as well, since it shows what keeping
+//! old blocks costs.
 
 use crate::qos::load::{self, Done, Flow, Kind};
 use crate::qos::measure::{SECOND, Unit, merged, rate};
@@ -131,8 +133,8 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
         every: None,
     };
     let running = load::start(server.nfs, &[flow])?;
-    // Behind the load's threads, which represent other machines: an administrator's requests do not wait for
-    // the processors of clients.
+    // Behind the load's threads, which represent other machines: an administrator's requests do not
+    // wait for the processors of clients.
     weir_base::short_slice();
     sleep(2.0);
     let alone = span(|| {

@@ -1,7 +1,7 @@
 //! What a lane asks next: a request that must succeed, with what its acknowledgement will mean.
 //!
-//! The mix leans on writes, because most crashes should find some uncommitted and some in flight; the
-//! rest spreads over every procedure that changes something.
+//! The mix leans on writes, because most crashes should find some uncommitted and some in flight;
+//! the rest spreads over every procedure that changes something.
 
 use std::sync::Arc;
 

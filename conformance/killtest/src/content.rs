@@ -1,11 +1,12 @@
 //! What a file may contain after a crash.
 //!
-//! Bytes acknowledged as stable must be there. Bytes of a write that is unacknowledged, or acknowledged
-//! as UNSTABLE and not committed since, may be there or not, independently of each other (RFC 1813,
-//! section 3.3.7: the server may lose uncommitted data, in any order). So a file is its stable bytes and
-//! the list of pending writes; what is read after a crash is right when its size is the stable size or
-//! a pending write's end beyond it, and each byte is the stable one or that of a pending write.
-//! The bytes themselves are random, so that a stale or misplaced page cannot pass for the right one.
+//! Bytes acknowledged as stable must be there. Bytes of a write that is unacknowledged, or
+//! acknowledged as UNSTABLE and not committed since, may be there or not, independently of each
+//! other (RFC 1813, section 3.3.7: the server may lose uncommitted data, in any order). So a file
+//! is its stable bytes and the list of pending writes; what is read after a crash is right when its
+//! size is the stable size or a pending write's end beyond it, and each byte is the stable one or
+//! that of a pending write. The bytes themselves are random, so that a stale or misplaced page
+//! cannot pass for the right one.
 
 use crate::Fault;
 
@@ -26,7 +27,8 @@ impl Pending {
 pub struct Content {
     stable: Vec<u8>,
     pending: Vec<Pending>,
-    /// The latest write may be there in part: it was in flight, to a server that does not write whole.
+    /// The latest write may be there in part: it was in flight, to a server that does not write
+    /// whole.
     torn: bool,
 }
 
@@ -109,7 +111,8 @@ impl Content {
     /// The size was set, durably: pending bytes beyond it are gone for good.
     pub fn truncate(&mut self, size: u64) {
         let size = size as usize;
-        // Growing: the hole up to the new end is as durable as the size. Pending bytes stay pending.
+        // Growing: the hole up to the new end is as durable as the size. Pending bytes stay
+        // pending.
         self.stable.resize(size, 0);
         self.clip(size, usize::MAX);
     }

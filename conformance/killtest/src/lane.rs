@@ -1,7 +1,8 @@
 //! One lane: makes a request that fits its model ([`crate::ask`]), and learns from the reply.
 //!
-//! Every request is one that must succeed, so any error but NFS3ERR_JUKEBOX is a finding. Replies to
-//! reads are compared with the model while the server lives; the crash is judged by [`Lane::judge`].
+//! Every request is one that must succeed, so any error but NFS3ERR_JUKEBOX is a finding. Replies
+//! to reads are compared with the model while the server lives; the crash is judged by
+//! [`Lane::judge`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,16 +1,18 @@
-//! Kills a real NFSv3 server with SIGKILL under load, again and again, and verifies after each restart
-//! that everything it acknowledged is there, that nothing it denied is, and that what was in flight
-//! happened either whole or not at all.
+//! Kills a real NFSv3 server with SIGKILL under load, again and again, and verifies after each
+//! restart that everything it acknowledged is there, that nothing it denied is, and that what was
+//! in flight happened either whole or not at all.
 //!
-//! Several connections carry several lanes each ([`lane`]); a lane has one request in flight and its own
-//! names in shared folders, so that a lane's part of the volume is decided by two states ([`model`]) and
-//! the files by their pending writes ([`content`]). One in four restarts is itself killed at a random
-//! moment, because recovery must survive a crash too. Handles must outlive restarts, removed objects must
-//! stay stale, and no two lives of the server may share a write verifier. At the end the server is
-//! stopped by SIGTERM and verified once more: then nothing at all may be missing.
+//! Several connections carry several lanes each ([`lane`]); a lane has one request in flight and
+//! its own names in shared folders, so that a lane's part of the volume is decided by two states
+//! ([`model`]) and the files by their pending writes ([`content`]). One in four restarts is itself
+//! killed at a random moment, because recovery must survive a crash too. Handles must outlive
+//! restarts, removed objects must stay stale, and no two lives of the server may share a write
+//! verifier. At the end the server is stopped by SIGTERM and verified once more: then nothing at
+//! all may be missing.
 //!
-//! The operations come from the seed, the moments of the kills partly so; how requests interleave does
-//! not. A failure's seed repeats the load, not the race: run many rounds. The data folder is kept.
+//! The operations come from the seed, the moments of the kills partly so; how requests interleave
+//! does not. A failure's seed repeats the load, not the race: run many rounds. The data folder is
+//! kept.
 
 mod ask;
 mod content;
@@ -34,7 +36,8 @@ use crate::lane::{Lane, Outcome};
 use crate::rpc::{Broken, Connection};
 use crate::server::{Recipe, Server};
 
-/// What went wrong, for a person to read. The test stops at the first one, so there is nothing to match on.
+/// What went wrong, for a person to read. The test stops at the first one, so there is nothing to
+/// match on.
 pub type Fault = String;
 
 /// Folders that all lanes share.
@@ -85,7 +88,8 @@ struct Args {
     #[arg(long, default_value_t = 1500)]
     load_ms: u64,
     /// Judge as leniently as NFS-Ganesha over a local file system needs: a write, creation or
-    /// SETATTR in flight may be there in part, the write verifier counts seconds, there are no sockets
+    /// SETATTR in flight may be there in part, the write verifier counts seconds, there are no
+    /// sockets
     #[arg(long)]
     reference: bool,
 }

@@ -1,8 +1,9 @@
 //! What one lane knows of its files.
 //!
-//! A lane has at most one request in flight, and no other lane touches its names. So after a crash its
-//! part of the volume must equal one of two states: before that request, or after it. Many lanes in the
-//! same directories, over several connections, make the server's work concurrent all the same.
+//! A lane has at most one request in flight, and no other lane touches its names. So after a crash
+//! its part of the volume must equal one of two states: before that request, or after it. Many
+//! lanes in the same directories, over several connections, make the server's work concurrent all
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl State {
         2 + self.inside(id).filter(|(_, i)| is_dir(i)).count()
     }
 
-    /// Whether a crash may leave `found` (by shared folder) of this state; tells the first difference.
+    /// Whether a crash may leave `found` (by shared folder) of this state; tells the first
+    /// difference.
     pub fn admits(&self, found: &[BTreeMap<Name, Found>]) -> Result<(), Fault> {
         let mut ids = BTreeMap::new();
         for (index, folder) in found.iter().enumerate() {

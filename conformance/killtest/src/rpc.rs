@@ -1,4 +1,5 @@
-//! One TCP connection with ONC RPC (RFC 5531): record marks, AUTH_SYS as root, replies in any order.
+//! One TCP connection with ONC RPC (RFC 5531): record marks, AUTH_SYS as root, replies in any
+//! order.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -29,8 +30,8 @@ impl From<Malformed> for Broken {
 }
 
 impl From<io::Error> for Broken {
-    /// A reply that does not come in time is a hang, which is a finding; every other failure is what a
-    /// killed server looks like.
+    /// A reply that does not come in time is a hang, which is a finding; every other failure is
+    /// what a killed server looks like.
     fn from(e: io::Error) -> Self {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -102,7 +103,8 @@ impl Connection {
         Ok((xid, body))
     }
 
-    /// One call and its reply, with nothing else in flight. A server in its grace period is asked again.
+    /// One call and its reply, with nothing else in flight. A server in its grace period is asked
+    /// again.
     pub fn call(&mut self, call: &Call) -> Result<Reply, Broken> {
         for _ in 0..1200 {
             let sent = self.send(call);

@@ -1,4 +1,5 @@
-//! What the generator itself costs: its loads over NFSv3 against a server that does nearly nothing, over loopback.
+//! What the generator itself costs: its loads over NFSv3 against a server that does nearly nothing,
+//! over loopback.
 //!
 //! `cargo bench -p weir-bench --bench nfs3`
 

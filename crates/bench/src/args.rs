@@ -229,7 +229,8 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// For so many seconds, with a working set that is reused and left behind, and read beforehand only where that is asked for.
+    /// For so many seconds, with a working set that is reused and left behind, and read beforehand
+    /// only where that is asked for.
     pub fn kept(duration: f64) -> Self {
         Self {
             duration,

@@ -80,7 +80,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Goes on in this protocol, with so many calls in flight at most: the slots of a session that nothing was called on.
+    /// Goes on in this protocol, with so many calls in flight at most: the slots of a session that
+    /// nothing was called on.
     pub fn speak(&mut self, wire: Arc<dyn Wire>, slots: u32) {
         self.wire = wire;
         let slot = |slot| Turn { slot, sequence: 0 };

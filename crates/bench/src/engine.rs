@@ -137,8 +137,8 @@ pub struct ThreadResult {
 /// The counts of a thread, and how far it has followed its stage.
 pub(crate) struct Meter {
     pub tally: Tally,
-    /// Not the stage's phase: a thread that gets the processor late must still go through those that it missed, or it
-    /// would begin operations for ever in a run that is draining.
+    /// Not the stage's phase: a thread that gets the processor late must still go through those
+    /// that it missed, or it would begin operations for ever in a run that is draining.
     seen: Phase,
     cpu_start_ns: u64,
     end_ns: u64,
@@ -194,7 +194,8 @@ impl Meter {
         }
     }
 
-    /// Fails when so many operations have that a run is not worth going on with; `faults`: the tally's in words.
+    /// Fails when so many operations have that a run is not worth going on with; `faults`: the
+    /// tally's in words.
     pub fn check_failures(
         &self,
         faults: impl FnOnce(&Tally) -> Vec<String>,
@@ -842,7 +843,8 @@ pub(crate) fn recv(
     }
 }
 
-/// Sends what connection `i` has to send. Epoll reports when the socket takes more, while it has not taken all of it.
+/// Sends what connection `i` has to send. Epoll reports when the socket takes more, while it has
+/// not taken all of it.
 pub(crate) fn flush(
     epoll: &OwnedFd,
     (i, stream): (usize, &TcpStream),

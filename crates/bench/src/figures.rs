@@ -1,4 +1,5 @@
-//! What any load comes to: rates, latencies, and what they cost the server, the generator and the machine.
+//! What any load comes to: rates, latencies, and what they cost the server, the generator and the
+//! machine.
 
 use crate::race::Raced;
 use crate::tally::{Class, ClassTally};
@@ -138,7 +139,8 @@ fn class_report(class: Class, t: &ClassTally, seconds: f64) -> ClassReport {
 }
 
 impl Figures {
-    /// Derives them from what the threads counted. `faults`: of the tally, in the words of its protocol.
+    /// Derives them from what the threads counted. `faults`: of the tally, in the words of its
+    /// protocol.
     pub fn new(m: &Raced, faults: Vec<String>) -> Self {
         let seconds = (m.elapsed_ns as f64 / 1e9).max(1e-9);
         let elapsed_ns = m.elapsed_ns.max(1) as f64;

@@ -185,7 +185,8 @@ struct Written {
 /// What a slot keeps between operations.
 #[derive(Clone, Copy, Default)]
 struct SlotState {
-    /// Calls that the server counts in the slot of the session, and the number of the call in flight.
+    /// Calls that the server counts in the slot of the session, and the number of the call in
+    /// flight.
     counted: u32,
     sent: u32,
     new_file: Option<Handle>,
@@ -755,8 +756,9 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Judges a READ's results. A server may return a part of what was asked for (RFC 1813 §3.3.6); the operation goes on with the
-    /// rest, as clients' kernels do. A READ inside a file that returns nothing, or says that the file ends, is a fault.
+    /// Judges a READ's results. A server may return a part of what was asked for (RFC 1813 §3.3.6);
+    /// the operation goes on with the rest, as clients' kernels do. A READ inside a file that
+    /// returns nothing, or says that the file ends, is a fault.
     fn read_reply(
         &mut self,
         (file, offset, had): (u32, u64, u32),

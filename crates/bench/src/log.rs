@@ -1,14 +1,16 @@
 //! `weir bench log`: what a device makes of an intent log, placement by placement.
 //!
-//! A durable write is answered when the log has it, so the log's device sets the latency of stable writes and, with so
-//! many of them waiting, their rate. A data sheet does not tell either: it gives bandwidth and the rate of independent
-//! writes, and a log is one stream of small durable appends, one in flight. So the table is measured, in each folder
-//! that is under consideration, with what a log does and nothing else:
+//! A durable write is answered when the log has it, so the log's device sets the latency of stable
+//! writes and, with so many of them waiting, their rate. A data sheet does not tell either: it
+//! gives bandwidth and the rate of independent writes, and a log is one stream of small durable
+//! appends, one in flight. So the table is measured, in each folder that is under consideration,
+//! with what a log does and nothing else:
 //!
-//! * a file whose blocks were all written before, so that no append makes the file system commit its own journal;
+//! * a file whose blocks were all written before, so that no append makes the file system commit
+//!   its own journal;
 //! * `O_DIRECT | O_DSYNC`, one write in flight;
-//! * one appender, which is the latency that a lone client sees; and several that wait at once and share writes (group
-//!   commit), which is the rate that many clients get.
+//! * one appender, which is the latency that a lone client sees; and several that wait at once and
+//!   share writes (group commit), which is the rate that many clients get.
 //!
 //! The placements take turns, round by round: a shared disk is not the same from minute to minute.
 
@@ -29,9 +31,11 @@ use weir_base::Placement;
 
 /// Sizes of the appends, in KiB.
 const SIZES: [u64; 5] = [4, 8, 64, 128, 1024];
-/// The size by which placements are compared: most records of metadata and small writes are of one block.
+/// The size by which placements are compared: most records of metadata and small writes are of one
+/// block.
 const COMPARED: u64 = 4;
-/// Two logs that differ by more than this in rate make a mirrored pair noticeably slower than the faster one.
+/// Two logs that differ by more than this in rate make a mirrored pair noticeably slower than the
+/// faster one.
 const UNEQUAL: f64 = 0.2;
 
 /// What does a device make of an intent log?

@@ -38,8 +38,8 @@ pub fn process(pid: u32) -> Option<ProcessSample> {
     parse_process(&stat, &status, tick_ns())
 }
 
-/// Samples the process `pid` and all that descend from it, which are there now; `None` when there is no such process. Memory that
-/// they share counts for each.
+/// Samples the process `pid` and all that descend from it, which are there now; `None` when there
+/// is no such process. Memory that they share counts for each.
 pub fn family(pid: u32) -> Option<ProcessSample> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .ok()?

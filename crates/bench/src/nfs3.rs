@@ -82,8 +82,8 @@ impl Stable {
     }
 }
 
-/// A file as calls name it: its handle, kept in its XDR encoding so that a call is a copy away, and the stateid of an
-/// open of it, where there is one (NFSv4).
+/// A file as calls name it: its handle, kept in its XDR encoding so that a call is a copy away, and
+/// the stateid of an open of it, where there is one (NFSv4).
 #[derive(Clone, Copy)]
 pub struct Handle {
     encoded: [u8; 4 + HANDLE_ROOM],

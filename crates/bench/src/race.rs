@@ -114,8 +114,8 @@ impl Start {
     }
 }
 
-/// Runs `body` on a thread for each of `shares`, and leads the threads through the phases. `body` is over when the stage
-/// drains and nothing is in flight, or nothing is left to do.
+/// Runs `body` on a thread for each of `shares`, and leads the threads through the phases. `body`
+/// is over when the stage drains and nothing is in flight, or nothing is left to do.
 pub fn race<T: Send>(
     schedule: Schedule,
     stage: &Stage,

@@ -1,4 +1,5 @@
-//! A link between two machines on one: passes what comes on a port to another, later. It counts the bytes of both directions.
+//! A link between two machines on one: passes what comes on a port to another, later. It counts the
+//! bytes of both directions.
 
 use crate::clock;
 use crate::error::BenchError;
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-/// `weir bench relay`: says on a line where it listens, then for each line that it reads how many bytes have passed, and ends with its
-/// input.
+/// `weir bench relay`: says on a line where it listens, then for each line that it reads how many
+/// bytes have passed, and ends with its input.
 #[derive(Args, Debug, Clone)]
 pub struct RelayArgs {
     /// Where to pass it on.

@@ -326,7 +326,8 @@ impl Guest {
     }
 }
 
-/// Slots dealt out to connections that want these many each: all of it where there are enough, else as evenly as it goes.
+/// Slots dealt out to connections that want these many each: all of it where there are enough, else
+/// as evenly as it goes.
 fn dealt(wanted: &[usize], slots: usize) -> Vec<usize> {
     if wanted.iter().sum::<usize>() <= slots {
         return wanted.to_vec();

@@ -1,12 +1,13 @@
 //! What loads ask of a protocol: calls encoded, results taken apart.
 //!
-//! The loads ([`crate::load`]), the working set ([`crate::set`]) and the calls before and after a measurement
-//! ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and [`crate::nfs4`] implement it. So both versions
-//! get the same operations on the same files in the same order, and what differs between two runs is the protocol.
+//! The loads ([`crate::load`]), the working set ([`crate::set`]) and the calls before and after a
+//! measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and
+//! [`crate::nfs4`] implement it. So both versions get the same operations on the same files in the
+//! same order, and what differs between two runs is the protocol.
 //!
-//! A call over version 4 occupies a slot of its session with a number that grows by one for each call (RFC 8881 §2.10.6).
-//! Both are a [`Turn`], which the caller keeps; version 3 ignores it. The dynamic dispatch costs 2 ns a call
-//! beside the 300 ns and more that a call costs the generator.
+//! A call over version 4 occupies a slot of its session with a number that grows by one for each
+//! call (RFC 8881 §2.10.6). Both are a [`Turn`], which the caller keeps; version 3 ignores it. The
+//! dynamic dispatch costs 2 ns a call beside the 300 ns and more that a call costs the generator.
 
 use crate::nfs3::{self, Calls, Fsinfo, Handle, Listed, Proc, ReadHead, Stable, Written};
 use crate::xdr::{Reader, XdrError};
@@ -40,8 +41,9 @@ pub struct Head {
 
 /// A protocol's calls and results. Results are checked as strictly as a client can.
 ///
-/// Every encoder appends one record to `out`, record mark included. Every decoder takes the results of a call that
-/// succeeded, behind what [`Wire::head`] took, and fails with [`XdrError`] where they are not what the call asked for.
+/// Every encoder appends one record to `out`, record mark included. Every decoder takes the results
+/// of a call that succeeded, behind what [`Wire::head`] took, and fails with [`XdrError`] where
+/// they are not what the call asked for.
 pub trait Wire: Send + Sync {
     /// NULL: does nothing, and has no results.
     fn null(&self, out: &mut Vec<u8>, id: Id);
@@ -51,8 +53,8 @@ pub trait Wire: Send + Sync {
     fn access(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, bits: u32);
     /// READ of `count` bytes at `offset`.
     fn read(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, offset: u64, count: u32);
-    /// WRITE up to and including the data's length; `count` bytes, a multiple of four, follow on the wire, and then
-    /// [`Wire::write_tail`].
+    /// WRITE up to and including the data's length; `count` bytes, a multiple of four, follow on
+    /// the wire, and then [`Wire::write_tail`].
     fn write_head(
         &self,
         out: &mut Vec<u8>,

@@ -37,7 +37,8 @@ fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
     weir_bench::run::nfs(&parsed(fake, arguments))
 }
 
-/// A run may be interrupted, or over, before one of its threads has had the processor for the first time.
+/// A run may be interrupted, or over, before one of its threads has had the processor for the first
+/// time.
 #[test]
 fn a_thread_that_starts_in_a_run_that_drains_ends() {
     let fake = Fake::start(Mischief::None);

@@ -83,7 +83,8 @@ fn files_are_open_while_they_are_read_and_written() {
     let fake = Fake::start(Mischief::None);
     let data = "-c 4 -d 2 -b 8k -s 1m --files 5 -n 200 --clients 2";
     bench(&fake, &format!("mix {data} --no-preread")).unwrap();
-    // Each of two clients has each of five files open. That a READ or WRITE by another stateid fails, the server sees to.
+    // Each of two clients has each of five files open. That a READ or WRITE by another stateid
+    // fails, the server sees to.
     assert_eq!(fake.sessions().1, 10);
     let fake = Fake::start(Mischief::None);
     bench(&fake, "create -c 2 -d 4 -n 300").unwrap();
@@ -121,7 +122,8 @@ fn calls_in_flight_are_the_slots_that_were_granted() {
     assert_eq!((report.settings.connections, report.slots), (4, Some(6)));
 }
 
-/// NFS4ERR_DELAY to SEQUENCE leaves the number in the slot unused, NFS4ERR_DELAY to an operation behind it does not.
+/// NFS4ERR_DELAY to SEQUENCE leaves the number in the slot unused, NFS4ERR_DELAY to an operation
+/// behind it does not.
 #[test]
 fn delayed_calls_are_repeated_with_the_right_number() {
     let fake = Fake::start(Mischief::Jukebox(7));

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with its reason.
+/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with
+/// its reason.
 ///
 /// Exits with 0 if there is nothing but hints, 1 if there are findings, 2 on failure.
 #[derive(Debug, clap::Parser)]
@@ -18,7 +19,8 @@ pub struct Cli {
     pub doctor: Args,
 }
 
-/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with its reason.
+/// Checks this Linux client's NFS and SMB settings for speed and safety, and prints each fix with
+/// its reason.
 ///
 /// Exits with 0 if there is nothing but hints, 1 if there are findings, 2 on failure.
 #[derive(Debug, clap::Args)]
@@ -27,8 +29,8 @@ pub struct Args {
     /// What else to do.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Only mounts of this server (name or address), against what it serves: 128 requests a connection over NFSv3, 180
-    /// a session over NFSv4.1, 10,000 in all
+    /// Only mounts of this server (name or address), against what it serves: 128 requests a
+    /// connection over NFSv3, 180 a session over NFSv4.1, 10,000 in all
     #[arg(long, value_name = "HOST")]
     pub server: Option<String>,
     /// Write the files of the fixes, after showing each
@@ -51,7 +53,8 @@ pub struct Args {
 /// What else to do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Measure the latency of each address of one or several servers: connecting, and an NFS call that does nothing
+    /// Measure the latency of each address of one or several servers: connecting, and an NFS call
+    /// that does nothing
     Ping(Ping),
 }
 

@@ -1,9 +1,10 @@
 //! Drafts of configuration files: the edits of all findings, put into each file once.
 //!
-//! Edits name the state that is wanted. They are applied one after the other to lines in memory, each seeing what
-//! those before left, so that two findings about one line make one change, and nothing that one fix wrote is deleted
-//! by another. What is different in the end is printed as commands too. These find lines by their whole text, never by
-//! number: run after the files were written, or twice, they change nothing.
+//! Edits name the state that is wanted. They are applied one after the other to lines in memory,
+//! each seeing what those before left, so that two findings about one line make one change, and
+//! nothing that one fix wrote is deleted by another. What is different in the end is printed as
+//! commands too. These find lines by their whole text, never by number: run after the files were
+//! written, or twice, they change nothing.
 
 use std::collections::BTreeMap;
 
@@ -268,7 +269,8 @@ impl Draft<'_> {
 }
 
 impl Lines {
-    /// `key=value` in `[section]`: in the line that has it, below the section's head, or in a new section.
+    /// `key=value` in `[section]`: in the line that has it, below the section's head, or in a new
+    /// section.
     fn set_key(&mut self, section: &str, key: &str, value: &str) {
         let head = format!("[{section}]");
         let wanted = format!("{key}={value}");
@@ -341,7 +343,8 @@ fn with_field(text: &str, index: usize, new: &str) -> String {
     out
 }
 
-/// A delimiter of sed's that neither text has; a control character if they have all that are readable.
+/// A delimiter of sed's that neither text has; a control character if they have all that are
+/// readable.
 fn delimiter(texts: [&str; 2]) -> char {
     ['|', '#', '%', '@', '~', '!', ';']
         .into_iter()
@@ -409,8 +412,8 @@ mod tests {
         );
     }
 
-    /// Any text passes through sed unchanged: the commands turn the old file into the draft, and change
-    /// nothing the second time.
+    /// Any text passes through sed unchanged: the commands turn the old file into the draft, and
+    /// change nothing the second time.
     #[test]
     fn commands_do_what_the_draft_says() {
         let folder = tempfile::tempdir().unwrap();

@@ -80,8 +80,8 @@ pub struct Mount {
     pub device: Option<String>,
     /// Options of the mount point itself, such as `nosuid`.
     pub flags: String,
-    /// The line of fstab (counted from 1) that this is, of which the options are judged like those of a mount; `None`
-    /// for an effective mount.
+    /// The line of fstab (counted from 1) that this is, of which the options are judged like those
+    /// of a mount; `None` for an effective mount.
     pub line: Option<usize>,
 }
 
@@ -153,7 +153,8 @@ impl Mount {
         mean_ms(self.data())
     }
 
-    /// The same of calls that carry next to nothing: what the distance to the server costs, without moving data.
+    /// The same of calls that carry next to nothing: what the distance to the server costs, without
+    /// moving data.
     pub fn distance_ms(&self) -> Option<f64> {
         mean_ms(
             ["GETATTR", "ACCESS", "LOOKUP"]
@@ -189,7 +190,8 @@ pub struct Limits {
     pub nconnect: u64,
 }
 
-/// Best practices of NetApp Volumes: 128 a connection, 180 a session, 10,000 slots in a project, nconnect up to 16.
+/// Best practices of NetApp Volumes: 128 a connection, 180 a session, 10,000 slots in a project,
+/// nconnect up to 16.
 pub const LIMITS: Limits = Limits {
     per_connection: 128,
     per_session: 180,
@@ -210,7 +212,8 @@ pub struct Facts {
     pub max_slots: Option<u64>,
     /// `nfs.max_session_slots`; `None` if the module is not loaded.
     pub session_slots: Option<u64>,
-    /// `net.ipv4.tcp_rmem`: the smallest, the first and the largest receive buffer of a connection, bytes.
+    /// `net.ipv4.tcp_rmem`: the smallest, the first and the largest receive buffer of a connection,
+    /// bytes.
     pub tcp_receive: Option<[u64; 3]>,
     /// `net.ipv4.tcp_wmem`: the same of send buffers, bytes.
     pub tcp_send: Option<[u64; 3]>,
@@ -325,8 +328,8 @@ fn server_of(what: &str) -> &str {
     }
 }
 
-/// Sessions of `/proc/fs/cifs/DebugData` (`1) Address: 192.0.2.20 Uses: 1 …`), and how many channels each has:
-/// one, and those that a line `Extra Channels: N` counts.
+/// Sessions of `/proc/fs/cifs/DebugData` (`1) Address: 192.0.2.20 Uses: 1 …`), and how many
+/// channels each has: one, and those that a line `Extra Channels: N` counts.
 fn smb_channels(text: &str) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let mut address = None;

@@ -25,8 +25,8 @@ impl Severity {
     }
 }
 
-/// A change of a configuration file. It names the state that is wanted, not the text of the file afterwards: the
-/// edits of all findings are put into one draft of each file ([`crate::draft`]).
+/// A change of a configuration file. It names the state that is wanted, not the text of the file
+/// afterwards: the edits of all findings are put into one draft of each file ([`crate::draft`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Edit {
@@ -53,7 +53,8 @@ pub enum Edit {
         /// Number of the line, from 1.
         line: usize,
     },
-    /// An option of a kernel module has this value, in every line that sets it, or else in a new one.
+    /// An option of a kernel module has this value, in every line that sets it, or else in a new
+    /// one.
     ModuleOption {
         /// The module's name, such as `sunrpc`.
         module: &'static str,
@@ -161,7 +162,8 @@ pub struct Fix {
     pub changes: Vec<Change>,
     /// Commands for what runs now; the doctor runs none.
     pub steps: Vec<Step>,
-    /// What a person has to find out or decide. A finding with nothing else has no fix that is right everywhere.
+    /// What a person has to find out or decide. A finding with nothing else has no fix that is
+    /// right everywhere.
     pub advice: Vec<String>,
     /// When it takes effect.
     pub effective: String,

@@ -1,4 +1,5 @@
-//! Writing what the fixes put into files: each is shown first, an existing file is kept beside it, and nothing is run.
+//! Writing what the fixes put into files: each is shown first, an existing file is kept beside it,
+//! and nothing is run.
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -56,8 +57,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes beside and renames, so that a file is never half written; owner and permissions stay. `path` is a file, never
-/// a link to one: a rename would replace the link.
+/// Writes beside and renames, so that a file is never half written; owner and permissions stay.
+/// `path` is a file, never a link to one: a rename would replace the link.
 fn write(path: &Path, content: &str) -> Result<()> {
     let failed = || format!("writing {} (are you root?)", path.display());
     if let Some(folder) = path.parent() {
@@ -84,7 +85,8 @@ fn write(path: &Path, content: &str) -> Result<()> {
     std::fs::rename(&new, path).with_context(failed)
 }
 
-/// Copies a file beside itself under a name that is free: a second run does not cost the first one's copy.
+/// Copies a file beside itself under a name that is free: a second run does not cost the first
+/// one's copy.
 fn keep(path: &Path) -> std::io::Result<()> {
     let mut to = beside(path, KEPT);
     for number in 2.. {

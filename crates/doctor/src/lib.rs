@@ -1,21 +1,26 @@
-//! `weir doctor`: what a Linux client of a file server is set to, what of it costs speed or safety, and the exact fix.
+//! `weir doctor`: what a Linux client of a file server is set to, what of it costs speed or safety,
+//! and the exact fix.
 //!
-//! A client's throughput is its concurrency times its block size, divided by the latency (Little's law), so most
-//! findings come down to one of three questions: how many requests may be under way (connections × slots), how much
-//! does each move (rsize, wsize, read-ahead), and does anything make them wait without need (synchronous mounts,
-//! retransmissions, a shared connection). The kernel says all of it in files:
+//! A client's throughput is its concurrency times its block size, divided by the latency (Little's
+//! law), so most findings come down to one of three questions: how many requests may be under way
+//! (connections × slots), how much does each move (rsize, wsize, read-ahead), and does anything
+//! make them wait without need (synchronous mounts, retransmissions, a shared connection). The
+//! kernel says all of it in files:
 //!
-//! - [`source`]: the files, read from `/` or from a folder that `--capture` filled on another machine;
+//! - [`source`]: the files, read from `/` or from a folder that `--capture` filled on another
+//!   machine;
 //! - [`mountstats`], [`mountinfo`], [`settings`]: their formats, without judgement;
 //! - [`facts`]: what they say together, a record a mount;
 //! - [`rules`]: one function a question; each takes the facts and returns findings;
 //! - [`finding`]: what was seen, why it matters, the fix, the gain to expect;
-//! - [`plan`], [`draft`]: all fixes together, each file once, and the commands in an order that works;
+//! - [`plan`], [`draft`]: all fixes together, each file once, and the commands in an order that
+//!   works;
 //! - [`fix`]: showing and writing the files of the plan;
 //! - [`ping`]: latency of each address of a server, to find the nearest zone.
 //!
-//! Because rules see facts and never files, each is tested against captured files of several kernels. Plans are tested on
-//! copies of what distributions install, by running every printed command and examining the result again.
+//! Because rules see facts and never files, each is tested against captured files of several
+//! kernels. Plans are tested on copies of what distributions install, by running every printed
+//! command and examining the result again.
 
 pub mod args;
 pub mod draft;
@@ -37,7 +42,8 @@ use std::process::ExitCode;
 use args::{Args, Command};
 use finding::Severity;
 
-/// Runs the command; the exit code is 1 where something was found that is worse than a hint, 2 on failure.
+/// Runs the command; the exit code is 1 where something was found that is worse than a hint, 2 on
+/// failure.
 pub fn run(args: &Args) -> ExitCode {
     let outcome = match &args.command {
         Some(Command::Ping(ping)) => ping::run(ping).map(|()| ExitCode::SUCCESS),

@@ -1,4 +1,5 @@
-//! `/proc/self/mountinfo` (proc_pid_mountinfo(5)): the device number of each mount, which leads to its read-ahead.
+//! `/proc/self/mountinfo` (proc_pid_mountinfo(5)): the device number of each mount, which leads to
+//! its read-ahead.
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! `/proc/self/mountstats`: what the kernel counts for each NFS mount.
 //!
-//! Statistics version 1.1. The line `xprt: tcp` holds, in this order: source port, binds, connects, connect time, idle
-//! time, sends, receives, bad XIDs, Σ requests under way at each send, Σ backlog at each send, most slots ever in use,
-//! Σ send queue, Σ pending queue (net/sunrpc/xprtsock.c, xs_tcp_print_stats; older kernels end after the backlog). Each
-//! operation's line holds: requests, transmissions, major timeouts, bytes sent, bytes received, then milliseconds
-//! queued, of round trips, and in all (net/sunrpc/stats.c); later kernels add errors.
+//! Statistics version 1.1. The line `xprt: tcp` holds, in this order: source port, binds, connects,
+//! connect time, idle time, sends, receives, bad XIDs, Σ requests under way at each send, Σ backlog
+//! at each send, most slots ever in use, Σ send queue, Σ pending queue (net/sunrpc/xprtsock.c,
+//! xs_tcp_print_stats; older kernels end after the backlog). Each operation's line holds: requests,
+//! transmissions, major timeouts, bytes sent, bytes received, then milliseconds queued, of round
+//! trips, and in all (net/sunrpc/stats.c); later kernels add errors.
 
 use std::collections::BTreeMap;
 

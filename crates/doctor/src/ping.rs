@@ -1,5 +1,6 @@
-//! Latency of each address of a server: how long connecting takes, and an NFS call that does nothing (NULL, procedure 0
-//! of RFC 1813 §3.3.0), many times over one connection. The lowest median names the nearest address or zone.
+//! Latency of each address of a server: how long connecting takes, and an NFS call that does
+//! nothing (NULL, procedure 0 of RFC 1813 §3.3.0), many times over one connection. The lowest
+//! median names the nearest address or zone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};

@@ -1,9 +1,11 @@
-//! All fixes together: each file once, one set of options for each mount, and the commands in an order that works.
+//! All fixes together: each file once, one set of options for each mount, and the commands in an
+//! order that works.
 //!
-//! Files come first, because `mount POINT` reads fstab; then the kernel's settings, because connections take them when
-//! they are made; then mounts, all of a server and a protocol: connections, slots and sizes belong to the server, and are
-//! made anew only after the last of its mounts is unmounted; last the settings that belong to a mount and are lost with
-//! it, such as read-ahead.
+//! Files come first, because `mount POINT` reads fstab; then the kernel's settings, because
+//! connections take them when they are made; then mounts, all of a server and a protocol:
+//! connections, slots and sizes belong to the server, and are made anew only after the last of its
+//! mounts is unmounted; last the settings that belong to a mount and are lost with it, such as
+//! read-ahead.
 
 use crate::draft::{Draft, quoted};
 use crate::facts::{Facts, Mount, Protocol};
@@ -168,7 +170,8 @@ const FLAGS: &[&str] = &[
     "strictatime",
 ];
 
-/// The effective options, as a command would give them: a mount command that leaves one out would undo it.
+/// The effective options, as a command would give them: a mount command that leaves one out would
+/// undo it.
 fn in_force(mount: &Mount) -> String {
     let smb = mount.protocol == Protocol::Smb;
     let words = mount

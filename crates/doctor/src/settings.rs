@@ -1,5 +1,5 @@
-//! Lines of configuration files: `name = value` of sysctl.conf(5), `options module name=value` of modprobe.d(5),
-//! fstab(5). Read with their place, so that a finding can name it.
+//! Lines of configuration files: `name = value` of sysctl.conf(5), `options module name=value` of
+//! modprobe.d(5), fstab(5). Read with their place, so that a finding can name it.
 
 use crate::source::Source;
 
@@ -75,7 +75,8 @@ const COPIES: &[&str] = &[
     ".rpmorig",
 ];
 
-/// The files of `folder` behind all links, each once, with whether its program reads it. Copies are left out.
+/// The files of `folder` behind all links, each once, with whether its program reads it. Copies are
+/// left out.
 fn files(source: &Source, folder: &str) -> Vec<(String, Place)> {
     let named = source.matching(&format!("{folder}/*")).into_iter();
     let mut all: Vec<(String, Place)> = Vec::new();
@@ -125,7 +126,8 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
     all
 }
 
-/// What files set as options of kernel modules, also files in the place where one guide misprints the folder's name.
+/// What files set as options of kernel modules, also files in the place where one guide misprints
+/// the folder's name.
 pub fn modules(source: &Source) -> Vec<Setting> {
     let mut files = files(source, "etc/modprobe.d");
     files.push((source.real("etc/modprobe/d/nfsclient/conf"), Place::Nowhere));
@@ -158,7 +160,8 @@ pub fn modules(source: &Source) -> Vec<Setting> {
 /// Marks that guides put around a line.
 pub const QUOTES: [char; 4] = ['"', '\'', '“', '”'];
 
-/// Whether loading `sunrpc` applies sysctl's settings of it: nfs-utils since 2.5 installs such a line (50-nfs.conf).
+/// Whether loading `sunrpc` applies sysctl's settings of it: nfs-utils since 2.5 installs such a
+/// line (50-nfs.conf).
 pub fn sysctl_at_load(source: &Source) -> bool {
     ["etc/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"]
         .iter()

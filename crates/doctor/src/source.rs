@@ -1,9 +1,10 @@
 //! The files that are read: on this machine, or in a folder captured on another.
 //!
-//! A configuration file may have several names: Debian, Ubuntu and RHEL ship `/etc/sysctl.d/99-sysctl.conf` as a link to
-//! `../sysctl.conf`, and `/lib` as a link to `usr/lib`. An edit by the wrong name replaces the link by a file, so that
-//! every name is resolved to the file behind it ([`Source::real`]), below the root, before anything is read or planned.
-//! A source may carry drafts: files as they would be after an edit, seen by whatever reads through it.
+//! A configuration file may have several names: Debian, Ubuntu and RHEL ship
+//! `/etc/sysctl.d/99-sysctl.conf` as a link to `../sysctl.conf`, and `/lib` as a link to `usr/lib`.
+//! An edit by the wrong name replaces the link by a file, so that every name is resolved to the
+//! file behind it ([`Source::real`]), below the root, before anything is read or planned. A source
+//! may carry drafts: files as they would be after an edit, seen by whatever reads through it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -70,8 +71,8 @@ impl Source {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The path of the file behind `path`, all links followed below the root; neither has a leading slash. What does
-    /// not exist stays as it is named.
+    /// The path of the file behind `path`, all links followed below the root; neither has a leading
+    /// slash. What does not exist stays as it is named.
     pub fn real(&self, path: &str) -> String {
         let mut done = PathBuf::new();
         let mut rest: Vec<std::ffi::OsString> = Path::new(path)
@@ -155,8 +156,8 @@ impl Source {
         names
     }
 
-    /// Copies all that is read into `to`, which must not exist, links of configuration files as links; the number of
-    /// files.
+    /// Copies all that is read into `to`, which must not exist, links of configuration files as
+    /// links; the number of files.
     pub fn capture(&self, to: &Path) -> Result<usize> {
         ensure!(!to.exists(), "{} exists already", to.display());
         let mut count = 0;

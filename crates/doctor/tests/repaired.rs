@@ -1,6 +1,6 @@
-//! Fixes tried: trees as Debian, Ubuntu and RHEL install them, with what guides and their readers put into them. Every
-//! printed command is run on such a tree, by itself or after `--fix`, and the tree is examined again, also as it would be
-//! after a restart.
+//! Fixes tried: trees as Debian, Ubuntu and RHEL install them, with what guides and their readers
+//! put into them. Every printed command is run on such a tree, by itself or after `--fix`, and the
+//! tree is examined again, also as it would be after a restart.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod machine;
@@ -21,8 +21,9 @@ fn commands(plan: &Plan) -> Vec<String> {
     files.chain(plan.commands.clone()).collect()
 }
 
-/// Fixes one copy of a machine by the printed commands, another by `--fix` and then the printed commands (those for the
-/// files too, as a cautious person would), and examines both, before and after a restart.
+/// Fixes one copy of a machine by the printed commands, another by `--fix` and then the printed
+/// commands (those for the files too, as a cautious person would), and examines both, before and
+/// after a restart.
 fn repaired(make: &dyn Fn() -> Machine) -> (Machine, Plan) {
     let by_hand = make();
     let (found, plan, text) = by_hand.diagnose();
@@ -201,8 +202,8 @@ fn a_bad_line_of_fstab_behind_a_good_mount() {
     assert!(!fstab.contains("soft") && !fstab.contains("udp"), "{fstab}");
 }
 
-/// Several mounts of a server, one inside another, one not in fstab, one with flags that were given: all are unmounted
-/// and mounted again as they were, but for what is fixed.
+/// Several mounts of a server, one inside another, one not in fstab, one with flags that were
+/// given: all are unmounted and mounted again as they were, but for what is fixed.
 #[test]
 fn mounts_that_share_connections() {
     let layout = Layout::Debian12;
@@ -248,7 +249,8 @@ fn mounts_that_share_connections() {
     }
 }
 
-/// A server far away: the buffers grow to what the distance needs, and no line elsewhere makes them small again.
+/// A server far away: the buffers grow to what the distance needs, and no line elsewhere makes them
+/// small again.
 #[test]
 fn buffers_for_the_distance() {
     let layout = Layout::Ubuntu2204;

@@ -1,9 +1,10 @@
 //! Stories of crashes.
 //!
-//! One thread drives everything, and the log's disk is held, so that the seed decides which operations are durable when
-//! the power fails. A story is a few lives of the machine; each ends with a power failure (between operations, at some
-//! write, in the middle of a checkpoint), the next begins with verification, sometimes with further failures
-//! during recovery, and with the comparison of what was recovered.
+//! One thread drives everything, and the log's disk is held, so that the seed decides which
+//! operations are durable when the power fails. A story is a few lives of the machine; each ends
+//! with a power failure (between operations, at some write, in the middle of a checkpoint), the
+//! next begins with verification, sometimes with further failures during recovery, and with the
+//! comparison of what was recovered.
 
 use std::sync::Arc;
 
@@ -272,7 +273,8 @@ impl Life<'_> {
         self.world.hold(LOG, true);
     }
 
-    /// A checkpoint stands still at some of its writes while operations go on, and the power may fail there.
+    /// A checkpoint stands still at some of its writes while operations go on, and the power may
+    /// fail there.
     fn checkpoint_beside_operations(&mut self) -> Checked {
         let world = Arc::clone(&self.world);
         let engine = &self.running.engine;

@@ -1,15 +1,16 @@
 //! Simulated devices that lose power, tear, reorder, fail, rot and fill up.
 //!
-//! A [`World`] holds the disks of one machine, because power fails for all of them at the same moment. Every disk keeps
-//! two images: what a read sees, and what survives a crash; between them is the list of writes that no flush has
-//! covered yet. When the power goes, each of those writes, and each write still in flight, may have reached the
-//! medium wholly, not at all, or in any subset of its 512-byte sectors, in any order: that is all a disk promises,
-//! and what a file with a volatile cache below it does. A disk opened as durable (the intent log: O_DSYNC) has only
-//! its in-flight writes at risk.
+//! A [`World`] holds the disks of one machine, because power fails for all of them at the same
+//! moment. Every disk keeps two images: what a read sees, and what survives a crash; between them
+//! is the list of writes that no flush has covered yet. When the power goes, each of those writes,
+//! and each write still in flight, may have reached the medium wholly, not at all, or in any subset
+//! of its 512-byte sectors, in any order: that is all a disk promises, and what a file with a
+//! volatile cache below it does. A disk opened as durable (the intent log: O_DSYNC) has only its
+//! in-flight writes at risk.
 //!
-//! Nothing here keeps time. I/O completes at once, unless the test holds it: held operations complete when, and in
-//! which order, the test says so, so that a seed reproduces an interleaving; or a scrambler thread completes them in
-//! random order, for tests with many threads.
+//! Nothing here keeps time. I/O completes at once, unless the test holds it: held operations
+//! complete when, and in which order, the test says so, so that a seed reproduces an interleaving;
+//! or a scrambler thread completes them in random order, for tests with many threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -225,7 +226,8 @@ impl World {
         self.state.lock().counts
     }
 
-    /// Cuts the power at the submission of event number `event` (see [`Counts::events`]): that write is in flight.
+    /// Cuts the power at the submission of event number `event` (see [`Counts::events`]): that
+    /// write is in flight.
     pub fn crash_at(&self, event: u64) {
         self.state.lock().crash_at = Some(event);
     }
@@ -256,8 +258,8 @@ impl World {
         self.state.lock().host_free = blocks;
     }
 
-    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its disk is flushed,
-    /// until a block is damaged or a call fails by injection.
+    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its
+    /// disk is flushed, until a block is damaged or a call fails by injection.
     pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: Look) {
         self.state.lock().watch = Some(Watch {
             disk,
@@ -322,8 +324,8 @@ impl World {
         list
     }
 
-    /// From now on writes and flushes on `disk` wait until they are released; or, with `false`, complete at once again
-    /// (what is held stays held).
+    /// From now on writes and flushes on `disk` wait until they are released; or, with `false`,
+    /// complete at once again (what is held stays held).
     pub fn hold(&self, disk: DiskId, on: bool) {
         self.state.lock().disks[disk.0].hold = on;
     }
@@ -367,8 +369,9 @@ impl World {
         }
     }
 
-    /// Blocks until `ready` says yes; it is asked again whenever an operation is submitted or completed, and at short
-    /// intervals because it may depend on states that this world does not see.
+    /// Blocks until `ready` says yes; it is asked again whenever an operation is submitted or
+    /// completed, and at short intervals because it may depend on states that this world does not
+    /// see.
     pub fn wait_until(&self, mut ready: impl FnMut(&[Held]) -> bool) {
         let mut state = self.state.lock();
         loop {
@@ -411,7 +414,8 @@ impl World {
         }
     }
 
-    /// After a crash (which it causes if there was none): the machine starts again with what its disks kept.
+    /// After a crash (which it causes if there was none): the machine starts again with what its
+    /// disks kept.
     #[must_use]
     pub fn reboot(&self, choices: &Choices) -> Arc<World> {
         let mut state = self.state.lock();
@@ -450,7 +454,8 @@ impl World {
         World::with(disks, host_free)
     }
 
-    /// A copy of this machine as it would be after an orderly power-off: for trying a crash twice from one state.
+    /// A copy of this machine as it would be after an orderly power-off: for trying a crash twice
+    /// from one state.
     #[must_use]
     pub fn copy(&self) -> Arc<World> {
         let state = self.state.lock();

@@ -13,8 +13,8 @@ use crate::model::{Data, Errno, How, Kind, Op, Set, SetTo, Slot, Stable, listed_
 use crate::runner::Mismatch;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
 
-/// Called before an operation waits for a checkpoint or for its data (`true`), and after: a test that
-/// holds devices releases them.
+/// Called before an operation waits for a checkpoint or for its data (`true`), and after: a test
+/// that holds devices releases them.
 pub type OnWait<'a> = dyn Fn(bool) + Send + Sync + 'a;
 
 /// A volume of the engine.

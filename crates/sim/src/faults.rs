@@ -88,8 +88,8 @@ impl Scene {
     }
 }
 
-/// A write or flush fails: the aggregate is poisoned, refuses changes, has another verifier, can be read; after a
-/// restart everything acknowledged is there.
+/// A write or flush fails: the aggregate is poisoned, refuses changes, has another verifier, can be
+/// read; after a restart everything acknowledged is there.
 ///
 /// # Errors
 /// What was wrong.
@@ -165,7 +165,8 @@ pub fn failed_write(seed: u64) -> Checked {
     Ok(())
 }
 
-/// Reads fail now and then: an operation may return an I/O error, but changes nothing then and is right otherwise.
+/// Reads fail now and then: an operation may return an I/O error, but changes nothing then and is
+/// right otherwise.
 ///
 /// # Errors
 /// What was wrong.
@@ -193,8 +194,8 @@ pub fn failed_reads(seed: u64) -> Checked {
     scene.runner.tolerate = Errors::NONE;
     scene.verify(&running)?;
     if let Err(what) = scene.stop(running) {
-        // A part of the allocation map that could not be read when something in it became free: nothing is lost but
-        // the space, and repair finds that.
+        // A part of the allocation map that could not be read when something in it became free:
+        // nothing is lost but the space, and repair finds that.
         let faults: Vec<&str> = what
             .lines()
             .filter(|line| line.starts_with("fault:"))
@@ -255,8 +256,8 @@ pub fn rot(seed: u64) -> Checked {
     Ok(())
 }
 
-/// The newest superblock is damaged: losing one copy of it costs nothing; losing both costs what no client had
-/// committed, and the damage is reported.
+/// The newest superblock is damaged: losing one copy of it costs nothing; losing both costs what no
+/// client had committed, and the damage is reported.
 ///
 /// # Errors
 /// What was wrong.
@@ -311,7 +312,8 @@ pub fn superblock(seed: u64) -> Checked {
     Ok(())
 }
 
-/// The disk fills up: errors are "no space", checkpoints never fail, deletion works, and space comes back.
+/// The disk fills up: errors are "no space", checkpoints never fail, deletion works, and space
+/// comes back.
 ///
 /// # Errors
 /// What was wrong.
@@ -378,7 +380,8 @@ fn point(running: &Running) -> Checked {
     })
 }
 
-/// Writes large files until there is no space, then small ones until there is none for these either.
+/// Writes large files until there is no space, then small ones until there is none for these
+/// either.
 fn fill(scene: &mut Scene, running: &Running) -> Checked {
     let start = scene.runner.tolerated;
     for n in 0.. {

@@ -1,8 +1,9 @@
 //! Random operations.
 //!
-//! Uniform randomness finds little: two operations rarely meet. So there are few names and few objects (collisions,
-//! renames over each other, hard links), sizes and offsets cluster at the edges where code has cases (page boundaries,
-//! the present end of a file, the largest offset), and dead objects are addressed now and then (stale handles).
+//! Uniform randomness finds little: two operations rarely meet. So there are few names and few
+//! objects (collisions, renames over each other, hard links), sizes and offsets cluster at the
+//! edges where code has cases (page boundaries, the present end of a file, the largest offset), and
+//! dead objects are addressed now and then (stale handles).
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,11 @@
-//! Stories of volumes as a whole: snapshots, clones, reverts, splits and deletions, with power failures.
+//! Stories of volumes as a whole: snapshots, clones, reverts, splits and deletions, with power
+//! failures.
 //!
-//! Each life of the machine performs random steps on random volumes until the power fails, at any write to a disk or
-//! between steps. What was acknowledged is certain; the step in which the power failed has happened wholly or not at
-//! all. After each start all volumes and all snapshots hold what the model says, and offline verification agrees with
-//! every sum that is kept. At the end everything is deleted, and the space must be what it was.
+//! Each life of the machine performs random steps on random volumes until the power fails, at any
+//! write to a disk or between steps. What was acknowledged is certain; the step in which the power
+//! failed has happened wholly or not at all. After each start all volumes and all snapshots hold
+//! what the model says, and offline verification agrees with every sum that is kept. At the end
+//! everything is deleted, and the space must be what it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,7 +9,8 @@
 //!
 //! Everything random comes from a seed ([`rand::Choices`]); a failing test prints it.
 //!
-//! This crate is test code in library form: here, unlike in the product, an impossible state panics.
+//! This crate is test code in library form: here, unlike in the product, an impossible state
+//! panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod crash;

@@ -134,7 +134,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A machine with a copy of this one's disks, as they would be after an orderly power-off, and the same clock.
+    /// A machine with a copy of this one's disks, as they would be after an orderly power-off, and
+    /// the same clock.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -150,7 +151,8 @@ impl Machine {
         Ok(twin)
     }
 
-    /// A machine with an empty aggregate that is going to be a copy of this one's, and the same clock.
+    /// A machine with an empty aggregate that is going to be a copy of this one's, and the same
+    /// clock.
     ///
     /// # Errors
     /// What failed.
@@ -242,7 +244,8 @@ impl Machine {
         self.sizes.frames = frames;
     }
 
-    /// Cuts the power, if it is not off already, and starts the machine again with what its disks kept.
+    /// Cuts the power, if it is not off already, and starts the machine again with what its disks
+    /// kept.
     pub fn reboot(&mut self, choices: &Choices) {
         let watched = self.world.watched();
         self.world = self.world.reboot(choices);
@@ -251,7 +254,8 @@ impl Machine {
         }
     }
 
-    /// Has every checkpoint checked when it becomes durable: trees, allocation map, sums, link counts.
+    /// Has every checkpoint checked when it becomes durable: trees, allocation map, sums, link
+    /// counts.
     ///
     /// # Errors
     /// If there is no memory for it.

@@ -2,7 +2,8 @@
 //!
 //! Slots keep their meaning when operations disappear, so any subsequence is a valid test.
 
-/// The shortest subsequence found for which `fails` still holds, within `budget` trials. `fails` must hold for `list`.
+/// The shortest subsequence found for which `fails` still holds, within `budget` trials. `fails`
+/// must hold for `list`.
 pub fn minimise<T: Clone>(
     list: &[T],
     mut budget: u32,

@@ -1,12 +1,15 @@
-//! Stories of replication: a source and a destination, transfers between them, and power failures on either side.
+//! Stories of replication: a source and a destination, transfers between them, and power failures
+//! on either side.
 //!
-//! Steps change the source, take and delete snapshots on both sides, transfer, break off, change both sides on their own,
-//! and make either the other's copy again. A transfer is cut short after any number of frames, by a crash of either machine
-//! at any write to its disks, or by damage to the stream; and a stream may be sound and say something else than the source
-//! has, which must not be taken for a success. What the planner finds common is what the model says. After each step clients of the destination see its newest complete snapshot and nothing else;
-//! every snapshot on either side holds what the model says; offline verification is clean after each crash. A transfer
-//! that was cut short goes on no further back than what was known to be durable. At the end everything is deleted, and
-//! the space must be what it was.
+//! Steps change the source, take and delete snapshots on both sides, transfer, break off, change
+//! both sides on their own, and make either the other's copy again. A transfer is cut short after
+//! any number of frames, by a crash of either machine at any write to its disks, or by damage to
+//! the stream; and a stream may be sound and say something else than the source has, which must not
+//! be taken for a success. What the planner finds common is what the model says. After each step
+//! clients of the destination see its newest complete snapshot and nothing else; every snapshot on
+//! either side holds what the model says; offline verification is clean after each crash. A
+//! transfer that was cut short goes on no further back than what was known to be durable. At the
+//! end everything is deleted, and the space must be what it was.
 
 use std::sync::Arc;
 
@@ -426,7 +429,8 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Of what clients of the destination see, and at no other time than when that is all that there is of it.
+    /// Of what clients of the destination see, and at no other time than when that is all that
+    /// there is of it.
     fn snapshot_of_copy(&mut self) -> Checked {
         self.serial += 1;
         let name = format!("c{}", self.serial);
@@ -686,7 +690,8 @@ impl Story<'_> {
                     return Err(format!("went on at {} of {known}", progress.resumed));
                 }
                 match ran {
-                    // Leaving out what is the same but for its place on the device leaves out nothing.
+                    // Leaving out what is the same but for its place on the device leaves out
+                    // nothing.
                     Ok(Ran::Done { .. })
                         if pipe.forger.forged && forged != Some(Forgery::Omission) =>
                     {

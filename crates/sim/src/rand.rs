@@ -1,8 +1,10 @@
-//! Choices of a test: a seeded generator with the draws that the generators and the simulated devices need.
+//! Choices of a test: a seeded generator with the draws that the generators and the simulated
+//! devices need.
 
 use weir_base::{Rng, SeededRng};
 
-/// Seeded choices. Everything a simulated run decides comes from one of these, so its seed reproduces the run.
+/// Seeded choices. Everything a simulated run decides comes from one of these, so its seed
+/// reproduces the run.
 #[derive(Debug)]
 pub struct Choices {
     rng: SeededRng,
@@ -74,8 +76,8 @@ impl Choices {
     }
 }
 
-/// The seeds of a test: `count` of them from 0 on, unless `WEIR_SEEDS` (how many) and `WEIR_SEED` (the first) say
-/// otherwise.
+/// The seeds of a test: `count` of them from 0 on, unless `WEIR_SEEDS` (how many) and `WEIR_SEED`
+/// (the first) say otherwise.
 #[must_use]
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
     let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };

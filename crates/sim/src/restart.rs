@@ -1,6 +1,6 @@
-//! Random operations against the engine with checkpoints and clean restarts between them, compared with the
-//! model after every operation, and in whole after every restart. A failing sequence is made short before it is
-//! reported.
+//! Random operations against the engine with checkpoints and clean restarts between them, compared
+//! with the model after every operation, and in whole after every restart. A failing sequence is
+//! made short before it is reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,8 +1,9 @@
 //! Runs operations against a subject and the model and compares everything that comes back.
 //!
-//! For crashes the runner keeps a second model, `base`: the state up to the last acknowledged operation, and the
-//! operations since. The intent log is a sequence, so a recovered volume must be the base plus some prefix of those
-//! operations; what UNSTABLE writes left unsettled may be old or new (see [`crate::model::content`]).
+//! For crashes the runner keeps a second model, `base`: the state up to the last acknowledged
+//! operation, and the operations since. The intent log is a sequence, so a recovered volume must be
+//! the base plus some prefix of those operations; what UNSTABLE writes left unsettled may be old or
+//! new (see [`crate::model::content`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -81,8 +82,8 @@ pub struct Runner {
     pub tolerated: u64,
 }
 
-/// What a stable WRITE was that wrote less than it was given, as one does for which a record of the log is too small
-/// (RFC 1813 section 3.3.7 allows it).
+/// What a stable WRITE was that wrote less than it was given, as one does for which a record of the
+/// log is too small (RFC 1813 section 3.3.7 allows it).
 fn done_in_part(op: &Op, answer: Option<&Answer>) -> Option<Op> {
     let (_, count) = answer?.written?;
     match op.clone() {
@@ -170,7 +171,8 @@ impl Runner {
         self.pending.iter().map(|p| p.lsn).max().unwrap_or(0)
     }
 
-    /// The log sequence number that the newest operation waits for, if it is this one and changes something; 0: it waits for none.
+    /// The log sequence number that the newest operation waits for, if it is this one and changes
+    /// something; 0: it waits for none.
     #[must_use]
     pub fn lsn_of(&self, id: Slot) -> Option<u64> {
         let newest = self.pending.back().filter(|newest| newest.id == id);
@@ -268,7 +270,8 @@ impl Runner {
             && answer.eof == Some(false)
             && matches!((&expect.data, &answer.data), (Some(e), Some(g)) if !g.is_empty() && e.starts_with(g));
         if short {
-            // A READ may end before a block that cannot be read (RFC 1813 §3.3.6 allows short reads).
+            // A READ may end before a block that cannot be read (RFC 1813 §3.3.6 allows short
+            // reads).
             return Ok(());
         }
         if expect.data != answer.data {
@@ -461,8 +464,8 @@ impl Runner {
         Ok(())
     }
 
-    /// The power failed during `op`, so its result was not reported: it may or may not be found after recovery; a
-    /// write also in part, since writes were never atomic.
+    /// The power failed during `op`, so its result was not reported: it may or may not be found
+    /// after recovery; a write also in part, since writes were never atomic.
     pub fn in_doubt(&mut self, id: Slot, op: &Op) {
         if !op.mutates() {
             return;
@@ -515,7 +518,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Compares everything the subject holds with a state of before, exactly but for times of access.
+    /// Compares everything the subject holds with a state of before, exactly but for times of
+    /// access.
     ///
     /// # Errors
     /// The first difference.
@@ -531,7 +535,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Another machine goes on from a state of before; `kept` says of an operation whether that has it.
+    /// Another machine goes on from a state of before; `kept` says of an operation whether that has
+    /// it.
     pub fn taken_over(&mut self, model: &Model, kept: impl Fn(Slot) -> bool) {
         self.model = model.clone();
         self.model.forget_access_times();
@@ -548,8 +553,8 @@ impl Runner {
         self.changes.retain(|slot, _| !lost.contains(slot));
     }
 
-    /// After a crash and recovery: finds the prefix of unacknowledged operations that explains the subject's state and
-    /// continues from there.
+    /// After a crash and recovery: finds the prefix of unacknowledged operations that explains the
+    /// subject's state and continues from there.
     ///
     /// # Errors
     /// The difference to every candidate, if none explains it.
@@ -579,7 +584,8 @@ impl Runner {
                     self.base = self.model.clone();
                     // What was shown may be lost, and its value must not come again.
                     self.changes.values_mut().for_each(|last| *last += 1);
-                    // Objects of lost creations never existed; their numbers may be given to others.
+                    // Objects of lost creations never existed; their numbers may be given to
+                    // others.
                     let lost: Vec<Slot> = pending
                         .iter()
                         .skip(count)
@@ -770,7 +776,8 @@ fn compare_node(
     Ok(())
 }
 
-/// Compares a file's bytes: every page the model knows, its neighbours, and some places that must be holes.
+/// Compares a file's bytes: every page the model knows, its neighbours, and some places that must
+/// be holes.
 fn match_content(
     ask: &mut dyn FnMut(&Op) -> Checked<Option<Answer>>,
     slot: Slot,

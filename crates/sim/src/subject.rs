@@ -82,7 +82,8 @@ pub trait Subject {
     /// Handle of the root directory.
     fn root(&mut self) -> Handle;
 
-    /// Performs `op` at time `now`; `handle` translates its slots, and `ctime` is the guard to use where one is asked for.
+    /// Performs `op` at time `now`; `handle` translates its slots, and `ctime` is the guard to use
+    /// where one is asked for.
     ///
     /// # Errors
     /// The error that the subject returned.

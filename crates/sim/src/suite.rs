@@ -16,7 +16,8 @@ pub struct Suite {
     pub run: fn(u64) -> Result<(), String>,
 }
 
-/// How long one seed may take before it counts as hung. Generous: the machine may be busy, and a hang lasts for ever.
+/// How long one seed may take before it counts as hung. Generous: the machine may be busy, and a
+/// hang lasts for ever.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// The text of a panic.

@@ -1,9 +1,9 @@
 //! Many threads on one volume at once.
 //!
-//! Each thread owns some names in directories that all share, and some blocks of files that all share, and knows
-//! exactly what those must hold; so every result can be verified although nothing is serialised. Names move between
-//! shared directories, files get links there, checkpoints run all the time, and at the end the volume is
-//! compared with what the threads say.
+//! Each thread owns some names in directories that all share, and some blocks of files that all
+//! share, and knows exactly what those must hold; so every result can be verified although nothing
+//! is serialised. Names move between shared directories, files get links there, checkpoints run all
+//! the time, and at the end the volume is compared with what the threads say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -508,8 +508,9 @@ impl Ground {
     }
 }
 
-/// Threads on a small machine with disks that complete in random order, with checkpoints all the time;
-/// afterwards the volume is as the threads say, nothing is held any more, and `check` is clean.
+/// Threads on a small machine with disks that complete in random order, with checkpoints all the
+/// time; afterwards the volume is as the threads say, nothing is held any more, and `check` is
+/// clean.
 ///
 /// # Errors
 /// What was wrong.

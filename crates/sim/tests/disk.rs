@@ -1,4 +1,5 @@
-//! The simulated disks themselves: what they promise, and that they break every promise they do not make.
+//! The simulated disks themselves: what they promise, and that they break every promise they do not
+//! make.
 
 #![allow(clippy::unwrap_used)]
 

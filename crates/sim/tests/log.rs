@@ -1,7 +1,8 @@
-//! The intent log on a disk that loses power: what was acknowledged is found again, in order, and nothing is invented.
+//! The intent log on a disk that loses power: what was acknowledged is found again, in order, and
+//! nothing is invented.
 //!
-//! The log's disk is held, so that the test decides when a batch becomes durable and which records queue up behind it;
-//! the whole run follows from its seed.
+//! The log's disk is held, so that the test decides when a batch becomes durable and which records
+//! queue up behind it; the whole run follows from its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

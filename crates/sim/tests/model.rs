@@ -1,5 +1,5 @@
-//! The model and the generator against each other: every kind of operation must succeed and must fail now and then,
-//! or a profile tests less than it claims.
+//! The model and the generator against each other: every kind of operation must succeed and must
+//! fail now and then, or a profile tests less than it claims.
 
 #![allow(clippy::panic)]
 

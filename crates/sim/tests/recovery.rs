@@ -93,7 +93,8 @@ fn a_log_larger_than_memory_is_recovered_in_parts() {
         machine.reboot(&choices);
         // Half of what the log holds.
         machine.set_frames(1024);
-        // In every fourth case recovery is left alone: only such a one shows how many parts it takes.
+        // In every fourth case recovery is left alone: only such a one shows how many parts it
+        // takes.
         let whole = seed % 4 == 0;
         for again in 0..if whole { 0 } else { choices.between(1, 6) } {
             machine.world.crash_at(choices.between(1, 60));

@@ -1,4 +1,5 @@
-//! The simulated suites, some seeds each; `WEIR_SEEDS` and `WEIR_SEED`, or the `weir-sim` command, run more.
+//! The simulated suites, some seeds each; `WEIR_SEEDS` and `WEIR_SEED`, or the `weir-sim` command,
+//! run more.
 
 #![allow(clippy::panic)]
 

@@ -1,10 +1,11 @@
 //! Defects that are absorbed instead of found: counts that saturate, and silent returns.
 //!
-//! In the crates that keep counts of what is stored, reserved or charged, `saturating_…` needs a comment `// Saturates: why`
-//! in the same paragraph (the lines up to the next empty one, or above within it): arithmetic on times, limits and what
-//! comes from outside. A count of things is taken from by `less`, and what cannot be otherwise is an `invariant!`
-//! (`weir_base`). And an `else` that does nothing but leave (`return`, `continue`, `break` without a value) says in a
-//! comment inside it why there is nothing to do.
+//! In the crates that keep counts of what is stored, reserved or charged, `saturating_…` needs a
+//! comment `// Saturates: why` in the same paragraph (the lines up to the next empty one, or above
+//! within it): arithmetic on times, limits and what comes from outside. A count of things is taken
+//! from by `less`, and what cannot be otherwise is an `invariant!` (`weir_base`). And an `else`
+//! that does nothing but leave (`return`, `continue`, `break` without a value) says in a comment
+//! inside it why there is nothing to do.
 
 use std::path::Path;
 
@@ -13,10 +14,10 @@ use anyhow::{Context, Result};
 /// The crates that this is checked in.
 const CRATES: &[&str] = &["base", "store", "volume", "qos", "vfs", "replica"];
 
-/// What has to be explained.
+/// Calls that have to be explained.
 const ABSORBS: &str = "saturating_";
 
-/// How an explanation begins.
+/// Beginning of an explanation.
 const BECAUSE: &str = "// Saturates: ";
 
 /// A line for each unexplained place in `files` (paths below `root`).

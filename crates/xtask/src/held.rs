@@ -1,4 +1,5 @@
-//! What ARCHITECTURE.md says holds its invariants: files, and tests in them, have to exist.
+//! Tests that hold the invariants of the documents: the files, and the tests in them, have to
+//! exist.
 
 use std::path::Path;
 
@@ -6,7 +7,8 @@ use anyhow::{Context, Result};
 
 const SECTION: &str = "## Invariants, as absences";
 
-/// The files that the section names, with the test that it names in each, if any: `vfs/claims/table.rs`, `vfs/tests/a.rs::name`.
+/// The files that the section names, with the test that it names in each, if any:
+/// `vfs/claims/table.rs`, `vfs/tests/a.rs::name`.
 fn named(text: &str) -> Result<Vec<(String, Option<String>)>> {
     let (_, section) = text
         .split_once(SECTION)

@@ -1,12 +1,13 @@
-//! The direction of dependencies between the crates of the workspace, as ARCHITECTURE.md draws it: a line for each crate, which
-//! ends in an arrow and what it uses.
+//! The direction of dependencies between the crates of the workspace, as ARCHITECTURE.md draws it:
+//! a line for each crate, which ends in an arrow and what it uses.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What any crate's tests may use on top of what is drawn, besides reaching further down than one layer.
+/// Crates that any crate's tests may use on top of what is drawn, besides reaching further down
+/// than one layer.
 const TESTS_MAY_USE: [&str; 5] = [
     "weir-sim",
     "weir-testclient",
@@ -15,7 +16,7 @@ const TESTS_MAY_USE: [&str; 5] = [
     "weir-experiments",
 ];
 
-/// What each crate may use.
+/// Crates that each crate may use.
 pub struct Picture(BTreeMap<String, Vec<String>>);
 
 /// The package of a crate's folder.
@@ -27,8 +28,8 @@ fn package(folder: &str) -> String {
 }
 
 impl Picture {
-    /// Reads the first block that begins with `crates/`: each line is a folder, what it is, and perhaps `→` with folders,
-    /// `all`, or `all but` folders.
+    /// Reads the first block that begins with `crates/`: each line is a folder, what it is, and
+    /// perhaps `→` with folders, `all`, or `all but` folders.
     pub fn read(text: &str) -> Result<Picture> {
         let block = text
             .split("```")
@@ -120,7 +121,8 @@ pub fn edges(metadata: &str) -> Result<(Vec<String>, Vec<Edge>)> {
     Ok((names, edges))
 }
 
-/// A line for each edge that is not drawn, each crate that is not, and each that is drawn and not there.
+/// A line for each edge that is not drawn, each crate that is not, and each that is drawn and not
+/// there.
 pub fn faults(picture: &Picture, edges: &[Edge], packages: &[String]) -> Vec<String> {
     let wrong = edges.iter().filter(|edge| {
         // A crate's tests may ask for a feature of the crate itself.

@@ -1,11 +1,11 @@
-//! Files that are too long to be one responsibility.
+//! Files that are too long to be one responsibility. Functions have a tighter cap (`functions`).
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 /// Most lines of a source file.
-const LINES: usize = 900;
+const LINES: usize = 1500;
 
 /// A line for each of `files` (paths below `root`) that is longer than it may be.
 pub fn faults<'a>(root: &Path, files: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {

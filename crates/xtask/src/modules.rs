@@ -1,5 +1,6 @@
-//! The direction of dependencies between the modules of a crate: ARCHITECTURE.md has a block for each crate whose modules are
-//! layered, and for each folder of such a crate whose modules are, with a line for each layer.
+//! The direction of dependencies between the modules of a crate: ARCHITECTURE.md has a block for
+//! each crate whose modules are layered, and for each folder of such a crate whose modules are,
+//! with a line for each layer.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,8 +49,8 @@ impl Layers {
             .position(|line| line.iter().any(|name| name == module))
     }
 
-    /// A line for each module that is not drawn, or drawn and not there, and for each arrow that points up. `files` are all
-    /// paths below `root`.
+    /// A line for each module that is not drawn, or drawn and not there, and for each arrow that
+    /// points up. `files` are all paths below `root`.
     pub fn faults(&self, root: &Path, files: &[&str]) -> Result<Vec<String>> {
         let prefix = format!("{}/", self.source);
         let read = |file: &str| {
@@ -99,7 +100,7 @@ impl Layers {
 }
 
 /// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`, `lib.rs` the empty one.
-fn place(file: &str) -> Vec<String> {
+pub fn place(file: &str) -> Vec<String> {
     let parts = file.trim_end_matches(".rs").split('/');
     parts
         .filter(|part| !["mod", "lib"].contains(part))
@@ -107,13 +108,14 @@ fn place(file: &str) -> Vec<String> {
         .collect()
 }
 
-fn is_test(module: &[String]) -> bool {
+/// True if a module holds tests.
+pub fn is_test(module: &[String]) -> bool {
     module
         .iter()
         .any(|part| part == "tests" || part.ends_with("_tests"))
 }
 
-/// What a crate's root says.
+/// Modules and re-exports of a crate's root.
 struct Library {
     modules: Vec<String>,
     /// The modules of names that the root re-exports.
@@ -138,7 +140,8 @@ impl Library {
         Library { modules, home }
     }
 
-    /// The other modules of the crate, or of the folder `within` it, that a file at `at` names, once each.
+    /// The other modules of the crate, or of the folder `within` it, that a file at `at` names,
+    /// once each.
     fn uses(&self, within: &[String], at: &[String], tokens: &[Token]) -> Vec<String> {
         let mut used = Vec::new();
         for (i, token) in tokens.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! As much of Rust's syntax as shows which paths a file names: words, `::`, braces. Comments, texts and what only tests see are
-//! left out.
+//! As much of Rust's syntax as shows which paths a file names: words, `::`, braces. Comments, texts
+//! and what only tests see are left out.
 
 /// A piece of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,16 @@ impl Token {
 
 /// The tokens of a file, up to its unit tests.
 pub fn tokens(text: &str) -> Vec<Token> {
+    let (tokens, _) = with_lines(text);
+    tokens
+}
+
+/// The tokens of a file, up to its unit tests, and the number of the line that each is on.
+pub fn with_lines(text: &str) -> (Vec<Token>, Vec<usize>) {
     let mut out = Vec::new();
+    let mut lines = Vec::new();
     let mut rest = text;
+    let mut line = 1;
     while let Some(c) = rest.chars().next() {
         let used = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
@@ -45,11 +53,14 @@ pub fn tokens(text: &str) -> Vec<Token> {
             }
             c.len_utf8()
         };
+        lines.resize(out.len(), line);
+        line += rest[..used].matches('\n').count();
         rest = &rest[used..];
     }
     let tests = test_modules(&out).find(|at| out.get(at + 2) == Some(&Token::Sign('{')));
     out.truncate(tests.unwrap_or(out.len()));
-    out
+    lines.truncate(out.len());
+    (out, lines)
 }
 
 /// Length of the text or character that `rest` begins with.
@@ -117,7 +128,8 @@ pub fn modules(tokens: &[Token]) -> Vec<String> {
     declared.collect()
 }
 
-/// The paths that begin at a token: several where braces follow. `self` in braces is the path before them.
+/// The paths that begin at a token: several where braces follow. `self` in braces is the path
+/// before them.
 pub fn paths(tokens: &[Token], at: usize) -> Vec<Vec<String>> {
     let mut out = Vec::new();
     follow(tokens, at, &[], &mut out);

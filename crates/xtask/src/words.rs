@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What is not written, and what is instead.
+/// Phrases that are not written, and what is instead.
 const BANNED: &[(&str, &str)] = &[
     ("is told", "is notified"),
     ("are told", "are notified"),
@@ -24,7 +24,8 @@ const BANNED: &[(&str, &str)] = &[
     ("somebody", "the thing by its name"),
 ];
 
-/// A line for each line of `files` (paths below `root`) with a banned phrase. This file may have them.
+/// A line for each line of `files` (paths below `root`) with a banned phrase. This file may have
+/// them.
 pub fn faults<'a>(root: &Path, files: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     let read = |file: &&str| {

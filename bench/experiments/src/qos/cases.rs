@@ -138,9 +138,9 @@ struct Step {
     mibps: u32,
 }
 
-/// 64 → 16 → 128 MiB/s under load, by the API. The new rate is expected from 100 ms after it was *requested* on, so what
-/// the API takes counts. What no window may exceed holds from the moment at which the API reported the limit as effective
-/// to the moment at which the next one is requested.
+/// 64 → 16 → 128 MiB/s under load, by the API. The new rate is expected from 100 ms after it was
+/// *requested* on, so what the API takes counts. What no window may exceed holds from the moment at
+/// which the API reported the limit as effective to the moment at which the next one is requested.
 fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     let set = |run: &Run, mibps: u32| -> Result<Step, BenchError> {
         let asked = clock::now_ns();
@@ -172,7 +172,8 @@ fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
         let error = settled / limit - 1.0;
         let most = densest(&done, Unit::Bytes, step.done, to, SECOND / 4) as f64;
         let took = (step.done - step.asked) as f64 / 1e6;
-        // What the bound lets through: the limit over the window, the burst, the request that is never split.
+        // What the bound lets through: the limit over the window, the burst, the request that is
+        // never split.
         let bound = limit * (0.25 + BURST) + 65536.0;
         let good = error.abs() <= 0.01 * run.timing.margin
             && most <= bound * (1.0 + 0.1 * (run.timing.margin - 1.0));
@@ -278,8 +279,8 @@ fn clients(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Latencies alone and beside something else, in alternation, so that what else happens on the machine affects both; the
-/// verdict is on the median of the pairs' ratios.
+/// Latencies alone and beside something else, in alternation, so that what else happens on the
+/// machine affects both; the verdict is on the median of the pairs' ratios.
 fn compared(
     run: &mut Run,
     case: &str,
@@ -317,9 +318,10 @@ fn compared(
     Ok(())
 }
 
-/// An unthrottled volume beside a throttled one, for one client that uses both over one connection. What the connection
-/// carries besides takes its time on the wire and in the client whatever limits do, so it is held against the same load over two connections: the
-/// difference is what requests that wait hold up.
+/// An unthrottled volume beside a throttled one, for one client that uses both over one connection.
+/// What the connection carries besides takes its time on the wire and in the client whatever limits
+/// do, so it is held against the same load over two connections: the difference is what requests
+/// that wait hold up.
 fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
     run.server.limit(&a.name, Limit::Bytes(16 << 20))?;
     let victim = flow(b, 3, Kind::Read, 4096, 1, 1);

@@ -1,12 +1,14 @@
 //! The grid: one volume, one limit, at every rate, size and kind.
 //!
-//! **Side by side.** What one volume's limit does to it does not depend on other volumes, so cases run side by side, each
-//! on a volume of its own, as long as what they may move together is below [`SHARE`] of what the machine moves without
-//! limits: slow cases, which are most, then cost one stretch of time together. A case that takes more of the machine than
-//! that runs alone. A request that waits costs several times one of a load that runs as fast as it can, with requests that
-//! come and go in large batches. With a third of the machine's operations under limits side by side, on two cores, the
-//! 99th percentile of latencies was 13 ms, more than the burst makes good, and a volume at 256 MiB/s by 4 KiB lost a fifth
-//! of its limit; alone it came within 0.1 %. How busy the machine was is reported with each case.
+//! **Side by side.** What one volume's limit does to it does not depend on other volumes, so cases
+//! run side by side, each on a volume of its own, as long as what they may move together is below
+//! [`SHARE`] of what the machine moves without limits: slow cases, which are most, then cost one
+//! stretch of time together. A case that takes more of the machine than that runs alone. A request
+//! that waits costs several times one of a load that runs as fast as it can, with requests that
+//! come and go in large batches. With a third of the machine's operations under limits side by
+//! side, on two cores, the 99th percentile of latencies was 13 ms, more than the burst makes good,
+//! and a volume at 256 MiB/s by 4 KiB lost a fifth of its limit; alone it came within 0.1 %. How
+//! busy the machine was is reported with each case.
 
 use super::cases::{BURST, MIB, WARM, flow, measure};
 use super::load::{Flow, Kind};
@@ -112,7 +114,8 @@ fn cells(run: &Run) -> Vec<Cell> {
     cells
 }
 
-/// Connections and depth that offer more than any limit of the table, whatever the size of requests.
+/// Connections and depth that offer more than any limit of the table, whatever the size of
+/// requests.
 fn shape(block: u32) -> (u32, u32) {
     match block {
         b if b >= 1 << 20 => (4, 2),
@@ -189,7 +192,8 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
             .enumerate()
             .filter_map(|(volume, cell)| loaded(volume, cell))
             .collect();
-        // Requests at either end do not count (see `measure::rate`), but timers do, and 20 requests make a rate.
+        // Requests at either end do not count (see `measure::rate`), but timers do, and 20 requests
+        // make a rate.
         let slowest = group.iter().map(Cell::requests).fold(f64::MAX, f64::min);
         let seconds = run.timing.least.max(20.0 / slowest).min(30.0);
         let measured = measure(run, &flows, WARM + 2.0 / slowest, seconds)?;

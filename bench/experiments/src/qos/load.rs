@@ -1,10 +1,12 @@
-//! The load of `bench/experiment qos`: several clients on several volumes at once, every completion recorded.
+//! The load of `bench/experiment qos`: several clients on several volumes at once, every completion
+//! recorded.
 //!
-//! Limits slow a closed loop down, so this load needs no speed for its own sake (what needs it is measured with
-//! [`weir_bench::engine`]); what it needs is to report afterwards, for any stretch of time, how much of which flow was
-//! completed in it. So every completion is kept: its time, its bytes, its latency. A flow is one client (an address), one
-//! file of a volume, some connections, and one kind of call; flows that are to disturb each other only through the server
-//! run on threads of their own.
+//! Limits slow a closed loop down, so this load needs no speed for its own sake (what needs it is
+//! measured with [`weir_bench::engine`]); what it needs is to report afterwards, for any stretch of
+//! time, how much of which flow was completed in it. So every completion is kept: its time, its
+//! bytes, its latency. A flow is one client (an address), one file of a volume, some connections,
+//! and one kind of call; flows that are to disturb each other only through the server run on
+//! threads of their own.
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::VecDeque;
@@ -20,8 +22,8 @@ use weir_bench::rpc::Credential;
 
 /// Bits of a transaction id that hold the slot.
 const SLOT_BITS: u32 = 10;
-/// Bytes of a reply's beginning that say whether it is a success: mark, transaction id, message type, reply status,
-/// verifier (flavour and a length of zero), accept status, NFS status.
+/// Bytes of a reply's beginning that say whether it is a success: mark, transaction id, message
+/// type, reply status, verifier (flavour and a length of zero), accept status, NFS status.
 const HEAD: usize = 32;
 /// Receive buffer of a connection.
 const BUFFER: usize = 256 << 10;
@@ -77,10 +79,12 @@ pub struct Flow {
     pub depth: u32,
     /// The thread that it runs on.
     pub thread: usize,
-    /// The number of the flow whose connections it uses, with `depth` calls of its own in flight on each, instead of
-    /// opening some: one client that uses two volumes. That flow runs on the same thread.
+    /// The number of the flow whose connections it uses, with `depth` calls of its own in flight on
+    /// each, instead of opening some: one client that uses two volumes. That flow runs on the same
+    /// thread.
     pub on: Option<usize>,
-    /// Nanoseconds from one call to the next, all connections together, if it is not to send as fast as replies come.
+    /// Nanoseconds from one call to the next, all connections together, if it is not to send as
+    /// fast as replies come.
     pub every: Option<u64>,
 }
 
@@ -94,7 +98,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// The next slot for which a call is due. Calls that could not be sent in time are not sent all at once later.
+    /// The next slot for which a call is due. Calls that could not be sent in time are not sent all
+    /// at once later.
     fn next(&mut self, now: u64) -> Option<(usize, usize)> {
         if self.due > now {
             return None;
@@ -132,8 +137,9 @@ struct Shared {
     names: AtomicU64,
 }
 
-/// Starts flows against the server at `addr`. When this returns, every flow has sent as much as it could at first: what a
-/// thousand connections have to make and send takes a second, in which replies would gather unseen.
+/// Starts flows against the server at `addr`. When this returns, every flow has sent as much as it
+/// could at first: what a thousand connections have to make and send takes a second, in which
+/// replies would gather unseen.
 pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
     let shared = std::sync::Arc::new(Shared::default());
     shared.names.store(clock::now_ns(), Ordering::Relaxed);

@@ -38,9 +38,9 @@ pub fn merged(flows: &[Vec<Done>]) -> Vec<Done> {
     all
 }
 
-/// The rate a second between two moments. It runs from one completion to another, the last before either moment, so
-/// that a request that straddles a border does not count as an error of the rate: with requests of 1 MiB at 1 MiB/s one
-/// more or less is a tenth of ten seconds.
+/// The rate a second between two moments. It runs from one completion to another, the last before
+/// either moment, so that a request that straddles a border does not count as an error of the rate:
+/// with requests of 1 MiB at 1 MiB/s one more or less is a tenth of ten seconds.
 pub fn rate(done: &[Done], unit: Unit, from: u64, to: u64) -> f64 {
     let inside = within(done, from, to);
     let (Some(first), Some(last)) = (inside.first(), inside.last()) else {
@@ -114,9 +114,9 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A confidence interval of the median of the distribution that the values are a sample of: the narrowest interval
-/// between two of them, counted alike from both ends, that is right with a probability of at least 95 % whatever the
-/// distribution is. Of fewer than six values all.
+/// A confidence interval of the median of the distribution that the values are a sample of: the
+/// narrowest interval between two of them, counted alike from both ends, that is right with a
+/// probability of at least 95 % whatever the distribution is. Of fewer than six values all.
 pub fn middle(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     let n = values.len();

@@ -1,13 +1,15 @@
 //! `bench/experiment qos`: do limits hold?
 //!
-//! Each case sets limits, starts a load that offers more, and reports what was admitted: the target, the achieved
-//! rate, the verdict. The load is this crate's own client ([`load`]); clients are distinguished by address, so each
-//! has one of its own on the loopback network. Limits are set by the product's API.
+//! Each case sets limits, starts a load that offers more, and reports what was admitted: the
+//! target, the achieved rate, the verdict. The load is this crate's own client ([`load`]); clients
+//! are distinguished by address, so each has one of its own on the loopback network. Limits are set
+//! by the product's API.
 //!
-//! **How long.** No shaper that does not split requests can be more exact over a time T than (burst + one request) /
-//! (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until there are requests enough to make a rate;
-//! `--full` makes it 30 s. Where the load offers less than 1.05 times the limit on this machine, as a short run without
-//! limits measures, there is nothing to hold, and the case says so.
+//! **How long.** No shaper that does not split requests can be more exact over a time T than (burst
+//! + one request) / (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until
+//! there are requests enough to make a rate; `--full` makes it 30 s. Where the load offers less
+//! than 1.05 times the limit on this machine, as a short run without limits measures, there is
+//! nothing to hold, and the case says so.
 
 mod cases;
 mod grid;
@@ -102,8 +104,8 @@ pub struct Row {
     pub data: serde_json::Value,
 }
 
-/// `--only TEXT`: which cases are run. It remembers the names of all that it was asked about, for the message that none is
-/// meant.
+/// `--only TEXT`: which cases are run. It remembers the names of all that it was asked about, for
+/// the message that none is meant.
 #[derive(Debug, Default)]
 pub(crate) struct Only {
     text: String,

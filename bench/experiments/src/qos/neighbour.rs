@@ -1,19 +1,22 @@
 //! What an unlimited volume's requests wait beside a throttled volume's load.
 //!
-//! **Problem.** The quantile of 99 % is on the steep part of the latencies: a few hundred requests a second more that
-//! meet other work on the way move it by a tenth. Seven pairs of stretches of five seconds distinguished 1.27 from 1.12
-//! no better than ±0.15, since other work of the machine moves it as well.
+//! **Problem.** The quantile of 99 % is on the steep part of the latencies: a few hundred requests
+//! a second more that meet other work on the way move it by a tenth. Seven pairs of stretches of
+//! five seconds distinguished 1.27 from 1.12 no better than ±0.15, since other work of the machine
+//! moves it as well.
 //!
-//! **Method.** The neighbour's load runs through, on the same connections; the throttled load comes and goes
-//! ([`turns`]): it connects, and takes its connections down in the midst of what waits. All latencies of a state make
-//! one distribution, and the result is the ratio of the two quantiles, with its interval when the pairs of turns are
-//! drawn anew ([`Quantile::interval`]). What the server defers, such as writing the throttled load's data to its
-//! device, falls into both states and is no part of the ratio: so some seconds before the first of the throttled load
-//! are stated beside it.
+//! **Method.** The neighbour's load runs through, on the same connections; the throttled load comes
+//! and goes ([`turns`]): it connects, and takes its connections down in the midst of what waits.
+//! All latencies of a state make one distribution, and the result is the ratio of the two
+//! quantiles, with its interval when the pairs of turns are drawn anew ([`Quantile::interval`]).
+//! What the server defers, such as writing the throttled load's data to its device, falls into both
+//! states and is no part of the ratio: so some seconds before the first of the throttled load are
+//! stated beside it.
 //!
-//! The same load without a limit, from a client that offers that rate by itself, separates the cost of limits from that of
-//! the admitted requests: p99 was 1.10 times that alone (1.06 to 1.15) beside such writes, and 1.17 (1.12 to 1.22) beside
-//! those that a limit delayed, in the same minutes on two cores that the load's own threads shared.
+//! The same load without a limit, from a client that offers that rate by itself, separates the cost
+//! of limits from that of the admitted requests: p99 was 1.10 times that alone (1.06 to 1.15)
+//! beside such writes, and 1.17 (1.12 to 1.22) beside those that a limit delayed, in the same
+//! minutes on two cores that the load's own threads shared.
 
 use super::cases::{WARM, flow};
 use super::load::{self, Done, Flow, Kind};
@@ -55,7 +58,8 @@ fn plan(timing: &Timing) -> Plan {
 type Latencies = Histogram<u32>;
 
 fn latencies(done: &[Done]) -> Latencies {
-    // The bounds are constants that the constructor accepts; were they not, one that grows serves too.
+    // The bounds are constants that the constructor accepts; were they not, one that grows serves
+    // too.
     let mut all = Histogram::new_with_bounds(1, 1 << 32, 3)
         .or_else(|_| Histogram::new(3))
         .unwrap_or_else(|_| unreachable!("constant bounds"));
@@ -100,9 +104,9 @@ impl Quantile {
         a / b.max(1e-9)
     }
 
-    /// The interval that holds 95 % of the ratios of as many pairs drawn from these with replacement (Efron's
-    /// bootstrap, by percentiles): what is drawn is pairs and not requests, since requests that are near each
-    /// other are disturbed together.
+    /// The interval that holds 95 % of the ratios of as many pairs drawn from these with
+    /// replacement (Efron's bootstrap, by percentiles): what is drawn is pairs and not requests,
+    /// since requests that are near each other are disturbed together.
     fn interval(pairs: &[(&Latencies, &Latencies)]) -> [f64; 2] {
         let mut rand = Rand::new(1);
         let mut ratios: Vec<f64> = (0..DRAWS)

@@ -1,13 +1,15 @@
 //! What limits cost that do not bind: the same load with them and without, in alternation.
 //!
-//! **Problem.** The bound is one part in fifty, and fifteen pairs of turns of a second distinguished 2 % from nothing no
-//! better than a coin.
+//! **Problem.** The bound is one part in fifty, and fifteen pairs of turns of a second
+//! distinguished 2 % from nothing no better than a coin.
 //!
-//! **Method.** One stretch of load, in which the limits of the volume and of its pool come and go ([`turns`]), by the API. The result is the median of the pairs'
-//! ratios, which a few disturbed pairs do not move, with the interval from order statistics ([`middle`]), which presumes no
-//! distribution. On a calm machine with two cores the interval of 107 pairs reached 1.0 to 1.5 % to either side, in which one
-//! and the same server came out as 0.974 to 0.995; that of 428 pairs reached 0.6 %. The processor time that the server takes for a
-//! request is stated beside it, which says nothing of waiting.
+//! **Method.** One stretch of load, in which the limits of the volume and of its pool come and go
+//! ([`turns`]), by the API. The result is the median of the pairs' ratios, which a few disturbed
+//! pairs do not move, with the interval from order statistics ([`middle`]), which presumes no
+//! distribution. On a calm machine with two cores the interval of 107 pairs reached 1.0 to 1.5 % to
+//! either side, in which one and the same server came out as 0.974 to 0.995; that of 428 pairs
+//! reached 0.6 %. The processor time that the server takes for a request is stated beside it, which
+//! says nothing of waiting.
 
 use super::cases::{WARM, flow};
 use super::load::{self, Done, Kind};

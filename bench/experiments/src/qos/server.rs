@@ -62,7 +62,8 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Returns the server's program: `named`, or else `weir` beside this program, or else `weir` in PATH.
+/// Returns the server's program: `named`, or else `weir` beside this program, or else `weir` in
+/// PATH.
 pub fn program(named: Option<&Path>) -> PathBuf {
     let beside = || {
         let path = std::env::current_exe().ok()?.with_file_name("weir");
@@ -284,15 +285,15 @@ impl Server {
         })
     }
 
-    /// Makes the pools between which [`Server::limit`] moves volumes. The manual one gives up to 12,800 MiB/s; both are
-    /// thinly provisioned.
+    /// Makes the pools between which [`Server::limit`] moves volumes. The manual one gives up to
+    /// 12,800 MiB/s; both are thinly provisioned.
     pub fn pools(&self) -> Result<(), BenchError> {
         self.pool(FREE, "UNLIMITED", 1 << 20, json!({}))?;
         self.pool(MANUAL, "EXTREME", 102_400, json!({"qosType": "MANUAL"}))
     }
 
-    /// Limits a volume, online: by its pool's kind and, of bytes, by throughput given to it. Operations are limited by a pool
-    /// with custom performance, which the volume has to itself.
+    /// Limits a volume, online: by its pool's kind and, of bytes, by throughput given to it.
+    /// Operations are limited by a pool with custom performance, which the volume has to itself.
     pub fn limit(&self, volume: &str, limit: Limit) -> Result<(), BenchError> {
         let (pool, given) = match limit {
             Limit::None => (FREE.to_owned(), json!({})),
@@ -344,7 +345,8 @@ impl Server {
         Ok(page.lines().filter_map(of).sum())
     }
 
-    /// Processor time of the server so far, in nanoseconds, to the kernel's own accuracy; 0 if it is gone.
+    /// Processor time of the server so far, in nanoseconds, to the kernel's own accuracy; 0 if it
+    /// is gone.
     pub fn processor_ns(&self) -> u64 {
         let mut clock = libc::CLOCK_MONOTONIC;
         // SAFETY: the call writes the clock's number and nothing else.

@@ -1,18 +1,20 @@
-//! One stretch of load in which something comes and goes: the two states in short, alternating turns.
+//! One stretch of load in which something comes and goes: the two states in short, alternating
+//! turns.
 //!
-//! **Problem.** On a machine that serves, generates the load and has whatever else to do with the same processors, two
-//! seconds in succession differ by several in a hundred. Few long turns distinguish such a difference from nothing no
-//! better than a coin.
+//! **Problem.** On a machine that serves, generates the load and has whatever else to do with the
+//! same processors, two seconds in succession differ by several in a hundred. Few long turns
+//! distinguish such a difference from nothing no better than a coin.
 //!
-//! **Method.** Many short turns in place of few long ones, since a disturbance lasts for seconds and then affects both
-//! turns of a pair. Which comes first changes from pair to pair by the sequence of Thue and Morse: what drifts
-//! cancels, and what comes back every second, as work of servers and kernels does, falls in with no rhythm of ours, as
-//! it does with an order that repeats itself every second. The beginning of each turn, in which the change is carried
-//! out, does not count.
+//! **Method.** Many short turns in place of few long ones, since a disturbance lasts for seconds
+//! and then affects both turns of a pair. Which comes first changes from pair to pair by the
+//! sequence of Thue and Morse: what drifts cancels, and what comes back every second, as work of
+//! servers and kernels does, falls in with no rhythm of ours, as it does with an order that repeats
+//! itself every second. The beginning of each turn, in which the change is carried out, does not
+//! count.
 //!
-//! **The resolution** is measured in each run: turns of the same kind follow each other too, from one pair to the next
-//! ([`alike`]). Held against each other by the same arithmetic they have to come out as 1; how far their interval reaches
-//! is what cannot be resolved.
+//! **The resolution** is measured in each run: turns of the same kind follow each other too, from
+//! one pair to the next ([`alike`]). Held against each other by the same arithmetic they have to
+//! come out as 1; how far their interval reaches is what cannot be resolved.
 
 use weir_bench::clock::{self, sleep};
 use weir_bench::error::BenchError;
@@ -50,12 +52,14 @@ impl<T> Turn<T> {
     }
 }
 
-/// Whether a turn is one with it: the first or the second of its pair, by the sequence of Thue and Morse.
+/// Whether a turn is one with it: the first or the second of its pair, by the sequence of Thue and
+/// Morse.
 fn is_on(turn: usize) -> bool {
     ((turn / 2).count_ones() as usize + turn) % 2 == 1
 }
 
-/// Takes the turns: `switch` brings what comes and goes, and `read` reads a counter, whose increase is the turn's.
+/// Takes the turns: `switch` brings what comes and goes, and `read` reads a counter, whose increase
+/// is the turn's.
 ///
 /// # Errors
 /// Those of `switch`.
@@ -88,7 +92,8 @@ pub(super) fn unlike<T>(turns: &[Turn<T>]) -> Vec<(&T, &T)> {
         .collect()
 }
 
-/// The last turn of a pair and the first of the next, where they are alike; the order within these pairs alternates.
+/// The last turn of a pair and the first of the next, where they are alike; the order within these
+/// pairs alternates.
 pub(super) fn alike<T>(turns: &[Turn<T>]) -> Vec<(&T, &T)> {
     let borders = turns.get(1..).unwrap_or_default().as_chunks::<2>().0.iter();
     let same = borders.filter(|[a, b]| a.on == b.on);

@@ -431,7 +431,8 @@ fn lifted(run: &mut Run) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// And the other way: lowered from 16 to 4 MB/s. What comes in more than the new limit allows came at the old one's rate.
+/// And the other way: lowered from 16 to 4 MB/s. What comes in more than the new limit allows came
+/// at the old one's rate.
 fn lowered(run: &mut Run) -> Result<(), BenchError> {
     let size = (run.size / 4).max(16 << 20);
     run.write(size)?;

@@ -1,9 +1,10 @@
 //! A plain copy through the same TLS: what a transfer's speed is held against.
 //!
-//! One thread reads a file a mebibyte at a time and sends it over loopback, another receives, writes it to a file, and
-//! reports when all is there and synced; two threads, as a transfer has one on each side. TLS is what replication uses:
-//! rustls with ring, version 1.3, TCP_NODELAY. Everything that can be is in the copy's favour: the file was just written,
-//! so it is read from memory, nothing is checked but what TLS checks, nothing is found out about what has changed, and
+//! One thread reads a file a mebibyte at a time and sends it over loopback, another receives,
+//! writes it to a file, and reports when all is there and synced; two threads, as a transfer has
+//! one on each side. TLS is what replication uses: rustls with ring, version 1.3, TCP_NODELAY.
+//! Everything that can be is in the copy's favour: the file was just written, so it is read from
+//! memory, nothing is checked but what TLS checks, nothing is found out about what has changed, and
 //! nothing is made durable before the end.
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

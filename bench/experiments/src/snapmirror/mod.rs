@@ -1,15 +1,17 @@
 //! `bench/experiment snapmirror`: a published experiment with SnapMirror's throttles, repeated.
 //!
-//! The experiment (Classmethod, "SnapMirrorの帯域制御をやってみる", 4 May 2023, on Amazon FSx for NetApp ONTAP) writes 512 MiB
-//! anew and transfers them: without a limit, under a relationship's throttle of 8 MB/s, with that changed to 4 on the way,
-//! under a global throttle of 4 with one transfer and with two, and with the global one lifted on the way. Its rates
-//! are size by duration, and miss the limits by 7 to 27 %. That is not the shaper's doing but time before and after the
-//! data: so here setup, data and finalizing are measured apart, and a limit is held against the data phase, in bytes on
-//! the wire, which is what it counts.
+//! The experiment (Classmethod, "SnapMirrorの帯域制御をやってみる", 4 May 2023, on Amazon FSx for NetApp
+//! ONTAP) writes 512 MiB anew and transfers them: without a limit, under a relationship's throttle
+//! of 8 MB/s, with that changed to 4 on the way, under a global throttle of 4 with one transfer and
+//! with two, and with the global one lifted on the way. Its rates are size by duration, and miss
+//! the limits by 7 to 27 %. That is not the shaper's doing but time before and after the data: so
+//! here setup, data and finalizing are measured apart, and a limit is held against the data phase,
+//! in bytes on the wire, which is what it counts.
 //!
-//! Source and destination are two processes of `weir serve` on loopback, paired over TLS. Beside the experiment's cases:
-//! speed without a limit, held against a plain copy through the same TLS ([`copy`]), how soon a global limit that changes
-//! acts, a restart from a checkpoint under another throttle, and an update of a hundred files among a million.
+//! Source and destination are two processes of `weir serve` on loopback, paired over TLS. Beside
+//! the experiment's cases: speed without a limit, held against a plain copy through the same TLS
+//! ([`copy`]), how soon a global limit that changes acts, a restart from a checkpoint under another
+//! throttle, and an update of a hundred files among a million.
 
 mod cases;
 mod copy;

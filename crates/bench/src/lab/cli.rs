@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 /// Measures block sizes × read/write mixes × access patterns against targets, as tables.
 ///
-/// A target is nfs://HOST[:PORT]/EXPORT[?version=4.1] or smb://USER@HOST[:PORT]/SHARE?password-file=FILE
-/// (through the own generators), a directory (a mount of anything) or a block device (both through fio).
-/// NAME=TARGET names it in the results. Several targets are measured in alternation.
+/// A target is nfs://HOST[:PORT]/EXPORT[?version=4.1] or
+/// smb://USER@HOST[:PORT]/SHARE?password-file=FILE (through the own generators), a directory (a
+/// mount of anything) or a block device (both through fio). NAME=TARGET names it in the results.
+/// Several targets are measured in alternation.
 #[derive(Args, Debug, Clone, Default)]
 pub struct MatrixArgs {
     /// What to measure.

@@ -1,8 +1,9 @@
 //! A point of the matrix on an SMB share, through the own generator.
 //!
-//! A client has one session, whose channels are as many as NFS would have connections with `nconnect`; its jobs' operations are
-//! spread over them evenly, so there are as many channels as divide what is in flight. The working set is made once for all points that
-//! share it, and removed at the end of the run.
+//! A client has one session, whose channels are as many as NFS would have connections with
+//! `nconnect`; its jobs' operations are spread over them evenly, so there are as many channels as
+//! divide what is in flight. The working set is made once for all points that share it, and removed
+//! at the end of the run.
 
 use super::driver::{self, Context, Driver};
 use super::live::{Live, Measured, TIMEOUT_S};

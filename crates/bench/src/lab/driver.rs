@@ -74,8 +74,8 @@ pub fn table_and_set<'a>(
         .ok_or_else(|| BenchError::Usage("a point without a table".into()))
 }
 
-/// Makes a server's caches cold by the user's command, once `make` has made the working set, which would warm them; and waits until the server
-/// `answers` again.
+/// Makes a server's caches cold by the user's command, once `make` has made the working set, which
+/// would warm them; and waits until the server `answers` again.
 pub fn make_cold(
     context: &Context<'_>,
     make: impl FnOnce() -> Result<(), BenchError>,

@@ -1,5 +1,5 @@
-//! What can be measured: an NFS export or an SMB share through the own generators, or a path or block
-//! device through fio.
+//! What can be measured: an NFS export or an SMB share through the own generators, or a path or
+//! block device through fio.
 
 use super::units::Size;
 use crate::args::{Pattern, RunArgs, SessionArgs, Version};
@@ -94,7 +94,8 @@ pub struct Smb {
 }
 
 impl Target {
-    /// Recognises a target, and asks it whether it is what it seems to be. `version`: of an export that names none.
+    /// Recognises a target, and asks it whether it is what it seems to be. `version`: of an export
+    /// that names none.
     pub fn find(given: &str, version: Version) -> Result<Self, BenchError> {
         let (label, text) = match given.split_once('=') {
             Some((l, rest)) if !l.is_empty() && l.chars().all(is_label) => (l, rest),
@@ -220,8 +221,8 @@ fn is_label(c: char) -> bool {
 }
 
 impl Nfs {
-    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N&version=V&slots=N]` (libnfs's form, and slots), connects,
-    /// mounts, and asks for the limits.
+    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N&version=V&slots=N]` (libnfs's form, and
+    /// slots), connects, mounts, and asks for the limits.
     fn find(url: &str, rest: &str, mut version: Version) -> Result<Self, BenchError> {
         let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -328,8 +329,8 @@ impl Nfs {
 }
 
 impl Smb {
-    /// Reads `USER@HOST[:PORT]/SHARE?password-file=FILE[&protection=P&signing=S&cipher=C]`, with the words of `weir bench smb`,
-    /// and logs on.
+    /// Reads `USER@HOST[:PORT]/SHARE?password-file=FILE[&protection=P&signing=S&cipher=C]`, with
+    /// the words of `weir bench smb`, and logs on.
     fn find(url: &str, rest: &str) -> Result<Self, BenchError> {
         const FORM: &str = "smb://USER@HOST[:PORT]/SHARE?password-file=FILE is expected";
         let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));

@@ -22,7 +22,8 @@ const MAX_LATENCY_NS: u64 = 600_000_000_000;
 #[repr(align(4096))]
 struct Block([u8; BLOCK_SIZE]);
 
-/// Appends of one size and depth, over all rounds: how many became durable, in what time, and how long each waited.
+/// Appends of one size and depth, over all rounds: how many became durable, in what time, and how
+/// long each waited.
 #[derive(Debug, Clone, Serialize)]
 pub struct Appended {
     /// Appends that became durable.
@@ -91,7 +92,8 @@ impl Appended {
     }
 }
 
-/// A prepared file, open for durable appends. It has no name: nothing is left behind, however the run ends.
+/// A prepared file, open for durable appends. It has no name: nothing is left behind, however the
+/// run ends.
 pub struct Appender {
     file: OwnedFd,
     what: String,
@@ -103,7 +105,8 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Makes a file of `size` bytes, rounded up to whole batches, in `dir`, and writes each block of it.
+    /// Makes a file of `size` bytes, rounded up to whole batches, in `dir`, and writes each block
+    /// of it.
     ///
     /// # Errors
     /// The folder takes no such file, has no room, or allows no direct I/O.
@@ -180,8 +183,9 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends of `bytes` bytes, a multiple of a block and at most a batch, for `span`. So many wait at any time: each
-    /// write takes all that wait, up to a batch, and whose append became durable asks for the next one at once.
+    /// Appends of `bytes` bytes, a multiple of a block and at most a batch, for `span`. So many
+    /// wait at any time: each write takes all that wait, up to a batch, and whose append became
+    /// durable asks for the next one at once.
     ///
     /// # Errors
     /// The first write that failed, or one that the device took in part.

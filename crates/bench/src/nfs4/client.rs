@@ -1,9 +1,9 @@
 //! A client id with its sessions: made before a measurement, ended after it.
 //!
-//! A client has two sessions: one for what comes before and after the load, whose slots [`Control`] uses, and one for the
-//! load, whose slots are dealt out to the connections once and for all. The numbers in the slots are then known to one
-//! thread each, and nothing is shared or locked; a pool of slots over all connections, as Linux has it, admits the same
-//! number of calls.
+//! A client has two sessions: one for what comes before and after the load, whose slots [`Control`]
+//! uses, and one for the load, whose slots are dealt out to the connections once and for all. The
+//! numbers in the slots are then known to one thread each, and nothing is shared or locked; a pool
+//! of slots over all connections, as Linux has it, admits the same number of calls.
 
 use super::results::{self, MAX_OPAQUE};
 use super::{Session, VERSION, op};
@@ -42,8 +42,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A new client with its first session, which `control` uses from now on. `block`: bytes of the greatest READ or WRITE;
-    /// `number`: of the client in this run.
+    /// A new client with its first session, which `control` uses from now on. `block`: bytes of the
+    /// greatest READ or WRITE; `number`: of the client in this run.
     pub fn begin(
         control: &mut Control,
         cred: &Credential,

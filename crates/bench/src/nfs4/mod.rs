@@ -14,9 +14,9 @@
 //! | RENAME | PUTFH SAVEFH PUTFH RENAME |
 //! | READDIR(PLUS) | PUTFH READDIR |
 //!
-//! `sa_cachethis` is set where Linux sets it: for what changes names or state, and COMMIT. READs and WRITEs go by the
-//! stateid of an open, with the sequence number 0 (fs/nfs/nfs4state.c); opens ask for no delegation, because the generator
-//! has no back channel.
+//! `sa_cachethis` is set where Linux sets it: for what changes names or state, and COMMIT. READs
+//! and WRITEs go by the stateid of an open, with the sequence number 0 (fs/nfs/nfs4state.c); opens
+//! ask for no delegation, because the generator has no back channel.
 //!
 //! | part | what |
 //! |---|---|
@@ -77,7 +77,8 @@ const READ_AND_WRITE: u32 = 3 | 0x0400;
 const OWNER: &[u8] = b"weir-bench";
 /// The stateid of the OPEN before in the same COMPOUND (RFC 8881 §8.2.3).
 const CURRENT: [u8; 16] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// How far before the end of what every COMPOUND begins with the number of its operations is: itself, SEQUENCE, the session id.
+/// How far before the end of what every COMPOUND begins with the number of its operations is:
+/// itself, SEQUENCE, the session id.
 const COUNT_BEFORE_END: usize = 4 + 4 + 16;
 /// All bits of ACCESS that an OPEN of Linux asks for: READ, MODIFY, EXTEND, EXECUTE.
 const OPEN_ACCESS: u32 = 0x2d;
@@ -196,7 +197,8 @@ fn put_mode(o: &mut Vec<u8>, mode: u32) {
     put_u32(o, mode);
 }
 
-/// READ or WRITE up to the offset. In the stateid the sequence number 0 means the newest (RFC 8881 §8.2.2).
+/// READ or WRITE up to the offset. In the stateid the sequence number 0 means the newest (RFC 8881
+/// §8.2.2).
 fn put_data_head(o: &mut Vec<u8>, operation: u32, fh: &Handle, offset: u64) {
     let mut head = [0; 28];
     head[..4].copy_from_slice(&operation.to_be_bytes());

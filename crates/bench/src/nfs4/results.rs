@@ -23,8 +23,9 @@ const SPACE_AVAIL: u32 = 42;
 pub struct Mask([u32; 2]);
 
 impl Mask {
-    /// What Linux asks of every object (`nfs4_fattr_bitmap`): type, change, size, fsid, fileid, mode, numlinks, owner,
-    /// owner_group, rawdev, space_used, time_access, time_metadata, time_modify, mounted_on_fileid.
+    /// What Linux asks of every object (`nfs4_fattr_bitmap`): type, change, size, fsid, fileid,
+    /// mode, numlinks, owner, owner_group, rawdev, space_used, time_access, time_metadata,
+    /// time_modify, mounted_on_fileid.
     pub const ALL: Self = Self::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
     /// What it asks after a change (`nfs4_cache_consistency_bitmap`).
     pub const CONSISTENCY: Self = Self::of(&[3, 4, 52, 53]);
@@ -112,13 +113,15 @@ pub(super) fn ok(r: &mut Reader<'_>, operation: u32) -> Result<(), XdrError> {
 /// Bytes of a good COMPOUND's results up to those of what follows SEQUENCE.
 const SEQUENCED: usize = 56;
 
-/// The status, if the results begin as those of a call with this turn must; `None` if that is to be looked into.
+/// The status, if the results begin as those of a call with this turn must; `None` if that is to be
+/// looked into.
 fn sequenced(bytes: &[u8; SEQUENCED], session: &[u8; 16], turn: Turn) -> Option<u32> {
     let word = |at: usize| {
         let [a, b, c, d] = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         u32::from_be_bytes([a, b, c, d])
     };
-    // No tag, some results, SEQUENCE and its status, the turn. Then the highest slot, the target, flags.
+    // No tag, some results, SEQUENCE and its status, the turn. Then the highest slot, the target,
+    // flags.
     let good = word(4) == 0
         && word(8) > 0
         && word(12) == op::SEQUENCE
@@ -129,7 +132,8 @@ fn sequenced(bytes: &[u8; SEQUENCED], session: &[u8; 16], turn: Turn) -> Option<
     good.then(|| word(0))
 }
 
-/// Takes a COMPOUND's results up to those of the operation itself: SEQUENCE, and what sets the current file handle.
+/// Takes a COMPOUND's results up to those of the operation itself: SEQUENCE, and what sets the
+/// current file handle.
 pub(super) fn head(r: &mut Reader<'_>, session: &[u8; 16], turn: Turn) -> Result<Head, XdrError> {
     if let Some((bytes, rest)) = r.rest().split_first_chunk()
         && let Some(status) = sequenced(bytes, session, turn)

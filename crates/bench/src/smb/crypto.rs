@@ -1,7 +1,9 @@
-//! What a client needs of NTLMv2 (MS-NLMP), signatures and encryption (MS-SMB2 §3.1.4), in SMB 3.1.1 alone.
+//! What a client needs of NTLMv2 (MS-NLMP), signatures and encryption (MS-SMB2 §3.1.4), in SMB
+//! 3.1.1 alone.
 //!
-//! The client asks for no key exchange, so the session's key is the one that the response to the challenge was made with; and
-//! it sends NTLM without SPNEGO around it, which servers take as it is.
+//! The client asks for no key exchange, so the session's key is the one that the response to the
+//! challenge was made with; and it sends NTLM without SPNEGO around it, which servers take as it
+//! is.
 
 use aes::Aes128;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -202,7 +204,8 @@ pub fn utf16(text: &str) -> Vec<u8> {
 }
 
 const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
-/// UNICODE, REQUEST_TARGET, SIGN, NTLM, ALWAYS_SIGN, EXTENDED_SESSIONSECURITY, TARGET_INFO, 128 (MS-NLMP §2.2.2.5).
+/// UNICODE, REQUEST_TARGET, SIGN, NTLM, ALWAYS_SIGN, EXTENDED_SESSIONSECURITY, TARGET_INFO, 128
+/// (MS-NLMP §2.2.2.5).
 const FLAGS: u32 = 1 | 4 | 0x10 | 0x200 | 0x8000 | 0x8_0000 | 0x80_0000 | 0x2000_0000;
 /// Bytes of an AUTHENTICATE before its payload, without a version and an integrity code.
 const FIXED: usize = 64;
@@ -216,7 +219,8 @@ pub fn ntlm_negotiate() -> Vec<u8> {
     out
 }
 
-/// The AUTHENTICATE message (§2.2.1.3) in reply to a CHALLENGE, and the session's key; `None` if that is no CHALLENGE.
+/// The AUTHENTICATE message (§2.2.1.3) in reply to a CHALLENGE, and the session's key; `None` if
+/// that is no CHALLENGE.
 pub fn ntlm_authenticate(
     challenge: &[u8],
     user: &str,
@@ -292,7 +296,8 @@ mod tests {
             .collect()
     }
 
-    /// MS-NLMP §4.2.4: user "User", password "Password"; the domain there is "Domain", so the parts are checked.
+    /// MS-NLMP §4.2.4: user "User", password "Password"; the domain there is "Domain", so the parts
+    /// are checked.
     #[test]
     fn the_published_proof_comes_out() {
         let hash: Key = Md4::digest(utf16("Password")).into();

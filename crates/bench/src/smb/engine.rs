@@ -1,5 +1,6 @@
-//! The inner loop: one thread, some connections, epoll. As [`crate::engine`], but messages are checked and decrypted where they
-//! were received, and built whole, because a signature covers the data.
+//! The inner loop: one thread, some connections, epoll. As [`crate::engine`], but messages are
+//! checked and decrypted where they were received, and built whole, because a signature covers the
+//! data.
 
 use super::SmbArgs;
 use super::link::{self, Link, MAX_MESSAGE};
@@ -52,7 +53,8 @@ struct Connection<'a> {
     filled: usize,
 }
 
-/// Runs the work on its connections until the stage is [`Phase::Drain`] and all responses have come, or nothing is left to do.
+/// Runs the work on its connections until the stage is [`Phase::Drain`] and all responses have
+/// come, or nothing is left to do.
 pub fn run(
     share: Vec<(&mut Link, Load<'_>)>,
     args: &SmbArgs,
@@ -157,7 +159,8 @@ impl<'a, 'r> Thread<'a, 'r> {
         }
     }
 
-    /// Lets connections that have nothing in flight and nothing to begin send the FLUSHes they owe; true when all are done.
+    /// Lets connections that have nothing in flight and nothing to begin send the FLUSHes they owe;
+    /// true when all are done.
     fn finish_idle(&mut self) -> Result<bool, BenchError> {
         let now = clock::now_ns();
         let mut all_done = true;

@@ -1,8 +1,10 @@
-//! A connection to a server, as a channel of a session: what numbers, signs and encrypts its messages.
+//! A connection to a server, as a channel of a session: what numbers, signs and encrypts its
+//! messages.
 //!
-//! Requests of one operation leave as one chain, related to its first: so an open, a write and a close are one message, as
-//! clients that know what they want send them. A connection spends a credit for each 64 KiB of a request (MS-SMB2 §3.1.5.2)
-//! and asks for as many as keep its pipeline full.
+//! Requests of one operation leave as one chain, related to its first: so an open, a write and a
+//! close are one message, as clients that know what they want send them. A connection spends a
+//! credit for each 64 KiB of a request (MS-SMB2 §3.1.5.2) and asks for as many as keep its pipeline
+//! full.
 
 use super::Protection;
 use super::crypto::{self, Cipher, Key, Preauth, Sealer, Signer, Signing, utf16};
@@ -51,7 +53,8 @@ pub struct Session {
 
 /// A connection that has logged on, or been bound to a session.
 pub struct Link {
-    /// Blocking, with the account's timeout; the engine's calls say each that they do not wait (MSG_DONTWAIT).
+    /// Blocking, with the account's timeout; the engine's calls say each that they do not wait
+    /// (MSG_DONTWAIT).
     pub stream: TcpStream,
     account: Account,
     session: Option<Arc<Session>>,
@@ -147,7 +150,8 @@ fn agreed(response: &Response<'_>) -> Result<Agreed, BenchError> {
 }
 
 impl Link {
-    /// A connection that becomes a channel: of a session of its own, or of `binds`. `number`: of the channel in its session.
+    /// A connection that becomes a channel: of a session of its own, or of `binds`. `number`: of
+    /// the channel in its session.
     pub fn new(
         stream: TcpStream,
         account: &Account,
@@ -264,7 +268,8 @@ impl Link {
         Ok(())
     }
 
-    /// Connects to a share: the session as others are bound to it. To be called on its first channel, before there are others.
+    /// Connects to a share: the session as others are bound to it. To be called on its first
+    /// channel, before there are others.
     pub fn connect(&mut self, server: &str, share: &str) -> Result<Arc<Session>, BenchError> {
         let path = utf16(&format!("\\\\{server}\\{share}"));
         let mut body = Vec::new();
@@ -288,8 +293,8 @@ impl Link {
         Ok(session)
     }
 
-    /// Asks for credits, by ECHO, until it holds `goal` or the server grants no more: a request that costs more than are there
-    /// would wait for ever if nothing else were in flight.
+    /// Asks for credits, by ECHO, until it holds `goal` or the server grants no more: a request
+    /// that costs more than are there would wait for ever if nothing else were in flight.
     pub fn stock(&mut self, goal: u32) -> Result<(), BenchError> {
         while self.credits < goal.min(CREDITS) {
             let before = self.credits;
@@ -301,7 +306,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a request before there is a session on the connection, signed by the session that it is to be bound to; both messages.
+    /// Sends a request before there is a session on the connection, signed by the session that it
+    /// is to be bound to; both messages.
     fn ask(
         &mut self,
         request: &Request<'_>,
@@ -339,7 +345,8 @@ impl Link {
         requests.iter().map(|r| u32::from(r.charge())).sum()
     }
 
-    /// Appends a chain of requests to `out`; the numbers of its messages are `self.next` and on. The credits must be there.
+    /// Appends a chain of requests to `out`; the numbers of its messages are `self.next` and on.
+    /// The credits must be there.
     pub fn put(&mut self, out: &mut Vec<u8>, requests: &[Request<'_>]) {
         let Some(session) = self.session.clone() else {
             unreachable!("a chain before the session");
@@ -351,7 +358,8 @@ impl Link {
             out.resize(start + 4 + TRANSFORM, 0);
         }
         let body = out.len();
-        // A server refuses a TREE_CONNECT of 3.1.1 that is neither signed nor encrypted (MS-SMB2 §3.3.5.7).
+        // A server refuses a TREE_CONNECT of 3.1.1 that is neither signed nor encrypted (MS-SMB2
+        // §3.3.5.7).
         let connects = matches!(requests, [Request::Plain(TREE_CONNECT, _), ..]);
         let signs = match self.account.protection {
             Protection::None => connects,
@@ -484,7 +492,8 @@ impl Link {
         Ok(message)
     }
 
-    /// Sends a chain and waits for its responses, which must all have succeeded; `each` gets them with their places.
+    /// Sends a chain and waits for its responses, which must all have succeeded; `each` gets them
+    /// with their places.
     pub fn call(
         &mut self,
         what: &'static str,

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most requests of an operation.
 pub const MOST: usize = 3;
-/// Bytes of the constant region beyond the greatest block: room for data to start at different places.
+/// Bytes of the constant region beyond the greatest block: room for data to start at different
+/// places.
 const SLACK: usize = 256 << 10;
 /// Bytes of a WRITE or READ while the set is made and read once.
 pub const CHUNK: u64 = 256 << 10;

@@ -11,8 +11,8 @@
 //! | mkdir | CREATE of a directory, and CLOSE |
 //! | echo | ECHO |
 //!
-//! A client is a ClientGuid with one session, whose connections are its channels. It caches nothing: it asks for no oplock and no
-//! lease, so that each operation reaches the server.
+//! A client is a ClientGuid with one session, whose connections are its channels. It caches
+//! nothing: it asks for no oplock and no lease, so that each operation reaches the server.
 //!
 //! | part | what |
 //! |---|---|
@@ -133,8 +133,8 @@ pub struct SmbArgs {
     /// TCP connections, of all clients.
     #[arg(long, short = 'c', default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
-    /// Clients that the connections are divided among: each has a session, and its connections are the
-    /// session's channels.
+    /// Clients that the connections are divided among: each has a session, and its connections are
+    /// the session's channels.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub clients: u32,
     /// Operations in flight on each connection.
@@ -164,14 +164,16 @@ pub struct SmbArgs {
     /// Ask of each WRITE that it be durable before its response.
     #[arg(long)]
     pub write_through: bool,
-    /// Seconds of load before the measurement [default: 2, or 0 with a count of operations and for remove].
+    /// Seconds of load before the measurement [default: 2, or 0 with a count of operations and for
+    /// remove].
     #[arg(long)]
     pub warmup: Option<f64>,
     /// How long it runs, and what becomes of its working set.
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunArgs,
-    /// Process id of the server on this machine: report the CPU time and memory of it and of its children.
+    /// Process id of the server on this machine: report the CPU time and memory of it and of its
+    /// children.
     #[arg(long)]
     pub server_pid: Option<u32>,
     /// Give up when a connection gets no response for so many seconds.
@@ -435,7 +437,8 @@ fn log_on(args: &SmbArgs, account: &Account) -> Result<Vec<Client>, BenchError> 
     Ok(clients)
 }
 
-/// Runs `work` on all connections to its end: a load as long as the settings say, what prepares and cleans up to the last of it.
+/// Runs `work` on all connections to its end: a load as long as the settings say, what prepares and
+/// cleans up to the last of it.
 fn drive(
     args: &SmbArgs,
     clients: &mut [Client],

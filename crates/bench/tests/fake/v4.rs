@@ -1,7 +1,8 @@
 //! NFSv4.1 on the same files: just enough of RFC 8881, and strict about sessions.
 //!
-//! A number in a slot that is not the next one, a slot that was not granted, an operation in a session that ended, a READ
-//! or WRITE by a stateid that is not open, and a client that leaves opens or sessions behind fail the test.
+//! A number in a slot that is not the next one, a slot that was not granted, an operation in a
+//! session that ended, a READ or WRITE by a stateid that is not open, and a client that leaves
+//! opens or sessions behind fail the test.
 
 use super::{Mischief, Node, ROOT, State, entries, lookup, put_handle, size_of, take_handle};
 use std::collections::{BTreeMap, HashMap};

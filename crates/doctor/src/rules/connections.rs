@@ -4,11 +4,13 @@ use super::{change, nfs, of_server, on, options_fix, servers};
 use crate::facts::{Facts, LIMITS, Mount, Protocol};
 use crate::finding::{Finding, Fix, Severity};
 
-/// A mean backlog above this many requests at each send says that slots are what the client waits for.
+/// A mean backlog above this many requests at each send says that slots are what the client waits
+/// for.
 const BACKLOG: f64 = 1.0;
 
-/// The number of connections that all mounts and lines of a server and a protocol should ask for: the mount that is
-/// made first decides, so that it is one number, the largest that any of fstab's lines asks for, or else 16.
+/// The number of connections that all mounts and lines of a server and a protocol should ask for:
+/// the mount that is made first decides, so that it is one number, the largest that any of fstab's
+/// lines asks for, or else 16.
 fn target(facts: &Facts, server: &str, protocol: Protocol) -> u64 {
     facts
         .lines

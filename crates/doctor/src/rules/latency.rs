@@ -7,7 +7,8 @@ use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 /// The throughput that one connection should be able to carry, bytes a second: 10 Gbit/s.
 const STREAM: f64 = 1.25e9;
 
-/// The largest buffer that is proposed, bytes: a connection that fills it holds that much of the kernel's memory.
+/// The largest buffer that is proposed, bytes: a connection that fills it holds that much of the
+/// kernel's memory.
 const MOST: u64 = 64 << 20;
 
 /// The buffer that lets a mount's connections carry [`STREAM`] together, bytes.

@@ -1,8 +1,9 @@
 //! Settings that seem right and do nothing: names that do not exist, and files in places
 //! that no program reads.
 //!
-//! They circulate because guides print them: NetApp Volumes' page has `sunrpc.max_tcp_slot_table_entries` and
-//! `sunrpc.max_tpc_slot_table_enteries` for `sunrpc.tcp_max_slot_table_entries`, `/etc/modprobe/d/nfsclient/conf` for
+//! They circulate because guides print them: NetApp Volumes' page has
+//! `sunrpc.max_tcp_slot_table_entries` and `sunrpc.max_tpc_slot_table_enteries` for
+//! `sunrpc.tcp_max_slot_table_entries`, `/etc/modprobe/d/nfsclient/conf` for
 //! `/etc/modprobe.d/nfsclient.conf`, and `systool -v -v nfs` for `systool -v -m nfs`.
 
 use super::slots::{connection_fix, session_fix};
@@ -142,7 +143,8 @@ pub fn names(facts: &Facts) -> Vec<Finding> {
                     effective: "when the module is loaded the next time".to_owned(),
                     ..Fix::default()
                 });
-                // Only where it is read does the line itself become right; elsewhere `places` takes it out.
+                // Only where it is read does the line itself become right; elsewhere `places` takes
+                // it out.
                 if setting.place == Place::Read {
                     let (file, line) = (setting.file.clone(), setting.line);
                     fix.edits.insert(0, Edit::Unquote { file, line });

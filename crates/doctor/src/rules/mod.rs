@@ -1,8 +1,8 @@
 //! The rules: each asks one question of the facts.
 //!
-//! Mount options are judged twice: the effective ones, and those that a line of fstab asks for. A bad line
-//! is a finding of its own even while a good mount hides it; one that the mount's own finding mends already
-//! is not said twice.
+//! Mount options are judged twice: the effective ones, and those that a line of fstab asks for. A
+//! bad line is a finding of its own even while a good mount hides it; one that the mount's own
+//! finding mends already is not said twice.
 
 mod connections;
 mod latency;
@@ -92,7 +92,8 @@ fn of_server<'f>(facts: &'f Facts, server: &'f str) -> impl Iterator<Item = &'f 
     nfs(facts).filter(move |mount| mount.server == server)
 }
 
-/// The servers of NFS mounts with their protocols, each once: mounts of one pair share their connections.
+/// The servers of NFS mounts with their protocols, each once: mounts of one pair share their
+/// connections.
 fn servers(facts: &Facts) -> Vec<(&str, Protocol)> {
     let mut all: Vec<(&str, Protocol)> = Vec::new();
     for mount in nfs(facts) {
@@ -125,8 +126,8 @@ fn on(
     }
 }
 
-/// A change of a mount's options: `set` are words such as `nconnect=16`, which replace a word of the same name; `drop`
-/// are names that are deleted.
+/// A change of a mount's options: `set` are words such as `nconnect=16`, which replace a word of
+/// the same name; `drop` are names that are deleted.
 fn change(mount: &Mount, set: &[&str], drop: &[&str]) -> Change {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Change {

@@ -80,8 +80,9 @@ pub fn datagrams(_: &Facts, mount: &Mount) -> Option<Finding> {
     })
 }
 
-/// Locks that only this client sees. Whether the server offers others is nothing that this machine's files say, and a
-/// mount without `nolock` of a server without a lock service fails every lock: advice, and no change.
+/// Locks that only this client sees. Whether the server offers others is nothing that this
+/// machine's files say, and a mount without `nolock` of a server without a lock service fails every
+/// lock: advice, and no change.
 pub fn local_locks(_: &Facts, mount: &Mount) -> Option<Finding> {
     let local = mount.has("nolock")
         || mount
@@ -108,8 +109,9 @@ pub fn local_locks(_: &Facts, mount: &Mount) -> Option<Finding> {
     })
 }
 
-/// `sec=krb5i`, `krb5p`: messages are summed or encrypted by the client's and the server's processors, a copy of all data each.
-/// What that costs differs between servers; Azure NetApp Files' guide has it for one (70 and 85 % of sequential throughput).
+/// `sec=krb5i`, `krb5p`: messages are summed or encrypted by the client's and the server's
+/// processors, a copy of all data each. What that costs differs between servers; Azure NetApp
+/// Files' guide has it for one (70 and 85 % of sequential throughput).
 pub fn protection(_: &Facts, mount: &Mount) -> Option<Finding> {
     let (flavour, what, cost) = match mount.options.get("sec").map(String::as_str) {
         Some("krb5i") => ("krb5i", "summed", 70),

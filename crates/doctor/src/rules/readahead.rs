@@ -1,7 +1,7 @@
 //! Read-ahead: how much the client requests beyond what a sequential reader has read.
 //!
-//! A single stream's throughput is at most the read-ahead divided by the round trip. Kernels before 5.4 took 15 × rsize
-//! by themselves; later ones take 128 KiB, whatever rsize is.
+//! A single stream's throughput is at most the read-ahead divided by the round trip. Kernels before
+//! 5.4 took 15 × rsize by themselves; later ones take 128 KiB, whatever rsize is.
 
 use super::{nfs, on};
 use crate::draft::quoted;

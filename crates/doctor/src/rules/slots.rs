@@ -18,8 +18,8 @@ const SESSION: &str = "max_session_slots";
 const LATER: &str =
     "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot";
 
-/// 128 a connection: as the module's option, and in sysctl's files where they set something else, because some systems
-/// apply those after the module's options.
+/// 128 a connection: as the module's option, and in sysctl's files where they set something else,
+/// because some systems apply those after the module's options.
 pub fn connection_fix() -> Fix {
     let value = LIMITS.per_connection.to_string();
     Fix {
@@ -162,7 +162,8 @@ pub fn per_connection(facts: &Facts) -> Vec<Finding> {
     Vec::new()
 }
 
-/// NFSv4.1 session slots below 180. More is no fault: a server grants what it has, NetApp's services 180, Weir up to 1,024.
+/// NFSv4.1 session slots below 180. More is no fault: a server grants what it has, NetApp's
+/// services 180, Weir up to 1,024.
 pub fn per_session(facts: &Facts) -> Vec<Finding> {
     let Some(mount) = first(facts, |p| p == Protocol::Nfs41) else {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! A machine in a folder: the files that a distribution installs, and commands that work on them as the real ones do.
+//! A machine in a folder: the files that a distribution installs, and commands that work on them as
+//! the real ones do.
 #![allow(clippy::unwrap_used, clippy::panic)] // Part of tests: a failure here fails them.
 #![allow(dead_code)] // Each test file uses its part of this.
 
@@ -25,7 +26,8 @@ pub enum Layout {
 
 pub const LAYOUTS: [Layout; 3] = [Layout::Debian12, Layout::Ubuntu2204, Layout::Rhel9];
 
-/// The interpreter itself: what stands first in PATH may be a script that searches for it, at every start.
+/// The interpreter itself: what stands first in PATH may be a script that searches for it, at every
+/// start.
 fn python() -> &'static str {
     static PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     PATH.get_or_init(|| {
@@ -117,7 +119,8 @@ impl Machine {
                     "etc/modprobe.d/sunrpc.conf.rpmsave",
                     "options sunrpc tcp_max_slot_table_entries=2\n",
                 );
-                // ostree and configuration managers keep it elsewhere; without a newline at its end.
+                // ostree and configuration managers keep it elsewhere; without a newline at its
+                // end.
                 machine.file("etc/static/fstab", "UUID=2 / xfs defaults 0 0");
                 std::fs::remove_file(machine.at("etc/fstab")).unwrap();
                 machine.link("etc/fstab", "/etc/static/fstab");
@@ -213,7 +216,8 @@ impl Machine {
         (found, plan, String::from_utf8(text).unwrap())
     }
 
-    /// Configuration: files with their texts, links with their targets. Former selves of files are left out.
+    /// Configuration: files with their texts, links with their targets. Former selves of files are
+    /// left out.
     pub fn configuration(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut folders = vec![self.at("etc"), self.at("usr")];

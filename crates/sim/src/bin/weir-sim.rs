@@ -1,8 +1,9 @@
 //! Runs simulated suites and bounded fuzzing for as many seeds as asked.
 //!
-//! `weir-sim [SUITE…] [--seeds N] [--start S]` runs the suites named (all, if none is) and stops at the first failure;
-//! `weir-sim fuzz [TARGET…] [--seeds N] [--start S]` runs fuzz targets with N × 1000 mutations;
-//! `weir-sim corpus DIR` writes the fuzz targets' valid inputs to files, to start a coverage-guided run from.
+//! `weir-sim [SUITE…] [--seeds N] [--start S]` runs the suites named (all, if none is) and stops at
+//! the first failure; `weir-sim fuzz [TARGET…] [--seeds N] [--start S]` runs fuzz targets with N ×
+//! 1000 mutations; `weir-sim corpus DIR` writes the fuzz targets' valid inputs to files, to start a
+//! coverage-guided run from.
 
 use std::process::ExitCode;
 

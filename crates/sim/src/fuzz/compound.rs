@@ -1,4 +1,5 @@
-//! Target of NFSv4's COMPOUND: a tag, a minor version, and any number of operations with their arguments.
+//! Target of NFSv4's COMPOUND: a tag, a minor version, and any number of operations with their
+//! arguments.
 
 use weir_testclient::Out;
 

@@ -1,9 +1,10 @@
-//! Fuzz targets: everything that decodes bytes from outside, as functions that must return whatever they are given.
+//! Fuzz targets: everything that decodes bytes from outside, as functions that must return whatever
+//! they are given.
 //!
-//! The targets live here so that two runners share them: `fuzz/` (libFuzzer, coverage-guided, for long runs) and
-//! [`mutate`], a bounded and reproducible run on the stable toolchain that is part of the test suite. A target panics if
-//! a decoder accepts what contradicts itself; arithmetic overflow and slices out of range panic by themselves in the
-//! development profile.
+//! The targets live here so that two runners share them: `fuzz/` (libFuzzer, coverage-guided, for
+//! long runs) and [`mutate`], a bounded and reproducible run on the stable toolchain that is part
+//! of the test suite. A target panics if a decoder accepts what contradicts itself; arithmetic
+//! overflow and slices out of range panic by themselves in the development profile.
 
 mod compound;
 pub mod mutate;

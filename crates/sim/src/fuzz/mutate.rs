@@ -1,8 +1,8 @@
 //! Mutations of valid inputs, and the bounded run.
 //!
-//! The decoders here read 4-byte units, lengths in front of data, and little- or big-endian integers; so besides bits
-//! and bytes the mutations change aligned words to values at which length checks fail, and splice inputs at word
-//! boundaries.
+//! The decoders here read 4-byte units, lengths in front of data, and little- or big-endian
+//! integers; so besides bits and bytes the mutations change aligned words to values at which length
+//! checks fail, and splice inputs at word boundaries.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,5 @@
-//! Whole calls against a live service on a small volume: whatever is sent, there is a well-formed reply or a refusal.
+//! Whole calls against a live service on a small volume: whatever is sent, there is a well-formed
+//! reply or a refusal.
 
 use std::cell::RefCell;
 
@@ -17,7 +18,8 @@ use crate::nfs::server::Server;
 use crate::rand::Choices;
 use crate::subject::{Handle, Subject};
 
-/// Inputs that one volume serves: mutated calls change it, and a failure should not depend on too much history.
+/// Inputs that one volume serves: mutated calls change it, and a failure should not depend on too
+/// much history.
 const USES: u32 = 500;
 
 struct Fixture {

@@ -1,7 +1,9 @@
-//! Targets of what clients of SMB send: headers, negotiation, logon, and all that a user may ask for.
+//! Targets of what clients of SMB send: headers, negotiation, logon, and all that a user may ask
+//! for.
 //!
-//! What a user sends is signed, so mutations of it would never come further than the signature. Target `smb_service` therefore signs after
-//! the mutation: it fills in what a client knows (numbers, session, tree connect), and leaves all else as it comes.
+//! What a user sends is signed, so mutations of it would never come further than the signature.
+//! Target `smb_service` therefore signs after the mutation: it fills in what a client knows
+//! (numbers, session, tree connect), and leaves all else as it comes.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,7 +59,8 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// A chain, or an encrypted message: no request of a chain lies outside of it, and a transform header says its length.
+/// A chain, or an encrypted message: no request of a chain lies outside of it, and a transform
+/// header says its length.
 fn header(input: &[u8]) {
     let mut at = 0;
     while let Ok((header, message)) = link(input, at) {
@@ -149,8 +152,8 @@ fn with_compression() -> Vec<u8> {
 /// Longest message that [`compressed`] takes, in bytes.
 const MOST: usize = 64 << 10;
 
-/// A byte that says what was negotiated, and a compressed message: it comes to as much as it says, or to nothing. What stands behind the
-/// byte comes back when it is compressed itself.
+/// A byte that says what was negotiated, and a compressed message: it comes to as much as it says,
+/// or to nothing. What stands behind the byte comes back when it is compressed itself.
 fn compressed(input: &[u8]) {
     let Some((bits, message)) = input.split_first() else {
         return;
@@ -200,7 +203,8 @@ fn compressed_seeds() -> Vec<Vec<u8>> {
 
 const PASSWORD: &str = "a password";
 
-/// A token of SPNEGO with what it carries, or what a client sends without it: an NTLM NEGOTIATE, or an AUTHENTICATE for a challenge.
+/// A token of SPNEGO with what it carries, or what a client sends without it: an NTLM NEGOTIATE, or
+/// an AUTHENTICATE for a challenge.
 fn logon(input: &[u8]) {
     let token = spnego::decode(input);
     let message = token.as_ref().map_or(input, |token| token.message);
@@ -292,7 +296,8 @@ fn ntlm_authenticate(challenge: &[u8]) -> (Vec<u8>, Key) {
 
 /// Inputs that one service serves: see [`super::service`].
 const USES: u32 = 500;
-/// Polls of what waits before it is given up: each lets a second pass, so that what caches are held for too long is taken away.
+/// Polls of what waits before it is given up: each lets a second pass, so that what caches are held
+/// for too long is taken away.
 const POLLS: usize = 60;
 
 struct Alice;
@@ -416,8 +421,8 @@ impl Fixture {
         }
     }
 
-    /// The requests with what a client fills in: numbers, session, tree connect, signatures. Where the next one of the chain begins stays as
-    /// it is, if one can.
+    /// The requests with what a client fills in: numbers, session, tree connect, signatures. Where
+    /// the next one of the chain begins stays as it is, if one can.
     fn addressed(&mut self, input: &[u8]) -> Vec<u8> {
         let mut record = input.to_vec();
         let mut at = 0;
@@ -461,7 +466,8 @@ impl Fixture {
         record
     }
 
-    /// The reply to a message, if one came; `None` if it waits for ever or the connection was closed.
+    /// The reply to a message, if one came; `None` if it waits for ever or the connection was
+    /// closed.
     fn send(&mut self, record: &[u8]) -> Option<Vec<u8>> {
         let now = Arrival::from(self.machine.now());
         let outcome = self.service.handle(&self.connection, record, now);
@@ -511,7 +517,8 @@ fn connection(number: u64) -> ConnInfo {
     )
 }
 
-/// A chain of a user's requests: each has a response with its signature, or all wait, or the connection is closed.
+/// A chain of a user's requests: each has a response with its signature, or all wait, or the
+/// connection is closed.
 fn service(input: &[u8]) {
     FIXTURE.with(|cell| {
         let mut slot = cell.borrow_mut();

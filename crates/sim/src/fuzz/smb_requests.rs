@@ -1,4 +1,5 @@
-//! Requests of SMB as clients build them (MS-SMB2 §2.2), to start mutations from: every command, create context, control and class.
+//! Requests of SMB as clients build them (MS-SMB2 §2.2), to start mutations from: every command,
+//! create context, control and class.
 
 use weir_smb::header::{HEADER, PROTOCOL, command, flag};
 use weir_smb::wire::{Put, utf16};
@@ -485,7 +486,8 @@ fn of_accounts() -> Vec<Vec<u8>> {
     fragments(&SAMR, &calls)
 }
 
-/// Which of the user's tree connects a request is for: a byte of its header that means nothing (ProcessId).
+/// Which of the user's tree connects a request is for: a byte of its header that means nothing
+/// (ProcessId).
 pub(super) const TREE_AT: usize = 32;
 
 /// Chains on pipes: calls by FSCTL_PIPE_TRANSCEIVE, and by WRITE and READ.

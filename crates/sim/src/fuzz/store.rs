@@ -1,7 +1,8 @@
 //! Targets of what a damaged or foreign disk holds: tree nodes and their records.
 //!
-//! Checksums would stop nearly every mutation at the door, so the sources here do not verify them: the decoders must
-//! stand on their own, since a fault in our own writer comes with a right checksum.
+//! Checksums would stop nearly every mutation at the door, so the sources here do not verify them:
+//! the decoders must stand on their own, since a fault in our own writer comes with a right
+//! checksum.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -129,8 +130,8 @@ fn log_image() -> &'static Arc<World> {
     })
 }
 
-/// The input is patches (block, offset, length, bytes) of a log's device; what recovery makes of it may be anything but
-/// a panic.
+/// The input is patches (block, offset, length, bytes) of a log's device; what recovery makes of it
+/// may be anything but a panic.
 fn log_ring(input: &[u8]) {
     let world = log_image().copy();
     let mut rest = input;
@@ -183,8 +184,8 @@ fn frame_of(bytes: &[u8]) -> Frame {
     frame.freeze()
 }
 
-/// Nodes by address, without verification. Stops after some thousand reads: a damaged tree may be a forest of
-/// references to one node.
+/// Nodes by address, without verification. Stops after some thousand reads: a damaged tree may be a
+/// forest of references to one node.
 struct Pages {
     pages: Vec<Frame>,
     reads: Cell<u32>,

@@ -46,7 +46,8 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// A call under a security context (RFC 2203): the head, the credential, and what protects the arguments.
+/// A call under a security context (RFC 2203): the head, the credential, and what protects the
+/// arguments.
 fn sealed(input: &[u8]) {
     let _ = weir_nfs::decode_sealed(input);
 }

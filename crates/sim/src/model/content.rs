@@ -1,10 +1,11 @@
-//! Content of a regular file in the reference model: a sparse map of 4 KiB pages, each with the set of older contents
-//! that a crash may legitimately bring back.
+//! Content of a regular file in the reference model: a sparse map of 4 KiB pages, each with the set
+//! of older contents that a crash may legitimately bring back.
 //!
-//! UNSTABLE data may be lost until it is committed (RFC 1813 §3.3.7), so after a crash every page is either what the
-//! client last wrote or any content it had since the page was last made stable. The model therefore keeps, for every
-//! page, the present content plus those *unsettled* predecessors; a stable write or COMMIT over the page drops them.
-//! Truncation applies to the predecessors as well: bytes cut away by an acknowledged SETATTR must never return.
+//! UNSTABLE data may be lost until it is committed (RFC 1813 §3.3.7), so after a crash every page
+//! is either what the client last wrote or any content it had since the page was last made stable.
+//! The model therefore keeps, for every page, the present content plus those *unsettled*
+//! predecessors; a stable write or COMMIT over the page drops them. Truncation applies to the
+//! predecessors as well: bytes cut away by an acknowledged SETATTR must never return.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ pub struct Content {
 }
 
 impl Content {
-    /// Writes `data` at `offset`. An unstable write leaves the earlier contents possible after a crash.
+    /// Writes `data` at `offset`. An unstable write leaves the earlier contents possible after a
+    /// crash.
     pub fn write(&mut self, offset: u64, data: &[u8], stable: bool) {
         let mut done = 0usize;
         while done < data.len() {
@@ -72,7 +74,8 @@ impl Content {
         }
     }
 
-    /// Everything in `[offset, end)` is zeros in every version: no older content of it can come back.
+    /// Everything in `[offset, end)` is zeros in every version: no older content of it can come
+    /// back.
     pub fn punch(&mut self, offset: u64, end: u64) {
         let whole = offset.div_ceil(PAGE)..end / PAGE;
         if whole.start < whole.end {
@@ -155,7 +158,8 @@ impl Content {
         self.pages.len() as u64
     }
 
-    /// Whether `found`, the page's bytes after a crash (clipped to the file's size), is a legitimate content.
+    /// Whether `found`, the page's bytes after a crash (clipped to the file's size), is a
+    /// legitimate content.
     #[must_use]
     pub fn admits(&self, index: u64, found: &[u8]) -> bool {
         let Some(page) = self.pages.get(&index) else {
@@ -166,7 +170,8 @@ impl Content {
             .any(|version| &bytes(version)[..found.len()] == found)
     }
 
-    /// The crash happened and the server returned what it recovered: that is the stable content now.
+    /// The crash happened and the server returned what it recovered: that is the stable content
+    /// now.
     pub fn adopt(&mut self, index: u64, found: &[u8]) {
         let mut content = [0; PAGE as usize];
         content[..found.len()].copy_from_slice(found);

@@ -26,7 +26,8 @@ pub(super) fn not_a_file(node: &Node) -> Option<Errors> {
 
 /// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
 pub(super) const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
-/// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they say so.
+/// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they
+/// say so.
 pub(super) const DOT_EXISTS: Errors =
     Errors::of(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
 /// `.` and `..` where an entry is to go.
@@ -38,7 +39,8 @@ pub(super) const DOT_GONE: Errors = Errors::of(&[
     Errno::Access,
 ]);
 
-/// Several things may be wrong at once, and which of them is reported is the server's choice: fails with the union.
+/// Several things may be wrong at once, and which of them is reported is the server's choice: fails
+/// with the union.
 pub(super) fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
     let bits = faults
         .iter()

@@ -1,8 +1,8 @@
 //! Operations as the tests speak of them, independent of engine and protocol.
 //!
-//! Objects are named by [`Slot`]: the number of the operation that created them. Slots stay meaningful when operations
-//! are removed from a sequence, and so a sequence can be minimised automatically: a removed creation merely turns the
-//! operations on its slot into no-ops.
+//! Objects are named by [`Slot`]: the number of the operation that created them. Slots stay
+//! meaningful when operations are removed from a sequence, and so a sequence can be minimised
+//! automatically: a removed creation merely turns the operations on its slot into no-ops.
 
 use weir_base::Time;
 
@@ -241,7 +241,8 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
-    /// Gives a range of one file the contents of a range of another; no length: up to the source's end.
+    /// Gives a range of one file the contents of a range of another; no length: up to the source's
+    /// end.
     Clone {
         source: Slot,
         from: u64,
@@ -284,7 +285,8 @@ pub enum Guard {
 }
 
 impl Op {
-    /// Whether a successful run creates an object (which then is known by the operation's id as slot).
+    /// Whether a successful run creates an object (which then is known by the operation's id as
+    /// slot).
     #[must_use]
     pub fn creates(&self) -> bool {
         matches!(

@@ -1,10 +1,13 @@
-//! The reference model: the state of a POSIX-like file tree with NFSv3's rules after a sequence of operations.
+//! The reference model: the state of a POSIX-like file tree with NFSv3's rules after a sequence of
+//! operations.
 //!
-//! Plain maps and no concurrency: slow, obvious, and therefore believable. [`Model::apply`] predicts the result of an
-//! operation and performs it. Where RFC 1813 leaves a choice of error the prediction is a set.
+//! Plain maps and no concurrency: slow, obvious, and therefore believable. [`Model::apply`]
+//! predicts the result of an operation and performs it. Where RFC 1813 leaves a choice of error the
+//! prediction is a set.
 //!
-//! For crash tests the model also knows what may be lost: contents keep unsettled predecessors (see [`super::content`])
-//! and attributes that an UNSTABLE write moved keep the earlier triple of size, mtime and ctime.
+//! For crash tests the model also knows what may be lost: contents keep unsettled predecessors (see
+//! [`super::content`]) and attributes that an UNSTABLE write moved keep the earlier triple of size,
+//! mtime and ctime.
 
 mod beyond;
 
@@ -120,8 +123,8 @@ impl Node {
 pub struct Expect {
     /// The object that was created or found.
     pub object: Option<Slot>,
-    /// Objects with attributes before and after in the reply (weak cache consistency data), in the order of the
-    /// protocol's reply. The state after is the model's present one.
+    /// Objects with attributes before and after in the reply (weak cache consistency data), in the
+    /// order of the protocol's reply. The state after is the model's present one.
     pub changed: Vec<Slot>,
     /// Bytes read, or a link's target.
     pub data: Option<Vec<u8>>,
@@ -136,7 +139,8 @@ pub struct Expect {
 pub struct Rules {
     /// Mode of a new file, directory and symbolic link created without one.
     pub modes: [u32; 3],
-    /// Set-group-ID directories pass their group on; a change of owner clears set-user-ID and set-group-ID.
+    /// Set-group-ID directories pass their group on; a change of owner clears set-user-ID and
+    /// set-group-ID.
     pub unix: bool,
 }
 
@@ -274,7 +278,8 @@ impl Model {
         entries.get(name).copied().ok_or(NOT_FOUND)
     }
 
-    /// Predicts what `op` returns at time `now`, and performs it. `id` becomes the slot of a created object.
+    /// Predicts what `op` returns at time `now`, and performs it. `id` becomes the slot of a
+    /// created object.
     ///
     /// # Errors
     /// The set of acceptable errors, if the operation must fail; nothing is changed then.
@@ -532,8 +537,8 @@ impl Model {
                     Err(Errors::of(&[Errno::Exists, Errno::IsDir]))
                 }
                 How::Unchecked => {
-                    // Of the attributes only a length is applied to a file that was there already, as open(O_TRUNC)
-                    // does and as other servers do.
+                    // Of the attributes only a length is applied to a file that was there already,
+                    // as open(O_TRUNC) does and as other servers do.
                     if let Some(size) = set.size {
                         if size > MAX_FILE_SIZE {
                             return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
@@ -767,7 +772,8 @@ impl Model {
         let target = self.dir(to_dir)?.get(to).copied();
         if let Some(target) = target {
             if target == slot {
-                // Two names of one file: "rename should perform no action and return NFS3_OK" (RFC 1813 §3.3.14).
+                // Two names of one file: "rename should perform no action and return NFS3_OK" (RFC
+                // 1813 §3.3.14).
                 return Ok(Expect {
                     changed,
                     ..Expect::default()
@@ -833,7 +839,8 @@ impl Model {
         }
     }
 
-    /// A crash came and went: `slot` was found with this size, mtime and ctime, which are stable now.
+    /// A crash came and went: `slot` was found with this size, mtime and ctime, which are stable
+    /// now.
     pub fn adopt_moved(&mut self, slot: Slot, found: Moved) {
         let node = self.node_mut(slot);
         node.moved = found;
@@ -867,7 +874,8 @@ fn assign(node: &mut Node, set: &Set, now: Time) {
         if let Body::File(content) = &mut node.body {
             content.truncate(size);
         }
-        // POSIX leaves it open whether a truncation to the present size moves the time; this and Linux' server do not.
+        // POSIX leaves it open whether a truncation to the present size moves the time; this and
+        // Linux' server do not.
         if size != node.moved.size {
             node.moved.size = size;
             node.moved.mtime = now;

@@ -1,4 +1,5 @@
-//! A client of NFSv4.1 in the simulator: one session with one slot, and what the client believes it has.
+//! A client of NFSv4.1 in the simulator: one session with one slot, and what the client believes it
+//! has.
 //!
 //! Encoded from RFC 8881 and RFC 5662, apart from the server's own codec.
 
@@ -68,7 +69,8 @@ impl Ops {
 pub enum Claim {
     /// The file of the current handle, anew.
     File,
-    /// What was open before the server's restart, with this kind of delegation (`open_delegation_type4`).
+    /// What was open before the server's restart, with this kind of delegation
+    /// (`open_delegation_type4`).
     Previous(u32),
 }
 

@@ -1,10 +1,11 @@
-//! Clients of NFSv4 that share files, through power failures: opens with share reservations, byte-range locks and delegations,
-//! against a model that knows what each of them has been told.
+//! Clients of NFSv4 that share files, through power failures: opens with share reservations,
+//! byte-range locks and delegations, against a model that knows what each of them has been told.
 //!
-//! Safety, at each step: what a client was granted is compatible with all that others were granted and have not returned. A
-//! recalled delegation counts until it is returned, or until the server may revoke it. Progress: a refusal names a conflict that
-//! there is. Over a restart: each client gets what it had, nobody else gets what conflicts meanwhile, and data that was
-//! written stably is there. A request that is sent again gets its first reply.
+//! Safety, at each step: what a client was granted is compatible with all that others were granted
+//! and have not returned. A recalled delegation counts until it is returned, or until the server
+//! may revoke it. Progress: a refusal names a conflict that there is. Over a restart: each client
+//! gets what it had, nobody else gets what conflicts meanwhile, and data that was written stably is
+//! there. A request that is sent again gets its first reply.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -167,7 +168,8 @@ impl Story<'_> {
         }
     }
 
-    /// Sends a request; while it waits, clients return what is recalled of them if they are `obedient`.
+    /// Sends a request; while it waits, clients return what is recalled of them if they are
+    /// `obedient`.
     fn ask(
         &self,
         choices: &Choices,
@@ -341,7 +343,8 @@ impl Story<'_> {
                 Ok(Step::Done)
             }
             _ => {
-                // Long enough for what is recalled to be revoked, or for files to be delegated anew.
+                // Long enough for what is recalled to be revoked, or for files to be delegated
+                // anew.
                 self.pass(clients, *choices.pick(&[1, 5, 40]))?;
                 self.deliver(clients, files)?;
                 self.mourn(clients, files)?;
@@ -403,7 +406,8 @@ impl Story<'_> {
         let at = format!("OPEN of {at} by {who}, access {access}, deny {deny}");
         match reply.status {
             SHARE_DENIED if denied => Ok(Step::Done),
-            // A denial may end with a delegation that is returned: its holder may have closed already.
+            // A denial may end with a delegation that is returned: its holder may have closed
+            // already.
             DELAY if delegated || denied => Ok(Step::Done),
             OK if denied => Err(format!("{at}: others deny it")),
             OK if file.delegated(who, access, deny) => Err(format!("{at}: it is delegated")),
@@ -515,7 +519,8 @@ impl Story<'_> {
     fn reclaim_file(&self, clients: &mut [Client], file: &mut File, who: usize) -> Checked {
         let has = file.has[who].clone();
         let Some((access, deny, _)) = has.open else {
-            // A delegation without an open: the client has nothing to claim it by that this one would use.
+            // A delegation without an open: the client has nothing to claim it by that this one
+            // would use.
             file.has[who] = Has::default();
             return Ok(());
         };

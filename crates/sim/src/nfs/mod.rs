@@ -1,4 +1,5 @@
-//! The NFSv3 surface as a subject: operations become calls of the test client, and its replies answers; and clients of NFSv4.1.
+//! The NFSv3 surface as a subject: operations become calls of the test client, and its replies
+//! answers; and clients of NFSv4.1.
 
 pub mod client;
 mod client4;

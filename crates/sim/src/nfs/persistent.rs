@@ -1,4 +1,5 @@
-//! A client of NFSv4.2 with a persistent session, which sends COMPOUNDs that change names and attributes.
+//! A client of NFSv4.2 with a persistent session, which sends COMPOUNDs that change names and
+//! attributes.
 
 use weir_nfs::Outcome;
 use weir_testclient::Out;

@@ -1,12 +1,14 @@
-//! A client that repeats its calls after every power failure: each must have been carried out exactly once.
+//! A client that repeats its calls after every power failure: each must have been carried out
+//! exactly once.
 //!
-//! The calls change names and attributes in a fixed directory. What survives of a life is a beginning of what its log
-//! took: calls that are in it are recognised and get their reply; calls that are not are carried out now. Either way, all
-//! that succeeded before succeed again in the same order, those with durable log records made the same objects, and in
-//! the end the state is that before the power failed.
+//! The calls change names and attributes in a fixed directory. What survives of a life is a
+//! beginning of what its log took: calls that are in it are recognised and get their reply; calls
+//! that are not are carried out now. Either way, all that succeeded before succeed again in the
+//! same order, those with durable log records made the same objects, and in the end the state is
+//! that before the power failed.
 //!
-//! Over NFSv4 the calls are COMPOUNDs of a persistent session. Those that the log does not have are refused with the session that
-//! has ended, and are sent over the client's new one.
+//! Over NFSv4 the calls are COMPOUNDs of a persistent session. Those that the log does not have are
+//! refused with the session that has ended, and are sent over the client's new one.
 
 use std::collections::BTreeMap;
 
@@ -201,7 +203,8 @@ fn lives(seed: u64, v4: bool) -> Checked {
         if !same {
             return Err(format!("life {life}: {now:?} where {before:?} was"));
         }
-        // A client repeats what it has no reply to; the replies to all of these have come once they are durable.
+        // A client repeats what it has no reply to; the replies to all of these have come once they
+        // are durable.
         let last = weir_base::Lsn(last);
         let waited = running.engine.wait_durable(Some(last));
         waited.map_err(|e| at_life(e.to_string()))?;

@@ -93,7 +93,8 @@ fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
     Ok(())
 }
 
-/// Random calls, with the power failing at some write. What a reply waits for is durable before it counts.
+/// Random calls, with the power failing at some write. What a reply waits for is durable before it
+/// counts.
 ///
 /// # Errors
 /// What was wrong.

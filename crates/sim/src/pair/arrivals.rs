@@ -21,7 +21,8 @@ impl Arrivals {
         self.held.clear();
     }
 
-    /// What is under way arrives at the standby's engine. The first time the connection is made, and what is sent after that is under way.
+    /// What is under way arrives at the standby's engine. The first time the connection is made,
+    /// and what is sent after that is under way.
     pub(super) fn arrive(&mut self, stream: &Arc<ChangeStream>, standby: &Engine) {
         let Some(carrier) = self.carrier.as_ref().filter(|c| c.is_of(stream)) else {
             self.held.clear();

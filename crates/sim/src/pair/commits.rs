@@ -1,4 +1,5 @@
-//! COMMITs by each of the ways in which one is carried out, beside the operations that the model knows: on a volume of its own.
+//! COMMITs by each of the ways in which one is carried out, beside the operations that the model
+//! knows: on a volume of its own.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use super::{Checked, Story};
 const WRITE: usize = 70 * 4096;
 
 impl Story<'_> {
-    /// Writes without stability and commits, while a checkpoint or later writes come between. What the commit promises is
-    /// not promised before the partner has it.
+    /// Writes without stability and commits, while a checkpoint or later writes come between. What
+    /// the commit promises is not promised before the partner has it.
     pub(super) fn commits(&mut self) -> Checked {
         self.serial += 1;
         let (choices, serial) = (self.choices, self.serial);

@@ -1,4 +1,5 @@
-//! The link between a primary and its standby, and the standby's end of it: what is on its way arrives when the story says so.
+//! The link between a primary and its standby, and the standby's end of it: what is on its way
+//! arrives when the story says so.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -218,7 +219,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// The primary goes on alone: the standby does not take over any more. Its log's disk completes what is written.
+    /// The primary goes on alone: the standby does not take over any more. Its log's disk completes
+    /// what is written.
     pub(super) fn leave(&mut self, primary: &Engine) {
         if self.stream.take().is_none() {
             return;

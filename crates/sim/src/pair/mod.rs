@@ -1,10 +1,13 @@
-//! Stories of a mirror: a primary, its standby, and a link between them that is cut; the power fails at either.
+//! Stories of a mirror: a primary, its standby, and a link between them that is cut; the power
+//! fails at either.
 //!
-//! One thread drives everything. The disks of both logs are held, entries and acknowledgements wait on the link until they are
-//! delivered, so the seed decides who has what when something fails. Of each place of the stream the story keeps the model as it
-//! was. Whenever the standby starts, and whenever it takes over, it has to hold *exactly* the state of the place at which it says
-//! that it is (data without stability included), and no less than what was acknowledged to it, or by the primary to
-//! clients. Now and then the link is drained: then both hold the same, by the hashes of their trees.
+//! One thread drives everything. The disks of both logs are held, entries and acknowledgements wait
+//! on the link until they are delivered, so the seed decides who has what when something fails. Of
+//! each place of the stream the story keeps the model as it was. Whenever the standby starts, and
+//! whenever it takes over, it has to hold *exactly* the state of the place at which it says that it
+//! is (data without stability included), and no less than what was acknowledged to it, or by the
+//! primary to clients. Now and then the link is drained: then both hold the same, by the hashes of
+//! their trees.
 
 mod arrivals;
 mod commits;
@@ -40,7 +43,8 @@ const WINDOW: u32 = 1 << 20;
 /// A place in the stream, and what the primary held there.
 struct Place {
     sequence: u64,
-    /// The record that the reply waits for, if it promises that something is durable; 0: the reply waits for nothing.
+    /// The record that the reply waits for, if it promises that something is durable; 0: the reply
+    /// waits for nothing.
     promised: Option<u64>,
     id: Slot,
     model: Model,
@@ -121,7 +125,8 @@ fn start(machine: &Machine, at: StreamPosition) -> Checked<Running> {
 }
 
 impl<'a> Story<'a> {
-    /// Two machines with one state, the second made of a copy of the first one's disks, and a term of their own.
+    /// Two machines with one state, the second made of a copy of the first one's disks, and a term
+    /// of their own.
     fn begin(
         choices: &'a Choices,
         mut machine: Machine,
@@ -629,7 +634,8 @@ impl<'a> Story<'a> {
         let durable = self.running.engine.durable().0;
         self.machine.world.crash();
         let kept = |p: &&Place| p.promised.is_some_and(|lsn| lsn <= durable);
-        // A reply may wait for an older record, which says nothing of what was written without stability since.
+        // A reply may wait for an older record, which says nothing of what was written without
+        // stability since.
         let before = |lsn: u64| {
             self.records
                 .iter()

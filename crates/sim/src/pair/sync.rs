@@ -1,8 +1,10 @@
-//! Stories of a copy that is brought up: from nothing, or from a mark after the two were apart, while its primary changes all the time.
+//! Stories of a copy that is brought up: from nothing, or from a mark after the two were apart,
+//! while its primary changes all the time.
 //!
-//! The power of either fails at any moment; the standby takes over; the old primary comes back as what is to be brought up. What has to
-//! come out is one thing: once the two are joined they hold the same, by the hashes of their trees, and so they do after everything
-//! that happens then. Both are checked when they are stopped.
+//! The power of either fails at any moment; the standby takes over; the old primary comes back as
+//! what is to be brought up. What has to come out is one thing: once the two are joined they hold
+//! the same, by the hashes of their trees, and so they do after everything that happens then. Both
+//! are checked when they are stopped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -579,7 +581,8 @@ impl Story<'_> {
 }
 
 impl Story<'_> {
-    /// The primary's power fails while it makes a mark, of which the copy has got everything. It comes back as the primary.
+    /// The primary's power fails while it makes a mark, of which the copy has got everything. It
+    /// comes back as the primary.
     fn fail_at_a_mark(&mut self) -> Checked {
         let world = Arc::clone(&self.primary.machine.world);
         world.crash_at(world.counts().events + self.choices.between(1, 15));

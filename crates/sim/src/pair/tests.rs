@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// No client of the standby's has anything open there: the primary says when an inode without a name ends.
+/// No client of the standby's has anything open there: the primary says when an inode without a
+/// name ends.
 #[test]
 fn what_ends_with_its_last_pin_ends_at_the_standby() {
     let choices = Choices::new(1);
@@ -43,7 +44,8 @@ fn what_ends_with_its_last_pin_ends_at_the_standby() {
     assert_eq!(engine.state_hash(), standby.state_hash());
 }
 
-/// Entries come in an order in which the changes of all threads can be done again, whatever that order was.
+/// Entries come in an order in which the changes of all threads can be done again, whatever that
+/// order was.
 #[test]
 fn what_many_threads_do_is_the_same_at_the_standby() {
     let choices = Choices::new(4);

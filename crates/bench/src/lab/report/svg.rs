@@ -13,7 +13,8 @@ const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 10.0;
-/// A character of a figure above a bar is this wide at most (digits of 10.5 units in common sans-serif fonts: 6).
+/// A character of a figure above a bar is this wide at most (digits of 10.5 units in common
+/// sans-serif fonts: 6).
 const FIGURE_WIDTH: f64 = 6.6;
 /// Two figures this far apart in height do not touch.
 const FIGURE_HEIGHT: f64 = 13.0;
@@ -274,7 +275,8 @@ impl Bars {
                         centre - 3.0
                     );
                 }
-                // A figure above the bar where there is room for it: none over its left neighbour's.
+                // A figure above the bar where there is room for it: none over its left
+                // neighbour's.
                 let label = value_label(bar.value);
                 let half = label.chars().count() as f64 * FIGURE_WIDTH / 2.0;
                 let foot = axis.y(bar.greatest.max(bar.value)) - 4.0;

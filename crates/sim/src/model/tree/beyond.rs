@@ -217,7 +217,8 @@ impl Model {
     }
 }
 
-/// Extended attributes, in the order of their names, encoded in one piece as the result of [`Op::Xattrs`].
+/// Extended attributes, in the order of their names, encoded in one piece as the result of
+/// [`Op::Xattrs`].
 #[must_use]
 pub fn listed_xattrs<'a>(all: impl Iterator<Item = (&'a [u8], Vec<u8>)>) -> Vec<u8> {
     let mut out = Vec::new();
