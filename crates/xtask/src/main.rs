@@ -31,6 +31,7 @@ use anyhow::{Context, Result, bail, ensure};
 use circles::{Graph, Module};
 use crates::File;
 use lists::{Compare, Figures, List};
+use modules::MODULES;
 
 /// Document in which crates are drawn.
 const DRAWING: &str = "ARCHITECTURE.md";
@@ -72,19 +73,20 @@ fn tidy(write_lists: bool) -> Result<()> {
     let drawing = std::fs::read_to_string(root.join(DRAWING)).context(DRAWING)?;
     let (packages, edges) = layers::edges(&metadata)?;
     let mut faults = layers::faults(&layers::Picture::read(&drawing)?, &edges, &packages);
-    let layered = modules::drawn(&drawing);
+    let pictures = std::fs::read_to_string(root.join(MODULES)).context(MODULES)?;
+    let layered = modules::drawn(&pictures);
     for crate_layers in &layered {
         faults.extend(crate_layers.faults(root, &files)?);
     }
     for source in LAYERED {
         ensure!(
             layered.iter().any(|l| l.source == *source),
-            "{DRAWING} has no layers of {source}"
+            "{MODULES} has no layers of {source}"
         );
     }
     let crates = crates::read(root, &files)?;
     faults.extend(exceptions(root, &crates, write_lists)?);
-    faults.extend(held::faults(root, &drawing)?);
+    faults.extend(held::faults(root)?);
     faults.extend(length::faults(root, files.iter().copied())?);
     faults.extend(absorbed::faults(root, files.iter().copied())?);
     faults.extend(words::faults(root, files.iter().copied())?);

@@ -1,6 +1,6 @@
-//! The direction of dependencies between the modules of a crate: ARCHITECTURE.md has a block for
-//! each crate whose modules are layered, and for each folder of such a crate whose modules are,
-//! with a line for each layer.
+//! The direction of dependencies between the modules of a crate: docs/internals/modules.md has a
+//! block for each crate whose modules are layered, and for each folder of such a crate whose
+//! modules are, with a line for each layer.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,6 +8,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::source::{self, Token};
+
+/// Document in which modules are drawn.
+pub const MODULES: &str = "docs/internals/modules.md";
 
 /// One crate's layers, the highest first.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub struct Layers {
     lines: Vec<Vec<String>>,
 }
 
-/// The blocks of ARCHITECTURE.md that begin with the path of a crate's sources.
+/// The blocks of [`MODULES`] that begin with the path of a crate's sources.
 pub fn drawn(text: &str) -> Vec<Layers> {
     let blocks = text.split("```").skip(1).step_by(2);
     blocks
@@ -70,11 +73,11 @@ impl Layers {
         let mut faults = Vec::new();
         for name in self.lines.iter().flatten() {
             if !lib.modules.contains(name) {
-                faults.push(format!("ARCHITECTURE.md: {prefix} has no module {name}"));
+                faults.push(format!("{MODULES}: {prefix} has no module {name}"));
             }
         }
         for name in lib.modules.iter().filter(|name| self.of(name).is_none()) {
-            faults.push(format!("ARCHITECTURE.md: {prefix}{name} is in no layer"));
+            faults.push(format!("{MODULES}: {prefix}{name} is in no layer"));
         }
         let inside = files.iter().filter_map(|file| file.strip_prefix(&prefix));
         for file in
@@ -88,9 +91,7 @@ impl Layers {
             for used in lib.uses(&self.within, &at, &source::tokens(&read(file)?)) {
                 if let (Some(from), Some(to)) = (self.of(user), self.of(&used)) {
                     if to < from {
-                        faults.push(format!(
-                            "{prefix}{file} may not use {used} (layers in ARCHITECTURE.md)"
-                        ));
+                        faults.push(format!("{prefix}{file} may not use {used} ({MODULES})"));
                     }
                 }
             }
