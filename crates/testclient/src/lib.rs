@@ -1,11 +1,12 @@
-//! An NFSv3 client for tests: calls as values, which encode themselves and decode their replies. No
-//! sockets.
+//! NFS clients for tests. [`nfs3`] has calls as values, which encode themselves and decode their
+//! replies, without sockets; [`nfs4`] a client with a session over TCP.
 //!
-//! The codec shares nothing with the server's: written from RFC 4506 (XDR), RFC 5531 (RPC) and RFC
-//! 1813, so that a misreading there cannot hide behind the same misreading here. What a reply may
-//! not contain is an error.
+//! The codecs share nothing with the server's: written from RFC 4506 (XDR), RFC 5531 (RPC), RFC
+//! 1813 and RFC 8881, so that a misreading there cannot hide behind the same misreading here. What
+//! a reply may not contain is an error.
 
 pub mod nfs3;
+pub mod nfs4;
 pub mod rpc;
 pub mod xdr;
 

@@ -5,8 +5,10 @@
 mod common;
 mod pairs;
 
-use pairs::v4::{BAD_STATEID, BADSESSION, Client4, DENIED, GRACE, OK, Ops, STABLE, UNSTABLE};
 use pairs::{World, does};
+use weir_testclient::nfs4::{
+    BAD_STATEID, BADSESSION, Client4, DENIED, GRACE, OK, Ops, STABLE, UNSTABLE,
+};
 
 /// What two clients have at the primary, and a request of which the first does not know whether it was carried out.
 struct Before {

@@ -3,7 +3,6 @@
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod network;
-pub mod v4;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
