@@ -33,6 +33,7 @@ NOT_RUN = {
         "needs systemd; conformance/packages/run serves as the unit does",
     ("README.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
+    ("README.md", "make tools"): "builds the programs in another profile; they are run by other documents",
     ("README.md", "make test"): "this test is a part of it",
     ("docs/start/getting-started.md", "make serve"): "builds the program in another profile; README.md's screen is compared",
     ("docs/start/getting-started.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",

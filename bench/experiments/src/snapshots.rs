@@ -38,13 +38,13 @@ const BESIDE_DELETION: f64 = 0.9;
 const SETTLED_BYTES: u64 = 8 << 20;
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What do snapshots cost beside a load?
+/// Measures what snapshots cost beside a load.
 #[derive(Args, Debug, Clone)]
 pub struct SnapshotsArgs {
     /// The server's program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
-    /// Where the server's data goes while the run lasts
+    /// Folder of the server's data while the run lasts
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub scratch: PathBuf,
     /// Write the table and the raw data into this folder

@@ -1,4 +1,4 @@
-//! What a lane asks next: a request that must succeed, with what its acknowledgement will mean.
+//! Choice of a lane's next request: one that must succeed, with what its acknowledgement will mean.
 //!
 //! The mix leans on writes, because most crashes should find some uncommitted and some in flight;
 //! the rest spreads over every procedure that changes something.

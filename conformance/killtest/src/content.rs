@@ -1,4 +1,4 @@
-//! What a file may contain after a crash.
+//! Contents that a file may have after a crash.
 //!
 //! Bytes acknowledged as stable must be there. Bytes of a write that is unacknowledged, or
 //! acknowledged as UNSTABLE and not committed since, may be there or not, independently of each
@@ -45,7 +45,7 @@ fn put(bytes: &mut Vec<u8>, w: &Pending) {
 }
 
 impl Content {
-    /// What a client reads while the server lives.
+    /// Returns the bytes that a client reads while the server runs.
     pub fn view(&self) -> Vec<u8> {
         let mut bytes = self.stable.clone();
         self.pending.iter().for_each(|w| put(&mut bytes, w));
@@ -134,7 +134,7 @@ impl Content {
         }
     }
 
-    /// Whether a crash may leave `found`.
+    /// Checks that a crash may leave `found`.
     pub fn admits(&self, found: &[u8]) -> Result<(), Fault> {
         let sizes: Vec<usize> = self
             .pending

@@ -16,7 +16,7 @@ use crate::model::{Found, Id, Kind, Object, State, show};
 /// Handles of removed objects that are kept, to see that they stay stale.
 const MAX_GONE: usize = 24;
 
-/// What an acknowledgement of the request in flight means for the model.
+/// Effect on the model of an acknowledgement of the request in flight.
 pub enum Effect {
     Read {
         id: Id,
@@ -44,7 +44,7 @@ pub enum Effect {
     },
 }
 
-/// How the request that was in flight at the crash came out.
+/// Outcome of the request that was in flight at the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     NothingInFlight,
@@ -55,7 +55,7 @@ pub enum Outcome {
 }
 
 pub struct Lane {
-    /// What all names of this lane begin with.
+    /// Prefix of all names of this lane.
     pub tag: String,
     pub rng: SeededRng,
     pub state: State,

@@ -36,8 +36,8 @@ use crate::lane::{Lane, Outcome};
 use crate::rpc::{Broken, Connection};
 use crate::server::{Recipe, Server};
 
-/// What went wrong, for a person to read. The test stops at the first one, so there is nothing to
-/// match on.
+/// Fault that was found, for a person to read. The test stops at the first one, so there is nothing
+/// to match on.
 pub type Fault = String;
 
 /// Folders that all lanes share.
@@ -76,7 +76,7 @@ struct Args {
     data: Option<PathBuf>,
     #[arg(long)]
     seed: Option<u64>,
-    /// How many times to kill
+    /// Number of kills
     #[arg(long, default_value_t = 10)]
     rounds: u32,
     #[arg(long, default_value_t = 4)]

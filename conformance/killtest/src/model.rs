@@ -1,4 +1,4 @@
-//! What one lane knows of its files.
+//! Model of one lane's files.
 //!
 //! A lane has at most one request in flight, and no other lane touches its names. So after a crash
 //! its part of the volume must equal one of two states: before that request, or after it. Many
@@ -16,7 +16,7 @@ use crate::content::Content;
 /// A lane's own number for an object.
 pub type Id = u32;
 
-/// Where a name stands: in one of the folders that all lanes share, or in one of the lane's own.
+/// Folder of a name: one that all lanes share, or one of the lane's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Shared(usize),
@@ -65,7 +65,7 @@ pub struct State {
     pub objects: BTreeMap<Id, Arc<Object>>,
 }
 
-/// What a walk of the server found under one name.
+/// Object that a walk of the server found under one name.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub fh: Fh,
@@ -131,7 +131,7 @@ impl State {
         2 + self.inside(id).filter(|(_, i)| is_dir(i)).count()
     }
 
-    /// Whether a crash may leave `found` (by shared folder) of this state; tells the first
+    /// Checks that a crash may leave `found` (by shared folder) of this state; returns the first
     /// difference.
     pub fn admits(&self, found: &[BTreeMap<Name, Found>]) -> Result<(), Fault> {
         let mut ids = BTreeMap::new();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::Fault;
 
-/// How to run it. In the commands `{data}` and `{port}` are replaced; words are split at blanks.
+/// Commands that run the server. In them `{data}` and `{port}` are replaced; words are split at
+/// blanks.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub serve: String,

@@ -26,7 +26,7 @@ pub struct Cli {
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What else to do.
+    /// Another command.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Only mounts of this server (name or address), against what it serves: 128 requests a
@@ -50,7 +50,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What else to do.
+/// Another command.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Measure the latency of each address of one or several servers: connecting, and an NFS call

@@ -16,7 +16,7 @@ use crate::source::Source;
 #[derive(Debug)]
 struct Lines {
     exists: bool,
-    /// Whether the last line is ended.
+    /// True if the last line is ended.
     ended: bool,
     old: Vec<String>,
     /// The lines afterwards; `None` for a deleted one. As long as `old`.
@@ -243,7 +243,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What is different, the files sorted by their paths.
+    /// Returns the files that differ, sorted by their paths.
     pub fn finish(self) -> Vec<FileFix> {
         let source = self.source;
         let changed = self.files.into_iter().filter(|(_, lines)| lines.changed());

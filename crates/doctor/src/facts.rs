@@ -1,4 +1,5 @@
-//! What the files say together: the kernel, its settings, and a record for each NFS and SMB mount.
+//! Facts from all files together: the kernel, its settings, and a record for each NFS and SMB
+//! mount.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -32,7 +33,8 @@ impl Kernel {
         Kernel { version, name }
     }
 
-    /// Whether it knows `nconnect`: mainline since 5.3, Red Hat's 4.18 since release 240 (8.3).
+    /// Returns true if it knows `nconnect`: mainline since 5.3, Red Hat's 4.18 since release 240
+    /// (8.3).
     pub fn has_nconnect(&self) -> bool {
         let red_hat = || {
             let release = self.name.strip_prefix("4.18.0-")?;
@@ -60,7 +62,7 @@ pub enum Protocol {
 /// A mount, or a line of fstab in its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// What is mounted: `server:/share` or `//server/share`.
+    /// Source of the mount: `server:/share` or `//server/share`.
     pub what: String,
     /// Path of the mount point.
     pub point: String,
@@ -72,7 +74,7 @@ pub struct Mount {
     pub server: String,
     /// Connections, with their counts. Empty for SMB.
     pub connections: Vec<Connection>,
-    /// What operations did. Empty for SMB.
+    /// Counters by operation. Empty for SMB.
     pub operations: BTreeMap<String, Operation>,
     /// Read-ahead in KiB; `None` if unknown.
     pub read_ahead: Option<u64>,
@@ -125,7 +127,7 @@ impl Mount {
         }
     }
 
-    /// How a finding names it.
+    /// Returns the name by which findings refer to it.
     pub fn subject(&self) -> String {
         match self.line {
             Some(line) => format!("/etc/fstab:{line}"),
@@ -133,7 +135,7 @@ impl Mount {
         }
     }
 
-    /// Whether `other` is the same server's share at the same place.
+    /// Returns true if this is the mount of `what` at `point`.
     pub fn is(&self, what: &str, point: &str) -> bool {
         self.what == what && self.point == point
     }
@@ -143,7 +145,7 @@ impl Mount {
         self.options.get(option)?.parse().ok()
     }
 
-    /// Whether an option is set, with any value or none.
+    /// Returns true if an option is set, with any value or none.
     pub fn has(&self, option: &str) -> bool {
         self.options.contains_key(option)
     }
@@ -153,8 +155,8 @@ impl Mount {
         mean_ms(self.data())
     }
 
-    /// The same of calls that carry next to nothing: what the distance to the server costs, without
-    /// moving data.
+    /// Returns the latency of calls that carry next to nothing: the cost of the distance to the
+    /// server, without moving data.
     pub fn distance_ms(&self) -> Option<f64> {
         mean_ms(
             ["GETATTR", "ACCESS", "LOOKUP"]
@@ -177,7 +179,7 @@ fn mean_ms<'o>(operations: impl Iterator<Item = &'o Operation>) -> Option<f64> {
     (requests >= 100).then(|| ms as f64 / requests as f64)
 }
 
-/// What one server accepts, as published for NetApp Volumes and as Weir serves it.
+/// Limits of one server, as published for NetApp Volumes and as Weir serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Requests under way on one NFSv3 connection.
@@ -206,7 +208,7 @@ pub struct Facts {
     pub kernel: Kernel,
     /// NFS and SMB mounts.
     pub mounts: Vec<Mount>,
-    /// What fstab asks for, in the form of mounts.
+    /// Mounts that fstab asks for.
     pub lines: Vec<Mount>,
     /// `sunrpc.tcp_max_slot_table_entries`; `None` if the module is not loaded.
     pub max_slots: Option<u64>,
@@ -217,11 +219,11 @@ pub struct Facts {
     pub tcp_receive: Option<[u64; 3]>,
     /// `net.ipv4.tcp_wmem`: the same of send buffers, bytes.
     pub tcp_send: Option<[u64; 3]>,
-    /// What sysctl files set.
+    /// Settings in sysctl files.
     pub sysctl: Vec<Setting>,
-    /// What modprobe files set.
+    /// Settings in modprobe files.
     pub modules: Vec<Setting>,
-    /// Whether sysctl's settings of `sunrpc` are applied when the module is loaded.
+    /// True if sysctl's settings of `sunrpc` are applied when the module is loaded.
     pub sysctl_at_load: bool,
     /// The network mounts that fstab asks for.
     pub fstab: Vec<Wanted>,

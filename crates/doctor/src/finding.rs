@@ -1,8 +1,8 @@
-//! What a rule says.
+//! Findings of rules, and the plan made of them.
 
 use serde::Serialize;
 
-/// How much it matters, rising.
+/// Severity of a finding, rising.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -69,7 +69,7 @@ pub enum Edit {
         name: &'static str,
         /// The value that it gets.
         value: String,
-        /// Whether a line is added where there is none.
+        /// True if a line is added where there is none.
         or_add: bool,
     },
     /// A key of a section has this value.
@@ -111,7 +111,7 @@ impl Edit {
 /// A change of a mount's options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What is mounted: `server:/share` or `//server/share`.
+    /// Source of the mount: `server:/share` or `//server/share`.
     pub what: String,
     /// Path of the mount point.
     pub point: String,
@@ -119,7 +119,7 @@ pub struct Change {
     pub set: Vec<String>,
     /// Names of words that are deleted.
     pub drop: Vec<String>,
-    /// Whether the effective mount needs it; else only its line of fstab does.
+    /// True if the effective mount needs it; else only its line of fstab does.
     pub remount: bool,
 }
 
@@ -140,7 +140,7 @@ pub struct MountFix {
 pub enum Phase {
     /// Settings of the running kernel, before anything is mounted.
     Kernel,
-    /// What belongs to a mount and is lost when it is mounted anew.
+    /// Belongs to a mount and is lost when it is mounted anew.
     Mounted,
 }
 
@@ -153,7 +153,7 @@ pub struct Step {
     pub command: String,
 }
 
-/// What to do about a finding.
+/// Remedy of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Fix {
     /// Changes of files, which `--fix` makes.
@@ -162,8 +162,8 @@ pub struct Fix {
     pub changes: Vec<Change>,
     /// Commands for what runs now; the doctor runs none.
     pub steps: Vec<Step>,
-    /// What a person has to find out or decide. A finding with nothing else has no fix that is
-    /// right everywhere.
+    /// Advice on what a person has to find out or decide. A finding with nothing else has no fix
+    /// that is right everywhere.
     pub advice: Vec<String>,
     /// When it takes effect.
     pub effective: String,
@@ -174,9 +174,9 @@ pub struct Fix {
 pub struct FileFix {
     /// The file behind all links, with its leading slash.
     pub path: String,
-    /// What it holds afterwards.
+    /// Content of the file afterwards.
     pub content: String,
-    /// The same change as commands. Run after it was made, they change nothing.
+    /// Commands that make this change. Run after it was made, they change nothing.
     pub commands: Vec<String>,
     /// Lines that the fixes delete.
     pub removed: Vec<String>,
@@ -195,21 +195,21 @@ pub struct Plan {
     pub commands: Vec<String>,
 }
 
-/// What a rule found.
+/// Finding of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The rule's name, stable: `nconnect`.
     pub rule: &'static str,
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
-    /// What it is about: a mount point, a server, a file.
+    /// Subject: a mount point, a server, a file.
     pub subject: String,
-    /// What was seen, with its number.
+    /// Observation, with its number.
     pub seen: String,
     /// Why it matters, in a sentence.
     pub why: String,
-    /// What to do about it.
+    /// Remedy.
     pub fix: Fix,
-    /// What to expect of the fix.
+    /// Gain to expect of the fix.
     pub gain: String,
 }

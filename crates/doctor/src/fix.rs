@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::finding::{FileFix, Plan};
 use crate::source::Source;
 
-/// What the name of a file's former self has at its end; nothing reads files of such names.
+/// Ending of the name under which the former file is kept; nothing reads files of such names.
 pub const KEPT: &str = ".before-weir-doctor";
 
 /// Shows each file of the plan and writes it; returns whether all were written.

@@ -10,7 +10,7 @@ pub struct Mounted {
     pub point: String,
     /// The file system's type, such as `nfs4`.
     pub kind: String,
-    /// What is mounted, such as `server:/share`.
+    /// Source of the mount, such as `server:/share`.
     pub what: String,
     /// The file system's own options.
     pub options: String,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Connection {
     /// `tcp`, `udp` or `rdma`.
     pub transport: String,
-    /// How often it was connected.
+    /// Number of times it was connected.
     pub connects: u64,
     /// Requests sent on it.
     pub sends: u64,
@@ -26,7 +26,7 @@ pub struct Connection {
     pub most_slots: Option<u64>,
 }
 
-/// What one operation did.
+/// Counters of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
     /// Requests that were made.
@@ -44,7 +44,7 @@ pub struct Operation {
 /// A mount, as counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// What is mounted: `server:/share`.
+    /// Source of the mount: `server:/share`.
     pub what: String,
     /// Path of the mount point.
     pub point: String,

@@ -13,7 +13,7 @@ use crate::args::Ping;
 
 /// The registered port of NFS.
 const PORT: u16 = 2049;
-/// How long an address may be silent.
+/// Longest wait for a reply of an address.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The result of one address.

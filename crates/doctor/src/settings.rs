@@ -3,7 +3,7 @@
 
 use crate::source::Source;
 
-/// Whether the program that a file is meant for reads it.
+/// Place of a file, as the program that it is meant for sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Its program reads it.
@@ -21,18 +21,18 @@ pub struct Setting {
     pub file: String,
     /// Number of the line, from 1.
     pub line: usize,
-    /// What it sets: `sunrpc.tcp_max_slot_table_entries` in both kinds of file.
+    /// Name of the setting: `sunrpc.tcp_max_slot_table_entries` in both kinds of file.
     pub name: String,
     /// The value, as written, without quotation marks around the line.
     pub value: String,
-    /// Whether quotation marks around the line make it void.
+    /// True if quotation marks around the line make it void.
     pub quoted: bool,
-    /// Whether the program that the file is for reads it.
+    /// Place of the file.
     pub place: Place,
 }
 
 impl Setting {
-    /// Whether the line has an effect.
+    /// Returns true if the line has an effect.
     pub fn in_force(&self) -> bool {
         self.place == Place::Read && !self.quoted
     }
@@ -43,7 +43,7 @@ impl Setting {
 pub struct Wanted {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What to mount: `server:/share` or `//server/share`.
+    /// Source to mount: `server:/share` or `//server/share`.
     pub what: String,
     /// The mount point, as written.
     pub point: String,
@@ -101,7 +101,7 @@ fn files(source: &Source, folder: &str) -> Vec<(String, Place)> {
     all
 }
 
-/// What sysctl.conf and sysctl.d set.
+/// Returns the settings of sysctl.conf and sysctl.d.
 pub fn sysctl(source: &Source) -> Vec<Setting> {
     let mut files = files(source, "etc/sysctl.d");
     let main = source.real("etc/sysctl.conf");
@@ -126,8 +126,8 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
     all
 }
 
-/// What files set as options of kernel modules, also files in the place where one guide misprints
-/// the folder's name.
+/// Returns the options of kernel modules that files set, also files in the place where one guide
+/// misprints the folder's name.
 pub fn modules(source: &Source) -> Vec<Setting> {
     let mut files = files(source, "etc/modprobe.d");
     files.push((source.real("etc/modprobe/d/nfsclient/conf"), Place::Nowhere));
@@ -160,8 +160,8 @@ pub fn modules(source: &Source) -> Vec<Setting> {
 /// Marks that guides put around a line.
 pub const QUOTES: [char; 4] = ['"', '\'', '“', '”'];
 
-/// Whether loading `sunrpc` applies sysctl's settings of it: nfs-utils since 2.5 installs such a
-/// line (50-nfs.conf).
+/// Returns true if loading `sunrpc` applies sysctl's settings of it: nfs-utils since 2.5 installs
+/// such a line (50-nfs.conf).
 pub fn sysctl_at_load(source: &Source) -> bool {
     ["etc/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"]
         .iter()
@@ -171,7 +171,7 @@ pub fn sysctl_at_load(source: &Source) -> bool {
         .any(|(_, line)| line.starts_with("install sunrpc ") && line.contains("sysctl"))
 }
 
-/// What fstab mounts over the network.
+/// Returns the mounts over the network that fstab asks for.
 pub fn fstab(source: &Source) -> Vec<Wanted> {
     let wanted = |(line, text): (usize, String)| {
         let mut words = text.split_whitespace();

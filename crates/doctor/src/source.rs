@@ -41,7 +41,7 @@ const LINKS: usize = 40;
 /// The most that is read of one file: mountstats takes about 6 KiB a mount.
 const LONGEST: u64 = 32 << 20;
 
-/// Where the files are.
+/// Folder of the files that are examined.
 #[derive(Clone, Debug)]
 pub struct Source {
     root: PathBuf,
@@ -58,7 +58,7 @@ impl Source {
         }
     }
 
-    /// The same files with `drafts` (by real path) instead of some.
+    /// Returns these files with `drafts` (by real path) instead of some.
     pub fn with_drafts(&self, drafts: BTreeMap<String, String>) -> Source {
         Source {
             root: self.root.clone(),

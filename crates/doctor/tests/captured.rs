@@ -20,7 +20,7 @@ fn facts(machine: &str) -> Facts {
     Facts::read(&source(machine)).unwrap()
 }
 
-/// What a plan makes of a file.
+/// Returns the content that a plan gives a file.
 fn content<'p>(plan: &'p Plan, path: &str) -> &'p str {
     let mut all = plan.files.iter().filter(|file| file.path == path);
     let file = all
@@ -30,7 +30,7 @@ fn content<'p>(plan: &'p Plan, path: &str) -> &'p str {
     &file.content
 }
 
-/// Of each finding the rule and the end of the subject.
+/// Returns the rule of each finding and the end of its subject.
 fn names(findings: &[Finding]) -> Vec<(&str, &str)> {
     let mut all: Vec<_> = findings
         .iter()

@@ -88,7 +88,7 @@ fn tuned(machine: &Machine, point: &str) {
     machine.shell("echo 180 > /sys/module/nfs/parameters/max_session_slots");
 }
 
-/// What guides print, taken literally, in every place at once.
+/// Lines that guides print, taken literally, in every place at once.
 #[test]
 fn guides_taken_literally() {
     for layout in LAYOUTS {

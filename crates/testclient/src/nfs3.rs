@@ -238,7 +238,7 @@ pub enum Call {
         name: Name,
         kind: u32,
         attr: Sattr,
-        /// Of devices only.
+        /// Numbers of a device.
         rdev: (u32, u32),
     },
     Remove(Fh, Name),
@@ -460,7 +460,7 @@ impl Call {
         Ok(reply)
     }
 
-    /// What follows a status that is not OK.
+    /// Reads the results behind a status that is not OK.
     fn failure(&self, d: &mut In<'_>) -> Result<(), Malformed> {
         match self {
             Call::Mnt(_) | Call::Getattr(_) => {}

@@ -45,7 +45,7 @@ impl Out {
     }
 }
 
-/// What could not be decoded, with the place.
+/// Error of decoding, with the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

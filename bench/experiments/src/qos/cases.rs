@@ -40,7 +40,7 @@ pub(super) fn flow(
     }
 }
 
-/// What each flow completed, and when it counts.
+/// Completions of each flow, and the time in which they count.
 pub(super) struct Measured {
     pub(super) flows: Vec<Vec<Done>>,
     pub(super) from: u64,
@@ -319,7 +319,7 @@ fn compared(
 }
 
 /// An unthrottled volume beside a throttled one, for one client that uses both over one connection.
-/// What the connection carries besides takes its time on the wire and in the client whatever limits
+/// Other load on the connection takes its time on the wire and in the client whatever limits
 /// do, so it is held against the same load over two connections: the difference is what requests
 /// that wait hold up.
 fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {

@@ -38,7 +38,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// What one request takes of the limit.
+    /// Returns what one request takes of the limit.
     fn request(&self) -> f64 {
         match self.unit {
             Unit::Bytes => f64::from(self.block),
@@ -226,7 +226,7 @@ fn least_variation(cell: &Cell) -> f64 {
     (part * (1.0 - part)).sqrt() / each
 }
 
-/// What else went on during a case.
+/// Other activity during a case.
 #[derive(Clone, Copy)]
 struct Beside {
     /// Cases at once, with this one.

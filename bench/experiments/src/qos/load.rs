@@ -30,7 +30,7 @@ const BUFFER: usize = 256 << 10;
 /// Longest wait for an event, in nanoseconds.
 const TICK: u64 = 2_000_000;
 
-/// What a flow does.
+/// Operation of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// READs of one block.
@@ -115,7 +115,7 @@ impl Pace {
 pub struct Done {
     /// When, in nanoseconds on the monotonic clock.
     pub at: u64,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub took: u32,
     /// Bytes of file data moved.
     pub bytes: u32,

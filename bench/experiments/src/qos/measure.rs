@@ -1,11 +1,11 @@
-//! What completions say about a limit.
+//! Rates, windows and latencies of completions.
 
 use super::load::Done;
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// What is limited, and so what is counted.
+/// Unit of a limit, and so of what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of file data.
@@ -15,7 +15,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How much of it a completion is.
+    /// Returns how much a completion counts.
     pub fn of(self, done: &Done) -> u64 {
         match self {
             Unit::Bytes => u64::from(done.bytes),

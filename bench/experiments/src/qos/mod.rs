@@ -5,10 +5,10 @@
 //! are distinguished by address, so each has one of its own on the loopback network. Limits are set
 //! by the product's API.
 //!
-//! **How long.** No shaper that does not split requests can be more exact over a time T than (burst
-//! + one request) / (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until
-//! there are requests enough to make a rate; `--full` makes it 30 s. Where the load offers less
-//! than 1.05 times the limit on this machine, as a short run without limits measures, there is
+//! **How long.** No shaper that does not split requests is more exact over a time T than
+//! `(burst + request) / (rate × T)`. A case of the grid ([`grid`]) runs for [`Timing::least`] and
+//! until there are requests enough to make a rate; `--full` makes it 30 s. Where the load offers
+//! less than 1.05 times the limit on this machine, as a short run without limits measures, there is
 //! nothing to hold, and the case says so.
 
 mod cases;
@@ -35,7 +35,7 @@ pub struct QosArgs {
     /// The server's program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
-    /// Where the server's data goes while the run lasts
+    /// Folder of the server's data while the run lasts
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub scratch: PathBuf,
     /// Write the table, the raw data and the plots into this folder
@@ -55,17 +55,17 @@ pub struct QosArgs {
     pub full: bool,
 }
 
-/// How long cases take.
+/// Duration of cases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) quick: bool,
     /// Least seconds of a case.
     pub(crate) least: f64,
-    /// What tolerances are multiplied with.
+    /// Factor of tolerances.
     pub(crate) margin: f64,
 }
 
-/// What came of a case.
+/// Verdict on a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -80,7 +80,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a case that has a target.
+    /// Returns the verdict on a case that has a target.
     pub(crate) fn of(met: bool) -> Verdict {
         match met {
             true => Verdict::Met,
@@ -96,9 +96,9 @@ pub struct Row {
     pub case: String,
     /// The target, in words.
     pub target: String,
-    /// What was measured, in words.
+    /// Measured value, in words.
     pub achieved: String,
-    /// Whether that is good.
+    /// Verdict on it.
     pub verdict: Verdict,
     /// The numbers behind it, for the JSON.
     pub data: serde_json::Value,
@@ -120,7 +120,7 @@ impl Only {
         }
     }
 
-    /// Whether a case is one of them.
+    /// Returns true if a case is one of them.
     pub(crate) fn wants(&self, case: &str) -> bool {
         let mut names = self.names.borrow_mut();
         if !names.iter().any(|name| name == case) {
@@ -154,7 +154,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether a case was asked for.
+    /// Returns true if a case was asked for.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.asked.wants(case)
     }

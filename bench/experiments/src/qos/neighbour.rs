@@ -1,4 +1,4 @@
-//! What an unlimited volume's requests wait beside a throttled volume's load.
+//! Latency of an unlimited volume's requests beside a throttled volume's load.
 //!
 //! **Problem.** The quantile of 99 % is on the steep part of the latencies: a few hundred requests
 //! a second more that meet other work on the way move it by a tenth. Seven pairs of stretches of
@@ -30,14 +30,14 @@ use weir_bench::clock::{self, sleep};
 use weir_bench::error::BenchError;
 use weir_bench::pattern::Rand;
 
-/// What p99 beside may be relative to p99 alone.
+/// Most of p99 beside the load relative to p99 alone.
 const MOST: f64 = 1.2;
 /// The throttled volume's limit in bytes a second, and bytes of its requests.
 const LIMIT: u64 = 16 << 20;
 const BLOCK: u32 = 64 << 10;
-/// The same rate without a limit: nanoseconds from one request to the next.
+/// Pace of the same rate without a limit: nanoseconds from one request to the next.
 const EVERY: u64 = SECOND * BLOCK as u64 / LIMIT;
-/// How often pairs are drawn anew.
+/// Number of times that pairs are drawn anew.
 const DRAWS: usize = 400;
 /// Seconds before the throttled load comes for the first time.
 const BEFORE: f64 = 4.0;
@@ -75,7 +75,7 @@ struct Quantile {
     /// The quantile on either side, in microseconds.
     sides: [f64; 2],
     ratio: f64,
-    /// What the ratio may as well be.
+    /// Interval of 95 % of the ratio.
     interval: [f64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! What limits cost that do not bind: the same load with them and without, in alternation.
+//! Cost of limits that do not bind: the same load with them and without, in alternation.
 //!
 //! **Problem.** The bound is one part in fifty, and fifteen pairs of turns of a second
 //! distinguished 2 % from nothing no better than a coin.
@@ -27,7 +27,7 @@ const PLAN: Plan = Plan {
     counts: 0.23,
 };
 
-/// What came through in a second, and the processor time of a request in nanoseconds.
+/// Requests that came through in a second, and the processor time of a request in nanoseconds.
 #[derive(Clone, Copy)]
 struct Pace {
     speed: f64,
@@ -42,7 +42,7 @@ struct Ratio {
 }
 
 impl Ratio {
-    /// Of what each pair says of one thing, the one relative to the other.
+    /// Returns the ratio of the two of each pair in one quantity.
     fn of(pairs: &[(&Pace, &Pace)], what: fn(&Pace) -> f64) -> Ratio {
         let ratio = |(a, b): &(&Pace, &Pace)| what(a) / what(b).max(1e-9);
         let all: Vec<f64> = pairs.iter().map(ratio).collect();

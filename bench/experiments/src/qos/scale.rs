@@ -182,8 +182,8 @@ fn changed_among_many(run: &mut Run, flows: &[Flow]) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What it costs to be watched: `/metrics` asked for every second, with ten thousand limited
-/// volumes.
+/// Measures what it costs to be watched: `/metrics` asked for every second, with ten thousand
+/// limited volumes.
 fn watched(run: &mut Run, flows: &[Flow]) -> Result<(), BenchError> {
     let cpu = |run: &Run, watch: bool| -> Result<(f64, f64, usize), BenchError> {
         let running = load::start(run.server.nfs, flows)?;

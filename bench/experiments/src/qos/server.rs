@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest HTTP response that is read, in bytes: the metrics of ten thousand volumes
 /// are some 20 MB.
 const LONGEST_ANSWER: u64 = 256 << 20;
-/// Where the resources are.
+/// Path of the resources in the API.
 const PLACE: &str = "/v1/projects/weir/locations/local";
 
 /// A volume of the server with a file that loads use.
@@ -33,7 +33,7 @@ pub struct Volume {
     pub size: u64,
 }
 
-/// What a volume may do a second.
+/// Limit of a volume, by the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Whatever the machine can.
@@ -79,7 +79,7 @@ impl Server {
         Server::start_with(weir, scratch, memory, &[])
     }
 
-    /// The same, with more arguments of `weir serve`.
+    /// Starts it with more arguments of `weir serve`.
     pub fn start_with(
         weir: &Path,
         scratch: &Path,

@@ -37,12 +37,12 @@ pub(super) struct Turn<T> {
     pub(super) on: bool,
     /// From when and to when it counts, in nanoseconds on the monotonic clock.
     pub(super) span: (u64, u64),
-    /// What was measured in it.
+    /// Value that was measured in it.
     pub(super) of: T,
 }
 
 impl<T> Turn<T> {
-    /// The same turn with something else made of what was measured.
+    /// Returns this turn with another value, made of the measured one.
     pub(super) fn map<U>(self, what: impl FnOnce((u64, u64), T) -> U) -> Turn<U> {
         Turn {
             on: self.on,
@@ -52,8 +52,8 @@ impl<T> Turn<T> {
     }
 }
 
-/// Whether a turn is one with it: the first or the second of its pair, by the sequence of Thue and
-/// Morse.
+/// Returns true if a turn is one with it: the first or the second of its pair, by the sequence of
+/// Thue and Morse.
 fn is_on(turn: usize) -> bool {
     ((turn / 2).count_ones() as usize + turn) % 2 == 1
 }

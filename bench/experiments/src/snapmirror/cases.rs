@@ -14,7 +14,7 @@ use weir_bench::error::BenchError;
 const SOURCE: &str = "vol_test";
 const MIRROR: &str = "vol_test_dst";
 const VAULT: &str = "vol_test_1_dst";
-/// How far from a limit a data phase may be.
+/// Tolerance of a data phase, as a part of the limit.
 const TOLERANCE: f64 = 0.01;
 /// Within so many milliseconds a change has to act.
 const ACTS_MS: f64 = 200.0;
@@ -24,7 +24,7 @@ const SPEED: f64 = 0.7;
 const SAMPLE: Duration = Duration::from_millis(20);
 /// Seconds between two values of the plots.
 pub(super) const WINDOW: f64 = 0.05;
-/// What a throttle gives out at once.
+/// Bytes that a throttle gives out at once.
 const PIECE: u64 = 64 << 10;
 const SECOND: f64 = 1e9;
 
@@ -298,7 +298,8 @@ fn changed(run: &mut Run) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What the experiment quotes: aborted and begun again, it takes the new value from the checkpoint.
+/// Case that the experiment quotes: aborted and begun again, it takes the new value from the
+/// checkpoint.
 fn restarted(run: &mut Run) -> Result<(), BenchError> {
     let size = run.size.min(128 << 20);
     run.throttle("8192")?;

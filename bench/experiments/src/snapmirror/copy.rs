@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_bench::clock;
 use weir_bench::error::BenchError;
 
-/// What is read, sent and written at once.
+/// Bytes that are read, sent and written at once.
 const PIECE: usize = 1 << 20;
 /// The name in the certificate.
 const NAME: &str = "weir";

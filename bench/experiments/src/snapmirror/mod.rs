@@ -37,7 +37,7 @@ pub struct SnapmirrorArgs {
     /// The servers' program [default: weir beside this program, or else in PATH]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
-    /// Where the servers' data goes while the run lasts
+    /// Folder of the servers' data while the run lasts
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub scratch: PathBuf,
     /// Write the table, the raw data and the plots into this folder
@@ -65,7 +65,7 @@ pub struct SnapmirrorArgs {
 struct Line {
     /// Name of the case.
     case: String,
-    /// What the experiment printed: size, duration, MB/s of the two.
+    /// Figures that the experiment printed: size, duration, MB/s of the two.
     seed: String,
     /// The transfers of the case.
     transfers: Vec<Transfer>,
@@ -73,7 +73,7 @@ struct Line {
     target: String,
     /// The result, in words.
     achieved: String,
-    /// Whether that is good.
+    /// Verdict on it.
     verdict: Verdict,
     /// The numbers behind it, for the JSON.
     data: serde_json::Value,
@@ -85,7 +85,7 @@ struct Run {
     scratch: PathBuf,
     size: u64,
     files: u64,
-    /// What tolerances are multiplied with.
+    /// Factor of tolerances.
     margin: f64,
     rounds: usize,
     /// Seconds between writing and transferring.
@@ -97,7 +97,7 @@ struct Run {
 }
 
 impl Run {
-    /// Whether a case was asked for.
+    /// Returns true if a case was asked for.
     fn wants(&self, case: &str) -> bool {
         self.asked.wants(case)
     }

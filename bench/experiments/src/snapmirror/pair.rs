@@ -47,7 +47,7 @@ pub(super) struct Transfer {
     pub(super) state: String,
 }
 
-/// What a running transfer is waited for with.
+/// Names by which a running transfer is waited for.
 pub(super) struct Begun {
     to: String,
     began: u64,

@@ -1,4 +1,4 @@
-//! What is written down of a run.
+//! Files of a run: table, raw data, machine, command, plots.
 
 use super::{Line, MIB, Run, SnapmirrorArgs, Transfer};
 use crate::qos::plot;

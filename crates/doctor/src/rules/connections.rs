@@ -34,7 +34,7 @@ fn more(facts: &Facts, server: &str, protocol: Protocol) -> Fix {
     }
 }
 
-/// Whether a mount is to have TCP connections; one over UDP is, once `udp` is fixed.
+/// Returns true if a mount uses TCP, or will once its `udp` is fixed.
 fn is_tcp(mount: &Mount) -> bool {
     let rdma = mount
         .options
@@ -135,7 +135,7 @@ pub fn asked(facts: &Facts, line: &Mount) -> Option<Finding> {
     ))
 }
 
-/// What fstab asks for.
+/// Returns the number of connections that fstab asks for.
 fn wanted_connections(facts: &Facts, mount: &Mount) -> Option<u64> {
     let line = facts
         .lines

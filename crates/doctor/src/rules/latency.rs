@@ -1,4 +1,4 @@
-//! Where time goes: waiting on this side, and windows that are too small for the distance.
+//! Rules for latency: waiting on this side, and windows that are too small for the distance.
 
 use super::{nfs, on};
 use crate::facts::{Facts, Mount};

@@ -57,7 +57,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What a name that resembles one of the two settings is meant to do.
+/// Returns the fix that a name which resembles one of the two settings is meant to be.
 fn meant(name: &str) -> Option<Fix> {
     let slots = name.contains("slot_table") && name.contains("max");
     let session = name.contains("session") && name.contains("slot") && !name.contains("_cb_");

@@ -7,7 +7,7 @@ use crate::mountstats::options;
 
 /// Below this every request's fixed cost shows.
 const LEAST: u64 = 65_536;
-/// What Filestore's guide sets.
+/// Transfer size that Filestore's guide sets, in bytes.
 const BEST: u64 = 1_048_576;
 
 /// rsize or wsize below 64 KiB.

@@ -5,7 +5,7 @@ use crate::facts::{Facts, LIMITS, Mount, Protocol};
 use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 use crate::settings::Setting;
 
-/// What an NFSv3 or NFSv4.0 client may have under way on a connection.
+/// Returns how many requests an NFSv3 or NFSv4.0 client may have under way on a connection.
 fn slots(facts: &Facts) -> u64 {
     facts.max_slots.unwrap_or(65_536)
 }
@@ -195,7 +195,7 @@ pub fn per_session(facts: &Facts) -> Vec<Finding> {
     }
 }
 
-/// What all mounts of a server may have under way together.
+/// Checks how many requests all mounts of a server may have under way together.
 pub fn total(facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
     for (server, protocol) in servers(facts) {

@@ -13,7 +13,7 @@ use weir_doctor::finding::{Finding, Plan};
 use weir_doctor::source::Source;
 use weir_doctor::{diagnose, fix, report};
 
-/// What differs between distributions.
+/// Layout of a distribution's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Debian 12, with nfs-utils 2.6.2.
