@@ -6,7 +6,7 @@ use crate::backend::{self, Backend, Facts, Throttled};
 use crate::catalog::{AuditEntry, Catalog, TokenHash, TokenRecord};
 use crate::jobs::JobContext;
 use crate::levels::Levels;
-use crate::model::{Actor, Operation, Role, Snapshot, Volume};
+use crate::model::{Actor, Operation, Outcome, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Collection, Name, Target, VolumeName};
 use crate::open_error::OpenError;
@@ -53,6 +53,23 @@ pub struct Options {
     pub device_bytes: u64,
     /// Copy of the catalog on another machine: a change is reported to its client only when the copy has it.
     pub copy: Option<Arc<dyn CatalogCopy>>,
+}
+
+/// Error of [`Control::carry_out`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotCarriedOut {
+    /// The change was refused, or failed.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// The operation of this name goes on.
+    #[error("It takes longer: operation {0} goes on.")]
+    Unfinished(String),
+}
+
+impl From<Refusal> for NotCarriedOut {
+    fn from(refusal: Refusal) -> NotCarriedOut {
+        NotCarriedOut::Refused(refusal)
+    }
 }
 
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
@@ -298,6 +315,27 @@ impl Control {
         match tokio::time::timeout(limit, ended).await {
             Ok(result) => result,
             Err(_) => self.operation(name),
+        }
+    }
+
+    /// Submits a change and waits until it has ended, at most for `limit`. Returns the operation's warnings.
+    ///
+    /// # Errors
+    /// The change was refused or failed, or goes on beyond `limit`.
+    pub async fn carry_out(
+        &self,
+        mutation: Mutation,
+        actor: &Actor,
+        limit: Duration,
+    ) -> Result<Vec<String>, NotCarriedOut> {
+        let mut operation = self.submit(mutation, actor).await?;
+        if !operation.done() {
+            operation = self.wait(&operation.name, limit).await?;
+        }
+        match &operation.outcome {
+            Some(Outcome::Failed(why)) => Err(why.clone().into()),
+            Some(_) => Ok(operation.warnings.clone()),
+            None => Err(NotCarriedOut::Unfinished(operation.full_name())),
         }
     }
 

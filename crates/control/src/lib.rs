@@ -41,7 +41,7 @@ pub use catalog::{
     AuditEntry, Catalog, CatalogError, Inspection, TokenHash, TokenRecord, back_up, check_secret,
     file_of, inspect, probe,
 };
-pub use control::{Control, Options};
+pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;
 pub use job::{Job, ReplicationVerb};
 pub use levels::Levels;

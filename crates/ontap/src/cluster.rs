@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 pub use weir_relations::manager::{Global, Reason};
 use weir_relations::manager::{Manager, Relations, Verb};
+pub use weir_relations::model::Offer;
 use weir_relations::model::{Path, Policy, Relationship};
 use weir_relations::schedule::{self, Schedule};
 
@@ -236,19 +237,6 @@ pub struct Peer {
     pub available: Option<bool>,
     /// Why it is not.
     pub reason: Option<String>,
-}
-
-/// Pairing that this node offers to another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// What the peer is to be called here.
-    pub name: String,
-    /// `host:port`; `None`: where it connects from.
-    pub address: Option<String>,
-    /// What the other node joins with: a secret, since any node that has it becomes a peer.
-    pub passphrase: String,
-    /// When it ends, seconds since 1970, UTC.
-    pub expires: i64,
 }
 
 /// A volume as a share of SMB.

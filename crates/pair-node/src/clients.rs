@@ -7,20 +7,12 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_base::limits::mirror::MAX_KNOWN_CONNECTIONS;
 use weir_mirror::wire::{CONNECTIONS, Message};
 
 use super::address::Connection;
-use super::{Pair, Serving};
-
-/// How often it is checked whether some have ended.
-const EVERY: Duration = Duration::from_millis(200);
-/// At least from one check to the next.
-const GAP: Duration = Duration::from_millis(5);
 
 /// The server's end of a connection and the client's.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -72,15 +64,25 @@ impl Known {
 
 /// What was reported over a link.
 #[derive(Default)]
-struct Reported {
-    link: u64,
-    version: u64,
+pub struct Reported {
+    /// Number of the link.
+    pub link: u64,
+    /// Version of the connections.
+    pub version: u64,
     ends: HashSet<Ends>,
 }
 
 impl Reported {
-    /// What is to be said so that the standby knows these.
-    fn messages(&mut self, whole: bool, now: &HashSet<Ends>) -> Vec<Message> {
+    /// Nothing was reported over the link with this number.
+    pub fn over(link: u64) -> Reported {
+        Reported {
+            link,
+            ..Reported::default()
+        }
+    }
+
+    /// Returns the messages by which the standby learns of the difference to `now`.
+    pub fn messages(&mut self, whole: bool, now: &HashSet<Ends>) -> Vec<Message> {
         let closed: Vec<Ends> = self.ends.difference(now).copied().collect();
         self.ends.retain(|ends| now.contains(ends));
         let room = MAX_KNOWN_CONNECTIONS.saturating_sub(self.ends.len());
@@ -99,55 +101,6 @@ impl Reported {
             .chunks(CONNECTIONS)
             .map(|some| message(false, some, &[]));
         first.into_iter().chain(closed).chain(opened).collect()
-    }
-}
-
-/// Reports them, for as long as the process runs.
-pub async fn report(pair: &Arc<Pair>) {
-    if pair.addresses.is_empty() {
-        return;
-    }
-    let mut reported = Reported::default();
-    loop {
-        let Some(Serving { connections, .. }) = pair.serving.get() else {
-            tokio::time::sleep(EVERY).await;
-            continue;
-        };
-        tokio::time::sleep(GAP).await;
-        // One that has begun meanwhile has left its permit here.
-        let _ = tokio::time::timeout(EVERY, connections.begun()).await;
-        let mut inner = pair.inner.lock();
-        let serving = inner.serving && !inner.stopping;
-        let Some(link) = inner.link.as_mut().filter(|_| serving) else {
-            continue;
-        };
-        // A check does not add to what the link has not sent yet.
-        if link.queued() > 0 {
-            connections.wake();
-            continue;
-        }
-        let fresh = reported.link != link.number;
-        if fresh {
-            reported = Reported {
-                link: link.number,
-                ..Reported::default()
-            };
-        }
-        let moving = |(local, _): &Ends| pair.addresses.has(local.ip());
-        let changed = connections.since(reported.version, &moving);
-        let now = changed.map(|(version, ends)| {
-            reported.version = version;
-            ends.into_iter().collect::<HashSet<_>>()
-        });
-        let messages = match now {
-            Some(now) => reported.messages(fresh, &now),
-            None if fresh => reported.messages(true, &HashSet::new()),
-            None => continue,
-        };
-        if !messages.is_empty() {
-            messages.iter().for_each(|message| link.say(message));
-            pair.send.notify_one();
-        }
     }
 }
 

@@ -31,7 +31,7 @@ impl Pair {
             shown.in_sync && shown.connected,
             "the partner is not in sync, so it cannot take over now"
         );
-        self.switch.notify_one();
+        self.service.switch();
         Ok(())
     }
 }

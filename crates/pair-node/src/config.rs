@@ -102,6 +102,11 @@ impl From<Side> for Name {
 }
 
 impl Config {
+    /// Returns true if there is no witness, and this side has the last word.
+    pub fn keeps_register(&self) -> bool {
+        self.witness.is_none() && self.preferred == Some(self.side)
+    }
+
     /// That of a data folder; `None`: it is not one of a pair.
     ///
     /// # Errors

@@ -43,31 +43,36 @@ pub fn of(error: &anyhow::Error, before: &str) -> Fault {
 impl Inner {
     /// This is in the way now; the log says so once. What a user may do by force is not said before the pair has been
     /// [degraded for long](super::state), and what is in the way of a start may be over in a moment.
-    pub fn has_fault(&mut self, fault: Fault) {
-        let starts = !matches!(self.role, Role::Primary | Role::Standby | Role::Alone);
+    pub(crate) fn note_fault(&mut self, fault: Fault) {
+        let starts = !matches!(
+            self.rules.role(),
+            Role::Primary | Role::Standby | Role::Alone
+        );
         let why = fault.why();
         match &fault {
-            _ if self.fault.as_ref() == Some(&fault) => {}
+            _ if self.partner.fault() == Some(&fault) => {}
             Fault::Passing(_) if why.contains("--force") => {}
             Fault::Passing(_) if starts => tracing::info!("{why}"),
             _ => tracing::warn!("{why}"),
         }
-        self.fault = Some(fault);
+        self.partner.set_fault(fault);
     }
 
     /// In words.
-    pub fn fault_text(&self) -> Option<String> {
-        self.fault.as_ref().map(|fault| fault.why().to_owned())
+    pub(crate) fn fault_text(&self) -> Option<String> {
+        let fault = self.partner.fault();
+        fault.map(|fault| fault.why().to_owned())
     }
 }
 
 impl Pair {
-    pub(super) fn note_fault(&self, why: String) {
-        self.inner.lock().has_fault(Fault::Passing(why));
+    pub(super) fn note_passing(&self, why: String) {
+        let mut inner = self.inner.lock();
+        inner.note_fault(Fault::Passing(why));
     }
 
     /// Whether the two could not go on with each other last.
     pub(super) fn refused(&self) -> bool {
-        matches!(self.inner.lock().fault, Some(Fault::Refusal(_)))
+        matches!(self.inner.lock().partner.fault(), Some(Fault::Refusal(_)))
     }
 }

@@ -6,7 +6,6 @@
 //! ([`Pair::mirror_files`]); what changes without one is found by a check every [`EVERY`].
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::small_file;
@@ -16,14 +15,11 @@ use weir_base::Lsn;
 use weir_mirror::Role;
 use weir_mirror::wire::{Message, PIECE};
 
-use super::{Pair, Serving};
+use super::incoming_files::{CATALOG, MOST};
+use super::{Inner, Pair, Serving};
 
 /// How often it is checked whether they have changed.
 const EVERY: Duration = Duration::from_millis(100);
-/// A file that is larger is not sent.
-const MOST: usize = 256 << 20;
-/// The catalog's name on the way: each side has it where it has it.
-const CATALOG: &str = "catalog";
 /// Before it is tried again to send them.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -35,7 +31,7 @@ pub async fn ship(pair: &Arc<Pair>) {
     loop {
         tokio::time::sleep(EVERY).await;
         if let Err(error) = pair.shipped.lock().await.send(pair, false).await {
-            pair.note_fault(not_sent(&error));
+            pair.note_passing(not_sent(&error));
         }
     }
 }
@@ -64,21 +60,21 @@ struct Sent {
 impl Shipped {
     /// Sends what has changed; with `catalog` the catalog in any case. `None`: no partner goes on from here, or there is nothing to send.
     async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<Sent>> {
-        let Some(Serving { control, .. }) = pair.serving.get() else {
+        let Some(Serving { control, .. }) = pair.service.serving() else {
             return Ok(None);
         };
         let (number, first) = {
             let inner = pair.inner.lock();
-            let joined = inner.link.as_ref().filter(|link| link.joined.is_some());
+            let joined = inner.partner.link().filter(|link| link.joined.is_some());
             // A check does not add to what the link has not sent yet.
             let ready = joined.filter(|link| catalog || link.queued() == 0);
-            let Some(link) = ready.filter(|_| !inner.stopping) else {
+            let Some(link) = ready.filter(|_| !inner.rules.stopping()) else {
                 return Ok(None);
             };
-            if !matches!(inner.role, Role::Alone | Role::Primary) {
+            if !matches!(inner.rules.role(), Role::Alone | Role::Primary) {
                 return Ok(None);
             }
-            (link.number, !inner.files)
+            (link.number, !inner.partner.has_files())
         };
         if self.link != number {
             *self = Shipped {
@@ -113,12 +109,12 @@ impl Shipped {
         }
         {
             let mut inner = pair.inner.lock();
-            let link = inner.link.as_mut().filter(|link| link.number == number);
+            let link = inner.partner.numbered(number);
             let Some(link) = link else {
                 return Ok(None);
             };
             messages.iter().for_each(|message| link.say(message));
-            inner.files = true;
+            inner.partner.set_files(true);
         }
         // Travels behind the files.
         let at = pair.engine.position();
@@ -139,7 +135,7 @@ impl Pair {
     /// Returns once the partner has the files as they are now durable, or this node is primary without one, or does not
     /// serve yet.
     pub(super) async fn mirror_files(self: &Arc<Self>) {
-        if self.serving.get().is_none() {
+        if self.service.serving().is_none() {
             return;
         }
         loop {
@@ -154,7 +150,7 @@ impl Pair {
                     }
                     // The entry may have gone on over another link than the files.
                     let inner = self.inner.lock();
-                    let link = inner.link.as_ref().map(|link| link.number);
+                    let link = inner.partner.link().map(|link| link.number);
                     if link == Some(sent.link) || self.needs_no_partner(&inner) {
                         return;
                     }
@@ -164,23 +160,20 @@ impl Pair {
                         return;
                     }
                 }
-                Err(error) => self.note_fault(not_sent(&error)),
+                Err(error) => self.note_passing(not_sent(&error)),
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
     /// No partner could take over: one that comes gets the files before it may. Or this node ends, and has waited for long enough.
-    fn needs_no_partner(&self, inner: &super::Inner) -> bool {
+    fn needs_no_partner(&self, inner: &Inner) -> bool {
         let joined = inner
-            .link
-            .as_ref()
+            .partner
+            .link()
             .is_some_and(|link| link.joined.is_some());
-        let ended = self
-            .ends
-            .get()
-            .is_some_and(|at| self.clock.monotonic() >= *at);
-        ended || inner.stopping || inner.role == Role::Alone && !joined
+        let ended = self.service.has_ended(self.clock.monotonic());
+        ended || inner.rules.stopping() || inner.rules.role() == Role::Alone && !joined
     }
 }
 
@@ -199,63 +192,4 @@ fn pieces(name: &str, bytes: &[u8], messages: &mut Vec<Message>) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// A file that is coming.
-#[derive(Default)]
-pub struct Incoming {
-    bytes: Vec<u8>,
-}
-
-impl Incoming {
-    /// The next piece.
-    ///
-    /// # Errors
-    /// It is none of those files, too large, or cannot be written.
-    pub fn take(
-        &mut self,
-        pair: &Pair,
-        name: &str,
-        bytes: &[u8],
-        first: bool,
-        last: bool,
-    ) -> Result<()> {
-        if first {
-            self.bytes.clear();
-        }
-        if self.bytes.len() + bytes.len() > MOST {
-            bail!("{name} is too large");
-        }
-        self.bytes.extend(bytes);
-        if !last {
-            return Ok(());
-        }
-        if pair.inner.lock().serving {
-            bail!("a file for a node that serves");
-        }
-        let whole = std::mem::take(&mut self.bytes);
-        if let Some(name) = pair.shipped_files.iter().find(|other| **other == name) {
-            return Ok(small_file::replace(&pair.folder, name, &whole)?);
-        }
-        match (name, &pair.catalog) {
-            (CATALOG, Some(path)) => put_catalog(path, &whole),
-            _ => bail!("{name} is no file of a pair"),
-        }
-    }
-}
-
-fn put_catalog(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().context("the catalog's folder")?;
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .context("the catalog's name")?;
-    // Those of a catalog that was served from here.
-    for tail in ["-wal", "-shm"] {
-        match std::fs::remove_file(folder.join(format!("{name}{tail}"))) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(small_file::replace(folder, name, bytes)?)
 }

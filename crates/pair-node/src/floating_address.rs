@@ -1,6 +1,5 @@
 //! What moves to the node that serves: addresses, and what `--address-hook` does besides.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ impl Pair {
     /// Keeps the addresses where they belong, on a thread of its own: what the kernel does to interfaces may take long, and beats must
     /// not wait.
     pub(super) fn keep_addresses(self: &Arc<Self>) -> Result<()> {
-        if self.addresses.is_empty() {
+        if self.service.addresses().is_empty() {
             return Ok(());
         }
         let pair = Arc::clone(self);
@@ -32,25 +31,24 @@ impl Pair {
 
     fn keep_address(&self) {
         let lifetime = self.address_lifetime();
-        let kept = self
-            .addresses
-            .keep(self.clock.monotonic(), lifetime, || self.clients.all());
+        let (addresses, clients) = (self.service.addresses(), self.service.clients());
+        let kept = addresses.keep(self.clock.monotonic(), lifetime, || clients.all());
         if let Err(why) = kept {
-            self.note_fault(why);
+            self.note_passing(why);
         }
     }
 
     /// For how long this node may have the addresses from now on; `None`: it may not.
     fn address_lifetime(&self) -> Option<Duration> {
         let inner = self.inner.lock();
-        if !inner.serving || inner.stopping {
+        if !inner.rules.serving() || inner.rules.stopping() {
             return None;
         }
-        match inner.role {
+        match inner.rules.role() {
             Role::Alone => Some(ALONE),
             // The first lease begins when the partner has answered, and it does not serve as soon as that.
             Role::Primary
-                if self.lease.holds() || self.clock.monotonic() < inner.turned + LEASED =>
+                if self.lease.holds() || self.clock.monotonic() < inner.rules.turned() + LEASED =>
             {
                 Some(LEASED)
             }
@@ -62,17 +60,6 @@ impl Pair {
     /// Clients are to come to this node from now on.
     pub(super) fn begin_to_serve(&self) {
         self.keep_address();
-        self.hook("add");
-    }
-
-    pub(super) fn hook(&self, word: &str) {
-        let Some(program) = &self.config.address_hook else {
-            return;
-        };
-        match Command::new(program).arg(word).status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => tracing::error!("{} {word}: {status}", program.display()),
-            Err(error) => tracing::error!("{} {word}: {error}", program.display()),
-        }
+        self.service.run_hook("add");
     }
 }

@@ -13,16 +13,24 @@
 
 pub mod address;
 mod advance;
+mod client_reports;
 mod clients;
 mod commands;
 pub mod config;
+mod connection;
 mod fault;
+mod feed;
 mod files;
 mod floating_address;
+mod incoming_files;
 mod lease;
 mod link;
+pub mod own_register;
+mod partner;
 pub mod postgres;
 mod resync_rate;
+mod rules;
+mod service;
 mod show;
 mod shutdown;
 mod standby;
@@ -30,38 +38,40 @@ mod state;
 mod synchronise;
 mod traffic;
 mod verify;
-pub mod witness;
+mod witness;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, mpsc};
 use weir_base::{BLOCK_SIZE, Clock};
-use weir_control::{CatalogCopy, Control};
+use weir_control::CatalogCopy;
 use weir_mirror::wire::{CopyState, Message};
 use weir_mirror::{Action, Node, Register, Role, Side, Swap, Timing};
-use weir_volume::{ChangeStream, Engine, Sequence, StreamPosition};
+use weir_volume::{ChangeStream, Engine, StreamPosition};
 
 pub use address::Address;
-use address::Addresses;
 pub use clients::{Connections, Ends};
 pub use commands::PairCommands;
 pub use config::{Config, Mode, Name};
 use config::{Lineage, State};
+use connection::Hello;
 use fault::Fault;
 pub use lease::Lease;
-use link::{Hello, Link};
+use partner::Partner;
+use rules::Rules;
+use service::Service;
+pub use service::Serving;
 use show::role_name;
 pub use show::{Shown, Standing};
 use standby::{Again, Standby};
 use synchronise::Kept;
-use weir_node::counters::Counters;
 use weir_peer_link::identity::Identity;
 
 /// Time passes for the rules so often.
@@ -100,103 +110,37 @@ pub struct Parts {
     pub shipped_files: &'static [&'static str],
 }
 
-/// Parts of the server that exist once it serves clients.
-pub struct Serving {
-    /// The control plane.
-    pub control: Arc<Control>,
-    /// Connections of clients.
-    pub connections: Arc<dyn Connections>,
-    /// Counters of the data path.
-    pub counters: Counters,
-}
-
-/// See the module's head.
+/// A node of a pair.
 pub struct Pair {
     folder: PathBuf,
     config: Config,
     identity: Identity,
     engine: Arc<Engine>,
     clock: Arc<dyn Clock>,
+    /// The catalog's file, if it is one.
     catalog: Option<PathBuf>,
+    shipped_files: &'static [&'static str],
+    /// The log is lost with its machine.
+    log_ephemeral: bool,
+    lease: Arc<Lease>,
     inner: Mutex<Inner>,
     /// With `inner`: the role, or what a stop waits for, is another.
     changed: Condvar,
     /// There is something to send to the partner.
     send: Arc<Notify>,
-    /// What the witness is to be asked.
-    ask: mpsc::UnboundedSender<Option<Register>>,
-    /// What is to be noted.
-    note: mpsc::UnboundedSender<Register>,
     standby: Arc<Standby>,
-    /// A user asks for the other side to serve.
-    pub switch: Notify,
-    /// Set when this node begins to serve, once in a process.
-    serving: OnceLock<Serving>,
-    /// Renewed by the rules; replies leave only within it.
-    lease: Arc<Lease>,
-    shipped_files: &'static [&'static str],
-    runtime: Mutex<Option<std::thread::JoinHandle<()>>>,
+    service: Service,
     /// Of the thread that reads what brings the partner up, and between two of them. Locked before `inner`.
     round: Mutex<Option<Kept>>,
-    /// When a node that ends does not wait for its partner any more, by the clock.
-    ends: OnceLock<Duration>,
-    /// Those that move with the pair.
-    addresses: Addresses,
-    /// Clients of the partner, while that serves.
-    clients: clients::Known,
     /// Locked while files are being sent.
     shipped: tokio::sync::Mutex<files::Shipped>,
-    /// What is sent for what clients write.
-    traffic: traffic::Traffic,
-    /// The log is lost with its machine.
-    log_ephemeral: bool,
 }
 
+/// State that changes in one step: a decision of the rules, and what is said of it to the partner.
 struct Inner {
-    node: Node,
-    state: State,
-    role: Role,
-    /// Since when, by the clock.
-    turned: Duration,
-    stream: Option<Arc<ChangeStream>>,
-    lineage: Option<Lineage>,
-    link: Option<Link>,
-    /// Number of the last link.
-    links: u64,
-    /// When that ended, if no other has followed.
-    unlinked: Option<Duration>,
-    /// The server runs, and serves clients.
-    serving: bool,
-    /// The other side may have what is behind this: replies wait for it, and it is caught up when it has acknowledged this.
-    catching: Option<Sequence>,
-    /// When the partner acknowledged something last, or replies began to wait for it.
-    progressed: Duration,
-    /// Rounds since the partner was in sync last.
-    rounds: u32,
-    /// The files that the partner needs are on its side.
-    files: bool,
-    /// The two copies are being compared.
-    comparison: Option<verify::Comparison>,
-    /// What came of it last.
-    verified: Option<String>,
-    fault: Option<Fault>,
+    rules: Rules,
+    partner: Partner,
     logged: state::Logged,
-    /// As the other side of a pair without a witness has said.
-    told: Option<Register>,
-    /// It has said since the start that it does not serve, or a user has said so.
-    heard: bool,
-    /// The partner's clock and this one were found to run apart.
-    apart: Option<String>,
-    /// Nothing is durable here before a checkpoint has it.
-    relies: bool,
-    /// Nothing more is begun.
-    stopping: bool,
-    /// What clients waited for the partner's acknowledgement last, of a beat: a round trip.
-    round_trip: Option<Duration>,
-    /// Changes of strict volumes are held or refused, since then.
-    held: Option<Duration>,
-    /// The same in seconds since 1970; if this side was alone before it started, since it was.
-    behind_since: Option<i64>,
 }
 
 impl CatalogCopy for Pair {
@@ -229,8 +173,7 @@ impl Pair {
             folder.display()
         );
         let identity = Identity::open(&folder)?;
-        // Before anything that a primary which was killed has left could be taken for this node's.
-        let addresses = Addresses::open(config.addresses.clone())?;
+        let service = Service::new(config.addresses.clone(), config.address_hook.clone())?;
         let listener = match (side, config.listen) {
             (Side::A, Some(at)) => {
                 let listener = std::net::TcpListener::bind(at);
@@ -244,7 +187,6 @@ impl Pair {
             (Side::B, _) => None,
         };
         let state = State::read(&folder)?;
-        engine.hold_strict();
         let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
         // Of a pair that this aggregate was in before. A copy that is being brought up has no term.
         let node = match engine.position() {
@@ -259,8 +201,7 @@ impl Pair {
             true => node.lacking(),
             false => node,
         };
-        let heard = witness::was_taken(&folder)?;
-        let lease = Arc::new(Lease::expired(Arc::clone(&clock)));
+        let heard = own_register::was_taken(&folder)?;
         let (ask, asked) = mpsc::unbounded_channel();
         let (note, notes) = mpsc::unbounded_channel();
         let send = Arc::new(Notify::new());
@@ -272,34 +213,21 @@ impl Pair {
                 rings.notify_one();
             }
         }));
+        let parts = rules::Parts {
+            engine: Arc::clone(&engine),
+            clock: Arc::clone(&clock),
+            ask,
+            note,
+            log_ephemeral,
+            keeps_register: config.keeps_register(),
+        };
+        let rules = Rules::new(parts, node, state, heard);
         let pair = Arc::new(Pair {
+            lease: Arc::clone(rules.lease()),
             inner: Mutex::new(Inner {
-                role: node.role(),
-                turned: clock.monotonic(),
-                node,
-                state,
-                stream: None,
-                lineage: None,
-                link: None,
-                links: 0,
-                unlinked: None,
-                serving: false,
-                catching: None,
-                progressed: Duration::ZERO,
-                rounds: 0,
-                files: false,
-                comparison: None,
-                verified: None,
-                fault: None,
+                rules,
+                partner: Partner::default(),
                 logged: state::Logged::default(),
-                told: None,
-                heard,
-                apart: None,
-                relies: false,
-                stopping: false,
-                round_trip: None,
-                held: Some(clock.monotonic()),
-                behind_since: Some(state.behind_since.unwrap_or(clock.now().secs)),
             }),
             folder,
             config,
@@ -307,25 +235,16 @@ impl Pair {
             engine,
             clock,
             catalog,
+            shipped_files,
+            log_ephemeral,
             changed: Condvar::new(),
             send,
-            ask,
-            note,
             standby,
-            switch: Notify::new(),
-            serving: OnceLock::new(),
-            lease,
-            shipped_files,
-            runtime: Mutex::default(),
+            service,
             round: Mutex::default(),
-            ends: OnceLock::new(),
-            addresses,
-            clients: clients::Known::default(),
             shipped: tokio::sync::Mutex::default(),
-            traffic: traffic::Traffic::default(),
-            log_ephemeral,
         });
-        pair.hook("remove");
+        pair.service.run_hook("remove");
         pair.keep_addresses()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -333,7 +252,7 @@ impl Pair {
             .build()
             .context("starting the pair's thread")?;
         let runs = Arc::clone(&pair);
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("weir-pair".to_owned())
             .spawn(move || {
                 // Clients' replies wait for what it sends and receives.
@@ -345,20 +264,19 @@ impl Pair {
                         witness::ask_all(&runs, asked),
                         runs.note_all(notes),
                         files::ship(&runs),
-                        clients::report(&runs),
+                        client_reports::report(&runs),
                         runs.make_marks(),
                     );
                 });
             })
             .context("starting the pair's thread")?;
-        *pair.runtime.lock() = Some(thread);
         Ok(pair)
     }
 
     /// Waits until this node is to serve clients.
     pub fn settle(&self) {
         let mut inner = self.inner.lock();
-        while inner.role != Role::Alone {
+        while inner.rules.role() != Role::Alone {
             self.changed.wait(&mut inner);
         }
     }
@@ -370,12 +288,11 @@ impl Pair {
 
     /// Begins to serve clients.
     pub fn serve(self: &Arc<Self>, parts: Serving) {
-        // A process begins to serve once.
-        let _ = self.serving.set(parts);
+        self.service.begin(parts);
         let role = {
             let mut inner = self.inner.lock();
-            inner.serving = true;
-            inner.role
+            inner.rules.begin_to_serve();
+            inner.rules.role()
         };
         if matches!(
             role,
@@ -387,10 +304,9 @@ impl Pair {
         self.begin_to_serve();
     }
 
-    /// Bytes that clients have written to this node since it serves.
-    fn bytes_written(&self) -> u64 {
-        let serving = self.serving.get();
-        serving.map_or(0, |serving| serving.counters.bytes_written())
+    /// Waits until a user has the other side serve.
+    pub async fn switched(&self) {
+        self.service.switched().await;
     }
 
     async fn pass_time(self: &Arc<Self>) {
@@ -403,8 +319,8 @@ impl Pair {
             self.check_link();
             self.check_held();
             self.log_state();
-            self.traffic
-                .tick(self.clock.monotonic(), self.bytes_written());
+            let (now, written) = (self.clock.monotonic(), self.service.bytes_written());
+            self.service.traffic().tick(now, written);
             if self.engine.poisoned().is_some() {
                 self.give_up();
             }
@@ -416,15 +332,16 @@ impl Pair {
     fn check_link(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
-        let gone = inner.unlinked.is_some_and(|since| now >= since + RELINKED);
-        if gone && inner.role == Role::Standby {
+        let unlinked = inner.partner.unlinked();
+        let gone = unlinked.is_some_and(|since| now >= since + RELINKED);
+        if gone && inner.rules.role() == Role::Standby {
             self.happens(&mut inner, Node::partner_gone);
         }
     }
 
     /// Clients that have waited for long are to try again later: what they wait with is not to be used up.
     fn check_held(&self) {
-        let held = self.inner.lock().held;
+        let held = self.inner.lock().rules.held();
         if held.is_some_and(|since| self.clock.monotonic() >= since + STRICT_HOLD) {
             self.engine.refuse_strict();
         }
@@ -441,94 +358,21 @@ impl Pair {
         inner: &mut Inner,
         event: impl FnOnce(&mut Node, Duration) -> Vec<Action>,
     ) {
-        if inner.stopping {
-            return;
-        }
-        let now = self.clock.monotonic();
-        let actions = event(&mut inner.node, now);
-        self.lease
-            .set(match inner.serving || inner.node.role() == Role::Alone {
-                true => inner.node.reads_until(),
-                false => Duration::ZERO,
-            });
-        let role = inner.node.role();
-        // Before anything is durable on this side alone.
-        match (role == Role::Primary, inner.held, &inner.stream) {
-            (true, Some(_), Some(stream)) => {
-                self.engine.admit_strict(stream);
-                (inner.held, inner.behind_since) = (None, None);
+        let effects = inner.rules.apply(inner.partner.stream(), event);
+        if !effects.messages.is_empty() {
+            for message in &effects.messages {
+                inner.partner.say(message);
             }
-            (false, None, _) => {
-                self.engine.hold_strict();
-                (inner.held, inner.behind_since) = (Some(now), Some(self.clock.now().secs));
-            }
-            _ => {}
+            self.send.notify_one();
         }
-        for action in actions {
-            self.act(inner, action);
-        }
-        self.keep(inner);
-        if role != inner.role {
-            self.turn(inner, role);
+        if let Some(before) = effects.before {
+            self.turned(inner, before);
         }
     }
 
-    /// Says whether this side's log suffices, of those that are lost with their machines: while the witness has the partner take over if it is.
-    fn keep(&self, inner: &mut Inner) {
-        let relies = self.log_ephemeral
-            && match inner.node.role() {
-                Role::Asking | Role::Yielding(_) | Role::Standby | Role::Behind => false,
-                Role::Primary => !inner.node.register().mirrored,
-                _ => true,
-            };
-        if inner.relies != relies {
-            inner.relies = relies;
-            self.engine.rely_on_checkpoints(relies);
-        }
-    }
-
-    fn act(&self, inner: &mut Inner, action: Action) {
-        match action {
-            Action::Beat {
-                term,
-                version,
-                sent,
-            } => {
-                if let Some(link) = &mut inner.link {
-                    link.say(&Message::Beat {
-                        term,
-                        version,
-                        sent,
-                    });
-                    if self.keeps_register() {
-                        link.say(&Message::Register(inner.node.register()));
-                    }
-                    self.send.notify_one();
-                }
-            }
-            Action::Answer { term, sent } => {
-                if let Some(link) = &mut inner.link {
-                    link.say(&Message::Answer { term, sent });
-                    self.send.notify_one();
-                }
-            }
-            // The receivers live as long as the thread that gets here.
-            Action::Read => drop(self.ask.send(None)),
-            Action::Swap(to) => drop(self.ask.send(Some(to))),
-            Action::Note(register) => drop(self.note.send(register)),
-        }
-    }
-
-    /// There is no witness, and this side has the last word.
-    fn keeps_register(&self) -> bool {
-        self.config.witness.is_none() && self.config.preferred == Some(self.config.side)
-    }
-
-    /// The role has changed.
-    fn turn(self: &Arc<Self>, inner: &mut Inner, role: Role) {
-        let before = std::mem::replace(&mut inner.role, role);
-        inner.turned = self.clock.monotonic();
-        let register = inner.node.register();
+    /// Carries out a change of the role.
+    fn turned(self: &Arc<Self>, inner: &mut Inner, before: Role) {
+        let (role, register) = (inner.rules.role(), inner.rules.register());
         tracing::debug!(
             "this node of the pair is {}, and was {} (term {}, version {})",
             role_name(role),
@@ -538,14 +382,16 @@ impl Pair {
         );
         self.changed.notify_all();
         match role {
-            Role::Standby | Role::Behind | Role::Asking | Role::TakingOver if inner.serving => {
-                self.lease.set(Duration::ZERO);
-                self.addresses.end();
-                self.hook("remove");
+            Role::Standby | Role::Behind | Role::Asking | Role::TakingOver
+                if inner.rules.serving() =>
+            {
+                inner.rules.end_lease();
+                self.service.addresses().end();
+                self.service.run_hook("remove");
                 begin_anew("this node is not its pair's primary any more");
             }
             Role::Alone => {
-                inner.catching = None;
+                inner.partner.stop_catching();
                 self.offer(inner);
             }
             _ => {}
@@ -554,17 +400,19 @@ impl Pair {
 
     /// Has the partner go on, if it is connected and can.
     fn offer(self: &Arc<Self>, inner: &mut Inner) {
-        if !matches!(inner.role, Role::Alone | Role::Primary) {
+        let role = inner.rules.role();
+        if !matches!(role, Role::Alone | Role::Primary) {
             return;
         }
-        let Some(link) = &mut inner.link else {
+        let Inner { rules, partner, .. } = inner;
+        let Some(link) = partner.link() else {
             return;
         };
         if link.joined.is_some() || link.feed.is_some() {
             return;
         }
         let Hello { at, copy, .. } = link.hello;
-        let resumed = match (&inner.stream, &inner.lineage) {
+        let resumed = match (partner.stream(), partner.lineage()) {
             (Some(stream), Some(lineage)) if !stream.is_overrun() => {
                 let (acknowledged, last) = (stream.acknowledged().0, stream.last().0);
                 let from = lineage.resume(at, copy, acknowledged, last);
@@ -575,18 +423,20 @@ impl Pair {
         match resumed {
             Some((from, stream)) => {
                 tracing::info!("the partner goes on behind {from} of {}", stream.last().0);
-                link.joined = Some(from);
-                link.stream = Some(stream);
-                link.say(&Message::Join {
-                    term: inner.node.register().term,
-                    sequence: from,
-                });
-                inner.files = false;
-                inner.fault = None;
+                if let Some(link) = partner.link_mut() {
+                    link.joined = Some(from);
+                    link.stream = Some(stream);
+                    link.say(&Message::Join {
+                        term: rules.register().term,
+                        sequence: from,
+                    });
+                }
+                partner.set_files(false);
+                partner.clear_fault();
                 self.send.notify_one();
             }
             // By the register it may take over, which a copy that is being brought up must not.
-            None if inner.role == Role::Primary => self.happens(inner, Node::partner_gone),
+            None if role == Role::Primary => self.happens(inner, Node::partner_gone),
             None => self.synchronise(inner),
         }
     }
@@ -594,29 +444,27 @@ impl Pair {
     /// The partner has acknowledged.
     fn acknowledged(self: &Arc<Self>, number: u64, term: u64, sequence: u64) -> Result<()> {
         let mut inner = self.inner.lock();
-        let (Some(stream), Some(link)) = (inner.stream.clone(), &inner.link) else {
+        let (Some(stream), Some(link)) = (inner.partner.stream().cloned(), inner.partner.link())
+        else {
             return Ok(());
         };
-        let counts = matches!(inner.role, Role::Alone | Role::Primary);
+        let counts = matches!(inner.rules.role(), Role::Alone | Role::Primary);
         if link.number != number
             || link.joined.is_none()
             || !counts
-            || term != inner.node.register().term
+            || term != inner.rules.register().term
         {
             return Ok(());
         }
         self.engine
             .acknowledge(&stream, sequence)
             .map_err(|error| anyhow!("{error}"))?;
-        if inner.role != Role::Alone || !inner.serving {
+        if inner.rules.role() != Role::Alone || !inner.rules.serving() {
             return Ok(());
         }
-        inner.progressed = self.clock.monotonic();
-        match inner.catching {
-            Some(to) if stream.acknowledged() >= to => {
-                inner.catching = None;
-                self.caught_up(&mut inner);
-            }
+        inner.partner.progress(self.clock.monotonic());
+        match inner.partner.catching() {
+            Some(to) if stream.acknowledged() >= to => self.caught_up(&mut inner),
             Some(_) => {}
             None => self.catch(&mut inner, &stream),
         }
@@ -625,10 +473,12 @@ impl Pair {
 
     /// Has replies wait for the partner if it is nearly there.
     fn catch(self: &Arc<Self>, inner: &mut Inner, stream: &Arc<ChangeStream>) {
-        if inner.role != Role::Alone || !inner.serving || !inner.files || inner.catching.is_some() {
+        let Inner { rules, partner, .. } = inner;
+        let alone = rules.role() == Role::Alone && rules.serving();
+        if !alone || !partner.has_files() || partner.catching().is_some() {
             return;
         }
-        let far = stream.held() > NEAR && inner.rounds <= ROUNDS;
+        let far = stream.held() > NEAR && partner.rounds() <= ROUNDS;
         if far || !self.engine.join_partner(stream) {
             return;
         }
@@ -636,24 +486,24 @@ impl Pair {
         if stream.acknowledged() >= to {
             self.caught_up(inner);
         } else {
-            inner.progressed = self.clock.monotonic();
-            inner.catching = Some(to);
+            partner.catch(to, self.clock.monotonic());
         }
     }
 
     /// The link is over.
     fn unlinked(self: &Arc<Self>, number: u64) {
         let mut inner = self.inner.lock();
-        if inner.link.as_ref().is_none_or(|link| link.number != number) {
-            return;
+        if inner.partner.ended(number, self.clock.monotonic()) {
+            self.follow_alone(&mut inner);
         }
-        inner.link = None;
-        inner.unlinked = Some(self.clock.monotonic());
-        inner.files = false;
-        if inner.role == Role::Alone
-            && let Some(stream) = inner.stream.clone()
+    }
+
+    /// Has nothing wait for the partner, if this side is the primary alone.
+    fn follow_alone(&self, inner: &mut Inner) {
+        if inner.rules.role() == Role::Alone
+            && let Some(stream) = inner.partner.stream().cloned()
         {
-            inner.catching = None;
+            inner.partner.stop_catching();
             self.engine.aggregate().log().follow(&stream);
         }
     }
@@ -674,7 +524,7 @@ impl Pair {
     /// Makes it durable that this side answers in the register's term, alone. Nothing is answered in it before.
     fn note(&self, register: Register) -> Result<()> {
         let term = register.term;
-        let stream = self.inner.lock().stream.clone();
+        let stream = self.inner.lock().partner.stream().cloned();
         let lineage = match stream {
             Some(stream) => {
                 self.engine.follow_partner(&stream, term)?;
@@ -683,7 +533,7 @@ impl Pair {
             None => {
                 // What was received is applied first.
                 self.standby.drain();
-                let was = self.inner.lock().state.open;
+                let was = self.inner.lock().rules.state().open;
                 let before = self.engine.position();
                 let fresh = !was && self.is_fresh();
                 let at = StreamPosition { term, sequence: 0 };
@@ -700,31 +550,16 @@ impl Pair {
                 Some((stream, lineage))
             }
         };
-        let state = {
-            let mut inner = self.inner.lock();
-            // It was alone before as well, and has not been in sync since.
-            let before = inner.state.behind_since;
-            let same = before.filter(|_| inner.state.register().version + 1 == register.version);
-            let since = same.or(inner.behind_since);
-            inner.behind_since = since;
-            let mut state = State::new(register, true);
-            state.behind_since = since;
-            state
-        };
+        let state = self.inner.lock().rules.alone_by(register);
         state.write(&self.folder)?;
         let mut inner = self.inner.lock();
-        inner.state = state;
+        inner.rules.set_state(state);
         if let Some((stream, lineage)) = lineage {
-            inner.stream = Some(stream);
-            inner.lineage = Some(lineage);
+            inner.partner.set_stream(stream, lineage);
         }
-        if let Some(lineage) = &mut inner.lineage {
-            lineage.terms.push(term);
-        }
-        if let Some(link) = &mut inner.link {
-            // What is on its way is of another term.
-            link.close();
-        }
+        inner.partner.add_term(term);
+        // What is on its way is of another term.
+        inner.partner.close();
         self.send.notify_one();
         Ok(())
     }
@@ -748,11 +583,12 @@ impl Pair {
             marks.clear();
         }
         let inner = self.inner.lock();
+        let state = inner.rules.state();
         let copy = match () {
-            () if inner.serving || again.is_some() => CopyState::Open,
+            () if inner.rules.serving() || again.is_some() => CopyState::Open,
             // It has not been served from since it is brought up, and knows how far it is.
             () if at.mark().is_some() => CopyState::Exact,
-            () if inner.state.open || inner.state.lacking => CopyState::Open,
+            () if state.open || state.lacking => CopyState::Open,
             () if self.is_fresh() => CopyState::Fresh,
             () => CopyState::Exact,
         };
@@ -770,26 +606,26 @@ impl Pair {
     /// This side serves already.
     fn force(self: &Arc<Self>) -> Result<()> {
         let mut inner = self.inner.lock();
-        ensure!(!inner.serving, "this node serves already");
+        ensure!(!inner.rules.serving(), "this node serves already");
         ensure!(
             self.engine.position().is_whole(),
             "this copy was being brought up to date, and is no state that clients ever saw: it cannot be served"
         );
-        if self.config.witness.is_none() && !self.keeps_register() {
+        if self.config.witness.is_none() && !self.config.keeps_register() {
             ensure!(!self.is_fresh(), "this copy has got nothing yet");
             // Nobody can be asked: from now on this side has the last word.
             let config = Config {
                 preferred: Some(self.config.side),
                 ..self.config.clone()
             };
-            let known = inner.told.unwrap_or(inner.node.register());
+            let known = inner.rules.told().unwrap_or(inner.rules.register());
             let id = self.engine.aggregate().id().0;
             // Above what the other side can have come to without this one: it may have gone on alone, once.
             let next = known.alone(self.config.side.into());
             let next = next.alone(next.primary);
-            witness::take(&self.folder, id, next)?;
+            own_register::take(&self.folder, id, next)?;
             config.write(&self.folder)?;
-            inner.stopping = true;
+            inner.rules.stop();
             // The reply to the user is on its way first.
             std::thread::spawn(|| {
                 std::thread::sleep(LAST_LINE);
@@ -797,10 +633,10 @@ impl Pair {
             });
             return Ok(());
         }
-        let before = inner.role;
+        let before = inner.rules.role();
         self.happens(&mut inner, Node::force);
         ensure!(
-            inner.role != before,
+            inner.rules.role() != before,
             "this node is {} and cannot take over",
             role_name(before)
         );
@@ -812,7 +648,7 @@ impl Pair {
         let mut inner = self.inner.lock();
         match reply {
             Ok(reply) => self.happens(&mut inner, |node, now| node.witness(now, reply)),
-            Err(why) => inner.has_fault(Fault::Passing(why)),
+            Err(why) => inner.note_fault(Fault::Passing(why)),
         }
     }
 }

@@ -16,16 +16,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
-use weir_mirror::{Clocks, Register, Role, Side};
+use weir_mirror::{Register, Role, Side};
 use weir_volume::{Advance, Carrier, ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
 use super::advance::{self, Arrived, Carried, Outgoing};
 use super::config::{Config, Mode, State};
+use super::connection::Hello;
 use super::fault::{self, Fault, Refused};
-use super::files::Incoming;
+use super::feed::{Feed, Ready, Taken};
+use super::incoming_files::Incoming;
 use super::standby::Received;
-use super::synchronise::{Feed, Ready, Taken};
-use super::{Pair, begin_anew, witness};
+use super::{Inner, Pair, begin_anew, own_register};
 use weir_peer_link::door::Door;
 use weir_peer_link::identity::{Known, in_words};
 use weir_peer_link::stream::secure;
@@ -46,78 +47,6 @@ const BUFFER: usize = 1 << 20;
 /// Bytes of entries that are written at a time, and their number.
 const WRITE: i64 = 512 << 10;
 const ENTRIES: usize = 64;
-
-/// What a side says of its copy.
-#[derive(Clone, Debug)]
-pub struct Hello {
-    pub at: StreamPosition,
-    pub copy: CopyState,
-    /// The newest that it holds, oldest first.
-    pub marks: Vec<MarkId>,
-    /// Bytes of pages that it keeps of those sent before their entries.
-    pub ahead: u32,
-}
-
-/// The connection that there is now.
-pub struct Link {
-    pub number: u64,
-    /// The partner's.
-    pub hello: Hello,
-    /// A primary's: entries behind this one are sent.
-    pub joined: Option<u64>,
-    /// Of which.
-    pub stream: Option<Arc<ChangeStream>>,
-    /// A primary's: what brings the partner's copy up, before it joins.
-    pub feed: Option<Arc<Feed>>,
-    /// A standby's: the term whose entries it takes; while it is brought up, that of positions towards the mark.
-    receiving: Option<u64>,
-    /// The primary's term of what is received.
-    term: u64,
-    /// What is to be sent before more entries are.
-    out: Vec<u8>,
-    /// Some of it is on its way.
-    sending: bool,
-    /// It ends when that is sent.
-    closing: bool,
-    /// A standby's, beside the primary's.
-    clocks: Clocks,
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if let Some(feed) = &self.feed {
-            feed.close();
-        }
-    }
-}
-
-impl Link {
-    /// Has this sent next.
-    pub fn say(&mut self, message: &Message) {
-        self.out.extend(message.encode());
-    }
-
-    /// Says why it does not go on, and ends.
-    pub fn refuse(&mut self, why: &str) {
-        self.say(&Message::Refusal(why.to_owned()));
-        self.closing = true;
-    }
-
-    /// Ends.
-    pub fn close(&mut self) {
-        self.closing = true;
-    }
-
-    /// Whether everything is on its way.
-    pub fn said_all(&self) -> bool {
-        self.out.is_empty() && !self.sending
-    }
-
-    /// Bytes that are to be sent before more entries are.
-    pub fn queued(&self) -> usize {
-        self.out.len()
-    }
-}
 
 /// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB, and fifty for those of 24 writes.
 fn buffered(stream: TcpStream) -> BufReader<TcpStream> {
@@ -188,19 +117,19 @@ async fn dial(pair: &Arc<Pair>) -> Result<()> {
                         tls.get_mut().1.set_buffer_limit(Some(BUFFER));
                         converse(pair, tls).await;
                     }
-                    Ok(Err(error)) => pair.note_fault(format!(
+                    Ok(Err(error)) => pair.note_passing(format!(
                         "{address} does not show the partner's certificate, or does not accept this node's: {}",
                         in_words(&error.into())
                     )),
-                    Err(_) => pair.note_fault(format!("{address} does not greet")),
+                    Err(_) => pair.note_passing(format!("{address} does not greet")),
                 }
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // Its machine replies that no process listens.
                 pair.with(|node, now| node.partner_gone(now));
             }
-            Ok(Err(error)) => pair.note_fault(format!("{address}: {error}")),
-            Err(_) => pair.note_fault(format!("{address} does not reply")),
+            Ok(Err(error)) => pair.note_passing(format!("{address}: {error}")),
+            Err(_) => pair.note_passing(format!("{address} does not reply")),
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -241,10 +170,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
             // The other side may be gone.
             let _ = writer.write_all(&refusal).await;
             let _ = writer.flush().await;
-            pair.inner.lock().has_fault(fault::of(&error, ""));
+            pair.inner.lock().note_fault(fault::of(&error, ""));
             return pair.wait_if_refused().await;
         }
-        Err(_) => return pair.note_fault("the partner does not greet".to_owned()),
+        Err(_) => return pair.note_passing("the partner does not greet".to_owned()),
     };
     let ended = tokio::select! {
         ended = read(pair, number, &mut reader, decoder) => ended,
@@ -252,7 +181,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
     };
     if let Err(error) = ended {
         let fault = fault::of(&error, "the connection to the partner is over: ");
-        pair.inner.lock().has_fault(fault);
+        pair.inner.lock().note_fault(fault);
     }
     pair.unlinked(number);
     pair.wait_if_refused().await;
@@ -412,7 +341,7 @@ async fn write(
             let mut all: Vec<Outgoing<'_>> = advances.iter().map(advance::outgoing).collect();
             all.extend(entries.iter().map(|entry| carried.entry(next.term, entry)));
             let bytes = write_together(writer, &all).await?;
-            pair.traffic.send(bytes);
+            pair.service.traffic().send(bytes);
         }
         let wrote =
             !(small.is_empty() && round.is_empty() && entries.is_empty() && advances.is_empty());
@@ -478,8 +407,8 @@ impl Pair {
             return None;
         }
         let inner = self.inner.lock();
-        let acknowledged = inner.stream.as_ref()?.acknowledged().0;
-        let ours = inner.lineage.as_ref()?.terms.contains(&greeting.term);
+        let acknowledged = inner.partner.stream()?.acknowledged().0;
+        let ours = inner.partner.lineage()?.terms.contains(&greeting.term);
         (ours && greeting.sequence < acknowledged).then_some((greeting.sequence, acknowledged))
     }
 
@@ -487,7 +416,7 @@ impl Pair {
     fn compare_clocks(&self, number: u64, sent: Duration) {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
-        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+        let Some(link) = inner.partner.numbered(number) else {
             return;
         };
         if let Some(rate) = link.clocks.hear(now, sent) {
@@ -496,8 +425,8 @@ impl Pair {
                  start this node again"
             );
             link.refuse(&why);
-            inner.has_fault(Fault::Refusal(why.clone()));
-            inner.apart = Some(why);
+            inner.note_fault(Fault::Refusal(why.clone()));
+            inner.partner.set_clocks_apart(why);
             self.send.notify_one();
         }
     }
@@ -532,51 +461,33 @@ impl Pair {
         if let Some(why) = self.is_refused(&greeting) {
             return Err(Refused(why).into());
         }
-        let forced = self.keeps_register() && {
-            witness::has_met(&self.folder)?;
+        let forced = self.config.keeps_register() && {
+            own_register::has_met(&self.folder)?;
             let at = StreamPosition {
                 term: greeting.term,
                 sequence: greeting.sequence,
             };
             // It serves, or has served, what this side has not: its register says so next.
-            at.mark().is_none() && at.term > self.inner.lock().node.register().term
+            at.mark().is_none() && at.term > self.inner.lock().rules.register().term
         };
         let mut inner = self.inner.lock();
-        inner.heard |= !forced;
-        inner.links += 1;
-        inner.unlinked = None;
-        let number = inner.links;
-        inner.link = Some(Link {
-            number,
-            hello: Hello {
-                at: StreamPosition {
-                    term: greeting.term,
-                    sequence: greeting.sequence,
-                },
-                copy: greeting.copy,
-                marks: greeting.marks.into_iter().map(MarkId).collect(),
-                ahead: greeting.ahead,
-            },
-            joined: None,
-            stream: None,
-            feed: None,
-            receiving: None,
-            term: 0,
-            out: Vec::new(),
-            sending: false,
-            closing: false,
-            clocks: Clocks::default(),
-        });
-        if let (Role::Alone, Some(stream)) = (inner.role, inner.stream.clone()) {
-            inner.catching = None;
-            self.engine.aggregate().log().follow(&stream);
+        if !forced {
+            inner.rules.hear();
         }
+        let number = inner.partner.open(Hello {
+            at: StreamPosition {
+                term: greeting.term,
+                sequence: greeting.sequence,
+            },
+            copy: greeting.copy,
+            marks: greeting.marks.into_iter().map(MarkId).collect(),
+            ahead: greeting.ahead,
+        });
+        self.follow_alone(&mut inner);
         tracing::info!("connected to the partner");
-        if self.keeps_register()
-            && let register = inner.node.register()
-            && let Some(link) = &mut inner.link
-        {
-            link.say(&Message::Register(register));
+        if self.config.keeps_register() {
+            let register = inner.rules.register();
+            inner.partner.say(&Message::Register(register));
         }
         self.offer(&mut inner);
         // The writer of an older one is to notice.
@@ -604,7 +515,7 @@ impl Pair {
             let why = "one node of the pair acknowledges what is durable, the other what it has received: make both with the same --mode";
             return Some(why.to_owned());
         }
-        if let Some(why) = self.inner.lock().apart.clone() {
+        if let Some(why) = self.inner.lock().partner.clocks_apart().cloned() {
             return Some(why);
         }
         let (from, to) = self.lost_by(greeting)?;
@@ -616,12 +527,12 @@ impl Pair {
 
     fn next_words(&self, number: u64) -> Result<Next> {
         let mut inner = self.inner.lock();
-        let term = inner.node.register().term;
+        let term = inner.rules.register().term;
         let ack = self.standby.acknowledge(&self.engine);
         let acknowledges =
-            |inner: &super::Inner, term| inner.node.acknowledges(term) && !inner.stopping;
+            |inner: &Inner, term| inner.rules.acknowledges(term) && !inner.rules.stopping();
         let acknowledged = ack.filter(|(term, _)| acknowledges(&inner, *term));
-        let link = inner.link.as_mut().filter(|link| link.number == number);
+        let link = inner.partner.numbered(number);
         let link = link.context("another connection has taken its place")?;
         if let Some((term, sequence)) =
             acknowledged.filter(|(term, _)| link.receiving == Some(*term))
@@ -642,7 +553,7 @@ impl Pair {
 
     fn sent(&self, number: u64) {
         let mut inner = self.inner.lock();
-        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+        if let Some(link) = inner.partner.numbered(number) {
             link.sending = false;
         }
     }
@@ -654,13 +565,13 @@ impl Pair {
         }
         {
             let inner = self.inner.lock();
-            let link = inner.link.as_ref().filter(|link| link.number == number);
+            let link = inner.partner.link().filter(|link| link.number == number);
             let link = link.context("another connection has taken its place")?;
             // Others are of a term that has ended; the primary closes the connection.
             entries.retain(|entry| link.receiving == Some(entry.at.term));
             // A node that is about to serve acknowledges nothing, and keeps none of it.
             ensure!(
-                entries.is_empty() || inner.node.acknowledges(link.term),
+                entries.is_empty() || inner.rules.acknowledges(link.term),
                 "this node is no standby of term {}",
                 link.term
             );
@@ -691,7 +602,9 @@ impl Pair {
             }
             Message::Answer { term, sent } => {
                 let mut inner = self.inner.lock();
-                inner.round_trip = Some(self.clock.monotonic().saturating_sub(sent));
+                inner
+                    .partner
+                    .set_round_trip(self.clock.monotonic().saturating_sub(sent));
                 self.happens(&mut inner, |node, now| {
                     node.heard_answer(now, term, sent);
                     Vec::new()
@@ -708,11 +621,11 @@ impl Pair {
                     None => tracing::info!("this copy is brought from nothing to mark {mark}"),
                 }
                 let mut inner = self.inner.lock();
-                ensure!(!inner.serving, "both sides are primary");
-                if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+                ensure!(!inner.rules.serving(), "both sides are primary");
+                if let Some(link) = inner.partner.numbered(number) {
                     link.receiving = Some(StreamPosition::at_mark(mark).term);
                     link.term = term;
-                    inner.fault = None;
+                    inner.partner.clear_fault();
                 }
                 Ok(())
             }
@@ -736,7 +649,7 @@ impl Pair {
                 mark,
                 sequence,
             } => {
-                let acknowledges = self.inner.lock().node.acknowledges(term);
+                let acknowledges = self.inner.lock().rules.acknowledges(term);
                 ensure!(acknowledges, "this node is no standby of term {term}");
                 self.is_verified(number, MarkId(mark), sequence);
                 Ok(())
@@ -750,7 +663,7 @@ impl Pair {
                 opened,
                 closed,
             } => {
-                self.clients.take(whole, &opened, &closed);
+                self.service.clients().take(whole, &opened, &closed);
                 Ok(())
             }
             Message::Again => {
@@ -770,12 +683,12 @@ impl Pair {
     /// What the side says that keeps the register.
     fn is_told(&self, register: Register) -> Result<()> {
         let mut inner = self.inner.lock();
-        if !self.keeps_register() {
-            inner.told = Some(register);
+        if !self.config.keeps_register() {
+            inner.rules.tell(register);
             return Ok(());
         }
         // Both keep one: a user has had the other take over by hand.
-        if register.term <= inner.node.register().term {
+        if register.term <= inner.rules.register().term {
             return Ok(());
         }
         let config = Config {
@@ -789,7 +702,7 @@ impl Pair {
     /// A node that has just started may not know yet what it is.
     async fn knows(&self, term: u64) -> Result<()> {
         let knows = async {
-            while !self.inner.lock().node.acknowledges(term) {
+            while !self.inner.lock().rules.acknowledges(term) {
                 tokio::time::sleep(KNOWN).await;
             }
         };
@@ -821,13 +734,15 @@ impl Pair {
         })
         .await??;
         let mut inner = self.inner.lock();
-        if inner.serving || inner.node.side() == Side::A && inner.role == Role::Alone {
+        if inner.rules.serving()
+            || inner.rules.side() == Side::A && inner.rules.role() == Role::Alone
+        {
             bail!("both sides are primary");
         }
-        if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+        if let Some(link) = inner.partner.numbered(number) {
             link.receiving = Some(at.term);
             link.term = at.term;
-            inner.fault = None;
+            inner.partner.clear_fault();
             self.happens(&mut inner, |node, now| node.has_everything(now, at.term));
         }
         Ok(())
@@ -835,11 +750,11 @@ impl Pair {
 
     /// This copy is exactly at its position, which is durable, whatever it was before.
     fn is_exact(&self) -> Result<()> {
-        let was = self.inner.lock().state;
+        let was = self.inner.lock().rules.state();
         if was.open || was.lacking {
             let state = State::new(was.register(), false);
             state.write(&self.folder)?;
-            self.inner.lock().state = state;
+            self.inner.lock().rules.set_state(state);
         }
         self.standby.is_at_a_place();
         Ok(())

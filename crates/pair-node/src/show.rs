@@ -59,8 +59,8 @@ impl Pair {
     /// How the pair is, at a node that serves.
     pub fn standing(&self) -> Standing {
         let inner = self.inner.lock();
-        let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
-        let since = inner.behind_since.unwrap_or(self.clock.now().secs);
+        let in_sync = inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
+        let since = inner.rules.behind_since().unwrap_or(self.clock.now().secs);
         Standing {
             partner: name(Side::from(self.config.side).other()),
             behind_since: (!in_sync).then_some(since),
@@ -71,26 +71,26 @@ impl Pair {
     /// What is to be shown of it.
     pub fn show(&self) -> Shown {
         let inner = self.inner.lock();
-        let register = inner.node.register();
-        let in_sync = match inner.role {
+        let register = inner.rules.register();
+        let in_sync = match inner.rules.role() {
             Role::Primary => register.mirrored,
             Role::Standby => true,
             _ => false,
         };
         let at = self.engine.position();
-        let stream = inner.stream.as_ref();
+        let stream = inner.partner.stream();
         let lag = stream.map_or(0, |s| s.held());
-        let connected = inner.link.is_some();
+        let connected = inner.partner.link().is_some();
         let mut lines = vec![
             ("side", format!("{:?}", self.config.side).to_lowercase()),
             ("aggregate", self.engine.aggregate().id().to_string()),
             ("state", inner.state_now().to_string()),
-            ("role", role_name(inner.role).to_owned()),
-            ("serves clients", yes(inner.serving)),
+            ("role", role_name(inner.rules.role()).to_owned()),
+            ("serves clients", yes(inner.rules.serving())),
             ("in sync", yes(in_sync)),
             (
                 "partner",
-                match (&inner.link, connected) {
+                match (inner.partner.link(), connected) {
                     (Some(_), _) => "connected".to_owned(),
                     (None, _) => "not connected".to_owned(),
                 },
@@ -113,12 +113,12 @@ impl Pair {
                 },
             ),
         ];
-        let feed = inner.link.as_ref().and_then(|link| link.feed.as_ref());
+        let feed = inner.partner.link().and_then(|link| link.feed.as_ref());
         let synchronising = feed.is_some() || !at.is_whole();
         match feed {
             Some(feed) => lines.push((
                 "synchronising",
-                format!("round {}, {}", inner.rounds.max(1), feed.shown()),
+                format!("round {}, {}", inner.partner.rounds().max(1), feed.shown()),
             )),
             None if synchronising => {
                 lines.push(("synchronising", "from the partner".to_owned()));
@@ -144,12 +144,14 @@ impl Pair {
                 ));
             }
         }
-        if let Some(time) = inner.round_trip {
+        if let Some(time) = inner.partner.round_trip() {
             lines.push(("round trip", format!("{} us", time.as_micros())));
         }
         let (cost, amplification) = (
             self.engine.partner_cost(),
-            self.traffic.amplification(self.bytes_written()),
+            self.service
+                .traffic()
+                .amplification(self.service.bytes_written()),
         );
         if cost.records > 0 {
             let (mean, p99) = (cost.mean.as_micros(), cost.p99.as_micros());
@@ -175,10 +177,10 @@ impl Pair {
                 (None, None) => "none".to_owned(),
             },
         ));
-        if let Some(addresses) = self.addresses.shown() {
+        if let Some(addresses) = self.service.addresses().shown() {
             lines.push(("address", addresses));
         }
-        if let Some(verified) = &inner.verified {
+        if let Some(verified) = inner.partner.verified() {
             lines.push(("verified", verified.clone()));
         }
         if let Some(fault) = inner.fault_text() {
@@ -190,16 +192,19 @@ impl Pair {
             fault: inner.fault_text(),
             lines,
             in_sync,
-            serving: inner.serving,
+            serving: inner.rules.serving(),
             lag,
             term: register.term,
             connected,
             synchronising,
             position: at.sequence,
-            round_trip: inner.round_trip,
+            round_trip: inner.partner.round_trip(),
             cost,
             amplification,
-            behind: match (inner.serving && !in_sync, inner.behind_since) {
+            behind: match (
+                inner.rules.serving() && !in_sync,
+                inner.rules.behind_since(),
+            ) {
                 (true, Some(since)) => {
                     u64::try_from(self.clock.now().secs - since).unwrap_or_default()
                 }
@@ -234,7 +239,7 @@ impl Pair {
             shown.amplification.map_or_else(String::new, |sent| {
                 real("weir_pair_sent_per_written", "Bytes of changes sent to the partner for each byte that clients wrote in the last minute.", sent)
             }),
-            format!("# HELP weir_pair_sent_bytes_total Bytes of changes sent to the partner.\n# TYPE weir_pair_sent_bytes_total counter\nweir_pair_sent_bytes_total {}\n", self.traffic.sent()),
+            format!("# HELP weir_pair_sent_bytes_total Bytes of changes sent to the partner.\n# TYPE weir_pair_sent_bytes_total counter\nweir_pair_sent_bytes_total {}\n", self.service.traffic().sent()),
         ]
         .concat()
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use weir_mirror::Role;
 use weir_mirror::wire::Message;
 
+use super::Pair;
 use super::config::State;
-use super::{Inner, Pair};
 
 /// How long a stop waits for the partner to acknowledge what was done.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -14,28 +14,25 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 impl Pair {
     /// This node is about to serve no more: changes that wait for the partner are not waited for much longer, and clients are not to come
     /// here any more. Their connections end after that.
-    pub fn ends(&self) {
-        self.addresses.end();
-        // The first time counts.
-        let _ = self.ends.set(self.clock.monotonic() + LAST_WORDS);
+    pub fn end(&self) {
+        self.service.end(self.clock.monotonic() + LAST_WORDS);
     }
 
     /// This node serves no more: what was done is acknowledged by the partner, if it is in sync, and it takes over.
     ///
     /// To be called when no client is served any more and before the engine ends.
     pub fn leave(&self) {
-        self.hook("remove");
+        self.service.run_hook("remove");
         let deadline = self.clock.monotonic() + LAST_WORDS;
         let mut inner = self.inner.lock();
-        inner.stopping = true;
-        if let Some(feed) = inner.link.as_mut().and_then(|link| link.feed.take()) {
+        inner.rules.stop();
+        if let Some(feed) = inner.partner.link_mut().and_then(|link| link.feed.take()) {
             feed.close();
         }
-        let Some(stream) = inner.stream.clone() else {
+        let Some(stream) = inner.partner.stream().cloned() else {
             return;
         };
-        let in_sync = |inner: &Inner| inner.role == Role::Primary && inner.node.register().mirrored;
-        while in_sync(&inner) && stream.acknowledged() < stream.last() {
+        while inner.rules.in_sync() && stream.acknowledged() < stream.last() {
             let left = deadline.saturating_sub(self.clock.monotonic());
             if left.is_zero() {
                 tracing::warn!(
@@ -47,8 +44,8 @@ impl Pair {
             std::thread::sleep(Duration::from_millis(1).min(left));
             inner = self.inner.lock();
         }
-        let in_sync = in_sync(&inner);
-        let term = inner.node.register().term;
+        let in_sync = inner.rules.in_sync();
+        let term = inner.rules.register().term;
         // In order: nothing is done any more that the position does not say.
         self.engine.end_stream();
         let at = self.engine.position();
@@ -61,16 +58,14 @@ impl Pair {
         if !noted {
             return;
         }
-        let state = State::new(inner.node.register(), false);
-        if let Err(error) = state.write(&self.folder) {
-            tracing::error!("what this node was cannot be noted: {error:#}");
+        let state = State::new(inner.rules.register(), false);
+        if let Err(error) = inner.rules.write_state(state, &self.folder) {
+            tracing::error!("cannot persist the pair role: {error:#}");
             return;
         }
-        inner.state = state;
         if handed {
-            let now = self.clock.monotonic();
-            inner.node.hand_over(now);
-            if let Some(link) = &mut inner.link {
+            inner.rules.hand_over();
+            if let Some(link) = inner.partner.link_mut() {
                 link.say(&Message::HandOver {
                     term,
                     sequence: at.sequence,
@@ -79,7 +74,7 @@ impl Pair {
             }
             self.send.notify_one();
             // Until it is on its way; if it is not, the partner finds out by itself.
-            while inner.link.as_ref().is_some_and(|link| !link.said_all())
+            while inner.partner.link().is_some_and(|link| !link.said_all())
                 && self.clock.monotonic() < deadline
             {
                 drop(inner);
@@ -96,14 +91,17 @@ impl Pair {
     /// This side's disk does not take changes any more: the partner is to serve.
     pub(super) fn give_up(&self) {
         let mut inner = self.inner.lock();
-        if inner.role == Role::Primary && inner.node.register().mirrored && !inner.stopping {
-            inner.stopping = true;
-            let register = inner.node.register();
+        if inner.rules.role() == Role::Primary
+            && inner.rules.register().mirrored
+            && !inner.rules.stopping()
+        {
+            inner.rules.stop();
+            let register = inner.rules.register();
             tracing::error!("nothing can be changed here any more: the partner takes over");
-            inner.node.hand_over(self.clock.monotonic());
-            self.lease.set(Duration::ZERO);
-            let sequence = inner.stream.as_ref().map_or(0, |s| s.acknowledged().0);
-            if let Some(link) = &mut inner.link {
+            inner.rules.hand_over();
+            inner.rules.end_lease();
+            let sequence = inner.partner.stream().map_or(0, |s| s.acknowledged().0);
+            if let Some(link) = inner.partner.link_mut() {
                 link.say(&Message::HandOver {
                     term: register.term,
                     sequence,

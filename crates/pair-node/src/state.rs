@@ -52,9 +52,9 @@ pub struct Logged {
 impl Inner {
     /// The state now.
     pub(super) fn state_now(&self) -> PairState {
-        let linked = self.link.as_ref();
-        match self.role {
-            Role::Primary if self.node.register().mirrored => PairState::Primary,
+        let linked = self.partner.link();
+        match self.rules.role() {
+            Role::Primary if self.rules.register().mirrored => PairState::Primary,
             Role::Standby => PairState::Standby,
             Role::Behind if linked.is_some() => PairState::Syncing,
             Role::Primary | Role::Alone => match linked {
@@ -70,7 +70,7 @@ impl Pair {
     /// Logs the state when it has changed, and warns of one that lasts.
     pub(super) fn log_state(self: &Arc<Self>) {
         let inner = &mut *self.inner.lock();
-        if inner.stopping {
+        if inner.rules.stopping() {
             return;
         }
         let (state, now) = (inner.state_now(), self.clock.monotonic());
@@ -82,7 +82,7 @@ impl Pair {
                 now
             }
         };
-        let register = inner.node.register();
+        let register = inner.rules.register();
         // A start, and each turn, goes through DEGRADED for a moment.
         if inner.logged.state != Some(state) && state != PairState::Degraded {
             let was = match inner.logged.state.replace(state) {
@@ -116,7 +116,7 @@ impl Pair {
                     "pair state DEGRADED for {seconds} s: {}, and no client is served from here{why} (`weir pair show --data {data}` \
                      says what is in the way; once the other node is off for good, `weir pair takeover --force` here has this \
                      one serve what it has)",
-                    role_name(inner.role)
+                    role_name(inner.rules.role())
                 );
             }
         }

@@ -15,27 +15,22 @@
 //! **Marks.** While the two are in sync the primary makes one every [`MARK_EVERY`] if something has changed. So who is lost comes back
 //! by a difference that covers little more than the time it was away.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use parking_lot::{Condvar, Mutex};
-use weir_base::BLOCK_SIZE;
 use weir_mirror::wire::{CopyState, Message};
 use weir_mirror::{Node, Role};
 use weir_relations::manager::Global;
-use weir_volume::{ChangeStream, Frame, FsError, MarkId, Round, RoundEntry, StreamPosition};
+use weir_volume::{ChangeStream, FsError, MarkId, Round, StreamPosition};
 
 use super::config::Lineage;
+use super::connection::Hello;
 use super::fault::Fault;
-use super::link::Hello;
+use super::feed::{End, Feed, Ready};
 use super::resync_rate::ResyncRate;
 use super::{Inner, Pair, Serving};
 
-/// Bytes of entries that are read and not sent.
-const AHEAD: usize = 4 << 20;
 /// Before it is tried again to begin a round where something is in the way.
 const AGAIN: Duration = Duration::from_millis(50);
 /// From one mark to the next while the two are in sync.
@@ -43,159 +38,9 @@ const MARK_EVERY: Duration = Duration::from_secs(30);
 /// How often it is checked whether a mark is due.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// An entry that is to be sent.
-pub struct Ready {
-    pub at: StreamPosition,
-    pub meta: Vec<u8>,
-    pub pages: Vec<Frame>,
-    /// The pages' checksums.
-    pub sums: Vec<u32>,
-}
-
-impl Ready {
-    fn of(entry: RoundEntry) -> Ready {
-        let RoundEntry { at, meta, pages } = entry;
-        let sums = pages
-            .iter()
-            .map(|page| weir_store::block::page_crc(page))
-            .collect();
-        Ready {
-            at,
-            meta,
-            pages: pages.into_vec(),
-            sums,
-        }
-    }
-
-    /// Bytes.
-    pub fn weight(&self) -> usize {
-        self.meta.len() + self.pages.len() * BLOCK_SIZE + 64
-    }
-}
-
-/// How a round ends.
-enum End {
-    /// With its last entry; the stream that begins where the copy then is.
-    Whole(Option<StreamPosition>),
-    Failed(String),
-    /// Nobody sends it any more.
-    Closed,
-}
-
-#[derive(Default)]
-struct Queue {
-    ready: VecDeque<Ready>,
-    bytes: usize,
-    end: Option<End>,
-}
-
-/// What the link sends next of a round.
-pub enum Taken {
-    Entries(Vec<Ready>),
-    /// There is nothing yet.
-    Nothing,
-    /// All is sent.
-    Whole(Option<StreamPosition>),
-    Failed(String),
-}
-
-/// Between the thread that reads a round and the link that sends it.
-#[derive(Default)]
-pub struct Feed {
-    queue: Mutex<Queue>,
-    /// With `queue`: there is room, or nobody takes anything any more.
-    changed: Condvar,
-    /// From which mark to which.
-    marks: OnceLock<(Option<MarkId>, MarkId)>,
-    /// Bytes that were sent over this link.
-    sent: AtomicU64,
-    /// Bytes a second to which it is [held back](ResyncRate) now; 0: it is not.
-    eased: AtomicU64,
-}
-
-impl Feed {
-    /// Nothing more is taken from it.
-    pub fn close(&self) {
-        let mut queue = self.queue.lock();
-        queue.end = Some(End::Closed);
-        queue.ready.clear();
-        self.changed.notify_all();
-    }
-
-    fn is_closed(&self) -> bool {
-        matches!(self.queue.lock().end, Some(End::Closed))
-    }
-
-    /// Waits for room; false: it is closed.
-    fn put(&self, ready: Ready) -> bool {
-        let mut queue = self.queue.lock();
-        while queue.end.is_none() && queue.bytes >= AHEAD {
-            self.changed.wait(&mut queue);
-        }
-        if queue.end.is_some() {
-            return false;
-        }
-        queue.bytes += ready.weight();
-        queue.ready.push_back(ready);
-        true
-    }
-
-    fn end(&self, end: End) {
-        let mut queue = self.queue.lock();
-        if queue.end.is_none() {
-            queue.end = Some(end);
-        }
-    }
-
-    /// Entries of about so many bytes.
-    pub fn take(&self, bytes: usize) -> Taken {
-        let mut queue = self.queue.lock();
-        let mut taken = Vec::new();
-        let mut weight = 0;
-        while weight < bytes
-            && let Some(ready) = queue.ready.pop_front()
-        {
-            weight += ready.weight();
-            taken.push(ready);
-        }
-        if !taken.is_empty() {
-            queue.bytes -= weight;
-            self.changed.notify_all();
-            self.sent.fetch_add(weight as u64, Ordering::Relaxed);
-            return Taken::Entries(taken);
-        }
-        match &queue.end {
-            Some(End::Whole(follow)) => Taken::Whole(*follow),
-            Some(End::Failed(why)) => Taken::Failed(why.clone()),
-            Some(End::Closed) | None => Taken::Nothing,
-        }
-    }
-
-    /// Bytes that were sent over this link.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// In words.
-    pub fn shown(&self) -> String {
-        let mib = self.sent() >> 20;
-        let eased = match self.eased.load(Ordering::Relaxed) >> 20 {
-            0 => String::new(),
-            rate => format!(", held back to {rate} MiB/s for clients' writes"),
-        };
-        match self.marks.get() {
-            Some((Some(base), to)) => {
-                format!("{mib} MiB sent of the difference from mark {base} to {to}{eased}")
-            }
-            Some((None, to)) => format!("{mib} MiB sent of everything, up to mark {to}{eased}"),
-            None => "a mark is being made".to_owned(),
-        }
-    }
-}
-
 /// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for itself, and for what clients feel of it.
 struct Pace {
-    ease: ResyncRate,
+    rate: ResyncRate,
     /// When more may be sent.
     due: Duration,
     /// KB/s, of which `due` was computed.
@@ -206,11 +51,10 @@ impl Pace {
     /// Waits before so many bytes more are sent.
     fn hold(&mut self, pair: &Pair, bytes: usize, feed: &Feed) {
         let (now, writes) = (pair.clock.monotonic(), pair.engine.log_writes());
-        std::thread::sleep(self.ease.wait(now, writes, bytes));
-        let limit = self.ease.limit().map_or(0, |limit| limit as u64);
-        feed.eased.store(limit, Ordering::Relaxed);
+        std::thread::sleep(self.rate.wait(now, writes, bytes));
+        feed.set_rate(self.rate.limit().map_or(0, |limit| limit as u64));
         while !feed.is_closed() {
-            let Some(Serving { control, .. }) = pair.serving.get() else {
+            let Some(Serving { control, .. }) = pair.service.serving() else {
                 // The limit is not known before this node serves.
                 std::thread::sleep(AGAIN);
                 continue;
@@ -246,7 +90,7 @@ pub struct Kept {
 impl Pair {
     /// Brings the partner's copy up; this side is the primary, alone.
     pub(super) fn synchronise(self: &Arc<Self>, inner: &mut Inner) {
-        let Some(link) = inner.link.as_mut().filter(|link| link.feed.is_none()) else {
+        let Some(link) = inner.partner.link_mut().filter(|link| link.feed.is_none()) else {
             return;
         };
         let feed = Arc::new(Feed::default());
@@ -275,12 +119,11 @@ impl Pair {
         };
         let Kept { round, follow } = kept.insert(found);
         let (base, mark) = (round.base(), round.mark());
-        // Set once: there is one round for each link.
-        let _ = feed.marks.set((base, mark));
+        feed.set_marks(base, mark);
         {
             let mut inner = self.inner.lock();
-            let term = inner.node.register().term;
-            let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+            let term = inner.rules.register().term;
+            let Some(link) = inner.partner.numbered(number) else {
                 return Ok(());
             };
             link.say(&Message::Round {
@@ -288,7 +131,7 @@ impl Pair {
                 mark: mark.0,
                 base: base.map(|base| base.0),
             });
-            inner.fault = None;
+            inner.partner.clear_fault();
             match base {
                 Some(base) => {
                     tracing::info!("the partner gets the difference from mark {base} to {mark}");
@@ -298,7 +141,7 @@ impl Pair {
         }
         self.send.notify_one();
         let mut pace = Pace {
-            ease: ResyncRate::default(),
+            rate: ResyncRate::default(),
             due: Duration::ZERO,
             limit: None,
         };
@@ -363,15 +206,13 @@ impl Pair {
         {
             let mut inner = self.inner.lock();
             let linked = inner
-                .link
-                .as_ref()
+                .partner
+                .link()
                 .is_some_and(|link| link.number == number);
-            if inner.role != Role::Alone || inner.stopping || !linked {
+            if inner.rules.role() != Role::Alone || inner.rules.stopping() || !linked {
                 return Ok(None);
             }
-            inner.stream = None;
-            inner.catching = None;
-            inner.rounds += 1;
+            inner.partner.begin_round();
         }
         let engine = &self.engine;
         engine.end_stream();
@@ -407,21 +248,25 @@ impl Pair {
     fn goes_on(&self, inner: &mut Inner, stream: Arc<ChangeStream>) {
         let wake = Arc::clone(&self.send);
         stream.wake_by(Box::new(move || wake.notify_one()));
-        inner.stream = Some(stream);
         // A copy that is not at a place of this stream is not one from which it goes on.
-        inner.lineage = Some(Lineage {
+        let lineage = Lineage {
             fresh: false,
             before: None,
-            terms: vec![inner.node.register().term],
-        });
+            terms: vec![inner.rules.register().term],
+        };
+        inner.partner.set_stream(stream, lineage);
     }
 
     /// All of a round is sent.
     pub(super) fn round_sent(&self, number: u64, follow: Option<StreamPosition>) {
         let mut inner = self.inner.lock();
-        let term = inner.node.register().term;
-        let stream = inner.stream.clone().filter(|stream| !stream.is_overrun());
-        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+        let term = inner.rules.register().term;
+        let stream = inner
+            .partner
+            .stream()
+            .cloned()
+            .filter(|stream| !stream.is_overrun());
+        let Some(link) = inner.partner.numbered(number) else {
             return;
         };
         link.feed = None;
@@ -437,20 +282,20 @@ impl Pair {
             term,
             sequence: at.sequence,
         });
-        inner.files = false;
-        inner.fault = None;
+        inner.partner.set_files(false);
+        inner.partner.clear_fault();
     }
 
     /// A round cannot go on.
     pub(super) fn round_failed(&self, number: u64, why: &str) {
         let mut inner = self.inner.lock();
-        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+        let Some(link) = inner.partner.numbered(number) else {
             return;
         };
         link.feed = None;
         let why = format!("the partner's copy needs a synchronisation, which fails: {why}");
         link.refuse(&why);
-        inner.has_fault(Fault::Refusal(why));
+        inner.note_fault(Fault::Refusal(why));
     }
 
     /// The partner has everything: what was kept for another link is of no use any more.
@@ -466,15 +311,14 @@ impl Pair {
     /// This side serves; its file cannot be written.
     pub(super) fn resync(&self, everything: bool) -> Result<()> {
         let mut inner = self.inner.lock();
-        if inner.serving || !matches!(inner.role, Role::Standby | Role::Behind) {
+        if inner.rules.serving() || !matches!(inner.rules.role(), Role::Standby | Role::Behind) {
             bail!("this node is not the standby of its pair: ask the other one");
         }
-        let mut state = inner.state;
+        let mut state = inner.rules.state();
         state.open = true;
-        state.write(&self.folder)?;
-        inner.state = state;
+        inner.rules.write_state(state, &self.folder)?;
         self.standby.begin_again(everything);
-        if let Some(link) = &mut inner.link {
+        if let Some(link) = inner.partner.link_mut() {
             link.close();
         }
         self.send.notify_one();
@@ -488,13 +332,14 @@ impl Pair {
             tokio::time::sleep(CHECK_EVERY).await;
             {
                 let inner = self.inner.lock();
-                let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
-                if !in_sync || !inner.serving || inner.stopping {
+                let in_sync =
+                    inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
+                if !in_sync || !inner.rules.serving() || inner.rules.stopping() {
                     last = None;
                     continue;
                 }
                 // Its mark is to stay.
-                if inner.comparison.is_some() {
+                if inner.partner.is_compared() {
                     continue;
                 }
             }
@@ -527,79 +372,28 @@ impl Pair {
     /// Replies wait for a partner that acknowledges nothing: it is not waited for any more.
     pub(super) fn check_progress(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
-        if inner.role != Role::Alone || inner.catching.is_none() {
+        if inner.rules.role() != Role::Alone || inner.partner.catching().is_none() {
             return;
         }
-        if self.clock.monotonic() < inner.progressed + super::STALLED {
+        if self.clock.monotonic() < inner.partner.progressed() + super::STALLED {
             return;
         }
-        inner.catching = None;
-        if let Some(stream) = inner.stream.clone() {
+        inner.partner.stop_catching();
+        if let Some(stream) = inner.partner.stream().cloned() {
             self.engine.aggregate().log().follow(&stream);
         }
-        if let Some(link) = &mut inner.link {
+        if let Some(link) = inner.partner.link_mut() {
             link.close();
         }
         let why = "the partner acknowledges nothing, and is not waited for";
-        inner.has_fault(Fault::Passing(why.to_owned()));
+        inner.note_fault(Fault::Passing(why.to_owned()));
         self.send.notify_one();
     }
 
     /// The partner has everything that replies waited for.
     pub(super) fn caught_up(self: &Arc<Self>, inner: &mut Inner) {
-        inner.rounds = 0;
+        inner.partner.caught_up();
         self.forget_round();
         self.happens(inner, Node::caught_up);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ready(bytes: usize) -> Ready {
-        Ready {
-            at: StreamPosition::default(),
-            meta: vec![0; bytes],
-            pages: Vec::new(),
-            sums: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_feed_holds_no_more_than_its_bytes_and_ends_behind_the_last_entry() {
-        const ENTRIES: usize = 60;
-        let feed = Arc::new(Feed::default());
-        let puts = Arc::clone(&feed);
-        let thread = std::thread::spawn(move || {
-            for _ in 0..ENTRIES {
-                assert!(puts.put(ready(AHEAD / 2)));
-            }
-            puts.end(End::Whole(None));
-        });
-        let mut entries = 0;
-        loop {
-            assert!(feed.queue.lock().bytes <= AHEAD + AHEAD / 2 + 200);
-            match feed.take(1) {
-                Taken::Entries(taken) => entries += taken.len(),
-                Taken::Nothing => std::thread::yield_now(),
-                Taken::Whole(None) => break,
-                _ => panic!("it fails"),
-            }
-        }
-        assert_eq!(entries, ENTRIES);
-        assert_eq!(feed.sent(), (ENTRIES * (AHEAD / 2 + 64)) as u64);
-        assert!(thread.join().is_ok());
-    }
-
-    #[test]
-    fn a_feed_that_is_closed_stops_the_thread_that_reads() {
-        let feed = Arc::new(Feed::default());
-        assert!(feed.put(ready(AHEAD)));
-        let puts = Arc::clone(&feed);
-        let thread = std::thread::spawn(move || puts.put(ready(10)));
-        feed.close();
-        assert_eq!(thread.join().ok(), Some(false));
-        assert!(matches!(feed.take(1), Taken::Nothing));
     }
 }

@@ -13,24 +13,17 @@ use weir_mirror::wire::{HASHES, Message, VolumeHash};
 use weir_volume::MarkId;
 
 use super::Pair;
+use super::partner::Comparison;
 
 /// How often it is checked whether something has come.
 const POLL: Duration = Duration::from_millis(10);
-
-/// A comparison that runs, on the primary.
-#[derive(Default)]
-pub struct Comparison {
-    mark: u64,
-    theirs: Vec<VolumeHash>,
-    done: bool,
-}
 
 /// Ends a comparison, however it ends.
 struct Ends<'p>(&'p Pair);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().comparison = None;
+        self.0.inner.lock().partner.comparison().take();
     }
 }
 
@@ -42,13 +35,13 @@ impl Pair {
     pub(super) fn verify(&self, repair: bool) -> Result<String> {
         {
             let mut inner = self.inner.lock();
-            let in_sync = inner.role == Role::Primary && inner.node.register().mirrored;
+            let in_sync = inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
             ensure!(
-                in_sync && inner.serving,
+                in_sync && inner.rules.serving(),
                 "this node is not the primary of a pair in sync"
             );
-            ensure!(inner.comparison.is_none(), "a comparison runs already");
-            inner.comparison = Some(Comparison::default());
+            ensure!(!inner.partner.is_compared(), "a comparison runs already");
+            *inner.partner.comparison() = Some(Comparison::default());
         }
         let _ends = Ends(self);
         let mark = self.engine.make_mark();
@@ -56,11 +49,11 @@ impl Pair {
         let at = self.engine.position();
         let number = {
             let mut inner = self.inner.lock();
-            inner.comparison = Some(Comparison {
+            *inner.partner.comparison() = Some(Comparison {
                 mark: mark.0,
                 ..Comparison::default()
             });
-            let link = inner.link.as_mut().context("the partner is gone")?;
+            let link = inner.partner.link_mut().context("the partner is gone")?;
             link.say(&Message::Verify {
                 term: at.term,
                 mark: mark.0,
@@ -72,10 +65,14 @@ impl Pair {
         let ours = self.hashes(mark)?;
         let theirs = loop {
             let mut inner = self.inner.lock();
-            if inner.link.as_ref().map(|link| link.number) != Some(number) {
+            if inner.partner.link().map(|link| link.number) != Some(number) {
                 bail!("the connection to the partner was lost meanwhile: try again");
             }
-            if let Some(comparison) = inner.comparison.take_if(|comparison| comparison.done) {
+            if let Some(comparison) = inner
+                .partner
+                .comparison()
+                .take_if(|comparison| comparison.done)
+            {
                 break comparison.theirs;
             }
             self.changed.wait_for(&mut inner, POLL);
@@ -89,7 +86,7 @@ impl Pair {
         if differ.is_empty() {
             let said = format!("the same on both at mark {mark}: {} volumes", ours.len());
             tracing::info!("{said}");
-            self.inner.lock().verified = Some(said.clone());
+            self.inner.lock().partner.set_verified(said.clone());
             return Ok(said);
         }
         let mut names = differ;
@@ -98,14 +95,14 @@ impl Pair {
         let said = format!("the copies differ at mark {mark} in {}", names.join(", "));
         tracing::error!("{said}");
         let mut inner = self.inner.lock();
-        inner.verified = Some(said.clone());
+        inner.partner.set_verified(said.clone());
         if !repair {
             bail!(
                 "{said}. `weir pair verify --repair` has the standby's copy brought up anew, from nothing; \
                  if this one is in doubt, `weir scrub` reads it"
             );
         }
-        let link = inner.link.as_mut().filter(|link| link.number == number);
+        let link = inner.partner.numbered(number);
         let link = link.context("the partner is gone")?;
         link.say(&Message::Again);
         drop(inner);
@@ -137,9 +134,9 @@ impl Pair {
         let thread = std::thread::Builder::new().name("weir-verify".to_owned());
         let begun = thread.spawn(move || {
             if let Err(error) = pair.says_hashes(number, mark, sequence) {
-                pair.note_fault(format!("this copy cannot be compared: {error:#}"));
+                pair.note_passing(format!("this copy cannot be compared: {error:#}"));
                 let mut inner = pair.inner.lock();
-                if let Some(link) = inner.link.as_mut().filter(|link| link.number == number) {
+                if let Some(link) = inner.partner.numbered(number) {
                     link.close();
                 }
                 drop(inner);
@@ -147,14 +144,14 @@ impl Pair {
             }
         });
         if let Err(error) = begun {
-            self.note_fault(format!("this copy cannot be compared: {error}"));
+            self.note_passing(format!("this copy cannot be compared: {error}"));
         }
     }
 
     fn says_hashes(&self, number: u64, mark: MarkId, sequence: u64) -> Result<()> {
         while self.engine.position().sequence < sequence {
             let inner = self.inner.lock();
-            if inner.link.as_ref().map(|link| link.number) != Some(number) {
+            if inner.partner.link().map(|link| link.number) != Some(number) {
                 return Ok(());
             }
             drop(inner);
@@ -163,7 +160,7 @@ impl Pair {
         self.engine.cp_now().map_err(|e| anyhow!("{e}"))?;
         let hashes = self.hashes(mark)?;
         let mut inner = self.inner.lock();
-        let Some(link) = inner.link.as_mut().filter(|link| link.number == number) else {
+        let Some(link) = inner.partner.numbered(number) else {
             return Ok(());
         };
         let mut pieces = hashes.chunks(HASHES).peekable();
@@ -189,7 +186,7 @@ impl Pair {
     /// What the partner's copy holds.
     pub(super) fn compares(&self, mark: u64, last: bool, hashes: Vec<VolumeHash>) {
         let mut inner = self.inner.lock();
-        let comparison = inner.comparison.as_mut();
+        let comparison = inner.partner.comparison().as_mut();
         if let Some(comparison) = comparison.filter(|c| c.mark == mark && !c.done) {
             comparison.theirs.extend(hashes);
             comparison.done = last;

@@ -1,6 +1,5 @@
 //! Asking the witness: over a connection of its own each time, which is rare; or, without one, the side that has the last word.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +12,13 @@ use weir_mirror::ask::{self, LENGTH, Question, Reply};
 use weir_mirror::{FileWitness, Register, Swap, Witness};
 
 use super::config::WitnessAt;
+use super::own_register::{FOLDER, MET};
 use super::{Pair, postgres};
 use weir_peer_link::identity::{in_words, is_stranger};
 use weir_peer_link::stream::secure;
 
 /// How long a witness may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The register of the side that has the last word, in a folder of the data folder.
-const FOLDER: &str = "pair-register";
-/// In it: the other side has been there, and may have been made to serve since.
-const MET: &str = "met";
-/// A user has this side serve, whatever the other one does; for one start.
-const BY_HAND: &str = "by-hand";
-
 /// Asks what is to be asked, one question after the other; of several that wait only the last.
 pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
     while let Some(mut to) = asked.recv().await {
@@ -71,7 +64,7 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
 
 /// Side A makes the register of a new pair.
 fn first(pair: &Pair) -> Result<Register> {
-    let known = pair.inner.lock().state;
+    let known = pair.inner.lock().rules.state();
     let first = Register::first(weir_mirror::Side::A);
     match pair.config.side == super::Name::A && known.register() == first {
         true => Ok(first),
@@ -109,8 +102,8 @@ async fn put(pair: &Arc<Pair>, at: &WitnessAt, question: Question) -> Result<Rep
 }
 
 fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
-    if !pair.keeps_register() {
-        return match (to, pair.inner.lock().told) {
+    if !pair.config.keeps_register() {
+        return match (to, pair.inner.lock().rules.told()) {
             (None, Some(register)) => Ok(Swap::Done(register)),
             (None, None) => bail!(
                 "there is no witness, and the other side, which is preferred, has not said who is primary"
@@ -132,7 +125,7 @@ fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
         (Some(to), Some(_)) => witness.swap(id, to)?,
         (None, Some(register)) => {
             // Unless it was met, it has nothing that it could serve.
-            let knows = pair.inner.lock().heard || !folder.join(MET).exists();
+            let knows = pair.inner.lock().rules.heard() || !folder.join(MET).exists();
             if !knows {
                 bail!(
                     "there is no witness, and since this node has started the other side has not said whether a user has it \
@@ -143,44 +136,4 @@ fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
         }
         (_, None) => witness.swap(id, first(pair)?)?,
     })
-}
-
-/// This side has the last word from now on, whatever the other does until this one has started again, and the register is this.
-pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
-    let folder = folder.join(FOLDER);
-    std::fs::create_dir_all(&folder)?;
-    FileWitness::open(&folder)?.keep(id, &register)?;
-    note(&folder, BY_HAND)
-}
-
-/// Whether a user has this side serve from this start on. Says so once.
-pub fn was_taken(folder: &Path) -> Result<bool> {
-    match std::fs::remove_file(folder.join(FOLDER).join(BY_HAND)) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The other side has been there: it may have a copy from now on.
-pub fn has_met(folder: &Path) -> Result<()> {
-    let folder = folder.join(FOLDER);
-    match folder.join(MET).exists() {
-        true => Ok(()),
-        false => note(&folder, MET),
-    }
-}
-
-fn note(folder: &Path, name: &str) -> Result<()> {
-    std::fs::create_dir_all(folder)?;
-    std::fs::File::create(folder.join(name))?.sync_all()?;
-    Ok(std::fs::File::open(folder)?.sync_all()?)
-}
-
-/// The pair is no more.
-pub fn forget(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder.join(FOLDER)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }

@@ -537,6 +537,19 @@ pub fn system_policies() -> Vec<Policy> {
     ]
 }
 
+/// Offer of pairing to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Name that the peer will have here.
+    pub name: String,
+    /// Address of the peer, `host:port`; `None` is the address that it connects from.
+    pub address: Option<String>,
+    /// Secret that the other node joins with: any node that has it becomes a peer.
+    pub passphrase: String,
+    /// End of the offer, seconds since 1970, UTC.
+    pub expires: i64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,10 @@ use weir_vfs::Vfs;
 use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
-use crate::replica::Replication;
 use weir_node::health::{Health, Subject};
 use weir_node::size::Size;
 use weir_pair_node::Pair;
+use weir_replication_node::Replication;
 
 /// Seconds for which a limit has to hold a volume to be a condition, and to be a warning.
 const HELD: [u64; 2] = [10, 300];

@@ -29,7 +29,6 @@ mod predecessor;
 mod preflight;
 mod referrals;
 mod reload;
-mod replica;
 mod resolve;
 mod rpcbind;
 mod scrub;

@@ -131,7 +131,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 data.display()
             );
             Config::delete(data)?;
-            weir_pair_node::witness::forget(data)?;
+            weir_pair_node::own_register::forget(data)?;
             println!(
                 "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
                  their clients could not tell them apart",

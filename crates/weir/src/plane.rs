@@ -13,6 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use weir_api::live::Live;
 use weir_api::{Access, AppState, Metrics, Mounts, Problems, Tls};
@@ -28,9 +29,10 @@ use weir_node::counters::Counters;
 use weir_node::snapshot_files::SnapshotFiles;
 use weir_pair_node::Pair;
 
-use crate::replica::{self, AsUser, Replication};
 use crate::usage;
 use weir_node::{os, port, space_metrics};
+use weir_ontap_node::{AsUser, Server};
+use weir_replication_node::{self as replication_node, Replication};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
@@ -291,7 +293,8 @@ impl Plane {
         let catalog = options.catalog.clone();
         let (data, mounts) = (args.data.clone(), parts.mounts);
         let smb = Arc::clone(&parts.smb);
-        let pair = parts.pair.clone();
+        let (pair, counters) = (parts.pair.clone(), parts.counters.clone());
+        let clock = Arc::clone(&parts.clock);
         let metrics = Arc::clone(&parts.metrics);
         let problems = Arc::clone(&parts.problems);
         let engine = Arc::clone(&parts.engine);
@@ -330,13 +333,19 @@ impl Plane {
                     };
                     // If there is none, the start has failed.
                     if let Ok(replication) = replicated.await {
-                        let _ = replication.smb.set(smb);
-                        if let Some(pair) = pair {
-                            let _ = replication.pair.set(pair);
-                        }
                         let served = Served {
                             control: Arc::clone(&control),
-                            replication: Arc::clone(&replication),
+                            server: Arc::new(Server {
+                                control: Arc::clone(&control),
+                                runtime: Handle::current(),
+                                engine: Arc::clone(&engine),
+                                clock,
+                                name: os::host_name(),
+                                counters,
+                                smb: Some(smb),
+                                pair,
+                                replication: Arc::clone(&replication),
+                            }),
                             files: Arc::clone(&files),
                             mounts,
                             metrics,
@@ -380,7 +389,7 @@ impl Plane {
         };
         let peers = peers.map(Reserved::listen).transpose();
         let listener = peers.context("listening for replication")?;
-        let replication = Replication::start(replica::Parts {
+        let replication = Replication::start(replication_node::Parts {
             data: args.data.clone(),
             engine: Arc::clone(&parts.engine),
             control,
@@ -475,7 +484,7 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
 /// What the API is served over.
 struct Served {
     control: Arc<Control>,
-    replication: Arc<Replication>,
+    server: Arc<Server>,
     files: Arc<SnapshotFiles>,
     mounts: Mounts,
     metrics: Metrics,
@@ -503,7 +512,7 @@ async fn serve(
     };
     let Served {
         control,
-        replication,
+        server,
         files,
         mounts,
         metrics,
@@ -512,15 +521,14 @@ async fn serve(
         live,
         listening,
     } = served;
-    let mirrors = Arc::clone(&replication);
+    let mirrors = Arc::clone(&server.replication);
     let measured = Arc::clone(&control);
     let metrics: Metrics = Arc::new(move || {
         let space = space_metrics::pieces(&measured, &engine);
         Box::new(metrics().chain(mirrors.pieces()).chain(space))
     });
-    let clusters: weir_ontap::Clusters<Actor> = Arc::new(move |actor: &Actor| {
-        Arc::new(AsUser::new(Arc::clone(&replication), actor.clone()))
-    });
+    let clusters: weir_ontap::Clusters<Actor> =
+        Arc::new(move |actor: &Actor| Arc::new(AsUser::new(Arc::clone(&server), actor.clone())));
     let state = AppState::new(control, mounts)
         .with_metrics(metrics)
         .with_problems(problems)

@@ -31,7 +31,7 @@ use weir_node::metrics::Sampler;
 use weir_node::size::Size;
 use weir_node::watch::Watch;
 use weir_node::{os, port};
-use weir_pair_node::Serving;
+use weir_pair_node::{Pair, Serving};
 
 use crate::pair_connections::PairConnections;
 use crate::{callbacks, notify, predecessor, preflight, reload, storage, usage};
@@ -252,7 +252,7 @@ pub fn run(args: &Serve) -> Result<()> {
         }
         // From here on requests are taken, and none that was sent before.
         let listener = listener.listen().with_context(|| format!("cannot listen on {address}"))?;
-        let accepting = tokio::spawn(net::accept(
+        tokio::spawn(net::accept(
             listener,
             event_loops.queues(),
             storage::Wire::Rpc,
@@ -313,7 +313,7 @@ pub fn run(args: &Serve) -> Result<()> {
         notify::ready(&status);
         let switch = async {
             match &pair {
-                Some(pair) => pair.switch.notified().await,
+                Some(pair) => pair.switched().await,
                 None => std::future::pending().await,
             }
         };
@@ -322,37 +322,60 @@ pub fn run(args: &Serve) -> Result<()> {
             _ = int.recv() => "SIGINT",
             () = switch => SWITCH,
         };
-        // Clients are not to come here any more before nobody listens, or they would be refused.
-        if let Some(pair) = &pair {
-            pair.ends();
-        }
-        accepting.abort();
-        drop(registration);
         Ok(signal)
     });
-    notify::notify("STOPPING=1\nSTATUS=writing a checkpoint");
-    tracing::info!(
-        "{}: stopping",
-        stop.as_ref().map_or("error", |signal| signal)
-    );
-    if let Some(pair) = &pair {
-        pair.ends();
+    let running = Running {
+        registration,
+        watch,
+        sampler,
+        plane,
+        event_loops,
+        pair,
+        storage,
+    };
+    running.stop(stop)
+}
+
+/// A server that runs.
+struct Running {
+    registration: Registration,
+    watch: Option<Watch>,
+    sampler: Sampler,
+    plane: Plane,
+    event_loops: Cores<storage::Wire>,
+    pair: Option<Arc<Pair>>,
+    storage: storage::Storage,
+}
+
+impl Running {
+    /// Stops everything, the last part that was started first; `why` is the reason, or the error that ends the server.
+    fn stop(self, why: Result<&'static str>) -> Result<()> {
+        // Clients are not to come here any more before nobody listens, or they would be refused.
+        if let Some(pair) = &self.pair {
+            pair.end();
+        }
+        drop(self.registration);
+        notify::notify("STOPPING=1\nSTATUS=writing a checkpoint");
+        tracing::info!(
+            "{}: stopping",
+            why.as_ref().map_or("error", |signal| signal)
+        );
+        // SQLite deletes its log when the catalog is closed.
+        drop(self.watch);
+        drop(self.sampler);
+        // No more changes from outside; what was begun is in the catalog.
+        drop(self.plane);
+        self.event_loops.stop();
+        if let Some(pair) = &self.pair {
+            pair.leave();
+        }
+        self.storage.close()?;
+        tracing::info!("clean shutdown, log empty");
+        if matches!(why, Ok(SWITCH)) {
+            weir_pair_node::begin_anew("the partner serves from now on");
+        }
+        why.map(|_| ())
     }
-    // SQLite deletes its log when the catalog is closed.
-    drop(watch);
-    drop(sampler);
-    // No more changes from outside; what was begun is in the catalog.
-    drop(plane);
-    event_loops.stop();
-    if let Some(pair) = &pair {
-        pair.leave();
-    }
-    storage.close()?;
-    tracing::info!("clean shutdown, log empty");
-    if matches!(stop, Ok(SWITCH)) {
-        weir_pair_node::begin_anew("the partner serves from now on");
-    }
-    stop.map(|_| ())
 }
 
 fn begin(status: &'static str) -> Result<notify::Starting> {

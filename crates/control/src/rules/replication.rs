@@ -6,11 +6,12 @@
 //! transaction that checks that its volumes are there.
 
 use super::names;
-use crate::model::{Extra, State};
+use crate::model::{Extra, State, Volume};
 use crate::mutation::Mutation;
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
+use std::sync::Arc;
 use weir_relations::manager::{
     self, Changes, Edit, Entry, Preconditions, Reason, Refused, Use, Verb,
 };
@@ -41,6 +42,24 @@ pub fn change(
         }
     }
     Ok(edits)
+}
+
+/// Returns the volume of this node with this name in a project.
+///
+/// # Errors
+/// There is none, or one in each of several locations.
+pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volume>, Refused> {
+    match view.volume_at(&Path::local(project, volume)) {
+        Ok(Some(found)) => Ok(Arc::clone(found)),
+        Ok(None) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
+        Err([one, other]) => Err(Refused::new(
+            Reason::Invalid,
+            format!(
+                "{project}:{volume} is in more than one location: {} and {}",
+                one.name.place.location, other.name.place.location
+            ),
+        )),
+    }
 }
 
 /// Refuses a volume of this node that is not there any more, is being deleted or is offline, or is going back to a snapshot:

@@ -98,11 +98,11 @@ fn what_fails_the_proof_is_an_error_that_names_both_sides() {
     let b = station.engine_volume("b");
     for how in [Forgery::Attributes, Forgery::Contents] {
         station.put("a", "one", &noise(2, 100_000));
-        station.service.forger.lock().how = Some(how);
+        station.service.forger().how = Some(how);
         station.does("snapmirror update -destination-path SVM:b");
         let r = station.rests("SVM:b");
-        assert!(station.service.forger.lock().forged);
-        *station.service.forger.lock() = Forger::default();
+        assert!(station.service.forger().forged);
+        *station.service.forger() = Forger::default();
         let why = r.unhealthy_reason.unwrap();
         for part in ["is not the same on SVM:a", "on SVM:b", "It was discarded"] {
             assert!(why.contains(part), "{why}");
@@ -133,11 +133,11 @@ fn nothing_is_given_up_for_a_base_that_is_not_the_same() {
         let then = Time { secs: 77, nanos: 0 };
         let a = twin.engine_volume("a");
         a.snapshot_take("x", "", then).unwrap();
-        let address = twin.service.listening.unwrap().to_string();
-        let print = &twin.service.peers.fingerprint;
+        let address = twin.service.listening().unwrap().to_string();
+        let print = &twin.service.fingerprint();
         near.peer(&format!("twin{at}"), Some(&address), print);
-        let address = near.service.listening.unwrap().to_string();
-        let print = &near.service.peers.fingerprint;
+        let address = near.service.listening().unwrap().to_string();
+        let print = &near.service.fingerprint();
         twin.peer("near", Some(&address), print);
     }
     let identity = |s: &Station| s.engine_volume("a").snapshot("x").unwrap().identity;

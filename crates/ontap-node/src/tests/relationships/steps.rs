@@ -377,7 +377,7 @@ impl Story<'_> {
                 let said = self.act(r.node, &[act], self.broken(to))?;
                 let begun = r.entry.state != MirrorState::Uninitialized;
                 let uuid = &r.entry.uuid;
-                let rows = self.hosts[r.node].up().service.rows();
+                let rows = self.hosts[r.node].up().service.relations();
                 match said {
                     Said::Yes if self.row(to).is_some() => Err(format!("{to} has its row still")),
                     Said::Yes if begun && !self.live.contains_key(to) => {
@@ -431,10 +431,8 @@ impl Story<'_> {
             }
             let service = &self.hosts[node].up().service;
             service.wake();
-            let mut manager = service.manager.lock();
-            service
-                .changed
-                .wait_for(&mut manager, Duration::from_millis(1));
+            let mut manager = service.manager();
+            service.wait_for_change(&mut manager, Duration::from_millis(1));
         }
         let said = self.perform(node, &modify("-"), None)?;
         self.compare(&self.held_back())?;
@@ -524,7 +522,7 @@ impl Story<'_> {
                     self.delete_volume(name)?;
                 }
             }
-            let known = |host: &Host| host.up().service.rows().known().count();
+            let known = |host: &Host| host.up().service.relations().known().count();
             let rows = self.relations().len() + self.hosts.iter().map(known).sum::<usize>();
             if rows == 0 && self.there.is_empty() {
                 break;
@@ -538,11 +536,11 @@ impl Story<'_> {
         }
         for host in &self.hosts {
             let service = &host.up().service;
-            if let Some(known) = service.rows().known().next() {
+            if let Some(known) = service.relations().known().next() {
                 return Err(format!("a destination stays known: {known:?}"));
             }
             // The first volume of all is no part of the stories.
-            let left = service.engine.volumes().len();
+            let left = service.engine().volumes().len();
             if left > 1 {
                 return Err(format!("{left} volumes are left in the engine"));
             }

@@ -4,24 +4,36 @@
 //! refused where it is used. What concerns relationships goes to the manager, everything else is a mutation of the
 //! control plane like any other, under the name of the user who asks.
 
+mod performance;
+mod shares;
+mod storage;
+mod synchronous;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_control::rules::replication::hold;
+use tokio::runtime::Handle;
+use uuid::Uuid;
+use weir_base::Clock;
+use weir_control::rules::replication::{hold, local_volume};
 use weir_control::{
-    Actor, Control, Mutation, Name, NewSnapshot, NewVolume, Outcome, Pooled, Presentation,
+    Actor, Control, Mutation, Name, NewSnapshot, NewVolume, NotCarriedOut, Pooled, Presentation,
     Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
+use weir_node::counters::Counters;
 use weir_ontap::cluster::{
     Change, Cluster, Event, Failover, Failure, Job, MirrorCost, Offer, Peer, Performance, Reason,
     Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{Aggregate, NamedKind, Physical, Settings, StoragePolicy, Svm};
+use weir_pair_node::{Pair, Shown};
 use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
 use weir_relations::model::{MirrorState, Path, Relationship, Status};
-
-use super::{Replication, pairing, uuid};
+use weir_replication_node::{PairingError, Replication};
+use weir_volume::Engine;
 
 /// The label by which replication policies choose snapshots.
 const LABEL: &str = "snapmirror-label";
@@ -29,35 +41,56 @@ const LABEL: &str = "snapmirror-label";
 const LONGEST: Duration = Duration::from_secs(60);
 /// Breaking off waits for a checkpoint at worst.
 const BREAK: Duration = Duration::from_secs(60);
-pub(super) const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 
-/// The cluster as a user sees it.
+/// Parts of the server that commands read and change.
+pub struct Server {
+    /// The control plane.
+    pub control: Arc<Control>,
+    /// Runtime that the control plane runs on.
+    pub runtime: Handle,
+    /// The engine, for the sizes of volumes and snapshots.
+    pub engine: Arc<Engine>,
+    /// The server's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Name that users call this node.
+    pub name: String,
+    /// Counters of the data path.
+    pub counters: Counters,
+    /// The SMB service, for its sessions.
+    pub smb: Option<Arc<weir_smb::Service>>,
+    /// The pair that this node is one of.
+    pub pair: Option<Arc<Pair>>,
+    /// Transfers and peers.
+    pub replication: Arc<Replication>,
+}
+
+/// The server as a user sees it in ONTAP's terms.
 pub struct AsUser {
-    /// The node's replication service.
-    pub service: Arc<Replication>,
+    server: Arc<Server>,
     /// The user in whose name commands run.
-    pub actor: Actor,
+    actor: Actor,
     warnings: parking_lot::Mutex<Vec<String>>,
 }
 
 impl AsUser {
-    /// The cluster as `actor` sees it.
-    pub fn new(service: Arc<Replication>, actor: Actor) -> AsUser {
+    /// Creates the view of `actor`.
+    pub fn new(server: Arc<Server>, actor: Actor) -> AsUser {
         AsUser {
-            service,
+            server,
             actor,
             warnings: parking_lot::Mutex::default(),
         }
     }
 }
 
-pub(super) type Answer<T> = Result<T, Failure>;
+pub(crate) type Answer<T> = Result<T, Failure>;
 
 fn refused(refused: Refused) -> Failure {
     Failure::new(refused.reason, refused.text)
 }
 
-pub(super) fn refusal(refusal: &Refusal) -> Failure {
+pub(crate) fn refusal(refusal: &Refusal) -> Failure {
     let reason = match refusal.status {
         GrpcStatus::NotFound => Reason::NotFound,
         GrpcStatus::AlreadyExists => Reason::Duplicate,
@@ -71,73 +104,66 @@ pub(super) fn refusal(refusal: &Refusal) -> Failure {
     Failure::new(reason, refusal.message.clone()).by(refusal.reason.clone())
 }
 
-pub(super) fn missing() -> Failure {
+pub(crate) fn missing() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }
 
-/// Has the control plane carry out a change, and waits until it has.
-pub(super) async fn carried_out(
-    control: Arc<Control>,
-    mutation: Mutation,
-    actor: Actor,
-) -> Answer<Vec<String>> {
-    let done = async {
-        let operation = control.submit(mutation, &actor).await?;
-        match operation.done() {
-            true => Ok(operation),
-            false => control.wait(&operation.name, LONGEST).await,
-        }
-    };
-    let operation = done.await.map_err(|why| refusal(&why))?;
-    match &operation.outcome {
-        Some(Outcome::Failed(why)) => Err(refusal(why)),
-        Some(_) => Ok(operation.warnings.clone()),
-        None => Err(Failure::new(
-            Reason::Busy,
-            format!(
-                "It takes longer: operation {} goes on.",
-                operation.full_name()
-            ),
-        )),
+fn not_carried_out(why: &NotCarriedOut) -> Failure {
+    match why {
+        NotCarriedOut::Refused(why) => refusal(why),
+        NotCarriedOut::Unfinished(_) => Failure::new(Reason::Busy, why.to_string()),
+    }
+}
+
+fn not_paired(why: &PairingError) -> Failure {
+    match why {
+        PairingError::State(text) => Failure::new(Reason::State, text.clone()),
+        PairingError::Failed(text) => Failure::new(Reason::Failed, text.clone()),
+        PairingError::Change(why) => not_carried_out(why),
     }
 }
 
 impl AsUser {
-    pub(super) fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
+    pub(crate) fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
         match path.cluster.is_empty() {
-            true => self
-                .service
-                .local(&path.vserver, &path.volume)
-                .map_err(|why| match why.reason {
+            true => local_volume(&self.server.control.view(), &path.vserver, &path.volume).map_err(
+                |why| match why.reason {
                     Reason::NotFound => missing(),
                     _ => refused(why),
-                }),
+                },
+            ),
             false => Err(missing()),
         }
     }
 
     /// Has the control plane carry out a change, and waits until it has.
-    pub(super) fn submit(&self, mutation: Mutation) -> Answer<()> {
-        let (control, actor) = (Arc::clone(&self.service.control), self.actor.clone());
-        let done = carried_out(control, mutation, actor);
-        let warnings = self.service.runtime.block_on(done)?;
+    pub(crate) fn submit(&self, mutation: Mutation) -> Answer<()> {
+        let server = &self.server;
+        let done = server.control.carry_out(mutation, &self.actor, LONGEST);
+        let warnings = server.runtime.block_on(done);
+        let warnings = warnings.map_err(|why| not_carried_out(&why))?;
         self.warnings.lock().extend(warnings);
         Ok(())
     }
 
     /// Where the source of a relationship is found.
     fn source_of(&self, destination: &Path) -> Option<Path> {
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         Some(view.relations.entry(destination)?.source.clone())
     }
 
     /// Waits until a relationship is broken off; or at rest, if it has nothing to show yet; or until it `ends`.
     fn stopped(&self, destination: &Path, ends: bool) -> Answer<()> {
-        let service = &self.service;
-        let until = service.clock.monotonic() + BREAK;
-        let mut manager = service.manager.lock();
+        let Server {
+            control,
+            clock,
+            replication,
+            ..
+        } = &*self.server;
+        let until = clock.monotonic() + BREAK;
+        let mut manager = replication.manager();
         loop {
-            let view = service.control.view();
+            let view = control.view();
             let Some(entry) = view.relations.entry(destination) else {
                 return if ends { Ok(()) } else { Err(missing()) };
             };
@@ -150,15 +176,13 @@ impl AsUser {
                 let why = now.unhealthy_reason.unwrap_or_default();
                 return Err(Failure::new(Reason::Failed, why));
             }
-            if service.clock.monotonic() >= until || service.stopping() {
+            if clock.monotonic() >= until || replication.stopping() {
                 return Err(Failure::new(
                     Reason::Busy,
                     "The relationship is still breaking.",
                 ));
             }
-            service
-                .changed
-                .wait_for(&mut manager, Duration::from_secs(1));
+            replication.wait_for_change(&mut manager, Duration::from_secs(1));
         }
     }
 
@@ -169,7 +193,7 @@ impl AsUser {
         protection: bool,
         settings: &Settings,
     ) -> Answer<()> {
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         if self.volume(path).is_ok() {
             return Err(Failure::new(
                 Reason::Duplicate,
@@ -261,7 +285,7 @@ impl AsUser {
         smb.name = None;
         let mut assign = AsUser::assigned(settings)?;
         if assign.export.is_none() {
-            let view = self.service.control.view();
+            let view = self.server.control.view();
             let named = view.policies().find(|p| Some(p.id) == of.assigned.export);
             assign.export = named.map(|p| Some(p.name.id.to_string()));
         }
@@ -291,9 +315,9 @@ impl AsUser {
     }
 
     /// Has the control plane carry out what may take a relationship's ground away, and says in ONTAP's words if it would.
-    pub(super) fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
+    pub(crate) fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
         self.submit(mutation.clone()).map_err(|failure| {
-            let view = self.service.control.view();
+            let view = self.server.control.view();
             match hold(&view, &mutation) {
                 Some(why) => Failure::new(Reason::State, why.in_ontaps_words(doing)),
                 None => failure,
@@ -339,7 +363,7 @@ impl AsUser {
             } => {
                 let of = self.volume(&path)?;
                 let name = of.name.snapshot(&name);
-                let view = self.service.control.view();
+                let view = self.server.control.view();
                 let known = view.snapshot(&name).ok_or_else(missing)?;
                 let labels = label.map(|label| {
                     let mut labels: BTreeMap<String, String> = known.labels.clone();
@@ -377,7 +401,7 @@ impl AsUser {
             Verb::End(_) => true,
             // With what it has left the row of a restore goes.
             Verb::Break(to) | Verb::Stop(to) => {
-                let view = self.service.control.view();
+                let view = self.server.control.view();
                 view.relations.entry(to).is_some_and(|entry| entry.restore)
             }
             _ => false,
@@ -391,21 +415,21 @@ impl AsUser {
             verb,
             preconditions,
         })?;
-        self.service.wake();
+        let replication = &self.server.replication;
+        replication.wake();
         if unpairs {
-            self.service.peers.deleted();
+            replication.peers_deleted();
         }
         if forgets {
-            let rows = self.service.rows();
-            self.service.offers.retain(|name| rows.uses_peer(name));
+            replication.drop_unused_offers();
         }
         breaks.map_or(Ok(()), |destination| self.stopped(&destination, ends))
     }
 
     /// What a verb has to know.
     fn preconditions(&self, verb: &Verb) -> Answer<Preconditions> {
-        let service = &self.service;
-        let resolved = |shown: &Path| service.resolve(shown).map_err(refused);
+        let replication = &self.server.replication;
+        let resolved = |shown: &Path| replication.resolve(shown).map_err(refused);
         let (source, destination) = match verb {
             Verb::Create {
                 source,
@@ -415,7 +439,7 @@ impl AsUser {
             } if first.once_paired => {
                 return Ok(Preconditions {
                     found: Some(source.clone()),
-                    ..service.preconditions(None, destination)
+                    ..replication.preconditions(None, destination)
                 });
             }
             Verb::Create {
@@ -440,23 +464,23 @@ impl AsUser {
                 let source = self.source_of(destination).ok_or_else(missing)?;
                 // A peer that cannot be reached now is tried again.
                 let ask = source.cluster.is_empty().then_some(&source);
-                return Ok(service.preconditions(ask, destination));
+                return Ok(replication.preconditions(ask, destination));
             }
             Verb::Reverse(destination) => {
                 let to = self.source_of(destination).ok_or_else(missing)?;
-                return Ok(service.preconditions(Some(destination), &to));
+                return Ok(replication.preconditions(Some(destination), &to));
             }
             Verb::Abort { destination, .. } | Verb::Stop(destination) | Verb::End(destination) => {
-                let view = service.control.view();
+                let view = self.server.control.view();
                 let entry = view.relations.entry(destination);
-                let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
+                let running = entry.is_some_and(|e| replication.manager().runs(&e.uuid));
                 return Ok(Preconditions {
                     running,
                     ..Preconditions::none()
                 });
             }
             Verb::PeerCreate { .. } | Verb::PeerInvite { .. } => {
-                let fingerprint = service.peers.fingerprint.clone();
+                let fingerprint = replication.fingerprint().to_owned();
                 return Ok(Preconditions {
                     fingerprint,
                     ..Preconditions::none()
@@ -466,15 +490,15 @@ impl AsUser {
         };
         Ok(Preconditions {
             found: Some(source.clone()),
-            ..service.preconditions(Some(&source), destination)
+            ..replication.preconditions(Some(&source), destination)
         })
     }
 
     fn listed(&self, of: &weir_control::Volume, out: &mut Vec<Snapshot>) {
-        let Ok(volume) = self.service.engine_volume(&of.key) else {
+        let Some(volume) = self.server.engine.volume(&of.key) else {
             return;
         };
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         for snapshot in volume.snapshots() {
             let known = view.snapshot(&of.name.snapshot(&snapshot.name));
             out.push(Snapshot {
@@ -490,7 +514,7 @@ impl AsUser {
     }
 
     fn shown(&self, volume: &weir_control::Volume) -> Option<Volume> {
-        let engine = self.service.engine_volume(&volume.key).ok()?;
+        let engine = self.server.engine.volume(&volume.key)?;
         let project = &volume.name.place.project;
         let parent = volume
             .clone_of
@@ -508,7 +532,7 @@ impl AsUser {
                 (Path::local(&name.place.project, &name.id), s.id.to_string())
             }),
             size: Some(engine.limit()).filter(|limit| *limit > 0),
-            node_free: self.service.engine.aggregate().physical().free,
+            node_free: self.server.engine.aggregate().physical().free,
             used: engine.used(),
             protection: engine.mirror().is_some(),
             details: self.details(volume),
@@ -517,7 +541,7 @@ impl AsUser {
 }
 
 /// Describes a pair in ONTAP's terms.
-fn failover(shown: &weir_pair_node::Shown) -> Failover {
+fn failover(shown: &Shown) -> Failover {
     let (node, partner) = shown.nodes.clone();
     Failover {
         node,
@@ -538,20 +562,20 @@ fn failover(shown: &weir_pair_node::Shown) -> Failover {
 
 impl Cluster for AsUser {
     fn name(&self) -> String {
-        self.service.name.clone()
+        self.server.name.clone()
     }
 
     fn uuid(&self) -> String {
-        uuid(self.service.node)
+        uuid(self.server.replication.node())
     }
 
     fn now(&self) -> i64 {
-        self.service.now().wall
+        self.server.clock.now().secs
     }
 
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
-        let view = self.service.control.view();
-        read(&view.relations, &self.service.manager.lock());
+        let view = self.server.control.view();
+        read(&view.relations, &self.server.replication.manager());
     }
 
     fn synchronous(&self) -> Vec<Relationship> {
@@ -559,7 +583,7 @@ impl Cluster for AsUser {
     }
 
     fn failover(&self) -> Option<Failover> {
-        self.service.pair.get().map(|pair| failover(&pair.show()))
+        self.server.pair.as_ref().map(|pair| failover(&pair.show()))
     }
 
     fn hand_over(&self) -> Answer<()> {
@@ -567,7 +591,7 @@ impl Cluster for AsUser {
             let why = "Only an administrator has the partner serve.";
             return Err(Failure::new(Reason::Denied, why));
         }
-        let Some(pair) = self.service.pair.get() else {
+        let Some(pair) = &self.server.pair else {
             return Err(missing());
         };
         let refused = |why: anyhow::Error| Failure::new(Reason::State, format!("{why:#}"));
@@ -583,7 +607,7 @@ impl Cluster for AsUser {
     }
 
     fn volumes(&self) -> Vec<Volume> {
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         view.every_volume(Surface::Netapp)
             .filter_map(|v| self.shown(v))
             .collect()
@@ -602,7 +626,7 @@ impl Cluster for AsUser {
     }
 
     fn physical(&self) -> Physical {
-        let control = &self.service.control;
+        let control = &self.server.control;
         let space = control.facts().space;
         Physical {
             size: space.size,
@@ -636,7 +660,7 @@ impl Cluster for AsUser {
                 }
             }
             None => {
-                for volume in self.service.control.view().every_volume(Surface::Netapp) {
+                for volume in self.server.control.view().every_volume(Surface::Netapp) {
                     self.listed(volume, &mut out);
                 }
             }
@@ -645,9 +669,9 @@ impl Cluster for AsUser {
     }
 
     fn peers(&self) -> Vec<Peer> {
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         let shown = view.relations.peers().map(|peer| {
-            let available = self.service.peers.available(&peer.name);
+            let available = self.server.replication.peer_available(&peer.name);
             Peer {
                 name: peer.name.clone(),
                 address: peer.address.clone(),
@@ -660,11 +684,14 @@ impl Cluster for AsUser {
     }
 
     fn fingerprint(&self) -> String {
-        self.service.peers.fingerprint.clone()
+        self.server.replication.fingerprint().to_owned()
     }
 
     fn peer_address(&self) -> Option<String> {
-        self.service.listening.map(|address| address.to_string())
+        self.server
+            .replication
+            .listening()
+            .map(|address| address.to_string())
     }
 
     fn invite(
@@ -673,8 +700,8 @@ impl Cluster for AsUser {
         address: Option<String>,
         for_relationships: bool,
     ) -> Answer<Offer> {
-        let service = &self.service;
-        if service.listening.is_none() {
+        let replication = &self.server.replication;
+        if replication.listening().is_none() {
             let why = "This node does not listen for peers: start it with --replication ADDR:PORT.";
             return Err(Failure::new(Reason::State, why));
         }
@@ -683,13 +710,13 @@ impl Cluster for AsUser {
             address: address.clone(),
         })?;
         let made_for = (&self.actor, for_relationships);
-        let (offers, now) = (&service.offers, service.now());
-        offers.add((name, address), made_for, now, &*service.rng)
+        let offer = replication.offer((name, address), made_for);
+        offer.map_err(|why| not_paired(&why))
     }
 
     fn offers(&self) -> Vec<Offer> {
         match self.actor.role {
-            Role::Admin => self.service.offers.all(self.service.now()),
+            Role::Admin => self.server.replication.offers(),
             _ => Vec::new(),
         }
     }
@@ -699,7 +726,9 @@ impl Cluster for AsUser {
             let why = "Pairing takes an administrator's token.";
             return Err(Failure::new(Reason::Denied, why));
         }
-        pairing::join(&self.service, &self.actor, name, address, passphrase)
+        let replication = &self.server.replication;
+        let joined = replication.join(&self.actor, name, address, passphrase);
+        joined.map_err(|why| not_paired(&why))
     }
 
     fn change(&self, change: Change) -> Result<(), Failure> {
@@ -736,4 +765,9 @@ impl Cluster for AsUser {
             Change::Relation(verb) => self.relate(verb),
         }
     }
+}
+
+/// Formats sixteen bytes as a UUID.
+fn uuid(bytes: [u8; 16]) -> String {
+    Uuid::from_bytes(bytes).to_string()
 }

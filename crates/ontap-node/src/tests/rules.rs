@@ -21,10 +21,10 @@ fn a_rule_with_a_schedule_takes_its_snapshots_at_the_destination() {
     assert!(shown.contains("kept:5min"), "{shown}");
     let first = station.succeeds("SVM:b");
     let b = station.engine_volume("b");
-    let policy = station.service.rows().policy("Mine").unwrap();
+    let policy = station.service.relations().policy("Mine").unwrap();
     let rule = policy.rules.iter().find(|r| r.label == "kept").unwrap();
     let take = |name: &str| {
-        station.service.take(&Take {
+        station.service.take_scheduled(&Take {
             relationship: first.uuid.clone(),
             destination: Path::local("SVM", "b"),
             rule: PolicyRule::clone(rule),
@@ -44,7 +44,7 @@ fn a_rule_with_a_schedule_takes_its_snapshots_at_the_destination() {
     assert_eq!(made(), ["sv.1", "sv.2"]);
     let listed = station.says("snapshot show -vserver SVM -volume b");
     assert!(listed.contains("sv.2"), "{listed}");
-    let rows = station.service.rows();
+    let rows = station.service.relations();
     assert_eq!(rows.named(&first.uuid).unwrap().ruled["kept"], 7);
     assert_eq!(content(&b, "sv.2", "one").unwrap(), noise(1, 100_000));
     // The next transfer goes on from what the source has, and what was made here is neither copied over nor lost.

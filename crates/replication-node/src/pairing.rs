@@ -12,24 +12,41 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::Rng;
 use weir_base::limits::replica::PEER_PAIRING;
-use weir_control::{Actor, Mutation};
-use weir_ontap::cluster::{Failure, Offer, Reason};
+use weir_control::{Actor, Mutation, NotCarriedOut};
 use weir_peer_link::pairing::{
     self, Channel, Message, PROTOCOL, Side, passphrase, send, shown_fingerprint,
 };
 use weir_peer_link::stream::{connect, secure};
 use weir_relations::manager::{Now, Preconditions, Verb};
+use weir_relations::model::Offer;
 
-use super::cluster::{Answer, carried_out};
 use super::peers::Peer;
 use super::{Replication, job};
 
+/// Operations of the control plane that take longer are reported as unfinished.
+const LONGEST: Duration = Duration::from_secs(60);
 /// After this an offer expires: as ONTAP's do.
 const LASTS: Duration = Duration::from_secs(3600);
 /// Offers at once.
 const MAX_OFFERS: usize = 64;
 /// Which of the three it was would help to guess.
 const WRONG: &str = "The passphrase is wrong, was used, or has expired.";
+
+/// Error of pairing with another node.
+#[derive(Debug, thiserror::Error)]
+pub enum PairingError {
+    /// The state of one of the nodes does not allow it.
+    #[error("{0}")]
+    State(String),
+    /// The connection failed, or the other node does not follow the protocol.
+    #[error("{0}")]
+    Failed(String),
+    /// The control plane did not write the peer's row.
+    #[error(transparent)]
+    Change(#[from] NotCarriedOut),
+}
+
+type Answer<T> = Result<T, PairingError>;
 
 /// An offer, with what the other node and users do not see of it.
 pub struct Open {
@@ -46,6 +63,45 @@ pub struct Open {
 #[derive(Default)]
 pub struct Offers(Mutex<HashMap<String, Open>>);
 
+impl Replication {
+    /// Makes an offer of pairing to a node that will be called `name` here; one of the same name ends.
+    ///
+    /// # Errors
+    /// There are too many offers.
+    pub fn offer(
+        &self,
+        peer: (&str, Option<String>),
+        made_for: (&Actor, bool),
+    ) -> Result<Offer, PairingError> {
+        self.offers.add(peer, made_for, self.now(), &*self.rng)
+    }
+
+    /// Returns the offers that have not expired.
+    pub fn offers(&self) -> Vec<Offer> {
+        self.offers.all(self.now())
+    }
+
+    /// Ends offers that were made for relationships of which none is left.
+    pub fn drop_unused_offers(&self) {
+        let rows = self.rows();
+        self.offers.retain(|name| rows.uses_peer(name));
+    }
+
+    /// Joins the node at an address, which has offered pairing; returns what it is called here.
+    ///
+    /// # Errors
+    /// Nothing is paired then, unless the connection was lost at the very end: joining again goes on.
+    pub fn join(
+        self: &Arc<Self>,
+        actor: &Actor,
+        name: Option<String>,
+        address: &str,
+        passphrase: &str,
+    ) -> Result<String, PairingError> {
+        join(self, actor, name, address, passphrase)
+    }
+}
+
 impl Offers {
     /// Another one; one of the same name ends.
     pub fn add(
@@ -60,7 +116,7 @@ impl Offers {
         all.retain(|_, open| open.until > at);
         if all.len() >= MAX_OFFERS && !all.contains_key(name) {
             let text = format!("There are already {MAX_OFFERS} offers of pairing.");
-            return Err(Failure::new(Reason::State, text));
+            return Err(PairingError::State(text));
         }
         let offer = Offer {
             name: name.to_owned(),
@@ -101,7 +157,7 @@ impl Offers {
     }
 
     /// Lets time pass until all have expired.
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     pub fn expire(&self) {
         let mut all = self.0.lock();
         all.values_mut()
@@ -137,10 +193,11 @@ async fn write(service: &Arc<Replication>, peer: Peer, actor: &Actor) -> Answer<
 async fn change(service: &Arc<Replication>, mutation: Mutation, actor: &Actor) -> Answer<()> {
     let (control, actor) = (Arc::clone(&service.control), actor.clone());
     // On the runtime that the control plane runs on.
-    let done = service.runtime.spawn(carried_out(control, mutation, actor));
-    let done = done.await;
-    let done = done.unwrap_or_else(|error| Err(Failure::new(Reason::Failed, error.to_string())));
-    done.map(|_| ())
+    let carried_out = async move { control.carry_out(mutation, &actor, LONGEST).await };
+    let done = service.runtime.spawn(carried_out).await;
+    let done = done.map_err(|error| PairingError::Failed(error.to_string()))?;
+    done?;
+    Ok(())
 }
 
 /// The offering node's side of a connection that wants to join; says how it went.
@@ -187,7 +244,7 @@ pub async fn receive(
             _ => return Err("it says something else".to_owned()),
         }
         let written = write(service, peer, &actor).await;
-        written.map_err(|why| why.message)
+        written.map_err(|why| why.to_string())
     };
     if let Err(why) = ends.await {
         service.offers.put_back(open);
@@ -209,18 +266,14 @@ fn address(offered: Option<&str>, from: IpAddr, port: Option<u16>) -> Option<Str
     }
 }
 
-/// Joins the node at an address, which has offered pairing; returns what it is called here.
-///
-/// # Errors
-/// Nothing is paired then, unless the connection was lost at the very end: joining again goes on.
-pub fn join(
+fn join(
     service: &Arc<Replication>,
     actor: &Actor,
     name: Option<String>,
     address: &str,
     passphrase: &str,
 ) -> Answer<String> {
-    let failed = |why: String| Failure::new(Reason::Failed, why);
+    let failed = PairingError::Failed;
     let joined = job::apart(async {
         let talk = talk(service, actor, name, address, passphrase);
         tokio::time::timeout(PEER_PAIRING, talk)
@@ -237,9 +290,9 @@ async fn talk(
     address: &str,
     passphrase: &str,
 ) -> Answer<String> {
-    let failed = |why: String| Failure::new(Reason::Failed, why);
+    let failed = PairingError::Failed;
     let lost = |error: std::io::Error| failed(format!("{address}: {error}"));
-    let refused = |why: String| Failure::new(Reason::State, why);
+    let refused = PairingError::State;
     let config = service.peers.joining().map_err(|e| failed(e.to_string()))?;
     let stream = connect(address)
         .map_err(|error| refused(format!("cannot connect to {address}: {error}")))?;
@@ -277,7 +330,7 @@ async fn talk(
     let was = service.peers.get(&name);
     if let Err(why) = write(service, peer, actor).await {
         // It may be gone.
-        drop(send(&mut tls, &Message::Refused(why.message.clone())).await);
+        drop(send(&mut tls, &Message::Refused(why.to_string())).await);
         return Err(why);
     }
     send(&mut tls, &Message::Paired).await.map_err(lost)?;

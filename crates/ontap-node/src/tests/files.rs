@@ -88,16 +88,16 @@ fn restored(station: &Station, more: &str) -> Option<String> {
 /// What went wrong with the restore, once it has ended.
 pub fn ended(station: &Station) -> Option<String> {
     let path = Path::local("SVM", "a");
-    let mut manager = station.service.manager.lock();
+    let mut manager = station.service.manager();
     loop {
-        let rows = station.service.rows();
+        let rows = station.service.relations();
         match rows.entry(&path) {
             None => return None,
             Some(entry) if entry.pending.is_none() => return entry.last.clone()?.error,
             Some(_) => {}
         }
-        let changed = &station.service.changed;
-        changed.wait_for(&mut manager, Duration::from_millis(50));
+        let wait = Duration::from_millis(50);
+        station.service.wait_for_change(&mut manager, wait);
     }
 }
 
@@ -204,13 +204,13 @@ fn files_that_had_come_are_not_copied_again() {
         source: format!("/{file}"),
         destination: format!("/{file}"),
     };
-    let job = |arrived: bool| Job {
+    let job = |arrived: bool| weir_relations::manager::Job {
         id: 1,
         relationship: "r".to_owned(),
         task: weir_relations::manager::Task::Transfer(TransferKind::Restore),
         source: Path::parse("far://SVM/copy").unwrap(),
         destination: Path::local("SVM", "a"),
-        policy: near.service.rows().policy("MirrorLatest").unwrap(),
+        policy: near.service.relations().policy("MirrorLatest").unwrap(),
         source_snapshot: None,
         throttle: None,
         files: vec![wanted("one"), wanted("two")],
@@ -223,7 +223,7 @@ fn files_that_had_come_are_not_copied_again() {
     // The first has its name already, the second has not got it yet.
     near.put("a", ".weir-restore-r-1", &noise(99, 1_000));
     let (_abort, aborted) = watch::channel(false);
-    job::run(&near.service, &job(true), aborted).unwrap();
+    near.service.run_job(&job(true), aborted).unwrap();
     assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
     assert_eq!(now(&a, "two").unwrap(), noise(99, 1_000));
     assert_eq!(names(&a), ["one", "three", "two"]);
@@ -240,8 +240,8 @@ fn what_a_crash_has_left_of_a_restored_file_goes_with_the_next_start() {
     // No job begins again.
     near.does("snapmirror quiesce -destination-path SVM:a");
     let (engine, clock) = (
-        Arc::clone(&near.service.engine),
-        Arc::clone(&near.service.clock),
+        Arc::clone(near.service.engine()),
+        Arc::clone(near.service.clock()),
     );
     near.end();
     let uuid = near.relationship("SVM:a").uuid;

@@ -27,7 +27,7 @@ struct Holder<'s> {
 
 impl Holder<'_> {
     fn of(station: &Station) -> Holder<'_> {
-        station.vfs.follow(&station.service.engine);
+        station.vfs.follow(&station.service.engine());
         let notices = Arc::new(Notices::default());
         let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
         station.vfs.claims.attach(ServiceId(2), sink);
@@ -97,7 +97,7 @@ fn claims_end_with_what_they_were_made_of() {
     station.volume("c", false);
     let root = holder.takes("c", b".");
     assert_eq!(holder.has(), (1, 1, vec![]));
-    station.service.engine.protect(&station.key("c")).unwrap();
+    station.service.engine().protect(&station.key("c")).unwrap();
     assert_eq!(holder.has(), (0, 0, holder.lost(root)), "protect");
 
     // A snapshot that arrives: the file is the same one, and has another content.

@@ -10,7 +10,7 @@ use weir_ontap::cluster::{Performance, Rate};
 use weir_relations::model::Path;
 use weir_vfs::stats::{ByOperation, Tally};
 
-use super::cluster::AsUser;
+use crate::AsUser;
 
 /// Nothing is counted back, but a volume that was served anew begins at nothing.
 fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
@@ -27,10 +27,10 @@ fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
 
 impl AsUser {
     /// Waits for the interval, and says what each volume has done in it.
-    pub(super) fn measured(&self, over: Duration) -> Vec<Performance> {
-        let service = &self.service;
-        let counters = &service.counters;
-        let view = service.control.view();
+    pub(crate) fn measured(&self, over: Duration) -> Vec<Performance> {
+        let server = &self.server;
+        let counters = &server.counters;
+        let view = server.control.view();
         let volumes = view.every_volume(Surface::Netapp);
         let volumes: Vec<_> = volumes
             .filter_map(|volume| Some((volume, VolumeId(volume.number?))))
@@ -41,7 +41,7 @@ impl AsUser {
                 .iter()
                 .map(|(_, id)| (*id, counters.waited(*id)))
                 .collect();
-            (service.clock.monotonic(), done, waited)
+            (server.clock.monotonic(), done, waited)
         };
         let (began, before, waited) = read();
         std::thread::sleep(over);

@@ -10,7 +10,7 @@ use weir_relations::manager::{First, Verb};
 use super::*;
 
 fn address(of: &Station) -> String {
-    of.service.listening.unwrap().to_string()
+    of.service.listening().unwrap().to_string()
 }
 
 fn invite(by: &Station, name: &str) -> String {
@@ -48,7 +48,7 @@ fn a_passphrase_pairs_two_nodes_once() {
     // As people write it.
     let written = passphrase.to_uppercase().replace('-', " ");
     assert_eq!(join(&far, &near, &written).unwrap(), "node91");
-    let print = |s: &Station| s.service.peers.fingerprint.clone();
+    let print = |s: &Station| s.service.fingerprint().to_owned();
     assert_eq!(peers(&near), [("far".to_owned(), print(&far))]);
     assert_eq!(peers(&far), [("node91".to_owned(), print(&near))]);
     assert_eq!(near.user.offers(), []);
@@ -80,7 +80,7 @@ fn a_wrong_passphrase_and_an_expired_one_pair_nothing() {
         assert!(refused.message.contains("is wrong"), "{refused:?}");
     }
     unpaired(&[&near, &far]);
-    near.service.offers.expire();
+    near.service.expire_offers();
     let refused = join(&far, &near, &newer).unwrap_err();
     assert!(refused.message.contains("has expired"), "{refused:?}");
     unpaired(&[&near, &far]);
@@ -98,10 +98,7 @@ fn a_man_in_the_middle_gets_nothing_by_relaying_or_recording() {
     let passphrase = invite(&near, "far");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
-    let (accepts, connects) = (
-        middle.service.peers.offering().unwrap(),
-        middle.service.peers.joining().unwrap(),
-    );
+    let (accepts, connects) = (middle.service.tls_offering(), middle.service.tls_joining());
     let to = address(&near);
     let dial = |to: String, connects| async move {
         let who = ServerName::try_from("weir").unwrap();
@@ -159,7 +156,7 @@ fn a_node_that_only_claims_to_have_offered_is_not_joined() {
     let (far, middle) = (Station::new(99), Station::new(100));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
-    let accepts = middle.service.peers.offering().unwrap();
+    let accepts = middle.service.tls_offering();
     let poses = std::thread::spawn(move || {
         alone(async {
             let (stream, _) = listener.accept().unwrap();
@@ -197,7 +194,7 @@ fn pairing_is_for_administrators_and_where_nothing_is_offered_there_is_no_door()
             role: Role::Editor,
             ..Actor::local()
         };
-        AsUser::new(Arc::clone(&of.service), actor)
+        AsUser::new(Arc::clone(&of.server), actor)
     };
     let denied = editor(&near).invite("far", None, false).unwrap_err();
     assert_eq!(denied.reason, weir_ontap::Reason::Denied, "{denied:?}");

@@ -90,11 +90,11 @@ impl Host {
     /// The volume of this name, if the catalog has it and the engine.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         let service = &self.up().service;
-        let row = service.local("SVM", name).ok()?;
+        let row = service.local_volume("SVM", name).ok()?;
         if row.state == State::Deleting {
             return None;
         }
-        service.engine.volume(&row.key)
+        service.engine().volume(&row.key)
     }
 
     pub fn restart(&mut self, choices: &Choices, clock: &Arc<Ahead>) -> Checked {

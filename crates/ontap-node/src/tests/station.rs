@@ -5,6 +5,7 @@ use super::*;
 /// A node without NFS and HTTP.
 pub struct Station {
     pub service: Arc<Replication>,
+    pub server: Arc<Server>,
     pub vfs: Arc<Vfs>,
     pub user: AsUser,
     pub end: Option<tokio::sync::oneshot::Sender<()>>,
@@ -111,9 +112,25 @@ impl Station {
                 }
             });
         });
-        let service = Replication::start(outcome.recv().unwrap()).unwrap();
+        let parts: Parts = outcome.recv().unwrap();
+        let (control, engine) = (Arc::clone(&parts.control), Arc::clone(&parts.engine));
+        let (runtime, clock) = (parts.runtime.clone(), Arc::clone(&parts.clock));
+        let (name, counters) = (parts.name.clone(), parts.counters.clone());
+        let service = Replication::start(parts).unwrap();
+        let server = Arc::new(Server {
+            control,
+            runtime,
+            engine,
+            clock,
+            name,
+            counters,
+            smb: None,
+            pair: None,
+            replication: Arc::clone(&service),
+        });
         Station {
-            user: AsUser::new(Arc::clone(&service), Actor::local()),
+            user: AsUser::new(Arc::clone(&server), Actor::local()),
+            server,
             service,
             vfs,
             end: Some(end),
@@ -123,10 +140,10 @@ impl Station {
     }
 
     pub fn submit(&self, mutation: Mutation) {
-        let control = &self.service.control;
+        let control = &self.service.control();
         let done = self
             .service
-            .runtime
+            .runtime()
             .block_on(control.submit(mutation, &Actor::local()));
         let done = done.unwrap();
         assert!(done.done(), "{done:?}");
@@ -144,16 +161,20 @@ impl Station {
             },
         ));
         if protected {
-            self.service.engine.protect(&self.key(name)).unwrap();
+            self.service.engine().protect(&self.key(name)).unwrap();
         }
     }
 
     pub fn key(&self, name: &str) -> String {
-        self.service.local("SVM", name).unwrap().key.to_string()
+        self.service
+            .local_volume("SVM", name)
+            .unwrap()
+            .key
+            .to_string()
     }
 
     pub fn engine_volume(&self, name: &str) -> Arc<Volume> {
-        self.service.engine.volume(&self.key(name)).unwrap()
+        self.service.engine().volume(&self.key(name)).unwrap()
     }
 
     /// Gives a file a content, seen from outside as `write` and COMMIT.
@@ -181,7 +202,7 @@ impl Station {
                 volume.write(cx, ino, off, piece, Stability::FileSync)
             });
             self.service
-                .engine
+                .engine()
                 .wait_durable(written.unwrap().lsn)
                 .unwrap();
         }
@@ -221,9 +242,9 @@ impl Station {
     }
 
     pub fn find(&self, to: &str) -> Option<Relationship> {
-        let rows = self.service.rows();
+        let rows = self.service.relations();
         let entry = rows.entry(&Path::parse(to).unwrap())?;
-        Some(self.service.manager.lock().shown(entry))
+        Some(self.service.manager().shown(entry))
     }
 
     /// Pairs another node with this one.
@@ -240,16 +261,15 @@ impl Station {
     /// Waits until nothing is going on.
     pub fn rests(&self, to: &str) -> Relationship {
         let path = Path::parse(to).unwrap();
-        let mut manager = self.service.manager.lock();
+        let mut manager = self.service.manager();
         loop {
-            let rows = self.service.rows();
+            let rows = self.service.relations();
             let now = manager.shown(rows.entry(&path).unwrap());
             if matches!(now.status, Status::Idle | Status::Quiesced) {
                 return now;
             }
             self.service
-                .changed
-                .wait_for(&mut manager, Duration::from_millis(50));
+                .wait_for_change(&mut manager, Duration::from_millis(50));
         }
     }
 
@@ -341,7 +361,7 @@ pub fn same(source: &Volume, destination: &Volume, names: &[&str]) -> usize {
 
 pub fn pair(one: &Station, other: &Station) {
     for (here, there, name) in [(one, other, "far"), (other, one, "near")] {
-        let address = there.service.listening.unwrap().to_string();
-        here.peer(name, Some(&address), &there.service.peers.fingerprint);
+        let address = there.service.listening().unwrap().to_string();
+        here.peer(name, Some(&address), there.service.fingerprint());
     }
 }

@@ -4,12 +4,12 @@ use weir_control::{Mutation, Protocol, SecurityStyle, SmbSetting, Surface, Volum
 use weir_ontap::cluster::{Failure, Reason, Share, SmbSession};
 use weir_relations::model::Path;
 
-use super::cluster::{Answer, AsUser};
+use crate::{Answer, AsUser};
 
 impl AsUser {
     /// Shares of volumes that commands may name.
-    pub(super) fn all_shares(&self) -> Vec<Share> {
-        let view = self.service.control.view();
+    pub(crate) fn all_shares(&self) -> Vec<Share> {
+        let view = self.server.control.view();
         let mut all: Vec<Share> = view
             .every_volume(Surface::Netapp)
             .filter_map(|v| {
@@ -49,8 +49,8 @@ impl AsUser {
     }
 
     /// The sessions of all users.
-    pub(super) fn all_smb_sessions(&self) -> Vec<SmbSession> {
-        let Some(smb) = self.service.smb.get() else {
+    pub(crate) fn all_smb_sessions(&self) -> Vec<SmbSession> {
+        let Some(smb) = &self.server.smb else {
             return Vec::new();
         };
         let mut all: Vec<SmbSession> = smb
@@ -71,7 +71,7 @@ impl AsUser {
     }
 
     /// Makes a volume a share, or ends that.
-    pub(super) fn change_share(&self, volume: &Path, name: Option<String>) -> Answer<()> {
+    pub(crate) fn change_share(&self, volume: &Path, name: Option<String>) -> Answer<()> {
         let volume = self.volume(volume)?;
         let mut protocols = volume.protocols.clone();
         protocols.retain(|protocol| *protocol != Protocol::Smb);

@@ -1,4 +1,4 @@
-//! Replication in the server: what moves bytes for relationships.
+//! SnapMirror on a node: the threads that move bytes for relationships.
 //!
 //! Relationships are rows of the catalog, and [`weir_relations::manager`] decides what is to be done for them; this carries it
 //! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
@@ -9,7 +9,6 @@
 //!
 //! No lock is held while the catalog, a volume or a peer is waited for.
 
-mod cluster;
 mod files;
 mod job;
 mod limiter;
@@ -19,29 +18,25 @@ mod metrics;
 mod pairing;
 mod peers;
 mod serve;
-mod shares;
-mod statistics;
-mod storage;
-mod synchronous;
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "testing")]
+mod testing;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path as Folder, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use weir_base::small_file;
 
 use anyhow::{Context, Result, anyhow};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
+use weir_control::rules::replication::local_volume;
 use weir_relations::manager::{
     Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side,
     Step, Take,
@@ -51,14 +46,13 @@ use weir_relations::plan;
 use weir_relations::retention::Held;
 use weir_volume::{Engine, FsError};
 
-pub use cluster::AsUser;
 use limiter::Limiter;
+pub use pairing::PairingError;
 use peers::Peers;
 use weir_node::counters::Counters;
-use weir_pair_node::Pair;
 
-/// Where versions before the first release kept relationships and peers, in the data folder.
-const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
+/// Files of the data folder in which versions before the first release kept relationships and peers.
+pub const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
 /// This node's identity among nodes.
 const NODE: &str = "node-id";
 /// The manager reads the clock so often.
@@ -90,7 +84,7 @@ pub struct Parts {
     pub counters: Counters,
 }
 
-/// See the module's head.
+/// Replication service of a node.
 pub struct Replication {
     manager: Mutex<Manager>,
     /// With `manager`: something is not what it was.
@@ -118,12 +112,8 @@ pub struct Replication {
     stop: watch::Sender<bool>,
     stopping: AtomicBool,
     threads: AtomicUsize,
-    /// Who uses shares of SMB, for those who ask.
-    pub smb: OnceLock<Arc<weir_smb::Service>>,
-    /// The pair that this node is one of, if it is.
-    pub pair: OnceLock<Arc<Pair>>,
     /// What becomes of frames that come in.
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     forger: Mutex<weir_transfer::pipe::Forger>,
 }
 
@@ -202,9 +192,7 @@ impl Replication {
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
-            smb: OnceLock::new(),
-            pair: OnceLock::new(),
-            #[cfg(test)]
+            #[cfg(feature = "testing")]
             forger: Mutex::default(),
         });
         service.catch_up()?;
@@ -233,7 +221,8 @@ impl Replication {
         }
     }
 
-    fn stopping(&self) -> bool {
+    /// Returns true once [`Replication::stop`] was called.
+    pub fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
@@ -249,6 +238,41 @@ impl Replication {
             .name(name.to_owned())
             .spawn(move || work(&counted.0))
             .map(|_| ())
+    }
+
+    /// Returns the state of transfers, locked.
+    pub fn manager(&self) -> MutexGuard<'_, Manager> {
+        self.manager.lock()
+    }
+
+    /// Waits until something about transfers has changed, at most for `limit`.
+    pub fn wait_for_change(&self, manager: &mut MutexGuard<'_, Manager>, limit: Duration) {
+        self.changed.wait_for(manager, limit);
+    }
+
+    /// Returns this node's identity among nodes.
+    pub fn node(&self) -> [u8; 16] {
+        self.node
+    }
+
+    /// Returns the fingerprint of this node's certificate.
+    pub fn fingerprint(&self) -> &str {
+        &self.peers.fingerprint
+    }
+
+    /// Returns the address on which peers connect.
+    pub fn listening(&self) -> Option<SocketAddr> {
+        self.listening
+    }
+
+    /// Returns whether a peer answered when it was last asked, and if not, why.
+    pub fn peer_available(&self, name: &str) -> Option<Result<(), String>> {
+        self.peers.available(name)
+    }
+
+    /// Ends the connections of peers that were deleted, with the transfers on them.
+    pub fn peers_deleted(&self) {
+        self.peers.deleted();
     }
 
     fn now(&self) -> Now {
@@ -308,8 +332,8 @@ impl Replication {
         }
     }
 
-    /// Has `weir-mirror` compare what runs with the rows.
-    fn wake(&self) {
+    /// Has `weir-mirror` compare the transfers that run with the rows.
+    pub fn wake(&self) {
         self.inbox.lock().woken = true;
         self.wakeup.notify_one();
     }
@@ -410,20 +434,9 @@ impl Replication {
         self.control.view().relations.clone()
     }
 
-    /// The volume of this node at this path.
+    /// Returns the volume of this node at this path.
     fn local(&self, vserver: &str, volume: &str) -> Result<Arc<weir_control::Volume>, Refused> {
-        let view = self.control.view();
-        match view.volume_at(&Path::local(vserver, volume)) {
-            Ok(Some(found)) => Ok(Arc::clone(found)),
-            Ok(None) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
-            Err([one, other]) => Err(Refused::new(
-                Reason::Invalid,
-                format!(
-                    "{vserver}:{volume} is in more than one location: {} and {}",
-                    one.name.place.location, other.name.place.location
-                ),
-            )),
-        }
+        local_volume(&self.control.view(), vserver, volume)
     }
 
     /// Whether a volume of this node was taken out of service. A peer says so itself of its own.
@@ -641,8 +654,12 @@ impl Replication {
         }
     }
 
-    /// What a verb may have to know of both ends. Asks a peer if need be, so it may take seconds.
-    fn preconditions(self: &Arc<Self>, source: Option<&Path>, destination: &Path) -> Preconditions {
+    /// Returns the facts about both ends that a verb may need. May ask a peer, which takes up to seconds.
+    pub fn preconditions(
+        self: &Arc<Self>,
+        source: Option<&Path>,
+        destination: &Path,
+    ) -> Preconditions {
         let side = |told: Result<plan::Volume, Refused>| told.map(side).map_err(|r| r.text);
         Preconditions {
             unique: u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64()),
@@ -666,8 +683,11 @@ impl Replication {
         }
     }
 
-    /// Where the source that a user means is: at the peer that is named, here, or else at the one peer that has it.
-    fn resolve(self: &Arc<Self>, shown: &Path) -> Result<Path, Refused> {
+    /// Finds the source that a user means: at the peer that is named, here, or else at the one peer that has it.
+    ///
+    /// # Errors
+    /// No node has it, or several have.
+    pub fn resolve(self: &Arc<Self>, shown: &Path) -> Result<Path, Refused> {
         if !shown.cluster.is_empty() {
             return match self.peers.get(&shown.cluster) {
                 Some(_) => Ok(shown.clone()),
@@ -754,9 +774,4 @@ fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
     low.copy_from_slice(&rng.next_u64().to_le_bytes());
     small_file::replace(folder, NODE, &id).with_context(|| path.display().to_string())?;
     Ok(id)
-}
-
-/// Sixteen bytes in the form of a UUID.
-fn uuid(bytes: [u8; 16]) -> String {
-    Uuid::from_bytes(bytes).to_string()
 }

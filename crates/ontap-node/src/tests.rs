@@ -13,6 +13,15 @@ use weir_transfer::wire::{Hello, Message as _};
 use weir_vfs::{HandleKey, Rule, Vfs};
 use weir_volume::{CreateHow, EngineContext, EngineOptions, SetAttr, Stability, Volume};
 
+use parking_lot::Mutex;
+use std::net::TcpListener;
+use tokio::sync::watch;
+use weir_base::Rng;
+use weir_relations::manager::{Command, Entry, Step};
+use weir_relations::plan;
+use weir_replication_node::{EARLIER, Parts};
+use weir_volume::Engine;
+
 use super::*;
 use weir_node::backend::{self, Node};
 
@@ -84,12 +93,12 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
     let station = Station::new(12);
     let source = station.engine_volume("a");
     for turn in 0..20 {
-        let now = station.service.clock.now();
+        let now = station.service.clock().now();
         let name = format!("{}-{turn}", plan::OWN);
         source.snapshot_take(&name, "", now).unwrap();
         let key = station.key("a");
-        let adopted = station.service.adopt(&key);
-        station.service.runtime.block_on(adopted);
+        let adopted = station.service.adopt_snapshots(&key);
+        station.service.runtime().block_on(adopted);
         let (listed, there) = station.own_snapshots("a");
         assert_eq!((listed.len(), listed), (turn + 1, there));
     }
@@ -121,7 +130,7 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
 fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
     let station = Station::new(13);
     let source = station.engine_volume("a");
-    let now = station.service.clock.now();
+    let now = station.service.clock().now();
     for name in ["daily.1", "daily.2"] {
         source.snapshot_take(name, "daily", now).unwrap();
     }
@@ -136,7 +145,7 @@ fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
     assert_eq!(newest.name, "daily.4");
     // As if the last transfer had failed before the source wrote down that it was sent.
     let before = source.snapshots()[0].identity;
-    station.service.happened(Step::Served {
+    station.service.record(Step::Served {
         relationship: relationship.clone(),
         source: Path::local("SVM", "a"),
         destination: Path::local("SVM", "b"),
@@ -144,7 +153,7 @@ fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
     });
     station.does("snapmirror update -destination-path SVM:b");
     assert_eq!(station.succeeds("SVM:b").newest, Some(newest.clone()));
-    let rows = station.service.rows();
+    let rows = station.service.relations();
     let known = rows.destination(&relationship).unwrap();
     assert_eq!(known.newest, Some(newest.id));
     let refused = station.says("snapshot delete -vserver SVM -volume a -snapshot daily.4");
@@ -175,7 +184,7 @@ fn a_vault_and_a_cascade() {
     };
     for day in 1..=9 {
         station.put("a", "one", &noise(day, 40_000));
-        let now = station.service.clock.now();
+        let now = station.service.clock().now();
         let a = station.engine_volume("a");
         a.snapshot_take(&format!("daily.{day}"), "daily", now)
             .unwrap();
@@ -204,12 +213,12 @@ fn between_two_nodes() {
         "{}",
         near.says(create)
     );
-    let address = far.service.listening.unwrap().to_string();
+    let address = far.service.listening().unwrap().to_string();
     near.peer("far", Some(&address), &"ab".repeat(32));
     let wrong = near.says(create);
     assert!(wrong.contains("another certificate"), "{wrong}");
     near.does("cluster peer delete -cluster far");
-    near.peer("far", Some(&address), &far.service.peers.fingerprint);
+    near.peer("far", Some(&address), &far.service.fingerprint());
     let one_sided = near.says(create);
     assert!(one_sided.contains("does not know this node"), "{one_sided}");
     assert_eq!(near.user.relationships(), []);
@@ -327,8 +336,8 @@ fn a_transfer_outlives_the_server() {
     while station.relationship("SVM:b").status != Status::Transferring {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let engine = Arc::clone(&station.service.engine);
-    let clock = Arc::clone(&station.service.clock);
+    let engine = Arc::clone(station.service.engine());
+    let clock = Arc::clone(station.service.clock());
     station.end();
     let data = station.stop();
     let station = Station::over(data, engine, 6, clock);
@@ -399,13 +408,13 @@ fn rows_say_what_readers_see() {
     let lost = |station: &Station| {
         let step = Step::Snapshot(first.uuid.clone(), first.newest.clone().unwrap());
         let service = &station.service;
-        let settled = service.control.settle(std::slice::from_ref(&step));
-        service.runtime.block_on(settled).unwrap();
+        let settled = service.control().settle(std::slice::from_ref(&step));
+        service.runtime().block_on(settled).unwrap();
         assert_eq!(station.relationship("SVM:b").newest, first.newest);
     };
     lost(&station);
-    let engine = Arc::clone(&station.service.engine);
-    let clock = Arc::clone(&station.service.clock);
+    let engine = Arc::clone(station.service.engine());
+    let clock = Arc::clone(station.service.clock());
     station.end();
     let data = station.stop();
     let station = Station::over(data, Arc::clone(&engine), 23, clock);
@@ -438,7 +447,7 @@ fn a_loop_over_two_nodes_is_refused() {
     assert!(says.contains("would make a loop"), "{says}");
     // What both have found free at the same time, the transfer compares once more.
     let mut manager = weir_relations::manager::Manager::default();
-    let mut rows = far.service.rows();
+    let mut rows = far.service.relations();
     let entry = Arc::clone(rows.entry(&Path::local("SVM", "c")).unwrap());
     let mut entry = Entry::clone(&entry);
     entry.pending = Some(weir_relations::manager::Pending {
@@ -454,13 +463,13 @@ fn a_loop_over_two_nodes_is_refused() {
     rows.apply(&weir_relations::manager::Edit::Relationship(Arc::new(
         entry,
     )));
-    let commands = manager.reconcile(&rows, far.service.now());
+    let commands = manager.reconcile(&rows, far.service.time());
     let begun = commands.into_iter().find_map(|command| match command {
         Command::Start(job) => Some(*job),
         _ => None,
     });
     let (_abort, aborted) = watch::channel(false);
-    let ended = job::run(&far.service, &begun.unwrap(), aborted).unwrap_err();
+    let ended = far.service.run_job(&begun.unwrap(), aborted).unwrap_err();
     assert!(ended.words().contains("would make a loop"), "{ended:?}");
     assert!(far.engine_volume("c").mirror().is_none());
 }
@@ -500,14 +509,14 @@ fn a_data_folder_of_an_earlier_form_is_refused_by_name() {
         std::fs::write(folder.path().join(name), "{}").unwrap();
         let started = Replication::start(Parts {
             data: folder.path().to_owned(),
-            engine: Arc::clone(&service.engine),
-            control: Arc::clone(&service.control),
-            runtime: service.runtime.clone(),
-            clock: Arc::clone(&service.clock),
-            rng: Arc::clone(&service.rng),
+            engine: Arc::clone(service.engine()),
+            control: Arc::clone(service.control()),
+            runtime: service.runtime().clone(),
+            clock: Arc::clone(service.clock()),
+            rng: Arc::clone(service.rng()),
             name: String::new(),
             listener: None,
-            counters: service.counters.clone(),
+            counters: service.counters().clone(),
         });
         let why = started.err().unwrap().to_string();
         assert!(
@@ -527,9 +536,9 @@ fn logged(log: &Log, verb: &str, target: &str, outcome: &str) {
 /// Which user changed what, and how it went; whatever was written before the last mutation that was
 /// waited for.
 fn audit(station: &Station) -> Log {
-    let control = &station.service.control;
+    let control = &station.service.control();
     let all = control.audit(None, 100, &station.user.actor);
-    let all = station.service.runtime.block_on(all).unwrap();
+    let all = station.service.runtime().block_on(all).unwrap();
     all.into_iter()
         .map(|e| (e.verb, e.target, e.outcome))
         .collect()
@@ -613,9 +622,9 @@ fn what_a_relationship_needs_stays() {
     for (mutation, reason) in refusals {
         let asked = station
             .service
-            .control
+            .control()
             .submit(mutation, &station.user.actor);
-        let refused = station.service.runtime.block_on(asked).unwrap_err();
+        let refused = station.service.runtime().block_on(asked).unwrap_err();
         assert_eq!(refused.reason, reason, "{refused:?}");
         assert_eq!(state(), unchanged, "{reason}");
     }
@@ -656,7 +665,7 @@ fn changes_of_replication_stand_in_the_audit_log() {
         role: weir_control::Role::Viewer,
         address: None,
     };
-    let viewer = AsUser::new(Arc::clone(&station.service), looker);
+    let viewer = AsUser::new(Arc::clone(&station.server), looker);
     let refused = execute("snapmirror policy create -policy P", &viewer).unwrap_err();
     assert!(refused.contains("role viewer"), "{refused}");
 }
@@ -666,11 +675,9 @@ fn a_peer_of_another_version_is_refused() {
     let (near, far) = (Station::new(10), Station::new(11));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let theirs = &far.service.peers;
-    let ours = &near.service.peers;
-    near.peer("far", Some(&address), &theirs.fingerprint);
-    far.peer("near", None, &ours.fingerprint);
-    let config = theirs.server().unwrap();
+    near.peer("far", Some(&address), far.service.fingerprint());
+    far.peer("near", None, near.service.fingerprint());
+    let config = far.service.tls_server();
     let mut greeting = Vec::new();
     let hello = Hello {
         version: 9,

@@ -602,7 +602,7 @@ async fn receive(
             .frame()
             .map_err(|e| Ended::Failed(of_wire(e)))?
         {
-            #[cfg(test)]
+            #[cfg(feature = "testing")]
             let frame = {
                 let mut frame = frame;
                 let passed = service.forger.lock().pass(&mut frame, receiver);

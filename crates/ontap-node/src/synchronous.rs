@@ -11,8 +11,8 @@ use weir_relations::model::{
     MirrorState, Path, Relationship, STRICT_SYNC, SYNC, Status, Synchronous,
 };
 
-use super::cluster::{Answer, AsUser};
-use super::uuid;
+use crate::uuid;
+use crate::{Answer, AsUser};
 use weir_pair_node::Standing;
 
 fn kept(policy: &str) -> Option<Kept> {
@@ -55,11 +55,11 @@ fn about(verb: &Verb) -> Option<(&Path, &'static str)> {
 
 impl AsUser {
     /// Volumes with such a policy.
-    pub(super) fn synchronous_volumes(&self) -> Vec<Relationship> {
-        let Some(standing) = self.service.pair.get().map(|pair| pair.standing()) else {
+    pub(crate) fn synchronous_volumes(&self) -> Vec<Relationship> {
+        let Some(standing) = self.server.pair.as_ref().map(|pair| pair.standing()) else {
             return Vec::new();
         };
-        let view = self.service.control.view();
+        let view = self.server.control.view();
         let all = view.every_volume(Surface::Netapp);
         all.filter_map(|volume| self.synchronous_volume(&standing, volume))
             .collect()
@@ -71,7 +71,7 @@ impl AsUser {
         volume: &weir_control::Volume,
     ) -> Option<Relationship> {
         let kept = volume.assigned.synchronous?;
-        let engine = self.service.engine_volume(&volume.key).ok()?;
+        let engine = self.server.engine.volume(&volume.key)?;
         let mut id = engine.uuid();
         // Not the volume's own.
         id[0] ^= 0xff;
@@ -105,9 +105,9 @@ impl AsUser {
     }
 
     /// Carries out what is about such a relationship; `None`: the verb is about another.
-    pub(super) fn relate_synchronous(&self, verb: &Verb) -> Option<Answer<()>> {
+    pub(crate) fn relate_synchronous(&self, verb: &Verb) -> Option<Answer<()>> {
         let (destination, word) = about(verb)?;
-        let standing = self.service.pair.get().map(|pair| pair.standing());
+        let standing = self.server.pair.as_ref().map(|pair| pair.standing());
         let wanted = match verb {
             Verb::Create { policy, .. } => policy.as_deref().and_then(kept),
             _ => None,
@@ -168,7 +168,7 @@ impl AsUser {
                 }
                 Some(next)
             }
-            _ if now.is_none() => return Err(super::cluster::missing()),
+            _ if now.is_none() => return Err(crate::missing()),
             Verb::Modify {
                 policy,
                 schedule,

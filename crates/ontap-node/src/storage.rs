@@ -16,7 +16,7 @@ use weir_ontap::storage::{
 };
 use weir_relations::model::Path;
 
-use super::cluster::{Answer, AsUser, GIB, refusal};
+use crate::{Answer, AsUser, GIB, refusal};
 
 /// The export policy of volumes that have none of their own: what the server was started with.
 const DEFAULT: &str = "default";
@@ -230,13 +230,13 @@ impl AsUser {
         Ok(body)
     }
 
-    pub(super) fn change_policy(&self, key: &PolicyKey, change: &PolicyChange) -> Answer<()> {
+    pub(crate) fn change_policy(&self, key: &PolicyKey, change: &PolicyChange) -> Answer<()> {
         let change = change.try_map(|body| self.catalog_body(body))?;
         self.submit(Mutation::ChangePolicy(name_of(key), change))
     }
 
-    pub(super) fn named_policies(&self, of: NamedKind) -> Vec<StoragePolicy> {
-        let view = self.service.control.view();
+    pub(crate) fn named_policies(&self, of: NamedKind) -> Vec<StoragePolicy> {
+        let view = self.server.control.view();
         let mut users: BTreeMap<u64, usize> = BTreeMap::new();
         let mut without = 0;
         for volume in view.every_volume(Surface::Netapp) {
@@ -291,8 +291,8 @@ impl AsUser {
         all
     }
 
-    pub(super) fn machines(&self) -> Vec<Svm> {
-        let view = self.service.control.view();
+    pub(crate) fn machines(&self) -> Vec<Svm> {
+        let view = self.server.control.view();
         let mut names: BTreeSet<&str> = view.every_pool().map(|p| &*p.name.place.project).collect();
         names.extend(
             view.every_volume(Surface::Netapp)
@@ -315,8 +315,8 @@ impl AsUser {
     }
 
     /// Operations that the catalog still has, newest first.
-    pub(super) fn operations(&self) -> Vec<Job> {
-        let view = self.service.control.view();
+    pub(crate) fn operations(&self) -> Vec<Job> {
+        let view = self.server.control.view();
         let job = |operation: &std::sync::Arc<weir_control::Operation>| {
             let target = operation.job.target();
             let (state, why) = match &operation.outcome {
@@ -340,12 +340,12 @@ impl AsUser {
         all
     }
 
-    pub(super) fn audited(&self, most: u32) -> Answer<Vec<Event>> {
-        let control = &self.service.control;
+    pub(crate) fn audited(&self, most: u32) -> Answer<Vec<Event>> {
+        let control = &self.server.control;
         let read = control.audit(None, most, &self.actor);
-        let entries = self.service.runtime.block_on(read);
+        let entries = self.server.runtime.block_on(read);
         let entries = entries.map_err(|why| refusal(&why))?;
-        let node = self.service.name.clone();
+        let node = self.server.name.clone();
         let event = |entry: weir_control::AuditEntry| Event {
             number: u64::try_from(entry.seq).unwrap_or(0),
             at: entry.seq.div_euclid(1_000_000_000),
@@ -364,11 +364,11 @@ impl AsUser {
         Ok(entries.into_iter().map(event).collect())
     }
 
-    pub(super) fn pools(&self) -> Vec<Aggregate> {
-        let view = self.service.control.view();
+    pub(crate) fn pools(&self) -> Vec<Aggregate> {
+        let view = self.server.control.view();
         let aggregate = |pool: &std::sync::Arc<weir_control::Pool>| {
             let volumes = view.volumes_of(&pool.name);
-            let used = volumes.filter_map(|v| self.service.engine_volume(&v.key).ok());
+            let used = volumes.filter_map(|v| self.server.engine.volume(&v.key));
             Aggregate {
                 name: pool.name.id.to_string(),
                 svm: pool.name.place.project.to_string(),
@@ -382,8 +382,8 @@ impl AsUser {
     }
 
     /// A volume's settings.
-    pub(super) fn details(&self, volume: &weir_control::Volume) -> Details {
-        let view = self.service.control.view();
+    pub(crate) fn details(&self, volume: &weir_control::Volume) -> Details {
+        let view = self.server.control.view();
         let named = |id: Option<u64>| {
             let id = id?;
             let found = view.policies().find(|p| p.id == id);
@@ -411,7 +411,7 @@ impl AsUser {
     }
 
     /// What settings assign by name.
-    pub(super) fn assigned(settings: &Settings) -> Answer<Assign> {
+    pub(crate) fn assigned(settings: &Settings) -> Answer<Assign> {
         let path = match &settings.junction {
             None => None,
             Some(None) => Some(None),
@@ -441,7 +441,7 @@ impl AsUser {
         })
     }
 
-    pub(super) fn modify_volume(&self, path: &Path, settings: &Settings) -> Answer<()> {
+    pub(crate) fn modify_volume(&self, path: &Path, settings: &Settings) -> Answer<()> {
         let volume = self.volume(path)?;
         // Named as it is already: nothing is asked for.
         let mut settings = settings.clone();
@@ -478,7 +478,7 @@ impl AsUser {
         self.submit(Mutation::UpdateVolume(volume.name.clone(), change))
     }
 
-    pub(super) fn rename_volume(&self, path: &Path, to: &str) -> Answer<()> {
+    pub(crate) fn rename_volume(&self, path: &Path, to: &str) -> Answer<()> {
         let name = self.volume(path)?.name.clone();
         if self.volume(&Path::local(&path.vserver, to)).is_ok() {
             let message = format!("Volume name \"{to}\" is already in use.");

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::SnapshotIdentity;
 use weir_base::VolumeId;
@@ -159,7 +159,7 @@ fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
     let hosts = [Host::new(choices, &clock)?, Host::new(choices, &clock)?];
     for (node, name) in PEERS.into_iter().enumerate() {
         let there = &hosts[1 - node];
-        let print = &there.up().service.peers.fingerprint;
+        let print = &there.up().service.fingerprint();
         let address = there.address.to_string();
         hosts[node].up().peer(name, Some(&address), print);
     }
@@ -200,7 +200,7 @@ impl Story<'_> {
     fn relations(&self) -> Vec<Relation> {
         let mut all = Vec::new();
         for (node, host) in self.hosts.iter().enumerate() {
-            let rows = host.up().service.rows();
+            let rows = host.up().service.relations();
             all.extend(rows.entries(0).map(|entry| Relation {
                 node,
                 source: name_of(&entry.source.volume),
@@ -212,7 +212,7 @@ impl Story<'_> {
     }
 
     fn row(&self, destination: &str) -> Option<Arc<Entry>> {
-        let rows = self.hosts[at(destination)].up().service.rows();
+        let rows = self.hosts[at(destination)].up().service.relations();
         rows.entry(&Path::local("SVM", destination)).cloned()
     }
 
@@ -242,8 +242,8 @@ impl Story<'_> {
             let (mut quiet, mut waits) = (true, false);
             for host in &self.hosts {
                 let service = &host.up().service;
-                let rows = service.rows();
-                let manager = service.manager.lock();
+                let rows = service.relations();
+                let manager = service.manager();
                 for (entry, pending) in rows.busy() {
                     let runs = manager.runs(&entry.uuid);
                     let held = entry.quiesced && !pending.aborting && pending.work != Work::Break;
@@ -251,7 +251,7 @@ impl Story<'_> {
                     waits |= pending.failures > 0 && !runs;
                 }
                 quiet &= !rows.known().any(|known| known.released);
-                quiet &= service.jobs.lock().is_empty();
+                quiet &= service.jobs() == 0;
             }
             if quiet {
                 return Ok(true);
@@ -267,10 +267,8 @@ impl Story<'_> {
                 host.up().service.wake();
             }
             let service = &self.hosts[0].up().service;
-            let mut manager = service.manager.lock();
-            service
-                .changed
-                .wait_for(&mut manager, Duration::from_millis(1));
+            let mut manager = service.manager();
+            service.wait_for_change(&mut manager, Duration::from_millis(1));
         }
     }
 
@@ -281,12 +279,12 @@ impl Story<'_> {
             let world = &self.hosts[of].machine.world;
             world.crash_at(world.counts().events + after);
         }
-        let service = Arc::clone(&self.hosts[node].up().service);
+        let server = Arc::clone(&self.hosts[node].up().server);
         let (said, hears) = mpsc::channel();
         let line = acts.to_vec();
         std::thread::spawn(move || {
             let actor = Actor::local();
-            let user = AsUser::new(service, actor);
+            let user = AsUser::new(server, actor);
             let mut last = Ok(());
             for act in line {
                 last = match act {
@@ -454,8 +452,8 @@ impl Story<'_> {
             }
         }
         let service = &host.up().service;
-        let row = service.local("SVM", name).map_err(|e| e.text)?;
-        let view = service.control.view();
+        let row = service.local_volume("SVM", name).map_err(|e| e.text)?;
+        let view = service.control().view();
         let mut listed: Vec<String> = view
             .snapshots(&row.name, None)
             .map(|s| s.name.id.to_string())
@@ -466,7 +464,7 @@ impl Story<'_> {
         if listed != there {
             return Err(format!("the catalog lists {listed:?} of {there:?}"));
         }
-        let number = (service.engine.aggregate().id().to_string(), volume.id());
+        let number = (service.engine().aggregate().id().to_string(), volume.id());
         let before = self.there.insert(name, number.clone());
         let renewed = before.is_some_and(|before| before != number);
         if volume.mirror().is_some() {
@@ -512,7 +510,7 @@ impl Story<'_> {
                 if seen.is_none() || seen != newest {
                     return Err(format!("readers see {seen:?}, the row says {newest:?}"));
                 }
-                let rows = self.hosts[at(r.source)].up().service.rows();
+                let rows = self.hosts[at(r.source)].up().service.relations();
                 let known = rows.destination(&r.entry.uuid).is_some();
                 let source = self.volume(r.source).filter(|_| known);
                 let base = source.zip(seen).map(|(s, id)| s.snapshot_with(id));

@@ -50,11 +50,11 @@ fn with_versions(seed: u64) -> (Station, SnapshotFiles, String) {
         .unwrap();
     volume.snapshot_create("s4", at(40)).unwrap();
     let files = SnapshotFiles::new(
-        Arc::clone(&station.service.engine),
+        Arc::clone(station.service.engine()),
         Arc::clone(&station.vfs),
-        Arc::clone(&station.service.clock),
-        Arc::clone(&station.service.rng),
-        station.service.runtime.clone(),
+        Arc::clone(station.service.clock()),
+        Arc::clone(station.service.rng()),
+        station.service.runtime().clone(),
     );
     let key = station.key("a");
     (station, files, key)
