@@ -1,12 +1,11 @@
 //! How large a reply may become, known before its request is run.
 
+use crate::rpc::message::Message;
+use crate::rpc::xdr::Reader;
+use crate::v4::args::{self, Args};
+use crate::{NFS_PROGRAM, rpc};
 use weir_base::limits::MAX_IO;
 use weir_base::limits::net::MAX_LISTING;
-
-use crate::NFS_PROGRAM;
-use crate::rpc::{self, Message};
-use crate::v4::args::{self, Args};
-use crate::xdr::Reader;
 
 /// Returns the most bytes of data that the reply to `record` has: what READs and listings ask for. Where that is not to be
 /// seen, it is as much as a READ may ask for. A READ returns no more than `reads`.

@@ -5,31 +5,23 @@
 //! (what becomes of a call), then the programs.
 
 mod bound;
-mod drc;
-mod failure;
 pub mod groups;
 pub mod gss;
-mod held;
 pub mod idmap;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;
-pub mod operation;
-mod outcome;
-mod outgoing;
-pub mod portmap;
-mod reply;
 pub mod rpc;
 mod service;
 pub mod v3;
 pub mod v4;
-pub mod xdr;
 
 pub use bound::reply_bound;
-pub use outcome::{Begin, Later, Outcome};
-pub use outgoing::Outgoing;
-pub use reply::ReplyBuf;
+pub use rpc::outcome::{Begin, Later, Outcome};
+pub use rpc::outgoing::Outgoing;
+pub use rpc::reply::ReplyBuf;
 pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+pub use rpc::{operation, portmap, xdr};
 pub use service::{Config, Service};
 pub use v4::ConnInfo;
 pub use weir_conn::Arrival;

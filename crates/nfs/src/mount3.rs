@@ -6,8 +6,9 @@
 //! export's rules, using it by its own permissions. A check of the directories above would add nothing: root mounts for
 //! users, and is nobody where it is squashed; and a handle works without them (docs/reference/semantics.md).
 
-use crate::rpc::{self, Refusal};
-use crate::xdr::{self, Put, Reader};
+use crate::rpc;
+use crate::rpc::message::Refusal;
+use crate::rpc::xdr::{self, Put, Reader};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use weir_base::VolumeId;
@@ -57,9 +58,6 @@ pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
         _ => return None,
     })
 }
-
-/// The procedures' names, by number (RFC 1813 §5.2).
-pub(crate) const PROCEDURES: [&str; 6] = ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"];
 
 /// The paths that clients have mounted, as far as they have reported it.
 #[derive(Default)]

@@ -3,9 +3,8 @@
 //! lock managers of this machine may ask to be notified of it (SM_MON), since only
 //! one status monitor can be registered on a machine and it may be this one.
 
-use crate::nlm::LockService;
-use crate::nlm::Monitor;
-use crate::xdr::{self, Put, Reader};
+use crate::nlm::{LockService, Monitor};
+use crate::rpc::xdr::{self, Put, Reader};
 use std::net::SocketAddr;
 use weir_base::limits::protocol::MAX_MONITOR_NAME as MAX_NAME;
 use weir_vfs::names::Wait;

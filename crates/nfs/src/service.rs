@@ -6,26 +6,26 @@
 //! of the call and starts again from the beginning once the pages are there
 //! (operations change nothing before they have all they need).
 
-use crate::drc::{Drc, Seen, Ticket};
-use crate::failure::Failure;
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
 use crate::gss::{Acceptor, Gss, Opened};
-use crate::held::HeldCalls;
 use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
 use crate::nsm;
-use crate::operation;
-use crate::outcome::{Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, refusal, refuse};
-use crate::outgoing::{Outbox, Outgoing};
-use crate::reply::ReplyBuf;
-use crate::rpc::{
-    self, AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM,
-    NSM_PROGRAM, Refusal,
+use crate::rpc::drc::{Drc, Seen, Ticket};
+use crate::rpc::failure::Failure;
+use crate::rpc::held::HeldCalls;
+use crate::rpc::message::{
+    AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM,
+    Refusal,
 };
+use crate::rpc::outcome::{Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, refusal, refuse};
+use crate::rpc::outgoing::{Outbox, Outgoing};
+use crate::rpc::reply::ReplyBuf;
+use crate::rpc::xdr::Reader;
+use crate::rpc::{self, operation};
 use crate::v3::{self, procedure};
 use crate::v4::{self, ConnInfo, Nfs4};
-use crate::xdr::Reader;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! **Where it stands.** In front of the service, not in it: a call that comes under a security context is verified and
 //! opened, and an ordinary record is made of it, with a credential of a flavour of our own in place of the sealed one
-//! ([`crate::rpc`], `AUTH_KRB5` and after); the reply to it is sealed on its way out. So every program, what waits, and what
+//! ([`crate::rpc::message`], `AUTH_KRB5` and after); the reply to it is sealed on its way out. So every program, what waits, and what
 //! is kept of calls for retransmissions know nothing of it, and calls without it pay one comparison. A call off the wire
 //! that already bears such a flavour is refused. The price is one copy of a call that is protected, and of a reply that is encrypted, beside a checksum or a
 //! cipher over the same bytes that costs more. Data of a reply that is not encrypted go out by reference.
@@ -28,10 +28,11 @@ pub mod krb5;
 pub mod window;
 mod wire;
 
-use crate::outcome::{Later, Outcome, refuse as refuse_call};
-use crate::reply::ReplyBuf;
-use crate::rpc::{self, AuthStat, Call, Refusal};
-use crate::xdr::Put;
+use crate::rpc;
+use crate::rpc::message::{AuthStat, Call, Refusal};
+use crate::rpc::outcome::{Later, Outcome, refuse as refuse_call};
+use crate::rpc::reply::ReplyBuf;
+use crate::rpc::xdr::Put;
 use contexts::{Context, Contexts};
 use smallvec::SmallVec;
 use std::future::Future;

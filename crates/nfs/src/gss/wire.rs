@@ -1,8 +1,8 @@
 //! RPCSEC_GSS on the wire (RFC 2203 §5). Nothing here allocates for what a peer announces.
 
 use super::{MAX_TOKEN, window};
-use crate::rpc::{MAX_AUTH_BYTES, REPLY, RPCSEC_GSS};
-use crate::xdr::{Put, Reader, padding};
+use crate::rpc::message::{MAX_AUTH_BYTES, REPLY, RPCSEC_GSS};
+use crate::rpc::xdr::{Put, Reader, padding};
 use weir_base::limits::net::MAX_RECORD;
 
 /// The only version (RFC 2203 §5.1).
@@ -147,7 +147,7 @@ pub(super) fn put_head(out: &mut Vec<u8>, (xid, stat): (u32, u32), verifier: &[u
 pub(super) fn put_accepted(out: &mut Vec<u8>, xid: u32, verifier: Option<&[u8]>) {
     match verifier {
         Some(verifier) => put_head(out, (xid, 0), verifier),
-        None => crate::rpc::put_accepted(out, xid),
+        None => crate::rpc::message::put_accepted(out, xid),
     }
 }
 
@@ -186,8 +186,8 @@ pub(crate) fn decode(record: &[u8]) -> bool {
     };
     let mut r = Reader::new(head.get(28..).unwrap_or_default());
     let credential = r.opaque(MAX_AUTH_BYTES).ok().and_then(Credential::decode);
-    let args = match crate::rpc::message(record) {
-        crate::rpc::Message::Call(call) => call.args,
+    let args = match crate::rpc::message::message(record) {
+        crate::rpc::message::Message::Call(call) => call.args,
         _ => return false,
     };
     match credential {

@@ -6,8 +6,8 @@
 use super::SERVICE;
 use super::recorded::{self, Entry, MAX_NAME, Monitor};
 use crate::rpc;
-use crate::rpc::NSM_PROGRAM;
-use crate::xdr::Put;
+use crate::rpc::message::NSM_PROGRAM;
+use crate::rpc::xdr::Put;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};

@@ -25,11 +25,10 @@ pub mod wire;
 pub(crate) use hosts::claimant;
 pub(crate) use recorded::Monitor;
 pub(crate) use serve::{Op, takes_identity};
-pub(crate) use wire::PROCEDURES;
 
-use crate::outgoing::{Outbox, Outgoing};
-use crate::rpc::NLM_PROGRAM;
-use crate::rpc::{self, Message};
+use crate::rpc;
+use crate::rpc::message::{Message, NLM_PROGRAM};
+use crate::rpc::outgoing::{Outbox, Outgoing};
 use hosts::Hosts;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};

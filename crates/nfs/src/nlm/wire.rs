@@ -1,36 +1,8 @@
 //! The messages of NLM version 4 (RFC 1813 Appendix II; X/Open "Protocols for
 //! Interworking: XNFS", chapter 10).
 
-use crate::xdr::{self, Put, Reader};
+use crate::rpc::xdr::{self, Put, Reader};
 use weir_vfs::claims::Lock;
-
-/// The procedures' names, by number (RFC 1813 §6.2; 16 to 19 are none).
-pub(crate) const PROCEDURES: [&str; 24] = [
-    "NULL",
-    "TEST",
-    "LOCK",
-    "CANCEL",
-    "UNLOCK",
-    "GRANTED",
-    "TEST_MSG",
-    "LOCK_MSG",
-    "CANCEL_MSG",
-    "UNLOCK_MSG",
-    "GRANTED_MSG",
-    "TEST_RES",
-    "LOCK_RES",
-    "CANCEL_RES",
-    "UNLOCK_RES",
-    "GRANTED_RES",
-    "",
-    "",
-    "",
-    "",
-    "SHARE",
-    "UNSHARE",
-    "NM_LOCK",
-    "FREE_ALL",
-];
 
 /// Longest caller name and opaque object (`LM_MAXSTRLEN`, `MAXNETOBJ_SZ`).
 const MAX_STRING: usize = 1024;

@@ -1,10 +1,9 @@
 //! The arguments of each procedure (RFC 1813 §3.3). Everything borrows from the
 //! request; decoding allocates nothing.
 
-use std::sync::LazyLock;
-
 use super::types::{DirOp, guard, handle, kind, sattr};
-use crate::xdr::{self, Reader, XdrError};
+use crate::rpc::xdr::{self, Reader, XdrError};
+use std::sync::LazyLock;
 use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{FileKind, SetAttr, Stability};

@@ -6,10 +6,10 @@
 //! TOOSMALL; at the end of the directory an empty list with eof is right.
 
 use super::args::ReadDirArgs;
+use super::op::{Op, Release};
 use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
-use super::{Op, Release};
-use crate::xdr::{Put, padding};
+use crate::rpc::xdr::{Put, padding};
 pub(super) use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
 use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Stop};

@@ -3,11 +3,11 @@
 
 use super::args::{RangeArgs, SetAttrArgs, WriteArgs};
 use super::fsinfo::{MAX_READ, MAX_WRITE};
+use super::op::{Op, Release, split};
 use super::status::Status;
 use super::types::{put_fattr, put_post_op, put_wcc};
-use super::{Op, Release, split};
-use crate::reply::Payload;
-use crate::xdr::Put;
+use crate::rpc::reply::Payload;
+use crate::rpc::xdr::Put;
 use weir_vfs::volume::{Attr, FileKind, Stability};
 use weir_vfs::{Changes, Error, Exempt, Looks, Permitted, Reads, Stop, Writes};
 

@@ -1,10 +1,10 @@
 //! FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.18 to §3.3.20).
 
 use super::dir::MAX_LISTING;
+use super::op::{Op, Release};
 use super::status::Status;
 use super::types::put_post_op;
-use super::{Op, Release};
-use crate::xdr::Put;
+use crate::rpc::xdr::Put;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
 use weir_vfs::{Exempt, Looks};

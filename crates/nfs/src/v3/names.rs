@@ -2,10 +2,10 @@
 //! RENAME, LINK.
 
 use super::args::{CreateArgs, How, MknodArgs, SymlinkArgs};
+use super::op::{Op, Operand, Release, split};
 use super::status::Status;
 use super::types::{DirOp, put_post_op, put_post_op_handle, put_wcc};
-use super::{Op, Operand, Release, split};
-use crate::xdr::Put;
+use crate::rpc::xdr::Put;
 use weir_vfs::volume::{CreateHow, Created, Done, FileKind, Removed, SetAttr};
 use weir_vfs::{Changes, Looks, OpResult, Stop};
 

@@ -2,38 +2,12 @@
 
 use super::status::Status;
 use super::types::{put_post_op, put_post_op_handle};
-use crate::failure::Failure;
-use crate::xdr::Put;
+use crate::rpc::failure::Failure;
+use crate::rpc::xdr::Put;
 use weir_vfs::{Error, HANDLE_BYTES};
 
 /// WRITE, which brings data.
 pub const WRITE: u32 = 7;
-
-/// The procedures' names, by number (RFC 1813 §3.3).
-pub const PROCEDURES: [&str; 22] = [
-    "NULL",
-    "GETATTR",
-    "SETATTR",
-    "LOOKUP",
-    "ACCESS",
-    "READLINK",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "MKDIR",
-    "SYMLINK",
-    "MKNOD",
-    "REMOVE",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "READDIR",
-    "READDIRPLUS",
-    "FSSTAT",
-    "FSINFO",
-    "PATHCONF",
-    "COMMIT",
-];
 
 /// Whether running it twice would reply differently or do harm: SETATTR, CREATE to LINK. WRITE is not among them: a client
 /// does not send another write of a range before the first was answered.

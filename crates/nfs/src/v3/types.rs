@@ -1,6 +1,6 @@
 //! The basic data types of NFSv3 (RFC 1813 §2.5, §2.6) on the wire.
 
-use crate::xdr::{self, Put, Reader, XdrError};
+use crate::rpc::xdr::{self, Put, Reader, XdrError};
 use weir_base::Time;
 use weir_vfs::volume::{Attr, Change, FileKind, SetAttr, SetTime};
 

@@ -5,7 +5,7 @@
 
 use super::protect::{MachineOps, Protect};
 use super::types::{self, Bitmap, MAX_HANDLE, MAX_OPAQUE, SessionId, StateId};
-use crate::xdr::{self, Reader, XdrError};
+use crate::rpc::xdr::{self, Reader, XdrError};
 use weir_vfs::volume::Stability;
 
 /// Longest tag that is echoed.

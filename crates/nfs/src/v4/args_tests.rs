@@ -1,5 +1,5 @@
 use super::*;
-use crate::xdr::Put;
+use crate::rpc::xdr::Put;
 use proptest::prelude::*;
 
 fn stateid(out: &mut Vec<u8>) {
@@ -64,7 +64,7 @@ fn each_minor_version_has_its_own_operations() {
     ] {
         assert_eq!(decode(minor, operation, &mut r), Ok(expected));
     }
-    let names = super::super::OPERATIONS;
+    let names = crate::rpc::operation::NFS4;
     assert_eq!((names[53], names[75]), ("SEQUENCE", "REMOVEXATTR"));
 }
 

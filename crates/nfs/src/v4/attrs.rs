@@ -9,7 +9,7 @@ use super::referral::Referral;
 use super::status::Status;
 use super::types::{self, Bitmap};
 use crate::idmap::Names;
-use crate::xdr::{Put, Reader, padding};
+use crate::rpc::xdr::{Put, Reader, padding};
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
 use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags, mask};

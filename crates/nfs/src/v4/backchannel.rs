@@ -2,11 +2,11 @@
 //! when, is in `callback`.
 
 use super::args::{Channel, Security};
-use super::callback::Callback;
+use super::callback::{Callback, Entry, Made};
 use super::client::Client;
 use super::session::Session;
-use crate::rpc::{AUTH_NONE, AUTH_SYS};
-use crate::xdr::Put;
+use crate::rpc::message::{AUTH_NONE, AUTH_SYS};
+use crate::rpc::xdr::Put;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,54 +33,6 @@ pub mod flag {
     pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
     /// SEQ4_STATUS_BACKCHANNEL_FAULT.
     pub const BACKCHANNEL_FAULT: u32 = 0x400;
-}
-
-/// What has become of a call over its session.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
-    /// Nothing, or the client has refused it.
-    Not,
-    /// It may have been executed, and is to be made again over the same session.
-    Lost,
-    /// Likewise, and another session has it as well.
-    Elsewhere,
-}
-
-/// A call that waits for its turn, or is under way.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) what: Callback,
-    /// Times that the client has refused it.
-    pub(super) tries: u8,
-    pub(super) made: Made,
-    /// The slot that was lost with it, and is kept for it.
-    pub(super) slot: Option<usize>,
-}
-
-impl Entry {
-    pub(super) fn new(what: Callback) -> Entry {
-        Entry {
-            what,
-            tries: 0,
-            made: Made::Not,
-            slot: None,
-        }
-    }
-
-    /// Gives the call to another session by way of `to`; whether its own keeps it.
-    pub(super) fn hand_over(&mut self, to: &mut Vec<Entry>) -> bool {
-        if !self.what.may_move() || self.made == Made::Elsewhere {
-            return true;
-        }
-        let stays = self.made == Made::Lost;
-        to.push(Entry {
-            made: Made::Not,
-            slot: None,
-            ..self.clone()
-        });
-        self.made = Made::Elsewhere;
-        stays
-    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -139,9 +91,6 @@ impl Inner {
         });
     }
 }
-
-/// Bytes that a call takes while it waits: its place in a queue that has grown to twice what is in it.
-pub(super) const CALL_BYTES: usize = 2 * size_of::<Entry>();
 
 /// The back channel of a session.
 pub struct BackChannel {

@@ -1,62 +1,18 @@
-//! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC 8881 §2.10.3.1, §20).
-//!
-//! **Where.** A session has a back channel: limits, slots, the program and credential that the client wants, and the
-//! connections that take calls. What is due to a client goes over the newest of its sessions whose channel works. What
-//! is due while none does is kept until one is bound. If a channel fails, another of the client's sessions takes over what waits
-//! for it; a call that was made already is made anew over the other session *and* again over its own, since only there the
-//! client can tell that it has executed it (§18.46.3). CB_RECALL_SLOT is a session's own matter.
-//!
-//! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call under way; a call whose
-//! connection is lost is sent again in the same slot, under the same number, over another. Replies are found by
-//! connection and transaction id.
-//!
-//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without connections, one whose calls are
-//! refused or not answered, and, on all sessions of a client, that none has a connection. A recall that comes to nothing ends by revocation
-//! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the reply that granted
-//! what is recalled; it then knows no such stateid, and is asked again some times, at each tick.
-//!
-//! **Bounds.** Calls under way are bounded by the slots granted. Those that wait are charged with what they are about, so that none
-//! is dropped, which would cost its client the delegation: a delegation for its recall and for one question. Of CB_RECALL_ANY and
-//! CB_RECALL_SLOT the newest alone waits; requests for locks and copies have bounds of their own (`blocked`, `offload`).
+//! What clients are asked and notified of (RFC 8881 §20), and the calls that wait to be made. How they are made is in
+//! `callback_ops`.
 
 use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
-use super::backchannel::{Entry, Made, Slot, back_sessions, flag, note_path, working};
-use super::client::Client;
-use super::copy_ops::put_written;
 use super::offload::Offload;
-use super::remembered::ConnInfo;
-use super::serve::Nfs4;
-use super::session::Session;
 use super::state::Delegation;
 use super::status::Status;
-use super::types::{Bitmap, time};
-use crate::rpc::{self, AUTH_NONE, CALL, RPC_VERSION};
-use crate::xdr::{Put, Reader};
-use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use super::types::{Bitmap, put_written};
+use crate::rpc::xdr::Put;
+use std::sync::Arc;
 use weir_vfs::FileId;
-use weir_vfs::claims::HolderAttr;
 use weir_vfs::volume::Stability;
 
-/// Sends a message on a connection; false if there is no room for it now.
-pub(crate) type Sender = dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync;
-
-/// Version of the callback program (RFC 8881 §20).
-const VERSION: u32 = 1;
-/// Procedure CB_COMPOUND.
-const CB_COMPOUND: u32 = 1;
-/// Seconds for which memory must have been enough before clients may use more slots.
-const CALM: u64 = 30;
-/// Times that a call is made that its client refuses.
-const TRIES: u8 = 5;
-/// Time after which a call without reply shows that something is wrong with the channel.
-const SILENCE: Duration = Duration::from_secs(15);
-
 /// Callback operations (RFC 8881 §20).
-mod op {
+pub(super) mod op {
     pub const GETATTR: u32 = 3;
     pub const RECALL: u32 = 4;
     pub const RECALL_ANY: u32 = 8;
@@ -64,18 +20,6 @@ mod op {
     pub const SEQUENCE: u32 = 11;
     pub const NOTIFY_LOCK: u32 = 13;
     pub const OFFLOAD: u32 = 15;
-}
-
-/// Statuses that clients reply to callbacks with.
-mod status {
-    pub const OK: u32 = 0;
-    pub const BADHANDLE: u32 = 10_001;
-    pub const DELAY: u32 = 10_008;
-    pub const BAD_STATEID: u32 = 10_025;
-    pub const BADSLOT: u32 = 10_053;
-    pub const SEQ_MISORDERED: u32 = 10_063;
-    pub const RETRY_UNCACHED_REP: u32 = 10_068;
-    pub const SEQ_FALSE_RETRY: u32 = 10_076;
 }
 
 /// What a client is asked or notified of.
@@ -118,7 +62,7 @@ impl Callback {
     }
 
     /// Whether nothing is to be asked any more.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         match self {
             Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
             Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
@@ -126,7 +70,7 @@ impl Callback {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>, handle: impl Fn(FileId) -> Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, handle: impl Fn(FileId) -> Vec<u8>) {
         match self {
             Callback::Recall(delegation) => {
                 out.put_u32(op::RECALL);
@@ -182,487 +126,59 @@ impl Callback {
     }
 }
 
-const CHANGE: u32 = 3;
+pub(super) const CHANGE: u32 = 3;
+
 /// What is asked of a holder that keeps the file's times.
-const WITH_TIMES: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
+pub(super) const WITH_TIMES: Bitmap =
+    Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 
-/// A call that is under way.
-struct Call {
-    session: Arc<Session>,
-    slot: usize,
-    entry: Entry,
-    since: Duration,
+/// What has become of a call over its session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// Nothing, or the client has refused it.
+    Not,
+    /// It may have been executed, and is to be made again over the same session.
+    Lost,
+    /// Likewise, and another session has it as well.
+    Elsewhere,
 }
 
-#[derive(Default)]
-struct Calls {
-    next: u32,
-    /// By connection and transaction id.
-    under_way: HashMap<(u64, u32), Call>,
-    /// The sessions whose back channels have a connection.
-    bound: HashMap<u64, Vec<Weak<Session>>>,
-    /// Sessions with calls to be tried again.
-    again: Vec<Arc<Session>>,
+/// A call that waits for its turn, or is under way.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) what: Callback,
+    /// Times that the client has refused it.
+    pub(super) tries: u8,
+    pub(super) made: Made,
+    /// The slot that was lost with it, and is kept for it.
+    pub(super) slot: Option<usize>,
 }
 
-/// All calls to clients.
-#[derive(Default)]
-pub(crate) struct Callbacks {
-    sender: OnceLock<Arc<Sender>>,
-    calls: Mutex<Calls>,
-}
-
-impl Callbacks {
-    /// Sends calls with `sender` from now on. Only the first counts.
-    pub(crate) fn send_with(&self, sender: Arc<Sender>) {
-        let _ = self.sender.set(sender);
-    }
-
-    /// Whether clients can be called at all.
-    pub(super) fn can_send(&self) -> bool {
-        self.sender.get().is_some()
-    }
-
-    fn try_again(&self, session: &Arc<Session>) {
-        let mut calls = self.calls.lock();
-        if !calls.again.iter().any(|s| Arc::ptr_eq(s, session)) {
-            calls.again.push(Arc::clone(session));
-        }
-    }
-}
-
-/// What a client replied.
-enum Reply<'r> {
-    /// The call was refused by RPC, or the reply makes no sense.
-    Refused,
-    /// CB_SEQUENCE failed.
-    Sequence(u32),
-    /// The operation's status and results.
-    Operation(u32, Reader<'r>),
-}
-
-fn parse(body: &[u8]) -> Option<Reply<'_>> {
-    let mut r = Reader::new(rpc::accepted_results(body)?);
-    let whole = r.u32().ok()?;
-    r.opaque(1024).ok()?;
-    if r.u32().ok()? == 0 {
-        return Some(Reply::Sequence(whole));
-    }
-    if r.u32().ok()? != op::SEQUENCE {
-        return None;
-    }
-    match r.u32().ok()? {
-        status::OK => {}
-        failed => return Some(Reply::Sequence(failed)),
-    }
-    r.fixed::<16>().ok()?;
-    r.fixed::<16>().ok()?;
-    let _operation = r.u32().ok()?;
-    let status = r.u32().ok()?;
-    Some(Reply::Operation(status, r))
-}
-
-/// Change and size of a `fattr4` that begins with them, and the holder's times if it has them.
-fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
-    let mask = Bitmap::decode(&mut r).ok()?;
-    let mut values = Reader::new(r.string().ok()?);
-    if !mask.has(CHANGE) || !mask.has(SIZE) || !mask.within(&WITH_TIMES) {
-        return None;
-    }
-    let (change, size) = (values.u64().ok()?, values.u64().ok()?);
-    let mut time = |number| match mask.has(number) {
-        true => {
-            let sent = time(&mut values).ok().filter(|t| t.nanos < 1_000_000_000);
-            sent.map(Some)
-        }
-        false => Some(None),
-    };
-    Some(HolderAttr {
-        size,
-        change,
-        accessed: time(TIME_DELEG_ACCESS)?,
-        modified: time(TIME_DELEG_MODIFY)?,
-    })
-}
-
-impl Nfs4 {
-    /// Callbacks of a session may take this connection.
-    pub(super) fn bind_back(&self, session: &Arc<Session>, conn: &ConnInfo) {
-        if !session.back.is_asked() {
-            return;
-        }
-        let connection = conn.id;
-        if conn.has_ended() {
-            return note_path(&session.client);
-        }
-        {
-            let mut calls = self.callbacks.calls.lock();
-            let bound = calls.bound.entry(connection).or_default();
-            bound.retain(|s| s.upgrade().is_some_and(|s| s.id != session.id));
-            bound.push(Arc::downgrade(session));
-        }
-        session.back.bind(connection);
-        let client = &session.client;
-        note_path(client);
-        {
-            let due = std::mem::take(&mut *client.due.lock());
-            let mut inner = session.back.inner.lock();
-            inner.queue.extend(due.into_iter().map(Entry::new));
-        }
-        self.pump(session);
-        for other in back_sessions(client) {
-            if !other.back.is_up() {
-                self.hand_over(&other);
-            }
+impl Entry {
+    pub(super) fn new(what: Callback) -> Entry {
+        Entry {
+            what,
+            tries: 0,
+            made: Made::Not,
+            slot: None,
         }
     }
 
-    /// A connection is over: its calls are made over another one.
-    pub(crate) fn connection_ended(&self, connection: u64) {
-        let (sessions, lost) = {
-            let mut calls = self.callbacks.calls.lock();
-            let Some(sessions) = calls.bound.remove(&connection) else {
-                return;
-            };
-            let under_way = &mut calls.under_way;
-            let lost: Vec<Call> = under_way
-                .extract_if(|(c, _), _| *c == connection)
-                .map(|(_, call)| call)
-                .collect();
-            (sessions, lost)
-        };
-        for call in lost {
-            // It may have been executed; then the next one is a retransmission.
-            call.session.back.inner.lock().lose(call.slot, call.entry);
+    /// Gives the call to another session by way of `to`; whether its own keeps it.
+    pub(super) fn hand_over(&mut self, to: &mut Vec<Entry>) -> bool {
+        if !self.what.may_move() || self.made == Made::Elsewhere {
+            return true;
         }
-        for session in sessions.iter().filter_map(Weak::upgrade) {
-            session.back.lost(connection);
-            note_path(&session.client);
-            if !session.back.is_up() {
-                self.hand_over(&session);
-            }
-            self.pump(&session);
-        }
-    }
-
-    /// A session was destroyed: another one of its client takes over all calls.
-    pub(super) fn session_ended(&self, session: &Arc<Session>) {
-        let calls: Vec<Call> = {
-            let mut calls = self.callbacks.calls.lock();
-            let ended = |call: &mut Call| Arc::ptr_eq(&call.session, session);
-            let ended = calls.under_way.extract_if(|_, call| ended(call));
-            ended.map(|(_, call)| call).collect()
-        };
-        let waiting = {
-            let mut inner = session.back.inner.lock();
-            let later = std::mem::take(&mut inner.later);
-            let queue = std::mem::take(&mut inner.queue);
-            queue.into_iter().chain(later)
-        };
-        note_path(&session.client);
-        let all = calls.into_iter().map(|call| call.entry).chain(waiting);
-        for entry in all.filter(|e| e.what.may_move() && e.made != Made::Elsewhere) {
-            self.call_back(&session.client, entry.what);
-        }
-    }
-
-    /// Another session of the client, if one works, makes the calls of this one, which does not.
-    fn hand_over(&self, session: &Arc<Session>) {
-        let Some(other) = working(&session.client) else {
-            return;
-        };
-        let mut calls = Vec::new();
-        session
-            .back
-            .inner
-            .lock()
-            .queue
-            .retain_mut(|entry| entry.hand_over(&mut calls));
-        if calls.is_empty() {
-            return;
-        }
-        other.back.inner.lock().queue.extend(calls);
-        self.pump(&other);
-    }
-
-    /// Asks or notifies a client, over any of its sessions.
-    pub(super) fn call_back(&self, client: &Client, what: Callback) {
-        // Before the sessions are looked at: one that comes now takes what is pushed.
-        let mut due = client.due.lock();
-        let session = working(client).or_else(|| back_sessions(client).pop());
-        if let Some(session) = session {
-            drop(due);
-            self.call_back_over(&session, what);
-        } else {
-            // What is not asked back in time is revoked.
-            due.retain(|earlier| !what.replaces(earlier));
-            due.push(what);
-        }
-    }
-
-    /// Asks or notifies a client over this session.
-    fn call_back_over(&self, session: &Arc<Session>, what: Callback) {
-        session.back.inner.lock().add(what);
-        self.pump(session);
-    }
-
-    /// Memory is short: all clients are to use half of their slots.
-    pub(super) fn lower_slots(&self) {
-        let now = self.monotonic().as_secs() + 1;
-        self.pressed.store(now, Ordering::Relaxed);
-        for session in self.registry.sessions() {
-            if let Some(target) = session.slots.lower()
-                && session.back.is_asked()
-            {
-                self.call_back_over(&session, Callback::RecallSlot(target - 1));
-            }
-        }
-    }
-
-    /// Lowers the number of slots that clients are to use if replies were not kept, and raises it when memory has been enough for
-    /// a while; about once a second.
-    pub(super) fn tick_slots(&self) {
-        let sessions = self.registry.sessions();
-        // Each is asked.
-        let short = sessions.iter().filter(|s| s.slots.take_pressed()).count();
-        if short > 0 {
-            return self.lower_slots();
-        }
-        let pressed = self.pressed.load(Ordering::Relaxed);
-        let now = self.monotonic().as_secs() + 1;
-        if pressed == 0 || now < pressed + CALM {
-            return;
-        }
-        // Clients see it with their next requests.
-        let raised = sessions.iter().filter(|s| s.slots.raise()).count();
-        let next = if raised > 0 { now } else { 0 };
-        self.pressed.store(next, Ordering::Relaxed);
-    }
-
-    /// Makes the calls of a session that there are slots for.
-    fn pump(&self, session: &Arc<Session>) {
-        let Some(sender) = self.callbacks.sender.get() else {
-            return;
-        };
-        let mut inner = session.back.inner.lock();
-        let inner = &mut *inner;
-        while let Some(connection) = inner.connections.last().copied() {
-            let Some((slot, entry)) = inner.next() else {
-                return;
-            };
-            // What the client may have executed is over when it has said so.
-            if entry.what.is_over() && entry.slot.is_none() {
-                continue;
-            }
-            let before = inner.slots[slot];
-            let sequence = before.sequence.wrapping_add(1);
-            let highest = inner.slots.len() as u32 - 1;
-            let what = entry.what.clone();
-            let xid = {
-                let mut calls = self.callbacks.calls.lock();
-                calls.next = calls.next.wrapping_add(1);
-                let xid = calls.next;
-                let call = Call {
-                    session: Arc::clone(session),
-                    slot,
-                    entry,
-                    since: self.monotonic(),
-                };
-                calls.under_way.insert((connection, xid), call);
-                xid
-            };
-            let mut out = Vec::with_capacity(512);
-            for word in [xid, CALL, RPC_VERSION, inner.program, VERSION, CB_COMPOUND] {
-                out.put_u32(word);
-            }
-            out.extend_from_slice(&inner.credential);
-            for word in [AUTH_NONE, 0, 0, session.minor, 0, 2, op::SEQUENCE] {
-                out.put_u32(word);
-            }
-            out.put_fixed(&session.id);
-            // Not kept, no referring calls.
-            for word in [sequence, slot as u32, highest, 0, 0] {
-                out.put_u32(word);
-            }
-            what.encode(&mut out, |file| self.vfs.handle_of(file).to_vec());
-            inner.slots[slot] = Slot {
-                sequence,
-                busy: true,
-            };
-            if !sender(connection, out.into()) {
-                inner.slots[slot] = before;
-                let mut calls = self.callbacks.calls.lock();
-                let call = calls.under_way.remove(&(connection, xid));
-                drop(calls);
-                if let Some(call) = call {
-                    inner.queue.push_front(call.entry);
-                }
-                self.callbacks.try_again(session);
-                return;
-            }
-        }
-    }
-
-    /// A reply to one of our calls has come over a connection.
-    pub(crate) fn replied(&self, connection: u64, xid: u32, body: &[u8]) {
-        let call = self
-            .callbacks
-            .calls
-            .lock()
-            .under_way
-            .remove(&(connection, xid));
-        let Some(Call {
-            session,
-            slot,
-            mut entry,
-            ..
-        }) = call
-        else {
-            // Of a call that was made again, or of none.
-            return;
-        };
-        entry.tries += 1;
-        (entry.made, entry.slot) = (Made::Not, None);
-        let reply = parse(body).unwrap_or(Reply::Refused);
-        let refused = match &reply {
-            Reply::Operation(..) => false,
-            Reply::Sequence(s) => *s != status::DELAY && *s != status::RETRY_UNCACHED_REP,
-            Reply::Refused => true,
-        };
-        if session.back.mark(flag::BACKCHANNEL_FAULT, refused) {
-            note_path(&session.client);
-        }
-        {
-            let mut inner = session.back.inner.lock();
-            if let Some(slot) = inner.slots.get_mut(slot) {
-                slot.busy = false;
-                match reply {
-                    Reply::Sequence(status::SEQ_MISORDERED) => slot.sequence = 0,
-                    // The client has executed something under this number.
-                    Reply::Sequence(status::RETRY_UNCACHED_REP | status::SEQ_FALSE_RETRY)
-                    | Reply::Operation(..) => {}
-                    Reply::Sequence(_) | Reply::Refused => {
-                        slot.sequence = slot.sequence.wrapping_sub(1);
-                    }
-                }
-            }
-            if matches!(reply, Reply::Sequence(status::BADSLOT)) && slot > 0 {
-                inner.slots.truncate(slot);
-            }
-        }
-        let again = match &reply {
-            Reply::Operation(status, r) => self.outcome(&session.client, &entry, *status, r),
-            Reply::Sequence(_) | Reply::Refused => true,
-        };
-        let again = again && entry.tries < TRIES;
-        if again {
-            session.back.inner.lock().later.push(entry);
-        }
-        if again {
-            self.callbacks.try_again(&session);
-        }
-        self.pump(&session);
-    }
-
-    /// Does what a client's reply calls for; whether the call is to be made again.
-    fn outcome(&self, client: &Client, entry: &Entry, status: u32, r: &Reader<'_>) -> bool {
-        let unknown = matches!(status, status::BADHANDLE | status::BAD_STATEID);
-        let last = entry.tries >= TRIES;
-        match &entry.what {
-            Callback::Recall(delegation) if unknown && last => {
-                // It is not there: as if it were returned.
-                self.end_delegation(client, delegation);
-                false
-            }
-            Callback::Recall(_) => unknown || status == status::DELAY,
-            Callback::GetAttr(delegation) => {
-                let held = match status {
-                    status::OK => attributes(r.clone()),
-                    _ if !last => return true,
-                    _ => None,
-                };
-                let (change, size) = delegation.granted;
-                let held = held.unwrap_or(HolderAttr {
-                    size,
-                    change,
-                    ..HolderAttr::default()
-                });
-                let changed = (held.change, held.size) != delegation.granted;
-                let times = (held.accessed, held.modified);
-                let times = delegation.vetted(times, self.now());
-                let (accessed, modified) = times.unwrap_or_default();
-                let answer = HolderAttr {
-                    size: held.size,
-                    change: changed.into(),
-                    accessed,
-                    modified,
-                };
-                self.vfs.claims.reply(delegation.file, &client.own, answer);
-                false
-            }
-            Callback::NotifyLock { .. } | Callback::RecallAny(_) | Callback::RecallSlot(_) => false,
-            Callback::Offload(_) if status == status::DELAY && !last => true,
-            Callback::Offload(offload) => {
-                self.forget_offload(client, offload);
-                false
-            }
-        }
-    }
-
-    /// Makes calls again, and notices those that are not answered; about once a second.
-    pub(super) fn tick_callbacks(&self) {
-        self.note_silence();
-        let again = {
-            let mut calls = self.callbacks.calls.lock();
-            calls.under_way.retain(|_, call| !call.session.is_dead());
-            calls.bound.retain(|_, sessions| {
-                sessions.retain(|s| s.strong_count() > 0);
-                !sessions.is_empty()
-            });
-            std::mem::take(&mut calls.again)
-        };
-        for session in again {
-            {
-                let mut inner = session.back.inner.lock();
-                let later = std::mem::take(&mut inner.later);
-                inner.queue.extend(later);
-            }
-            if !session.back.is_up() {
-                self.hand_over(&session);
-            }
-            self.pump(&session);
-        }
-    }
-
-    /// Notices calls without replies; another session of the client, if one works, makes them as well.
-    fn note_silence(&self) {
-        let now = self.monotonic();
-        let silent: Vec<((u64, u32), Arc<Session>)> = {
-            let calls = self.callbacks.calls.lock();
-            let silent = calls.under_way.iter();
-            let silent = silent.filter(|(_, call)| now.saturating_sub(call.since) >= SILENCE);
-            silent
-                .map(|(at, c)| (*at, Arc::clone(&c.session)))
-                .collect()
-        };
-        for (_, session) in &silent {
-            session.back.mark(flag::BACKCHANNEL_FAULT, true);
-        }
-        for (at, session) in silent {
-            note_path(&session.client);
-            let Some(other) = working(&session.client) else {
-                continue;
-            };
-            let mut entries = Vec::new();
-            if let Some(call) = self.callbacks.calls.lock().under_way.get_mut(&at) {
-                call.entry.hand_over(&mut entries);
-            }
-            other.back.inner.lock().queue.extend(entries);
-            self.pump(&other);
-        }
+        let stays = self.made == Made::Lost;
+        to.push(Entry {
+            made: Made::Not,
+            slot: None,
+            ..self.clone()
+        });
+        self.made = Made::Elsewhere;
+        stays
     }
 }
 
-#[cfg(test)]
-#[path = "callback_tests.rs"]
-mod tests;
+/// Bytes that a call takes while it waits: its place in a queue that has grown to twice what is in it.
+pub(super) const CALL_BYTES: usize = 2 * size_of::<Entry>();

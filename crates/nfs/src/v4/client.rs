@@ -27,15 +27,14 @@ use super::args::{
 use super::backchannel::flag::CB_PATH_DOWN;
 use super::callback::Callback;
 use super::offload::Offload;
-use super::persistent;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
 use super::reach::Reach;
 use super::remembered::ConnInfo;
-use super::session::Session;
+use super::session::{self, Session};
 use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;
 use super::types::SessionId;
-use crate::rpc::Credential;
+use crate::rpc::message::Credential;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -795,9 +794,9 @@ impl Registry {
         let share = self.share(address);
         let memory = share.try_reserve(CLIENT_BYTES);
         let memory = memory.ok_or(Status::Delay)?;
-        let number = persistent::client_of(&id);
+        let number = session::client_of(&id);
         let client = Arc::new(Client::new(number, Arc::default(), address, memory));
-        let asked = persistent::as_asked(&client);
+        let asked = session::as_asked(&client);
         Ok(Arc::new(Session::new(id, &client, &asked, 2, &share)?))
     }
 

@@ -17,54 +17,46 @@
 //! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/reference/nfs4.md lists (NOTSUPP).
 //!
 //! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's side), `compound` (how a
-//! request is run), then the operations: `session_ops`, `file_ops`, `name_ops`, `dir_ops`, `open_ops`, `lock_ops`,
-//! `xattr_ops`.
+//! request is run), then the operations in `ops`.
 
 pub mod args;
 pub mod attrs;
 mod backchannel;
 mod blocked;
 mod callback;
+mod calls;
 mod client;
 mod compound;
-mod copy_ops;
-mod deleg_ops;
-mod dir_ops;
-mod file_ops;
-mod lock_ops;
-mod name_ops;
-mod numbers;
+mod copying;
+mod cursor;
 mod offload;
-mod open_ops;
+mod ops;
 pub(crate) mod persistent;
 mod protect;
 mod pseudo;
 mod reach;
+mod recalled;
 mod recorded;
 mod referral;
 mod remembered;
 mod serve;
+mod server;
 mod session;
-mod session_ops;
 mod slot;
 mod state;
 pub mod status;
 pub mod types;
-mod xattr_ops;
 
 pub use client::Counts;
-pub(crate) use numbers::OPERATIONS;
 pub use offload::Background;
 pub use referral::{Location, Referral};
 pub use remembered::{ConnInfo, Remembered};
-pub(crate) use serve::{Nfs4, Parts};
+pub(crate) use server::{Nfs4, Parts};
 pub use state::StateCounts;
+pub use types::COMPOUND;
 
 use crate::idmap::Names;
-use crate::xdr::Reader;
-
-/// Number of the procedure COMPOUND (RFC 8881 §16.2).
-pub const COMPOUND: u32 = 1;
+use crate::rpc::xdr::Reader;
 
 /// Decodes a whole COMPOUND, one operation after the other: whether all decode. For fuzzing.
 pub fn decode(args: &[u8]) -> bool {

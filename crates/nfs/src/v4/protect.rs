@@ -7,7 +7,7 @@ use super::args::{
     BIND_CONN_TO_SESSION, CREATE_SESSION, DESTROY_CLIENTID, DESTROY_SESSION, EXCHANGE_ID,
 };
 use super::types::Bitmap;
-use crate::rpc::Credential;
+use crate::rpc::message::Credential;
 use weir_vfs::Flavour;
 
 /// `state_protect4_a` (§18.35.1).

@@ -9,9 +9,8 @@
 //! ended, or when its lease has run out. A principal that Kerberos has established is believed from anywhere.
 
 use super::recorded::MAX_ADDRESSES;
-use super::remembered::ConnInfo;
 use std::net::IpAddr;
-use weir_conn::Line;
+use weir_conn::{ConnInfo, Line};
 
 /// Connections of a client that are known; of more the oldest are forgotten.
 const MAX_LINES: usize = 32;
@@ -33,7 +32,7 @@ impl Reach {
     }
 
     /// Adds one of the client's connections; returns true if it comes from a new address.
-    pub(super) fn add(&mut self, conn: &ConnInfo) -> bool {
+    pub(super) fn add<S>(&mut self, conn: &ConnInfo<S>) -> bool {
         if self.lines.iter().all(|(id, _)| *id != conn.id) {
             self.lines.retain(|(_, line)| line.is_open());
             if self.lines.len() >= MAX_LINES {
@@ -58,7 +57,7 @@ impl Reach {
     }
 
     /// Returns true if the client is alive, and not at the address of `conn`.
-    pub(super) fn is_elsewhere(&self, conn: &ConnInfo) -> bool {
+    pub(super) fn is_elsewhere<S>(&self, conn: &ConnInfo<S>) -> bool {
         let is_open = || self.lines.iter().any(|(_, line)| line.is_open());
         !self.addresses.contains(&conn.address()) && is_open()
     }

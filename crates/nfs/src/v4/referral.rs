@@ -4,9 +4,7 @@
 //! operation that names it goes there; whatever is then done there fails with NFS4ERR_MOVED, so that no client ever gets a handle of it.
 //! What a client can ask is where the file system is (`fs_locations`), and with that the few attributes that tell one file system from another.
 
-use super::compound::Run;
-use crate::xdr::Put;
-use std::sync::Arc;
+use crate::rpc::xdr::Put;
 
 /// A path of this server that refers its clients to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,14 +34,6 @@ impl Referral {
             out.put_opaque(location.server.as_bytes());
             put_path(out, &location.path);
         }
-    }
-}
-
-impl Run<'_> {
-    /// Where else clients are to go for a directory of the pseudo file system.
-    pub(super) fn referral(&self, number: u64) -> Option<Arc<Referral>> {
-        self.s.referrals.get()?;
-        self.pseudo().referral(number).map(Arc::clone)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions (RFC 8881 §2.10): slots, limits of the channels, the connections that callbacks may take.
 
-use super::args::{Channel, CreateSession};
+use super::args::{Channel, CreateSession, Security};
 use super::backchannel::BackChannel;
 use super::client::Client;
 use super::slot::Slots;
@@ -135,5 +135,32 @@ impl Session {
     /// Marks the session as destroyed.
     pub fn end(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+}
+
+/// The client id that a session's id begins with.
+pub(super) fn client_of(id: &SessionId) -> u64 {
+    let [client @ .., _, _, _, _, _, _, _, _] = *id;
+    u64::from_be_bytes(client)
+}
+
+/// A session of before the restart as it would be asked for now: one slot, for one request, and limits that the request does not exceed.
+pub(super) fn as_asked(client: &Client) -> CreateSession<'static> {
+    let channel = Channel {
+        header_pad: 0,
+        max_request: u32::MAX,
+        max_response: u32::MAX,
+        max_cached: u32::MAX,
+        max_operations: MAX_OPERATIONS,
+        max_requests: 1,
+    };
+    CreateSession {
+        client: client.id,
+        sequence: 1,
+        flags: PERSIST,
+        fore: channel,
+        back: channel,
+        program: 0,
+        security: Security::None,
     }
 }

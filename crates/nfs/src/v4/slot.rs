@@ -18,7 +18,7 @@
 //! sequence number is ever begun anew.
 
 use super::status::Status;
-use crate::failure::Cut;
+use crate::rpc::failure::Cut;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -14,7 +14,7 @@
 //! Looking up takes the client's lock for reading, unless the connection remembers what is sought ([`Recent`]). OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
 //! claims, so that a stateid and the claim that it names change together; the table's notices never take it.
 
-use super::backchannel::CALL_BYTES;
+use super::callback::CALL_BYTES;
 use super::status::Status;
 use super::types::StateId;
 use foldhash::fast::RandomState;

@@ -1,7 +1,8 @@
 //! The basic data types of NFSv4.1 (RFC 8881 §3) on the wire.
 
-use crate::xdr::{self, Put, Reader, XdrError};
+use crate::rpc::xdr::{self, Put, Reader, XdrError};
 use weir_base::Time;
+use weir_vfs::volume::Stability;
 
 /// Longest file handle (`NFS4_FHSIZE`, RFC 8881 §3.2).
 pub const MAX_HANDLE: usize = 128;
@@ -264,3 +265,17 @@ mod tests {
         );
     }
 }
+
+/// `write_response4` behind its stateid.
+pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
+    out.put_u64(count);
+    out.put_u32(match stable {
+        Stability::Unstable => 0,
+        Stability::DataSync => 1,
+        Stability::FileSync => 2,
+    });
+    out.put_fixed(verifier);
+}
+
+/// Number of the procedure COMPOUND (RFC 8881 §16.2).
+pub const COMPOUND: u32 = 1;

@@ -29,9 +29,9 @@
 
 mod replies;
 
-use crate::failure::Failure;
-use crate::reply::ReplyBuf;
-use crate::rpc::Call;
+use crate::rpc::failure::Failure;
+use crate::rpc::message::Call;
+use crate::rpc::reply::ReplyBuf;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use replies::{Origin, Replies};
@@ -227,7 +227,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::AUTH_NONE;
+    use crate::rpc::message::AUTH_NONE;
 
     fn call<'a>(xid: u32, cred: &'a [u8], args: &'a [u8]) -> Call<'a> {
         Call {
@@ -315,7 +315,7 @@ mod tests {
             );
         }
         let mapped = "[::ffff:10.0.0.1]:900".parse().unwrap();
-        let mapped = ConnInfo::new(2, mapped, mapped);
+        let mapped = ConnInfo::<()>::new(2, mapped, mapped);
         assert!(matches!(
             d.begin(&mapped, &call(1, b"me", b"args"), at(0)),
             Seen::Answered(..)

@@ -2,9 +2,10 @@
 //! cache that hold the data, by reference. Nothing is copied between the cache
 //! and the socket; the connection writes the slices with one `writev`.
 
-use crate::failure::{Cut, Failure, Fallback};
-use crate::rpc::{self, ACCEPTED_BYTES};
-use crate::xdr::padding;
+use crate::rpc;
+use crate::rpc::failure::{Cut, Failure, Fallback};
+use crate::rpc::message::ACCEPTED_BYTES;
+use crate::rpc::xdr::padding;
 use std::io::IoSlice;
 use weir_base::BLOCK_SIZE;
 use weir_conn::{Framing, MARK_BYTES, Pieces, RecordMarks, Reply};

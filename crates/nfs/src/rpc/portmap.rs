@@ -5,10 +5,10 @@
 //! and that speaks nothing older. Questions to other machines use the portmapper protocol
 //! (version 2), which every rpcbind serves over UDP and TCP.
 
+use crate::rpc;
+use crate::rpc::message::Message;
+use crate::rpc::xdr::{Put, Reader};
 use std::net::SocketAddr;
-
-use crate::rpc::{self, Message};
-use crate::xdr::{Put, Reader};
 
 /// Program number of rpcbind and the portmapper (RFC 1833 §2.1, §3.1).
 pub const PROGRAM: u32 = 100_000;

@@ -1,16 +1,16 @@
 //! Operations on names: LOOKUP, LOOKUPP, CREATE, REMOVE, RENAME, LINK.
 
-use super::args::{Attrs, Make};
-use super::compound::{Access, Fh, Operand, OperationResult, Run};
-use super::pseudo;
-use super::status::Status;
-use super::types::{StateId, put_change};
+use crate::v4::args::{Attrs, Make};
+use crate::v4::cursor::{Access, Fh, Operand, OperationResult, Run};
+use crate::v4::pseudo;
+use crate::v4::status::Status;
+use crate::v4::types::{StateId, put_change};
 use weir_base::limits::MAX_NAME;
 use weir_vfs::volume::{Attr, Change, Created, Done, FileKind, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Stop};
 
 /// A name that can be an entry's (§14.5); what is longer is found out by the directory.
-pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
+pub(in crate::v4) fn check_name(name: &[u8]) -> Result<(), Status> {
     match name {
         [] => Err(Status::Inval),
         b"." | b".." => Err(Status::BadName),
@@ -42,13 +42,13 @@ fn found(
 
 impl Run<'_> {
     /// Puts a file in place of the current one.
-    pub(super) fn goes_to(&mut self, file: FileId) {
+    pub(in crate::v4) fn goes_to(&mut self, file: FileId) {
         self.c.current = Fh::File(file);
         self.c.state = StateId::ANONYMOUS;
     }
 
     /// LOOKUP (§18.13): a name in the current directory.
-    pub(super) fn lookup(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn lookup(&mut self, name: &[u8]) -> OperationResult {
         let before = (self.c.current, self.c.state);
         self.step_to(name)?;
         let outcome = match before.0 {
@@ -64,7 +64,7 @@ impl Run<'_> {
     }
 
     /// Makes what a name in the current directory leads to the current file, whatever flavour that wants.
-    pub(super) fn step_to(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn step_to(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
         match here {
@@ -95,14 +95,14 @@ impl Run<'_> {
     }
 
     /// What a directory of the pseudo file system leads to: the export that covers it, or itself.
-    pub(super) fn crossed(&self, pseudo: &pseudo::Pseudo, number: u64) -> Fh {
+    pub(in crate::v4) fn crossed(&self, pseudo: &pseudo::Pseudo, number: u64) -> Fh {
         let export = pseudo.node(number).and_then(|node| node.export);
         let export = export.and_then(|volume| self.table.of_volume(volume));
         export.map_or(Fh::Pseudo(number), |export| Fh::File(export.root()))
     }
 
     /// LOOKUPP (§18.14). Above the root of an export is the directory that it covers has its name in.
-    pub(super) fn lookupp(&mut self) -> OperationResult {
+    pub(in crate::v4) fn lookupp(&mut self) -> OperationResult {
         match self.here()? {
             Fh::Pseudo(pseudo::ROOT) => return Err(Status::NoEnt.into()),
             Fh::Pseudo(number) => {
@@ -134,12 +134,12 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    pub(super) fn put_dir_change(&mut self, change: &Change) {
+    pub(in crate::v4) fn put_dir_change(&mut self, change: &Change) {
         put_change(&mut self.c.out, change.before.change, change.after.change);
     }
 
     /// CREATE (§18.4): anything but a regular file.
-    pub(super) fn create(
+    pub(in crate::v4) fn create(
         &mut self,
         make: &Make<'_>,
         name: &[u8],
@@ -192,7 +192,7 @@ impl Run<'_> {
     }
 
     /// REMOVE (§18.25): of directories too.
-    pub(super) fn remove(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn remove(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
         let Fh::File(dir) = here else {
@@ -218,7 +218,7 @@ impl Run<'_> {
     }
 
     /// RENAME (§18.26): from the saved directory into the current one.
-    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn rename(&mut self, from: &[u8], to: &[u8]) -> OperationResult {
         let (source, target) = self.both()?;
         check_name(from)?;
         check_name(to)?;
@@ -235,7 +235,7 @@ impl Run<'_> {
     }
 
     /// LINK (§18.9): the saved file into the current directory.
-    pub(super) fn link(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn link(&mut self, name: &[u8]) -> OperationResult {
         let (file, dir) = self.both()?;
         check_name(name)?;
         let client = self.client();

@@ -1,17 +1,17 @@
 //! Operations on one object: handles, attributes, ACCESS, READLINK, READ, WRITE, COMMIT, holes.
 
-use super::args::{Attrs, Bytes, Cloning, Write};
-use super::attrs::{self, Absent, New, Object};
-use super::client::Client;
-use super::compound::{ACCESS, Access, Fh, GETATTR, Operand, OperationResult, Run};
-use super::pseudo;
-use super::referral::Referral;
-use super::state::{Basis, READ, State, WRITE};
-use super::status::Status;
-use super::types::{Bitmap, StateId};
 use crate::idmap::Names;
-use crate::reply::Payload;
-use crate::xdr::Put;
+use crate::rpc::reply::Payload;
+use crate::rpc::xdr::Put;
+use crate::v4::args::{Attrs, Bytes, Cloning, Write};
+use crate::v4::attrs::{self, Absent, New, Object};
+use crate::v4::client::Client;
+use crate::v4::cursor::{ACCESS, Access, Fh, GETATTR, Operand, OperationResult, Run};
+use crate::v4::pseudo;
+use crate::v4::referral::Referral;
+use crate::v4::state::{Basis, READ, State, WRITE};
+use crate::v4::status::Status;
+use crate::v4::types::{Bitmap, StateId};
 use std::sync::Arc;
 use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
@@ -45,7 +45,7 @@ const READ_RESULT: usize = 64;
 type Times = (Option<Time>, Option<Time>);
 
 /// The state under which a file is read or written.
-pub(super) enum Stated {
+pub(in crate::v4) enum Stated {
     /// Under a special stateid.
     Special(Arc<Client>),
     /// Under an open, under locks under an open, or under a delegation.
@@ -56,7 +56,7 @@ pub(super) enum Stated {
 
 impl Stated {
     /// How changes of contents are checked.
-    pub(super) fn access(&self) -> Access<'_> {
+    pub(in crate::v4) fn access(&self) -> Access<'_> {
         match self.opened() {
             Err(client) => Access::Client(&client.own),
             Ok((owner, access)) => opened_as(owner, access),
@@ -67,7 +67,7 @@ impl Stated {
     ///
     /// A client that writes part of a page reads the rest of it under an open for writing alone. It gets what the mode
     /// lets its caller read (§18.22.3).
-    pub(super) fn reading(&self) -> Access<'_> {
+    pub(in crate::v4) fn reading(&self) -> Access<'_> {
         match self.opened() {
             Ok((owner, access)) if access & READ == 0 => Access::Mode(Some(owner)),
             _ => self.access(),
@@ -93,7 +93,7 @@ impl Stated {
     }
 
     /// OPENMODE for a state that nothing may be written under.
-    pub(super) fn may_write(&self) -> Result<(), Status> {
+    pub(in crate::v4) fn may_write(&self) -> Result<(), Status> {
         match self {
             Stated::State(state) if state.access() & WRITE == 0 => Err(Status::OpenMode),
             _ => Ok(()),
@@ -157,7 +157,7 @@ fn wrong_kind(kind: FileKind) -> Status {
 
 impl<'a> Run<'a> {
     /// PUTFH (§18.19): makes a handle the current one.
-    pub(super) fn putfh(&mut self, handle: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn putfh(&mut self, handle: &[u8]) -> OperationResult {
         let file = self.s.vfs.file_id(handle);
         let file = file.map_err(|BadHandle| Status::BadHandle)?;
         self.c.current = match file.volume {
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
     }
 
     /// GETFH (§18.8): returns the current handle.
-    pub(super) fn getfh(&mut self) -> OperationResult {
+    pub(in crate::v4) fn getfh(&mut self) -> OperationResult {
         let handle = self.handle(self.here()?);
         self.c.out.put_opaque(&handle);
         Ok(Status::Ok)
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
     }
 
     /// What users and groups are called in what this caller is sent, if not by their numbers.
-    pub(super) fn names_sent(&self) -> Option<Names<'a>> {
+    pub(in crate::v4) fn names_sent(&self) -> Option<Names<'a>> {
         let map = self.s.idmap.get()?;
         let flavours = [Flavour::Krb5, Flavour::Krb5Integrity, Flavour::Krb5Privacy];
         let by_name = flavours.contains(&self.credential.flavour());
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
     }
 
     /// Attributes that are to be set, of a file that is there or that is made.
-    pub(super) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Stop<Status>> {
+    pub(in crate::v4) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Stop<Status>> {
         let names = Names::of(self.s.idmap.get());
         let new = match made {
             true => New::decode_for_creation(self.c.minor, a, &names),
@@ -292,14 +292,18 @@ impl<'a> Run<'a> {
     }
 
     /// The access control list among them.
-    pub(super) fn new_list(&self, new: &New, a: &Attrs<'_>) -> Result<Option<Acl>, Stop<Status>> {
+    pub(in crate::v4) fn new_list(
+        &self,
+        new: &New,
+        a: &Attrs<'_>,
+    ) -> Result<Option<Acl>, Stop<Status>> {
         let names = Names::of(self.s.idmap.get());
         let list = new.list(a, &names);
         list.map_err(|status| lacking(&names, status))
     }
 
     /// GETATTR (§18.7): the attributes in `mask`.
-    pub(super) fn getattr(&mut self, mask: &Bitmap) -> OperationResult {
+    pub(in crate::v4) fn getattr(&mut self, mask: &Bitmap) -> OperationResult {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
         }
@@ -355,7 +359,7 @@ impl<'a> Run<'a> {
     }
 
     /// VERIFY (`same`), NVERIFY (§18.30, §18.15).
-    pub(super) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> OperationResult {
+    pub(in crate::v4) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> OperationResult {
         let mask = a.mask;
         if !mask.within(&attrs::supported(self.c.minor)) {
             self.here()?;
@@ -387,7 +391,7 @@ impl<'a> Run<'a> {
     }
 
     /// ACCESS (§18.1): of the bits asked for those that mean something, and those that are granted.
-    pub(super) fn access(&mut self, asked: u32) -> OperationResult {
+    pub(in crate::v4) fn access(&mut self, asked: u32) -> OperationResult {
         let known = match self.c.minor {
             1 => bits::OF_1,
             _ => bits::ALL,
@@ -412,7 +416,7 @@ impl<'a> Run<'a> {
     }
 
     /// READLINK (§18.24): the target of a symbolic link.
-    pub(super) fn readlink(&mut self) -> OperationResult {
+    pub(in crate::v4) fn readlink(&mut self) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
         match link.readlink(&mut self.c.cx, charged) {
@@ -426,7 +430,7 @@ impl<'a> Run<'a> {
     }
 
     /// What a stateid that goes with the current file names (§8.2.3, §9.1.1).
-    pub(super) fn stated(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
+    pub(in crate::v4) fn stated(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
         let id = self.resolved(id)?;
         if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
             return Ok(Stated::Special(self.client()));
@@ -470,7 +474,7 @@ impl<'a> Run<'a> {
     }
 
     /// A stateid, or the current one in its place.
-    pub(super) fn resolved(&self, id: &StateId) -> Result<StateId, Status> {
+    pub(in crate::v4) fn resolved(&self, id: &StateId) -> Result<StateId, Status> {
         match *id {
             StateId::CURRENT if self.c.state == StateId::ANONYMOUS => Err(Status::BadStateId),
             StateId::CURRENT => Ok(self.c.state),
@@ -480,7 +484,7 @@ impl<'a> Run<'a> {
     }
 
     /// Why reading or writing was refused, in this protocol's words.
-    pub(super) fn io_failed(
+    pub(in crate::v4) fn io_failed(
         &mut self,
         why: Stop,
         operand: &Operand<'_, '_>,
@@ -505,7 +509,7 @@ impl<'a> Run<'a> {
     }
 
     /// READ (§18.22). At or beyond the end: no bytes, and eof.
-    pub(super) fn read(&mut self, a: &Bytes) -> OperationResult {
+    pub(in crate::v4) fn read(&mut self, a: &Bytes) -> OperationResult {
         let out = self.read_data(a)?;
         self.c.out.put_bool(out.eof);
         self.c.out.put_u32(out.len as u32);
@@ -515,7 +519,7 @@ impl<'a> Run<'a> {
 
     /// READ_PLUS (RFC 7862 §15.10): one segment, of data or, if nothing else was asked for, of a hole. Data may have holes in
     /// it: clients are better off with few long segments.
-    pub(super) fn read_plus(&mut self, a: &Bytes) -> OperationResult {
+    pub(in crate::v4) fn read_plus(&mut self, a: &Bytes) -> OperationResult {
         const DATA: u32 = 0;
         const HOLE: u32 = 1;
         let read = self.read_data(a)?;
@@ -539,7 +543,7 @@ impl<'a> Run<'a> {
     }
 
     /// SEEK (RFC 7862 §15.11): where data or a hole begins.
-    pub(super) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> OperationResult {
+    pub(in crate::v4) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> OperationResult {
         let what = match what {
             0 => Seek::Data,
             1 => Seek::Hole,
@@ -582,7 +586,7 @@ impl<'a> Run<'a> {
     }
 
     /// WRITE (§18.32). More than the largest size is written in part.
-    pub(super) fn write(&mut self, a: &Write<'_>) -> OperationResult {
+    pub(in crate::v4) fn write(&mut self, a: &Write<'_>) -> OperationResult {
         let file = self.file(Status::IsDir)?;
         let stated = self.stated_for_data(&a.state, file)?;
         let data = a.data.get(..MAX_IO).unwrap_or(a.data);
@@ -608,7 +612,7 @@ impl<'a> Run<'a> {
     }
 
     /// COMMIT (§18.3). Count 0 means to the end of the file.
-    pub(super) fn commit(&mut self, offset: u64, count: u32) -> OperationResult {
+    pub(in crate::v4) fn commit(&mut self, offset: u64, count: u32) -> OperationResult {
         let file = self.file(Status::IsDir)?;
         let (operand, charged) = self.enter(file, Access::Mode(None), Exempt)?;
         let len = match count {
@@ -626,7 +630,7 @@ impl<'a> Run<'a> {
     }
 
     /// SETATTR (§18.30): under a stateid, for the size.
-    pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> OperationResult {
+    pub(in crate::v4) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> OperationResult {
         let here = self.here()?;
         let new = self.new_attrs(a, false)?;
         let Fh::File(file) = here else {
@@ -715,7 +719,7 @@ impl<'a> Run<'a> {
     }
 
     /// DEALLOCATE (RFC 7862 §15.4).
-    pub(super) fn deallocate(&mut self, a: &Bytes) -> OperationResult {
+    pub(in crate::v4) fn deallocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let hole = (a.offset, a.count);
@@ -730,7 +734,7 @@ impl<'a> Run<'a> {
 
     /// ALLOCATE (RFC 7862 §15.1): the file is as long as asked, if the volume has the space now. Blocks are not set apart,
     /// since a later write takes new ones in any case.
-    pub(super) fn allocate(&mut self, a: &Bytes) -> OperationResult {
+    pub(in crate::v4) fn allocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let attr = operand.getattr(&mut self.c.cx)?;
@@ -756,7 +760,7 @@ impl<'a> Run<'a> {
     }
 
     /// CLONE (RFC 7862 §15.13): the destination shares the source's blocks.
-    pub(super) fn clone_range(&mut self, a: &Cloning) -> OperationResult {
+    pub(in crate::v4) fn clone_range(&mut self, a: &Cloning) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
             Fh::File(file) => file,
@@ -774,14 +778,14 @@ impl<'a> Run<'a> {
     }
 
     /// IO_ADVISE (RFC 7862 §15.5): no hint is followed.
-    pub(super) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> OperationResult {
+    pub(in crate::v4) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         self.stated(&a.state, file)?;
         Bitmap::default().put(&mut self.c.out);
         Ok(Status::Ok)
     }
 
-    pub(super) fn client_ref(&self) -> &super::client::Client {
+    pub(in crate::v4) fn client_ref(&self) -> &crate::v4::client::Client {
         match (&self.c.hold, &self.c.on_behalf) {
             (Some(hold), _) => &hold.session.client,
             (None, Some(client)) => client,

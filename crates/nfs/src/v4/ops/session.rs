@@ -1,17 +1,20 @@
 //! Operations on clients and sessions.
 
-use super::args::{BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds};
-use super::backchannel::flag;
-use super::client::Caller;
-use super::compound::{Fh, Hold, OperationResult, Run};
-use super::persistent::Request;
-use super::session::Session;
-use super::slot::{Results, Seen};
-use super::status::Status;
-use super::types::{SessionId, StateId};
-use crate::reply::ReplyBuf;
-use crate::rpc::{self, ACCEPTED_BYTES};
-use crate::xdr::Put;
+use crate::rpc;
+use crate::rpc::message::ACCEPTED_BYTES;
+use crate::rpc::reply::ReplyBuf;
+use crate::rpc::xdr::Put;
+use crate::v4::args::{
+    BIND_CONN_TO_SESSION, CreateSession, ExchangeId, Security, Sequence, StateIds,
+};
+use crate::v4::backchannel::flag;
+use crate::v4::client::Caller;
+use crate::v4::cursor::{Fh, Hold, OperationResult, Run};
+use crate::v4::persistent::Request;
+use crate::v4::session::Session;
+use crate::v4::slot::{Results, Seen};
+use crate::v4::status::Status;
+use crate::v4::types::{SessionId, StateId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
@@ -34,7 +37,7 @@ mod direction {
 
 impl Run<'_> {
     /// SEQUENCE (§18.46). For a retransmission the reply.
-    pub(super) fn sequence(
+    pub(in crate::v4) fn sequence(
         &mut self,
         a: &Sequence,
     ) -> Result<Option<(ReplyBuf, Option<Lsn>)>, Status> {
@@ -152,7 +155,7 @@ impl Run<'_> {
     }
 
     /// EXCHANGE_ID (§18.35): introduces a client.
-    pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> OperationResult {
+    pub(in crate::v4) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> OperationResult {
         let registry = &self.s.registry;
         let minor = self.c.minor;
         let caller = self.speaker();
@@ -187,7 +190,7 @@ impl Run<'_> {
     }
 
     /// CREATE_SESSION (§18.36): creates a session, which confirms its client.
-    pub(super) fn create_session(&mut self, a: &CreateSession<'_>) -> OperationResult {
+    pub(in crate::v4) fn create_session(&mut self, a: &CreateSession<'_>) -> OperationResult {
         let encode = |session: &Session| {
             let mut out = Vec::with_capacity(96);
             out.put_fixed(&session.id);
@@ -225,7 +228,7 @@ impl Run<'_> {
     }
 
     /// DESTROY_SESSION (§18.37). The session that the request came over ends last.
-    pub(super) fn destroy_session(&mut self, session: &SessionId) -> OperationResult {
+    pub(in crate::v4) fn destroy_session(&mut self, session: &SessionId) -> OperationResult {
         let own = self.c.hold.as_ref().filter(|h| h.session.id == *session);
         let slot = own.map(|h| h.slot);
         if slot.is_some() && self.c.index + 1 != self.c.count {
@@ -240,14 +243,14 @@ impl Run<'_> {
     }
 
     /// DESTROY_CLIENTID (§18.50): forgets a client without state.
-    pub(super) fn destroy_client(&mut self, client: u64) -> OperationResult {
+    pub(in crate::v4) fn destroy_client(&mut self, client: u64) -> OperationResult {
         let client = self.s.registry.destroy_client(client, &self.speaker())?;
         self.s.end(&client);
         Ok(Status::Ok)
     }
 
     /// BIND_CONN_TO_SESSION (§18.34). Over TCP there is no RDMA mode.
-    pub(super) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> OperationResult {
+    pub(in crate::v4) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> OperationResult {
         let session = self.s.registry.session(self.conn, id);
         let session = session.ok_or(Status::BadSession)?;
         let client = &session.client;
@@ -275,7 +278,7 @@ impl Run<'_> {
     }
 
     /// BACKCHANNEL_CTL (§18.33): what callbacks of this session are sent with.
-    pub(super) fn backchannel_ctl(
+    pub(in crate::v4) fn backchannel_ctl(
         &mut self,
         program: u32,
         security: &Security<'_>,
@@ -291,7 +294,7 @@ impl Run<'_> {
     }
 
     /// RECLAIM_COMPLETE (§18.51): the client has reclaimed all that it wants.
-    pub(super) fn reclaim_complete(&mut self, one_fs: bool) -> OperationResult {
+    pub(in crate::v4) fn reclaim_complete(&mut self, one_fs: bool) -> OperationResult {
         if one_fs {
             // File systems do not move between servers, so nothing is reclaimed for one.
             self.here()?;
@@ -306,7 +309,7 @@ impl Run<'_> {
     }
 
     /// TEST_STATEID (§18.48): the status of each stateid.
-    pub(super) fn test_stateids(&mut self, states: &StateIds<'_>) -> OperationResult {
+    pub(in crate::v4) fn test_stateids(&mut self, states: &StateIds<'_>) -> OperationResult {
         if self.c.room() < 4 * states.len() + 8 {
             return Err(Status::RepTooBig.into());
         }
@@ -324,7 +327,7 @@ impl Run<'_> {
     }
 
     /// SECINFO (§18.29): of a name in the current directory.
-    pub(super) fn secinfo(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn secinfo(&mut self, name: &[u8]) -> OperationResult {
         if self.right_flavour().is_err() {
             // What is below wants the same, and cannot be looked up by this flavour.
             return self.put_flavours();
@@ -339,7 +342,7 @@ impl Run<'_> {
     }
 
     /// SECINFO_NO_NAME (§18.45): of the current handle, or of the directory above.
-    pub(super) fn secinfo_no_name(&mut self, style: u32) -> OperationResult {
+    pub(in crate::v4) fn secinfo_no_name(&mut self, style: u32) -> OperationResult {
         match style {
             0 => drop(self.here()?),
             1 if self.right_flavour().is_err() => {}

@@ -1,7 +1,8 @@
 //! The outcome of one RPC message.
 
-use crate::reply::ReplyBuf;
-use crate::rpc::{self, Refusal};
+use crate::rpc;
+use crate::rpc::message::Refusal;
+use crate::rpc::reply::ReplyBuf;
 
 /// The outcome of one RPC message. A request that is parked has no interim reply.
 pub type Outcome = weir_conn::Outcome<ReplyBuf>;

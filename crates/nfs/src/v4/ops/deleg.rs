@@ -10,26 +10,26 @@
 //! With a delegation for which the client asked to keep the file's times (RFC 9754 §5), they are as it says: it is asked for
 //! them (CB_GETATTR), and sets them before it returns the delegation.
 
-use super::args::{Claim, Open as OpenArgs};
-use super::backchannel::flag;
-use super::callback::Callback;
-use super::client::Client;
-use super::compound::{Access, Fh, Made, Operand, OperationResult, Run};
-use super::open_ops::{Claiming, WISHES};
-use super::serve::Nfs4;
-use super::state::{DELEGATION_BYTES, Delegation, State, WRITE, delegation_kinds};
-use super::status::Status;
-use super::types::StateId;
-use crate::xdr::Put;
+use super::open::{Claiming, WISHES};
+use crate::rpc::xdr::Put;
+use crate::v4::args::{Claim, Open as OpenArgs};
+use crate::v4::backchannel::flag;
+use crate::v4::callback::Callback;
+use crate::v4::client::Client;
+use crate::v4::cursor::{Access, Fh, Made, Operand, OperationResult, Run};
+use crate::v4::server::Nfs4;
+use crate::v4::state::{DELEGATION_BYTES, Delegation, State, WRITE, delegation_kinds};
+use crate::v4::status::Status;
+use crate::v4::types::StateId;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use weir_vfs::claims::{Caching, Kind, Owner};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Changes, FileId, Namespace, Stop};
 
 /// Bits of `share_access` that say which delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
-pub(super) const WANTED: u32 = 0xff00;
+pub(in crate::v4) const WANTED: u32 = 0xff00;
 /// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_WRITE_DELEG, WANT_ANY_DELEG, WANT_NO_DELEG, WANT_CANCEL (§18.16.1).
 const WANT_READ: u32 = 0x0100;
 const WANT_WRITE: u32 = 0x0200;
@@ -58,38 +58,6 @@ const CANCELLED: u32 = 7;
 const IS_DIR: u32 = 8;
 /// `limit_by4` NFS_LIMIT_SIZE.
 const LIMIT_SIZE: u32 = 1;
-
-/// Seconds for which a file is not delegated after a delegation of it was recalled.
-const COOLING: u32 = 30;
-/// Buckets of files that were recalled lately.
-const BUCKETS: usize = 1024;
-
-/// When files were recalled last, by a hash: seconds on the monotonic clock, from 1.
-pub(super) struct Recalled(Box<[AtomicU32]>);
-
-impl Default for Recalled {
-    fn default() -> Recalled {
-        Recalled((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
-    }
-}
-
-impl Recalled {
-    fn of(&self, file: FileId) -> &AtomicU32 {
-        let number = (file.ino.0 ^ file.volume.0 << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.0[(number >> 32) as usize % BUCKETS]
-    }
-
-    fn note(&self, file: FileId, now: u64) {
-        self.of(file).store(now as u32 + 1, Ordering::Relaxed);
-    }
-
-    fn lately(&self, file: FileId, now: u64) -> bool {
-        match self.of(file).load(Ordering::Relaxed) {
-            0 => false,
-            then => (now as u32 + 1).wrapping_sub(then) < COOLING,
-        }
-    }
-}
 
 /// Which delegation a client is to get.
 #[derive(Clone, Copy)]
@@ -133,7 +101,7 @@ impl Wish {
 }
 
 /// What an OPEN is given.
-pub(super) enum Given {
+pub(in crate::v4) enum Given {
     Delegation {
         id: StateId,
         write: bool,
@@ -145,10 +113,10 @@ pub(super) enum Given {
 
 impl Given {
     /// Nothing, as when none was wished for.
-    pub(super) const NONE: Given = Given::Not(NOT_WANTED);
+    pub(in crate::v4) const NONE: Given = Given::Not(NOT_WANTED);
 
     /// The delegation that is all that the client needs, which then has no open (RFC 9754 §4).
-    pub(super) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
+    pub(in crate::v4) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
         match *self {
             Given::Delegation { id, write, .. } => {
                 let enough = write || a.access & WRITE == 0;
@@ -159,7 +127,7 @@ impl Given {
     }
 
     /// Appends an `open_delegation4`. A client that has no wish gets no reason.
-    pub(super) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
+    pub(in crate::v4) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
         match self {
             Given::Delegation { id, write, times } => {
                 out.put_u32(match (write, times) {
@@ -195,13 +163,13 @@ impl Given {
 
 impl Run<'_> {
     /// Whether the client can be called, as far as is known.
-    pub(super) fn is_callable(&self) -> bool {
+    pub(in crate::v4) fn is_callable(&self) -> bool {
         let hold = self.c.hold.as_ref();
         self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.client.is_callable())
     }
 
     /// The delegation that goes with an OPEN, if any. It never waits, and never fails the OPEN.
-    pub(super) fn delegate(
+    pub(in crate::v4) fn delegate(
         &mut self,
         client: &Client,
         operand: &Operand<'_, '_>,
@@ -296,7 +264,11 @@ impl Run<'_> {
     }
 
     /// WANT_DELEGATION (§18.49). What cannot be given now is not offered later either.
-    pub(super) fn want_delegation(&mut self, want: u32, claim: &Claim<'_>) -> OperationResult {
+    pub(in crate::v4) fn want_delegation(
+        &mut self,
+        want: u32,
+        claim: &Claim<'_>,
+    ) -> OperationResult {
         let Fh::File(file) = self.here()? else {
             return Ok(self.put_wanted(&Given::Not(IS_DIR)));
         };
@@ -358,7 +330,7 @@ impl Run<'_> {
     }
 
     /// DELEGRETURN (§18.6).
-    pub(super) fn delegreturn(&mut self, id: &StateId) -> OperationResult {
+    pub(in crate::v4) fn delegreturn(&mut self, id: &StateId) -> OperationResult {
         let file = self.file(Status::BadStateId)?;
         let id = self.resolved(id)?;
         let client = self.client();
@@ -373,7 +345,7 @@ impl Run<'_> {
     }
 
     /// Whether a stateid is that of a delegation of the file, under which it may be opened (CLAIM_DELEGATE_CUR).
-    pub(super) fn delegated(&self, id: &StateId, file: FileId) -> Result<(), Status> {
+    pub(in crate::v4) fn delegated(&self, id: &StateId, file: FileId) -> Result<(), Status> {
         let id = self.resolved(id)?;
         match self.client_ref().states.read().find(&id)? {
             State::Delegation(delegation) if delegation.file == file => Ok(()),
@@ -391,7 +363,7 @@ fn release(client: &Client) {
 
 impl Nfs4 {
     /// The client has returned a delegation, or does not know it.
-    pub(super) fn end_delegation(&self, client: &Client, delegation: &Delegation) {
+    pub(in crate::v4) fn end_delegation(&self, client: &Client, delegation: &Delegation) {
         let mut states = client.states.write();
         if !states.end_delegation(delegation) {
             return;
@@ -404,7 +376,7 @@ impl Nfs4 {
     }
 
     /// A delegation is in the way of another client.
-    pub(super) fn recall(&self, client: &Client, file: FileId) {
+    pub(in crate::v4) fn recall(&self, client: &Client, file: FileId) {
         self.recalled.note(file, self.monotonic().as_secs());
         let delegation = client.states.read().delegation_of(file);
         if let Some(delegation) = delegation {
@@ -413,7 +385,7 @@ impl Nfs4 {
     }
 
     /// Another client wants to know what the holder of a write delegation has written.
-    pub(super) fn ask(&self, client: &Client, file: FileId) {
+    pub(in crate::v4) fn ask(&self, client: &Client, file: FileId) {
         let delegation = client.states.read().delegation_of(file);
         if let Some(delegation) = delegation {
             self.call_back(client, Callback::GetAttr(delegation));
@@ -421,7 +393,7 @@ impl Nfs4 {
     }
 
     /// The client did not answer in time, and has lost the delegation.
-    pub(super) fn revoked(&self, client: &Client, file: FileId) {
+    pub(in crate::v4) fn revoked(&self, client: &Client, file: FileId) {
         let lost = client
             .states
             .write()
@@ -435,7 +407,7 @@ impl Nfs4 {
     }
 
     /// The file's volume is gone or was replaced, and with it what the owner had in the file.
-    pub(super) fn lost(&self, client: &Client, file: FileId, owner: &Owner) {
+    pub(in crate::v4) fn lost(&self, client: &Client, file: FileId, owner: &Owner) {
         let mut states = client.states.write();
         let lost = match owner.who == client.own.who {
             true => states.revoke_delegation(file, Status::AdminRevoked),
@@ -451,7 +423,7 @@ impl Nfs4 {
     }
 
     /// FREE_STATEID of a state that was revoked; false if it is no such.
-    pub(super) fn free_revoked(&self, client: &Client, id: &StateId) -> bool {
+    pub(in crate::v4) fn free_revoked(&self, client: &Client, id: &StateId) -> bool {
         let mut states = client.states.write();
         let Some(freed) = states.free_revoked(id) else {
             return false;
@@ -471,7 +443,7 @@ impl Nfs4 {
     }
 
     /// Memory is short: clients are to return half of their delegations.
-    pub(super) fn recall_any(&self) {
+    pub(in crate::v4) fn recall_any(&self) {
         for client in self.registry.clients() {
             let count = client.states.read().delegations();
             if count > 0 {
@@ -482,7 +454,7 @@ impl Nfs4 {
     }
 
     /// The client that an owner in the table of claims belongs to.
-    pub(super) fn client_of(&self, owner: &Owner) -> Option<Arc<Client>> {
+    pub(in crate::v4) fn client_of(&self, owner: &Owner) -> Option<Arc<Client>> {
         let id = owner.client.name.as_ref().try_into().ok()?;
         self.registry.client(u64::from_be_bytes(id))
     }

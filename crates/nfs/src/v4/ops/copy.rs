@@ -2,50 +2,24 @@
 //!
 //! Ranges of one volume whose ends are those of blocks share the blocks ([`Operand::clone_range`](weir_vfs::Operand::clone_range)):
 //! at once, whatever their length. All else is read and written as the client would do it, under the limits of both
-//! volumes, in pieces; holes are passed over and stay holes. A long one is carried out in the background if its client wants that ([`super::offload`]); otherwise no more
+//! volumes, in pieces; holes are passed over and stay holes. A long one is carried out in the background if its client wants that ([`crate::v4::offload`]); otherwise no more
 //! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
 
-use super::args::Copy;
-use super::compound::{Fh, OperationResult, Run};
-use super::file_ops::Stated;
-use super::status::Status;
-use crate::xdr::Put;
+use super::file::Stated;
+use crate::rpc::xdr::Put;
+use crate::v4::args::Copy;
+use crate::v4::copying::{Copying, MOST, Next};
+use crate::v4::cursor::{Fh, OperationResult, Run};
+use crate::v4::status::Status;
+use crate::v4::types::put_written;
 use std::ops::Range;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{AtEnd, FileKind, ReadOut, Seek, Sought, Stability};
 use weir_vfs::{Changes, Error, FileId, Looks, Reads, Stop, Writes};
 
-/// Bytes that a request copies at most, unless they are shared or of holes.
-const MOST: u64 = 4 << 20;
 /// Bytes that a hole counts for, since making one is work as well.
 const HOLE: u64 = BLOCK_SIZE as u64;
-
-/// How far a COPY has come.
-#[derive(Default)]
-pub(super) struct Copying {
-    /// The blocks cannot be shared.
-    piecewise: bool,
-    /// Bytes to be copied by this request.
-    count: u64,
-    done: u64,
-    /// Bytes that this request has moved.
-    moved: u64,
-    next: Next,
-}
-
-/// What comes next of a source.
-#[derive(Default)]
-enum Next {
-    #[default]
-    Unknown,
-    /// Data begins here.
-    Data,
-    /// A hole of so many bytes.
-    Hole(u64),
-    /// What was read, and is written from its given byte on.
-    Read(Box<ReadOut>, usize),
-}
 
 /// Bytes that were copied, and how durable they are.
 struct Copied {
@@ -53,50 +27,9 @@ struct Copied {
     stable: Stability,
 }
 
-/// `write_response4` behind its stateid.
-pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
-    out.put_u64(count);
-    out.put_u32(match stable {
-        Stability::Unstable => 0,
-        Stability::DataSync => 1,
-        Stability::FileSync => 2,
-    });
-    out.put_fixed(verifier);
-}
-
-impl Copying {
-    /// Whether it is more than one request copies, and has not begun.
-    fn is_long(&self) -> bool {
-        self.count > MOST && self.done == 0 && matches!(self.next, Next::Unknown)
-    }
-
-    /// One of `count` bytes, which are read and written.
-    pub(super) fn in_pieces(count: u64) -> Copying {
-        Copying {
-            piecewise: true,
-            count,
-            ..Copying::default()
-        }
-    }
-
-    /// Bytes to be copied.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Bytes that were copied.
-    pub(super) fn done(&self) -> u64 {
-        self.done
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.done == self.count
-    }
-}
-
 impl Run<'_> {
     /// COPY: from the saved file to the current one.
-    pub(super) fn copy(&mut self, a: &Copy) -> OperationResult {
+    pub(in crate::v4) fn copy(&mut self, a: &Copy) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
             Fh::File(file) => file,
@@ -232,7 +165,7 @@ impl Run<'_> {
     }
 
     /// Copies the next piece, if the client has both files still.
-    pub(super) fn copy_piece(
+    pub(in crate::v4) fn copy_piece(
         &mut self,
         c: &mut Copying,
         a: &Copy,

@@ -1,9 +1,9 @@
 //! Extended attributes (RFC 8276 §8.4). Names are in the space of users, without the prefix "user." that clients show.
 
-use super::compound::{Access, Fh, OperationResult, Run};
-use super::status::Status;
-use super::types::put_change;
-use crate::xdr::{Put, padding};
+use crate::rpc::xdr::{Put, padding};
+use crate::v4::cursor::{Access, Fh, OperationResult, Run};
+use crate::v4::status::Status;
+use crate::v4::types::put_change;
 use weir_base::limits::{MAX_NAME, MAX_XATTR};
 use weir_vfs::volume::SetHow;
 use weir_vfs::{Changes, Error, FileId, Looks, Stop};
@@ -43,7 +43,7 @@ impl Run<'_> {
     }
 
     /// GETXATTR (RFC 8276 §8.4.1): the value of an attribute.
-    pub(super) fn getxattr(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn getxattr(&mut self, name: &[u8]) -> OperationResult {
         let file = self.attributed(Status::NoXattr)?;
         check(name)?;
         let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
@@ -53,7 +53,12 @@ impl Run<'_> {
     }
 
     /// SETXATTR (RFC 8276 §8.4.2): creates or replaces an attribute.
-    pub(super) fn setxattr(&mut self, option: u32, name: &[u8], value: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn setxattr(
+        &mut self,
+        option: u32,
+        name: &[u8],
+        value: &[u8],
+    ) -> OperationResult {
         let how = how(option)?;
         if value.len() > MAX_XATTR {
             self.here()?;
@@ -63,7 +68,7 @@ impl Run<'_> {
     }
 
     /// REMOVEXATTR (RFC 8276 §8.4.4): removes an attribute.
-    pub(super) fn removexattr(&mut self, name: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn removexattr(&mut self, name: &[u8]) -> OperationResult {
         self.change_xattr(name, None, SetHow::Either)
     }
 
@@ -81,7 +86,7 @@ impl Run<'_> {
     }
 
     /// LISTXATTRS. A cookie is how many names came before.
-    pub(super) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> OperationResult {
+    pub(in crate::v4) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> OperationResult {
         let names = match self.here()? {
             Fh::File(file) => {
                 let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;

@@ -1,8 +1,8 @@
 //! Tests of replies to callbacks.
 
-use super::super::args::{Channel, Security};
-use super::super::backchannel::BackChannel;
 use super::*;
+use crate::v4::args::{Channel, Security};
+use crate::v4::backchannel::BackChannel;
 use weir_base::Time;
 
 #[test]

@@ -6,18 +6,18 @@
 //!
 //! A file that this OPEN makes is open to its maker whatever its mode says, as open(2) has it.
 
-use super::args::{Attrs, Claim, How, Open as OpenArgs};
-use super::attrs::{New, SIZE};
-use super::client::Client;
-use super::compound::{Access, Fh, Made, Operand, OperationResult, Run};
-use super::deleg_ops::Given;
-use super::name_ops::check_name;
-use super::state::{
+use super::deleg::Given;
+use super::name::check_name;
+use crate::rpc::xdr::Put;
+use crate::v4::args::{Attrs, Claim, How, Open as OpenArgs};
+use crate::v4::attrs::{New, SIZE};
+use crate::v4::client::Client;
+use crate::v4::cursor::{Access, Fh, Made, Operand, OperationResult, Run};
+use crate::v4::state::{
     DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, READ, State, WRITE, modes, open_kinds,
 };
-use super::status::Status;
-use super::types::{Bitmap, StateId, put_change};
-use crate::xdr::Put;
+use crate::v4::status::Status;
+use crate::v4::types::{Bitmap, StateId, put_change};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::VolumeId;
@@ -27,26 +27,26 @@ use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Stop, Suspend};
 
 /// Bits of `share_access` that are wishes for delegations.
-pub(super) const WISHES: u32 = 0x003f_ff00;
+pub(in crate::v4) const WISHES: u32 = 0x003f_ff00;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
-pub(super) const RESULT: u32 = 0x04 | 0x08;
+pub(in crate::v4) const RESULT: u32 = 0x04 | 0x08;
 /// OPEN4_RESULT_NO_OPEN_STATEID (RFC 9754 §4), OPEN4_RESULT_MAY_NOTIFY_LOCK.
 const NO_STATEID: u32 = 0x10;
 const MAY_NOTIFY: u32 = 0x20;
 /// Owners of opens and of locks are apart.
 #[derive(Clone, Copy)]
-pub(super) enum OwnerKind {
+pub(in crate::v4) enum OwnerKind {
     Open,
     Lock,
 }
 
 /// A claim that a client wants, as far as the grace period is concerned.
-pub(super) struct Claiming {
-    pub(super) reclaim: bool,
-    pub(super) volume: VolumeId,
-    pub(super) kinds: Kinds,
+pub(in crate::v4) struct Claiming {
+    pub(in crate::v4) reclaim: bool,
+    pub(in crate::v4) volume: VolumeId,
+    pub(in crate::v4) kinds: Kinds,
     /// Kinds of others' claims that it conflicts with.
-    pub(super) against: Kinds,
+    pub(in crate::v4) against: Kinds,
 }
 
 /// The error of a claim at the wrong time.
@@ -60,7 +60,7 @@ fn refused(why: Refused) -> Status {
 
 impl<'a> Run<'a> {
     /// An owner of opens or locks as the table of claims knows it. What others are shown of one is its own bytes.
-    pub(super) fn owner(&self, kind: OwnerKind, bytes: &[u8]) -> Owner {
+    pub(in crate::v4) fn owner(&self, kind: OwnerKind, bytes: &[u8]) -> Owner {
         let (word, shown): (&[u8], Arc<[u8]>) = match kind {
             OwnerKind::Open => (b"open", Arc::default()),
             OwnerKind::Lock => (b"lock", bytes.into()),
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
     }
 
     /// Checks that the time is for such a claim, and records it.
-    pub(super) fn may_claim(
+    pub(in crate::v4) fn may_claim(
         &mut self,
         client: &Client,
         claim: &Claiming,
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
 
     /// Records that a client may have claims of these kinds; the reply waits until that is durable. Called again with
     /// the client's states locked when the claim is entered, since the record may have been trimmed meanwhile.
-    pub(super) fn record(
+    pub(in crate::v4) fn record(
         &mut self,
         client: &Client,
         kinds: Kinds,
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
     }
 
     /// OPEN (§18.16): opens or creates a file, or upgrades an open.
-    pub(super) fn open(&mut self, a: &OpenArgs<'_>) -> OperationResult {
+    pub(in crate::v4) fn open(&mut self, a: &OpenArgs<'_>) -> OperationResult {
         let here = self.here()?;
         let shares = (a.access & 3, a.deny);
         if shares.0 == 0 || a.deny > 3 || a.access & !(3 | WISHES) != 0 {
@@ -393,7 +393,7 @@ impl<'a> Run<'a> {
     }
 
     /// The open of the current file that a stateid names.
-    pub(super) fn open_of(&self, id: &StateId) -> Result<Arc<Open>, Status> {
+    pub(in crate::v4) fn open_of(&self, id: &StateId) -> Result<Arc<Open>, Status> {
         let file = match self.here()? {
             Fh::File(file) => file,
             _ => return Err(Status::BadStateId),
@@ -406,7 +406,12 @@ impl<'a> Run<'a> {
     }
 
     /// OPEN_DOWNGRADE (§18.18): gives up part of an open's shares.
-    pub(super) fn downgrade(&mut self, id: &StateId, access: u32, deny: u32) -> OperationResult {
+    pub(in crate::v4) fn downgrade(
+        &mut self,
+        id: &StateId,
+        access: u32,
+        deny: u32,
+    ) -> OperationResult {
         let open = self.open_of(id)?;
         let (had, denied) = open.shares();
         let access = access & 3;
@@ -436,7 +441,7 @@ impl<'a> Run<'a> {
     }
 
     /// CLOSE. What was locked under the open is unlocked (§18.2.4).
-    pub(super) fn close_open(&mut self, id: &StateId) -> OperationResult {
+    pub(in crate::v4) fn close_open(&mut self, id: &StateId) -> OperationResult {
         let open = self.open_of(id)?;
         let client = self.client();
         self.end_open(&client, &open);
@@ -464,7 +469,7 @@ impl<'a> Run<'a> {
     }
 
     /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or one that was revoked.
-    pub(super) fn free_stateid(&mut self, id: &StateId) -> OperationResult {
+    pub(in crate::v4) fn free_stateid(&mut self, id: &StateId) -> OperationResult {
         let id = self.resolved(id)?;
         let client = self.client();
         if self.s.free_revoked(&client, &id) {

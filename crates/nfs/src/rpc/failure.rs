@@ -1,7 +1,7 @@
 //! What must be known of a call to answer it as failed after all: the shape of each NFSv3 procedure's failure results, and
 //! where the results of an NFSv4 COMPOUND are cut.
 
-use crate::xdr::{Put, padding};
+use crate::rpc::xdr::{Put, padding};
 
 /// NFS3ERR_IO (RFC 1813 §2.6).
 const IO: u32 = 5;

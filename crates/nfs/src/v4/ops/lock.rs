@@ -1,13 +1,13 @@
 //! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again; see `blocked` for when.
 
-use super::args::{self, Locker};
-use super::client::SERVICE;
-use super::compound::{Access, OperationResult, Run};
-use super::open_ops::{Claiming, OwnerKind};
-use super::state::{DELEGATIONS, LOCK_BYTES, READ, State, WRITE};
-use super::status::Status;
-use super::types::StateId;
-use crate::xdr::Put;
+use super::open::{Claiming, OwnerKind};
+use crate::rpc::xdr::Put;
+use crate::v4::args::{self, Locker};
+use crate::v4::client::SERVICE;
+use crate::v4::cursor::{Access, OperationResult, Run};
+use crate::v4::state::{DELEGATIONS, LOCK_BYTES, READ, State, WRITE};
+use crate::v4::status::Status;
+use crate::v4::types::StateId;
 use std::sync::Arc;
 use weir_vfs::claims::{Actor, Full, Lock, Owner, Passage, Range, Verdict};
 use weir_vfs::grace::Kinds;
@@ -75,7 +75,7 @@ impl Run<'_> {
     }
 
     /// LOCK (§18.10), under an open's or a lock's stateid.
-    pub(super) fn lock(
+    pub(in crate::v4) fn lock(
         &mut self,
         r: &args::Range,
         reclaim: bool,
@@ -172,7 +172,7 @@ impl Run<'_> {
     }
 
     /// LOCKT (§18.11): tests for a conflict, without a stateid.
-    pub(super) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> OperationResult {
+    pub(in crate::v4) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> OperationResult {
         let file = self.lockable()?;
         let want = Lock {
             owner: self.owner(OwnerKind::Lock, owner),
@@ -203,7 +203,7 @@ impl Run<'_> {
     }
 
     /// LOCKU (§18.12): unlocks a range.
-    pub(super) fn locku(&mut self, r: &args::Range, id: &StateId) -> OperationResult {
+    pub(in crate::v4) fn locku(&mut self, r: &args::Range, id: &StateId) -> OperationResult {
         let file = self.lockable()?;
         let bytes = range(r)?;
         let id = self.resolved(id)?;

@@ -4,7 +4,7 @@
 //! waits for) is distinguished from one that is answered with an error: the first ends the
 //! connection, the second does not disturb the other calls that share it.
 
-use crate::xdr::{Put, Reader};
+use crate::rpc::xdr::{Put, Reader};
 use std::ops::RangeInclusive;
 use weir_vfs::{Flavour, Flavours, Groups, Identity};
 

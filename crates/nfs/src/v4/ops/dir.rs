@@ -4,13 +4,13 @@
 //! and the eof flag still fit. If not even one entry fits, that is TOOSMALL. "." and ".." are not listed (§18.23.3), and
 //! cookies 0 to 2 are no entry's.
 
-use super::args::ReadDir;
-use super::attrs::{self, Absent, Object};
-use super::compound::{Access, Fh, Operand, OperationResult, Run};
-use super::status::Status;
-use super::types::Bitmap;
 use crate::idmap::Names;
-use crate::xdr::{Put, padding};
+use crate::rpc::xdr::{Put, padding};
+use crate::v4::args::ReadDir;
+use crate::v4::attrs::{self, Absent, Object};
+use crate::v4::cursor::{Access, Fh, Operand, OperationResult, Run};
+use crate::v4::status::Status;
+use crate::v4::types::Bitmap;
 use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
 use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Stop, Suspend};
@@ -57,7 +57,7 @@ type Bare = (u64, Vec<u8>);
 
 impl Run<'_> {
     /// READDIR (§18.23): entries after a cookie, with attributes.
-    pub(super) fn readdir(&mut self, a: &ReadDir) -> OperationResult {
+    pub(in crate::v4) fn readdir(&mut self, a: &ReadDir) -> OperationResult {
         let here = self.here()?;
         if attrs::write_only(&a.mask) {
             return Err(Status::Inval.into());

@@ -1,0 +1,142 @@
+//! The context of a call of NFSv3, which its procedures run in: they know this module and not the one that runs them.
+
+use super::access::EachCall;
+use super::status::Status;
+use super::types::{put_post_op, put_wcc_failed};
+use crate::rpc::failure::Failure;
+use crate::rpc::message::Credential;
+use crate::rpc::reply::Payload;
+use crate::rpc::xdr::Put;
+use weir_base::{Lsn, VolumeId};
+use weir_conn::ConnInfo;
+use weir_vfs::volume::Done;
+use weir_vfs::{
+    Admitted, Charged, Cost, Error, ExportTable, OpContext, Protocol, Stop, Suspend, Vfs,
+};
+
+/// A session of this protocol.
+pub type Session<'s> = weir_vfs::Session<'s, EachCall>;
+
+/// Returns the session of a call with this credential. A client of NFSv3 is its address.
+pub(crate) fn session<'s, S>(conn: &'s ConnInfo<S>, credential: &'s Credential) -> Session<'s> {
+    let origin = conn.address();
+    Session {
+        origin,
+        protocol: Protocol::Nfsv3,
+        flavour: credential.flavour(),
+        transport: conn.transport,
+        identity: credential.identity(),
+        access: EachCall,
+        client: origin.into(),
+        admitted: &conn.admitted,
+    }
+}
+
+/// A file that a procedure works on.
+pub(crate) type Operand<'s> = weir_vfs::Operand<'s, EachCall>;
+
+/// The log record that the reply to a call waits for.
+///
+/// # Errors
+/// The call has failed, and its results with this status are appended; or it is suspended.
+pub type Release = Result<Option<Lsn>, Stop<Status>>;
+
+/// One call being served.
+pub struct Op<'a> {
+    /// Exports, claims and limits: the way to volumes.
+    pub vfs: &'a Vfs,
+    /// The exports as they were when the call came.
+    pub table: &'a ExportTable,
+    /// The session on whose behalf it is served.
+    pub session: Session<'a>,
+    /// Number of the procedure (RFC 1813 §3.3).
+    pub procedure: u32,
+    /// What the operation remembers when it is suspended and run again.
+    pub cx: &'a mut OpContext,
+    /// The results so far.
+    pub out: &'a mut Vec<u8>,
+    /// Data that follows `out` by reference.
+    pub payload: &'a mut Option<Box<Payload>>,
+    /// The volume of the first handle, once it is known.
+    pub volume: Option<VolumeId>,
+    /// Set when the connection is not protected as the export wants it: refused by RPC, not by a status.
+    pub unprotected: bool,
+    /// It may stop for what another client is asked to do; otherwise its client is to ask again.
+    pub patient: bool,
+}
+
+impl<'a> Op<'a> {
+    /// Verifies a handle and admits the session.
+    pub(super) fn admit(&mut self, handle: &[u8]) -> Result<Admitted<'a, EachCall>, Stop<Status>> {
+        let admitted = self.vfs.admit(self.table, handle, &self.session);
+        let admitted = admitted.map_err(|why| self.refuse(why))?;
+        self.volume.get_or_insert(admitted.volume());
+        Ok(admitted)
+    }
+
+    /// Verifies a handle, admits the session and charges it.
+    pub(super) fn enter<C: Cost>(
+        &mut self,
+        handle: &[u8],
+        cost: C,
+    ) -> Result<(Operand<'a>, Charged<C>), Stop<Status>> {
+        let admitted = self.admit(handle)?;
+        Ok(admitted.charge(self.vfs, self.cx, cost)?)
+    }
+
+    pub(super) fn status(&mut self, status: Status) {
+        self.out.put_u32(status as u32);
+    }
+
+    /// A failure before there is an object whose attributes could be sent.
+    #[cold]
+    pub(super) fn refuse(&mut self, why: Stop) -> Stop<Status> {
+        self.failed(why, |op| Failure::of(op.procedure).put_absent(op.out))
+    }
+
+    /// A failure whose `resfail` is a `post_op_attr`.
+    #[cold]
+    pub(super) fn fail_attr(&mut self, why: Stop, object: &Operand<'_>) -> Stop<Status> {
+        self.failed(why, |op| op.put_attr(object))
+    }
+
+    /// A failure whose `resfail` is a `wcc_data` of each of `objects`.
+    #[cold]
+    pub(super) fn fail_wcc(&mut self, why: Stop, objects: &[&Operand<'_>]) -> Stop<Status> {
+        self.failed(why, |op| {
+            objects.iter().for_each(|object| op.put_wcc(object))
+        })
+    }
+
+    /// Writes the reply of a failure, with `rest` behind the status; what is suspended goes up as it is.
+    pub(super) fn failed(&mut self, why: Stop, rest: impl FnOnce(&mut Self)) -> Stop<Status> {
+        let error = match why {
+            Stop::Failed(error) => error,
+            Stop::Suspended(Suspend::Recall(_)) if !self.patient => Error::Delay,
+            Stop::Suspended(suspend) => return Stop::Suspended(suspend),
+        };
+        self.unprotected |= error == Error::Unprotected;
+        let status = Status::of(self.procedure, error);
+        self.status(status);
+        rest(self);
+        Stop::Failed(status)
+    }
+
+    /// A `post_op_attr` for a failed reply; the attributes are optional there, so whatever keeps them from being read at
+    /// once leaves them out.
+    pub(super) fn put_attr(&mut self, object: &Operand<'_>) {
+        let attr = object.attr_at_hand(self.cx);
+        put_post_op(self.out, attr.as_ref());
+    }
+
+    /// The same as a `wcc_data`.
+    pub(super) fn put_wcc(&mut self, object: &Operand<'_>) {
+        let attr = object.attr_at_hand(self.cx);
+        put_wcc_failed(self.out, attr.as_ref());
+    }
+}
+
+/// Splits what an operation gave from when it is durable.
+pub(super) fn split<T>(done: Done<T>) -> (T, Option<Lsn>) {
+    (done.value, done.lsn)
+}

@@ -1,0 +1,104 @@
+//! Locks that clients wait for: how a lock is kept for its owner, and the client notified. See [`crate::v4::blocked`].
+
+use crate::v4::blocked::Waiting;
+use crate::v4::callback::Callback;
+use crate::v4::client::Client;
+use crate::v4::server::Nfs4;
+use crate::v4::state::Open;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_vfs::FileId;
+use weir_vfs::claims::{Grant, Lock, Owner, Range};
+use weir_vfs::grace::LEASE;
+
+/// Time for which a lock is kept for its owner.
+const KEPT: Duration = Duration::from_secs(2);
+impl Nfs4 {
+    /// Ends that requests wait, and what was given to their owners.
+    fn end_waiting(&self, ended: Vec<Waiting>) {
+        let claims = &self.vfs.claims;
+        for w in ended {
+            // If it is not queued, its turn has come.
+            if !claims.cancel(w.file, &w.lock) {
+                self.give_up(w.file, &w.lock.owner);
+            }
+        }
+    }
+
+    /// Unlocks what was kept for an owner.
+    pub(in crate::v4) fn give_up(&self, file: FileId, owner: &Owner) {
+        // Unlocking all of it splits nothing, so it needs no memory.
+        let unlocked = self.vfs.claims.unlock(file, owner, Range::ALL);
+        assert!(unlocked.is_ok(), "an unlock of everything needs memory");
+    }
+
+    /// The owner asks for a lock: what it waited for in the file is over, unless it is this. Whether this was kept for it. To
+    /// be called with the client's states locked.
+    pub(in crate::v4) fn asks_again(&self, file: FileId, want: &Lock) -> bool {
+        let of_owner = |w: &Waiting| w.file == file && w.lock.owner == want.owner;
+        let ended = self
+            .blocked
+            .take(|w| of_owner(w) && (w.granted || w.lock != *want));
+        let (kept, ended): (Vec<_>, Vec<_>) = ended.into_iter().partition(|w| w.lock == *want);
+        self.end_waiting(ended);
+        !kept.is_empty()
+    }
+
+    /// The owner waits for nothing in the file: it was not queued after all, or the file is gone.
+    pub(in crate::v4) fn not_waiting(&self, file: FileId, owner: &Owner) {
+        self.blocked
+            .take(|w| w.file == file && w.lock.owner == *owner);
+    }
+
+    /// An open is closed. To be called with the client's states locked.
+    pub(in crate::v4) fn end_waiting_under(&self, open: &Arc<Open>) {
+        let ended = self.blocked.take(|w| Arc::ptr_eq(&w.open, open));
+        self.end_waiting(ended);
+    }
+
+    /// A request's turn has come.
+    pub(in crate::v4) fn granted(&self, grant: Grant) {
+        let Grant { file, lock } = grant;
+        let now = self.monotonic();
+        let client = {
+            let mut all = self.blocked.all.lock();
+            let found = all.iter_mut().find(|w| w.file == file && w.lock == lock);
+            found.map(|w| {
+                (w.granted, w.since) = (true, now);
+                Arc::clone(&w.client)
+            })
+        };
+        let Some(client) = client else {
+            // It has asked for it again meanwhile, or given it up.
+            return;
+        };
+        let call = Callback::NotifyLock {
+            file,
+            client: client.id,
+            owner: Arc::clone(&lock.owner.shown),
+        };
+        self.call_back(&client, call);
+    }
+
+    /// Passes on what was kept for too long, and forgets who does not ask any more; about once a second.
+    pub(in crate::v4) fn tick_blocked(&self) {
+        let now = self.monotonic();
+        let late = |w: &Waiting| {
+            let most = if w.granted { KEPT } else { LEASE };
+            now.saturating_sub(w.since) >= most
+        };
+        let clients: Vec<Arc<Client>> = {
+            let all = self.blocked.all.lock();
+            all.iter()
+                .filter(|w| late(w))
+                .map(|w| Arc::clone(&w.client))
+                .collect()
+        };
+        for client in clients {
+            // A LOCK that takes what was kept holds them.
+            let _states = client.states.write();
+            let ended = self.blocked.take(|w| w.client.id == client.id && late(w));
+            self.end_waiting(ended);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Files of which a delegation was recalled lately.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_vfs::FileId;
+
+/// Seconds for which a file is not delegated after a delegation of it was recalled.
+pub(super) const COOLING: u32 = 30;
+
+/// Buckets of files that were recalled lately.
+pub(super) const BUCKETS: usize = 1024;
+
+/// When files were recalled last, by a hash: seconds on the monotonic clock, from 1.
+pub(super) struct Recalled(Box<[AtomicU32]>);
+
+impl Default for Recalled {
+    fn default() -> Recalled {
+        Recalled((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Recalled {
+    pub(super) fn of(&self, file: FileId) -> &AtomicU32 {
+        let number = (file.ino.0 ^ file.volume.0 << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(number >> 32) as usize % BUCKETS]
+    }
+
+    pub(super) fn note(&self, file: FileId, now: u64) {
+        self.of(file).store(now as u32 + 1, Ordering::Relaxed);
+    }
+
+    pub(super) fn lately(&self, file: FileId, now: u64) -> bool {
+        match self.of(file).load(Ordering::Relaxed) {
+            0 => false,
+            then => (now as u32 + 1).wrapping_sub(then) < COOLING,
+        }
+    }
+}
