@@ -1,6 +1,7 @@
-//! From what is asked for to intended state, an operation, and a job.
+//! Turns a mutation into intended state, an operation, and a job.
 //!
-//! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
+//! The operation contains the job with all of its arguments, so that an interrupted job can be
+//! restarted from the catalog alone.
 
 use crate::job::Job;
 use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
@@ -14,11 +15,12 @@ use crate::store::Transaction;
 use crate::view::View;
 use std::sync::Arc;
 
-/// Returns text that keeps an operation's target as it was, from which an API makes the operation's response when it knows the
-/// reader's address. Called in the change with which the operation ends; it must not block.
+/// Renders the target of an ended operation as text, from which an API makes the operation's
+/// response when it knows the reader's address. Called in the change that ends the operation; it
+/// must not block.
 pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
 
-/// An operation's response, if it has been done.
+/// Returns an operation's response, if it has been done.
 pub(crate) fn response(
     render: Option<&Render>,
     tx: &Transaction<'_>,
@@ -34,7 +36,7 @@ pub(crate) use crate::rules::Inputs;
 /// An operation that was accepted.
 pub(crate) struct Accepted {
     pub operation: Operation,
-    /// Jobs of one lane run in the order in which they were accepted.
+    /// Lane of the job: jobs of one lane run in the order in which they were accepted.
     pub lane: u64,
 }
 
@@ -46,7 +48,7 @@ fn missing(target: &Target) -> Refusal {
     )
 }
 
-/// A volume that can be touched.
+/// Returns a volume that can be changed now.
 fn idle(view: &View, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
     let volume = view.volume(name).cloned();
     let volume = volume.ok_or_else(|| missing(&Target::Volume(name.clone())))?;
@@ -54,7 +56,8 @@ fn idle(view: &View, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
     Ok(volume)
 }
 
-/// Makes the change in the transaction, with its operation and its line in the audit log; or refuses.
+/// Makes the change in the transaction, with its operation and its line in the audit log, or
+/// refuses it.
 pub(crate) fn apply(
     render: Option<&Render>,
     tx: &mut Transaction<'_>,
@@ -85,7 +88,7 @@ pub(crate) fn apply(
     };
     let queues =
         |mutation: &Mutation| matches!(mutation, Mutation::Replicate { verb, .. } if verb.queues());
-    // Neither is an operation, unless the data path has something to take over.
+    // Neither is an operation, unless the data path has to apply a change.
     let ended = matches!(
         mutation,
         Mutation::Replicate { .. } | Mutation::ChangePolicy(..)
@@ -106,7 +109,7 @@ pub(crate) fn apply(
     Ok(Accepted { operation, lane })
 }
 
-/// The lane, the job, and whether that is all there is to do.
+/// The lane, the job, and true if nothing has to be done.
 type Intent = (u64, Job, bool);
 
 fn intend(
@@ -325,13 +328,13 @@ fn intend(
     }
 }
 
-/// Splitting takes as long as there are data, and nothing else has to wait for it: it has a lane of its own, since ids have
-/// 63 bits.
+/// Returns the lane of a split, which takes as long as there is data, so that nothing else waits
+/// for it. Ids have 63 bits.
 pub(crate) fn split_lane(volume: u64) -> u64 {
     volume | 1 << 63
 }
 
-/// Puts a snapshot in the place of what it was called; copies of it know it by its new name.
+/// Replaces a renamed snapshot; clones of it refer to it by its new name.
 pub(crate) fn rename(tx: &mut Transaction<'_>, before: &SnapshotName, next: Snapshot) {
     let copies = tx.view.volumes.values();
     let copies = copies.filter(|volume| volume.clone_of.as_ref() == Some(before));
@@ -345,7 +348,7 @@ pub(crate) fn rename(tx: &mut Transaction<'_>, before: &SnapshotName, next: Snap
     tx.put_snapshot(next);
 }
 
-/// Puts a volume in the place of what it was called, with its snapshots; copies of them know them by their new names.
+/// Replaces a renamed volume, with its snapshots; clones of them refer to them by their new names.
 fn rename_volume(tx: &mut Transaction<'_>, volume: &Volume, to: &VolumeName) {
     let snapshots = tx.view.snapshots_to_go(&volume.name);
     tx.remove_volume(volume);

@@ -1,19 +1,20 @@
-//! What a volume has by name, and whether it is served.
+//! Policies assigned to a volume by name, and its availability to clients.
 
 use serde::{Deserialize, Serialize};
 
 pub use weir_relations::policy::Ceiling;
 
-/// What is to become of a volume's changes while the node is without its partner, of an aggregate that two nodes keep.
+/// Treatment of a volume's changes while the node is without its partner, for an aggregate of a
+/// pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Synchronous {
-    /// They are made on one node alone (ONTAP's policy Sync).
+    /// Changes are made on one node alone (ONTAP's policy Sync).
     Sync,
-    /// They are held until the partner is back (ONTAP's policy StrictSync).
+    /// Changes are held until the partner is back (ONTAP's policy StrictSync).
     StrictSync,
 }
 
-/// What was assigned to a volume by name, and what was taken from clients.
+/// Policies assigned to a volume by name, and settings that hide it from clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assigned {
     /// [`crate::NamedPolicy::id`] of its export policy.
@@ -22,33 +23,34 @@ pub struct Assigned {
     pub qos: Option<u64>,
     /// [`crate::NamedPolicy::id`] of its snapshot policy.
     pub snapshot: Option<u64>,
-    /// What the QoS policy says.
+    /// Ceiling of the QoS policy.
     #[serde(default)]
     pub ceiling: Ceiling,
-    /// An administrator has taken it out of service.
+    /// True if an administrator has taken it offline.
     #[serde(default)]
     pub offline: bool,
-    /// It has no path; the one that it had stays its own.
+    /// True if it has no path; its former path stays reserved for it.
     #[serde(default)]
     pub unmounted: bool,
-    /// Its SnapMirror policy, where two nodes keep the aggregate; `None` is as [`Synchronous::Sync`].
+    /// SnapMirror policy of a volume in an aggregate of a pair; `None` equals
+    /// [`Synchronous::Sync`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronous: Option<Synchronous>,
 }
 
 impl Assigned {
-    /// Whether clients may reach it.
+    /// Returns true if clients may reach the volume.
     pub fn served(&self) -> bool {
         !self.offline && !self.unmounted
     }
 
-    /// Whether nothing is out of the ordinary: then it is not written down.
+    /// Returns true if every value is the default, which is not stored.
     pub(crate) fn is_default(&self) -> bool {
         *self == Assigned::default()
     }
 }
 
-/// What is to be assigned; `None` stays as it is.
+/// Changes of the assignment; `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assign {
     /// An export policy by name; `Some(None)`: the server's default.
@@ -57,10 +59,10 @@ pub struct Assign {
     pub qos: Option<Option<String>>,
     /// A snapshot policy by name; `Some(None)`: none.
     pub snapshot: Option<Option<String>>,
-    /// Out of service, or back.
+    /// True to take the volume offline, false to bring it back.
     pub offline: Option<bool>,
     /// The export path without its leading slash; `Some(None)`: none.
     pub path: Option<Option<String>>,
-    /// Its SnapMirror policy, where two nodes keep the aggregate; `Some(None)`: none.
+    /// SnapMirror policy of a volume in an aggregate of a pair; `Some(None)`: none.
     pub synchronous: Option<Option<Synchronous>>,
 }

@@ -1,8 +1,8 @@
-//! What the reconciler asks of the node that serves the data.
+//! Interface of the reconciler to the node that serves the data.
 //!
-//! The catalog says what is intended; a [`Backend`] makes it so. Every call is idempotent: a job that was cut short is
-//! run again from its start, and what is already as wanted is left alone. Calls may wait for the disk and are made off
-//! the threads that serve requests.
+//! The catalog holds the intended state; a [`Backend`] makes it actual. Every call is idempotent:
+//! an interrupted job is run again from its start, and state that is already as intended is left
+//! alone. Calls may wait for the disk and are made off the threads that serve requests.
 
 use crate::model::EngineSnapshot;
 use crate::secret::Secret;
@@ -11,138 +11,139 @@ use std::sync::Arc;
 pub use weir_base::SnapshotIdentity;
 use weir_vfs::Flavours;
 
-/// Why the node could not do as asked.
+/// Reason why a call to the node failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// There is nothing of that key or name.
+    /// No object has this key or name.
     #[error("{0} does not exist")]
     NotFound(String),
-    /// The state of the volume forbids it, now.
+    /// The current state of the volume forbids the call.
     #[error("{0}")]
     Precondition(String),
     /// The node has no room for it.
     #[error("{0}")]
     NoSpace(String),
-    /// The device, or another cause that no request is at fault for; trying again may help.
+    /// A failure of the device or another cause outside the request; a retry may help.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How much a volume may hold.
+/// Capacity of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Bytes of data and of what only snapshots hold; `None` is the device's own limit.
+    /// Bytes of data and of blocks that only snapshots hold; `None` is the device's own limit.
     pub bytes: Option<u64>,
-    /// Bytes of these that are kept for snapshots.
+    /// Bytes of it reserved for snapshots.
     pub reserve: u64,
 }
 
-/// A volume as the engine is to have it.
+/// Intended state of a volume in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// Opaque, never reused: `v-` and 16 hexadecimal digits.
     pub key: String,
-    /// What it may hold.
+    /// Capacity of the volume.
     pub capacity: Capacity,
     /// Permission bits of the root, 0 ..= 0o7777, when the volume is made.
     pub root_mode: u32,
-    /// Make it as a writable copy of another volume's snapshot: the other's key and the snapshot's name.
+    /// Origin of a clone: the key of another volume and the name of its snapshot.
     pub clone_of: Option<(String, String)>,
-    /// Make it as a destination, to which only transfers write.
+    /// True for a destination, which only transfers write to.
     pub protection: bool,
 }
 
-/// What the engine says of a volume.
+/// State of a volume in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeState {
     /// The volume's key in the engine.
     pub key: String,
-    /// The engine's number: what [`weir_qos::VolumePlan`] and file handles carry.
+    /// The engine's number, which [`weir_qos::VolumePlan`] and file handles contain.
     pub number: u64,
     /// Bytes held by data.
     pub used: u64,
-    /// It shares blocks with the volume that it is a clone of.
+    /// True if it shares blocks with the volume that it is a clone of.
     pub shared: bool,
-    /// What it shares is being copied.
+    /// True while shared blocks are being copied.
     pub splitting: bool,
-    /// Only transfers write to it.
+    /// True if only transfers write to it.
     pub protection: bool,
-    /// Bytes that it may hold, as the node stored them last; 0: no limit.
+    /// Capacity in bytes, as stored last by the node; 0: no limit.
     pub limit: u64,
-    /// What [`Publication::annotations`] stored with it; empty: nothing.
+    /// Annotation stored by [`Publication::annotations`]; may be empty.
     pub annotation: Arc<str>,
 }
 
-/// Physical space of the aggregate: its device, and what the host's file system still gives to a device in a file.
+/// Physical space of the aggregate: its device, and the space that the host's file system still
+/// gives to a device in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes in all; 0: unknown.
+    /// Total bytes; 0: unknown.
     pub size: u64,
     /// Bytes that writes may still use.
     pub free: u64,
 }
 
 impl Space {
-    /// Bytes that data, metadata and reservations hold.
+    /// Returns the bytes that data, metadata and reservations hold.
     pub fn used(&self) -> u64 {
         self.size.saturating_sub(self.free)
     }
 }
 
-/// The node's own state and settings that rules and warnings depend on.
+/// State and settings of the node that rules and warnings depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Physical space.
     pub space: Space,
-    /// Provisioned capacity at most, as a multiple of the physical space; `None`: no bound.
+    /// Maximum provisioned capacity, as a multiple of the physical space; `None`: unlimited.
     pub overcommit: Option<f64>,
-    /// The node does not serve SMB.
+    /// True if the node does not serve SMB.
     pub smb_off: bool,
 }
 
-/// Whose limit it is.
+/// Level of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingLevel {
     /// The pool's, which its volumes share.
     Pool,
     /// The volume's own limit.
     Volume,
-    /// That of each client.
+    /// The limit of each client.
     Client,
 }
 
-/// What holds a volume's requests back.
+/// Throttling of a volume's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// The limit that held requests back in the last second.
+    /// The limit that delayed requests in the last second.
     pub binding: Option<(BindingLevel, weir_qos::Limit)>,
-    /// How many requests wait for limits.
+    /// Number of throttled requests.
     pub waiting: u64,
-    /// Where the volume's own limits come from, in words.
+    /// Origin of the volume's own limits, in words.
     pub source: String,
 }
 
-/// What the engine says of a snapshot.
+/// State of a snapshot in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotState {
     /// Its name, unique in the volume.
     pub name: String,
-    /// When it was taken, in nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970.
     pub created: i128,
     /// Bytes that only this snapshot holds.
     pub used: u64,
-    /// What replication policies choose by; empty: nothing.
+    /// Label for the selection by replication policies; may be empty.
     pub label: String,
-    /// Something depends on it, so that it cannot be deleted now: a clone, or a transfer.
+    /// True if it cannot be deleted now because a clone or a transfer depends on it.
     pub busy: bool,
-    /// Its number in the volume: those of later ones are greater.
+    /// Number in the volume: later snapshots have greater numbers.
     pub number: u32,
-    /// Which it is, on whatever volume and under whatever name.
+    /// Identity, equal in all copies and under all names.
     pub identity: SnapshotIdentity,
 }
 
 impl SnapshotState {
-    /// What its row says of it.
+    /// Returns its identification for the catalog's row.
     pub(crate) fn engine(&self) -> EngineSnapshot {
         EngineSnapshot {
             number: self.number,
@@ -151,16 +152,16 @@ impl SnapshotState {
     }
 }
 
-/// A snapshot that was asked for.
+/// Result of taking a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenSnapshot {
-    /// The snapshot as the engine has it now.
+    /// State of the snapshot in the engine.
     pub state: SnapshotState,
-    /// It was there already.
+    /// True if the snapshot existed already.
     pub found: bool,
 }
 
-/// Which protocols a rule admits.
+/// Protocols that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
     /// NFS version 3 (RFC 1813).
@@ -169,14 +170,14 @@ pub struct Protocols {
     pub nfsv4: bool,
 }
 
-/// Callers whose identity a rule takes away.
+/// Callers that a rule makes anonymous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// No caller's identity is taken away.
+    /// No caller.
     None,
-    /// Root's identity is taken away.
+    /// Root.
     Root,
-    /// Every caller's identity is taken away.
+    /// Every caller.
     All,
 }
 
@@ -185,11 +186,12 @@ pub enum Squash {
 pub struct ExportRule {
     /// Addresses, networks `ADDR/BITS`, host names, names with `*` or `?`, or `*` for everyone.
     pub clients: Vec<String>,
-    /// The flavours that its clients may use. None: they are refused although later rules might admit them.
+    /// Security flavours that its clients may use. None: they are refused even if later rules would
+    /// admit them.
     pub flavours: Flavours,
-    /// Those of them by which they may make changes.
+    /// Those of the flavours that permit changes.
     pub writers: Flavours,
-    /// For which protocols the rule counts.
+    /// Protocols that the rule applies to.
     pub protocols: Protocols,
     /// Callers that the rule makes anonymous.
     pub squash: Squash,
@@ -199,62 +201,65 @@ pub struct ExportRule {
     pub anon_gid: u32,
 }
 
-/// What a volume is to clients of SMB.
+/// Share of a volume for clients of SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSpec {
     /// The share's name; no other volume has it in any case.
     pub name: String,
-    /// Whether it is listed.
+    /// True if it is listed.
     pub browsable: bool,
-    /// Whether listings leave out what the user may not read.
+    /// True if listings omit entries that the user may not read.
     pub access_based: bool,
-    /// Whether only what is encrypted reaches it.
+    /// True if only encrypted requests are accepted.
     pub encrypted: bool,
-    /// Whether opens of it may outlive the server.
+    /// True if opens of it may survive a restart of the server.
     pub continuous: bool,
 }
 
-/// How a volume is served.
+/// Export of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
     /// The volume's key in the engine.
     pub key: String,
-    /// Absolute paths that clients mount, the canonical one first; at least one. No other volume has any of them.
+    /// Absolute paths that clients mount, the canonical one first; at least one. No other volume
+    /// has any of them.
     pub paths: Vec<String>,
-    /// In order. Empty: no client may use it. `None`: the volume has no policy of its own, and the node's default
-    /// counts (`weir serve --export-options`), for these protocols.
+    /// Export rules in order. Empty: no client may use it. `None`: the volume has no policy of its
+    /// own, and the node's default applies (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
-    /// The versions of NFS that it is served over.
+    /// Versions of NFS that it is served over.
     pub protocols: Protocols,
-    /// What it is to clients of SMB, whom the node's default admits whatever `rules` say; `None`: it is no share.
+    /// Share for clients of SMB, who are admitted by the node's default whatever `rules` say;
+    /// `None`: it has no share.
     pub share: Option<ShareSpec>,
-    /// Whether its permissions are those of Windows, over every protocol and also while it is no share.
+    /// True if its permissions are those of Windows, over every protocol and even without a share.
     pub ntfs: bool,
-    /// Whether clients see `.snapshot`.
+    /// True if clients see `.snapshot`.
     pub snapshot_directory: bool,
-    /// Whether its changes are held while the node is without the partner of its mirror.
+    /// True if its changes are held while the node is without the partner of its pair.
     pub strict: bool,
 }
 
-/// What the data path is to serve from now on, as what is different from the publication before. It is made of the change
-/// alone, so that among very many volumes it costs what the change does.
+/// The difference between two states of the data path. It is made from the change alone, so that
+/// among very many volumes it costs only the change's size.
 #[derive(Clone, Debug, Default)]
 pub struct Publication {
-    /// Whatever is not named here is not served any more: the first publication, and those after one that failed.
-    /// Otherwise it stays as it is.
+    /// True if everything that is not named here is no longer served: in the first publication, and
+    /// in those after a failed one. Otherwise it stays as it is.
     pub whole: bool,
     /// Volumes that are new or served differently, sorted by key.
     pub exports: Vec<Arc<ExportSpec>>,
     /// Keys of volumes that are not served any more.
     pub withdrawn: Vec<Arc<str>>,
-    /// By key, what the node is to store with volumes in place of what it has stored: it need not be durable at once.
+    /// Annotations that the node stores with volumes in place of the earlier ones, by key. They
+    /// need not be durable at once.
     pub annotations: Vec<(Arc<str>, Arc<str>)>,
-    /// Limits of pools and volumes that are new, changed or gone.
+    /// Limits of pools and volumes that are new, changed or removed.
     pub limits: weir_qos::Change,
 }
 
 impl Publication {
-    /// Whether everything is served as before.
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         !self.whole
             && self.exports.is_empty()
@@ -264,16 +269,16 @@ impl Publication {
     }
 }
 
-/// A domain that the node is to be a member of.
+/// A domain that the node has to be a member of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainSpec {
-    /// Its name in the DNS.
+    /// DNS name of the domain.
     pub domain: String,
-    /// The computer account's name, of up to 15 characters.
+    /// Name of the computer account, of up to 15 characters.
     pub computer: String,
     /// The organizational unit of a new account; empty: the domain's choice.
     pub unit: String,
-    /// A domain controller; empty: one that the DNS names.
+    /// A domain controller; empty: one found through DNS.
     pub controller: String,
     /// A user of the domain who may join computers.
     pub user: String,
@@ -287,71 +292,79 @@ pub struct Point(pub u64);
 
 /// The node below the control plane.
 pub trait Backend: Send + Sync + 'static {
-    /// Whether what concerns memory alone never waits: [`Backend::volume`], [`Backend::throttled`],
-    /// [`Backend::set_capacity`] and [`Backend::publish`]. Then these are called where they are wanted, which spares two
-    /// switches of threads each, and otherwise on threads that may wait.
+    /// Returns true if calls that concern memory alone never block: [`Backend::volume`],
+    /// [`Backend::throttled`], [`Backend::set_capacity`] and [`Backend::publish`]. Such calls are
+    /// made on the calling thread, which saves two thread switches each, and otherwise on threads
+    /// that may block.
     fn is_prompt(&self) -> bool {
         false
     }
-    /// Every volume the engine has.
+    /// Returns every volume of the engine.
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError>;
-    /// The volume of this key.
+    /// Returns the volume with this key.
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
-    /// What limits it now. Nothing, if it is not served.
+    /// Returns its current throttling; nothing if it is not served.
     fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;
-    /// The node's state and settings. Never waits.
+    /// Returns the node's state and settings. Never blocks.
     fn facts(&self) -> Facts {
         Facts::default()
     }
-    /// The identity of what holds the volumes: a catalog belongs to one of them. Never waits.
+    /// Returns the identity of the aggregate that holds the volumes: a catalog belongs to one of
+    /// them. Never blocks.
     fn aggregate(&self) -> String;
-    /// The key of the volume and the name of the snapshot that a volume is a clone of, for as long as it shares blocks
-    /// with them.
+    /// Returns the key of the volume and the name of the snapshot that a volume is a clone of, as
+    /// long as it shares blocks with them.
     fn origin(&self, key: &str) -> Result<Option<(String, String)>, BackendError>;
-    /// Makes it, or finds it made. A capacity or mode that differs from an existing volume's is left to the calls below.
+    /// Creates a volume, or finds it created. A capacity or mode that differs from an existing
+    /// volume's is left to the calls below.
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;
-    /// Deletes it with its snapshots, or finds it gone. Clients get stale handles at once. Not durable by itself when it
-    /// returns: after a crash the volume may be there again, until the node has reached the [`Backend::point`] after it.
+    /// Deletes a volume with its snapshots, or finds it deleted. Clients get stale handles at once.
+    /// Not durable by itself on return: after a crash the volume may exist again, until the node
+    /// has reached the [`Backend::point`] after the deletion.
     fn delete_volume(&self, key: &str) -> Result<(), BackendError>;
-    /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow. Not durable by itself
-    /// when it returns: at a start it is to be set again for every volume, which costs nothing where it is the same.
+    /// Sets a volume's capacity. A capacity below its usage is allowed: it then refuses to grow.
+    /// Not durable by itself on return: a start sets it again for every volume, which costs nothing
+    /// if it is unchanged.
     fn set_capacity(&self, key: &str, capacity: Capacity) -> Result<(), BackendError>;
-    /// Sets the permission bits of its root.
+    /// Sets the permission bits of a volume's root.
     fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError>;
-    /// Its snapshots, oldest first.
+    /// Returns a volume's snapshots, oldest first.
     fn snapshots(&self, key: &str) -> Result<Vec<SnapshotState>, BackendError>;
-    /// Takes one, or finds it taken. One that is found gets the label.
+    /// Takes a snapshot, or finds it taken. An existing one gets the label.
     fn snapshot_create(
         &self,
         key: &str,
         name: &str,
         label: &str,
     ) -> Result<TakenSnapshot, BackendError>;
-    /// Renames one, or finds it renamed.
+    /// Renames a snapshot, or finds it renamed.
     fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Result<(), BackendError>;
-    /// Gives one another label.
+    /// Gives a snapshot another label.
     fn snapshot_label(&self, key: &str, name: &str, label: &str) -> Result<(), BackendError>;
-    /// Deletes one, or finds it gone.
+    /// Deletes a snapshot, or finds it deleted.
     fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError>;
-    /// Makes the volume what it was then. Later snapshots are deleted with what they held.
+    /// Reverts the volume to a snapshot. Later snapshots are deleted with their data.
     fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError>;
-    /// Begins to copy what a clone shares, or finds it begun or done ([`VolumeState::shared`]).
+    /// Begins to copy the shared blocks of a clone, or finds that begun or done
+    /// ([`VolumeState::shared`]).
     fn split(&self, key: &str) -> Result<(), BackendError>;
-    /// Makes the node a member of a domain, or gives its account there another password. Users with tickets of the domain may log on from
-    /// then on. Returns the name by which they are to reach the node.
+    /// Makes the node a member of a domain, or gives its account there another password. From then
+    /// on users with tickets of the domain may log on. Returns the name by which they have to reach
+    /// the node.
     fn join_domain(&self, spec: &DomainSpec) -> Result<String, BackendError>;
     /// Ends the membership of the domain, or finds it ended. The account stays in the domain.
     fn leave_domain(&self, domain: &str) -> Result<(), BackendError>;
-    /// Where the node's history stands now. Never waits.
+    /// Returns the current point of the node's history. Never blocks.
     fn point(&self) -> Point;
-    /// Whether everything that calls had changed before `point` is durable by now. Never waits; that it will be some
-    /// time is the node's own affair.
+    /// Returns true if every change made by calls before `point` is durable. Never blocks; the node
+    /// itself ensures that this becomes true at some time.
     fn reached(&self, point: Point) -> bool;
-    /// Changes what is served and what is in force, at once and without interrupting anyone.
+    /// Changes the exports and limits in force, at once and without interrupting anyone.
     fn publish(&self, publication: Arc<Publication>) -> Result<(), BackendError>;
 }
 
-/// Calls the node, on the spot or on a thread that may wait. A panic is a failure of the call.
+/// Calls the node on the calling thread or on a thread that may block. A panic is a failure of the
+/// call.
 pub(crate) async fn call<T: Send + 'static>(
     backend: &Arc<dyn Backend>,
     on_the_spot: bool,
@@ -367,7 +380,7 @@ pub(crate) async fn call<T: Send + 'static>(
         .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
 }
 
-/// Whether an engine volume's key has the form of those made from the catalog.
+/// Returns true if an engine volume's key has the form of those made by the catalog.
 pub(crate) fn is_keyed(key: &str) -> bool {
     key.strip_prefix("v-").is_some_and(|hex| {
         hex.len() == 16

@@ -1,7 +1,7 @@
 //! The facade: reads from the view, changes through the catalog.
 
 use crate::accept::{self, Inputs};
-use crate::adopt;
+use crate::adopt_snapshots;
 use crate::backend::{self, Backend, Facts, Throttled};
 use crate::catalog::{AuditEntry, Catalog, TokenHash, TokenRecord};
 use crate::jobs::JobContext;
@@ -15,10 +15,10 @@ use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
-use crate::stamp::Stamp;
+use crate::space::Usage;
 use crate::store::{CatalogCopy, Store};
 use crate::submit::{begin, closing, may_administer, may_change, operation_name};
-use crate::usage::Usage;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,26 +30,26 @@ use weir_base::{Clock, Rng};
 /// Seconds between two writes of a token's last use.
 const LAST_USE_SECONDS: i64 = 60;
 
-/// Mutations being accepted at once; the others wait their turn.
+/// Maximum number of mutations being accepted; others wait.
 const SUBMISSIONS: usize = 512;
-/// [`Control::submit`] waits so long for an operation to end.
+/// Time that [`Control::submit`] waits for an operation to end.
 const QUICK: Duration = Duration::from_secs(5);
-/// Time between checks of what is left to be set right.
+/// Interval of the checks for deferred work.
 const TIDY: Duration = Duration::from_secs(10);
 
-/// What [`Control::open`] is started with.
+/// Options of [`Control::open`].
 pub struct Options {
     /// Address of the catalog: `sqlite:///path/catalog.db` or `postgres://…`.
     pub catalog: String,
-    /// The service levels and tiers in force.
+    /// Service levels and tiers in force.
     pub levels: Levels,
-    /// The node that jobs are carried out on.
+    /// Node that carries out jobs.
     pub backend: Arc<dyn Backend>,
-    /// The clock for time stamps and schedules.
+    /// Clock for timestamps and schedules.
     pub clock: Arc<dyn Clock>,
     /// Randomness, fit for tokens.
     pub rng: Arc<dyn Rng>,
-    /// Bytes that the device holds: the capacity of the pool that the first start makes.
+    /// Bytes of the device: the capacity of the pool that the first start creates.
     pub device_bytes: u64,
     /// Copy of the catalog on another machine: a change is reported to its client only when the copy has it.
     pub copy: Option<Arc<dyn CatalogCopy>>,
@@ -80,25 +80,26 @@ pub struct Control {
     pub(crate) rng: Arc<dyn Rng>,
     submissions: Semaphore,
     schedules: Arc<Schedules>,
-    /// The seconds at which last uses of tokens were written, by the tokens' names.
+    /// Seconds at which last uses of tokens were written, by the tokens' names.
     uses: parking_lot::Mutex<HashMap<String, i64>>,
-    /// Dropped when the work in the background is to end.
+    /// Background tasks, aborted at the end.
     background: parking_lot::Mutex<Vec<tokio::task::AbortHandle>>,
 }
 
 impl Control {
-    /// Opens the catalog, finishes what a crash cut short, makes the node match and publishes what is to be served.
-    /// When it returns, the data path may begin. Needs a tokio runtime, on which it goes on working in the background.
+    /// Opens the catalog, finishes interrupted operations, reconciles the node and publishes the
+    /// exports. On return the data path may begin. Needs a tokio runtime, on which background tasks
+    /// continue.
     ///
     /// # Errors
-    /// [`OpenError`]. Nothing is served then.
+    /// [`OpenError`]; nothing is served in that case.
     pub async fn open(options: Options) -> Result<Arc<Control>, OpenError> {
         let (control, _) = Control::open_with(options, false).await?;
         Ok(control)
     }
 
-    /// Opens the catalog as [`Control::open`] does, but first gives rows to volumes that the engine has and the catalog
-    /// does not know; closes it again. Returns those volumes and their pools.
+    /// Opens the catalog like [`Control::open`], but first creates rows for engine volumes that the
+    /// catalog does not know; closes it again. Returns those volumes and their pools.
     ///
     /// # Errors
     /// As [`Control::open`].
@@ -113,7 +114,8 @@ impl Control {
         Ok(rebuilt)
     }
 
-    /// With `rebuild`, gives rows to engine volumes that the catalog does not know, and returns them.
+    /// Opens the catalog. With `rebuild`, creates rows for engine volumes that the catalog does not
+    /// know, and returns them.
     pub(crate) async fn open_with(
         options: Options,
         rebuild: bool,
@@ -128,7 +130,8 @@ impl Control {
             copy,
         } = options;
         if !rebuild && Catalog::is_missing(&catalog) {
-            // Before one is made: a copy could not be put back beside what an empty one leaves.
+            // Before a catalog is created: a copy could not be restored beside the files of an
+            // empty one.
             let engine = backend::call(&backend, false, |node| node.volumes()).await;
             let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
             rebuild::refuse_empty(&shown(&catalog), &engine)?;
@@ -178,7 +181,7 @@ impl Control {
         ));
         let how = recover::How { marked, rebuild };
         let rebuilt = recover::recover(&context, &loaded, &*rng, device_bytes, how).await?;
-        adopt::all(&context, &*rng).await;
+        adopt_snapshots::adopt_all(&context, &*rng).await;
         let tidying = tokio::spawn(tidy(Arc::clone(&context)));
         let schedules = Schedules::new(Arc::clone(&context), Arc::clone(&clock), Arc::clone(&rng));
         let schedules = Arc::new(schedules);
@@ -200,21 +203,22 @@ impl Control {
         Ok((control, rebuilt))
     }
 
-    /// Everything as it is intended now and written in the catalog. Never waits.
+    /// Returns the current intended state that is in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
         self.context.store.view()
     }
 
-    /// The catalog: tokens and the audit log.
+    /// Returns the catalog, for tokens and the audit log.
     pub fn catalog(&self) -> &Catalog {
         &self.context.store.catalog
     }
 
-    /// Checks a change against the rules, writes it into the catalog, and begins it. What is quick has ended when this
-    /// returns ([`Operation::done`]); for the rest see [`Control::wait`].
+    /// Checks a change against the rules, writes it into the catalog, and begins it. Quick changes
+    /// have ended on return ([`Operation::done`]); for the others see [`Control::wait`].
     ///
     /// # Errors
-    /// A refusal has changed nothing. A change that was accepted and then failed is an operation whose outcome says so.
+    /// A refusal has changed nothing. A change that was accepted and then failed is an operation
+    /// with that outcome.
     pub async fn submit(
         &self,
         mutation: Mutation,
@@ -223,12 +227,13 @@ impl Control {
         self.accept(mutation, |_: &View| Ok(None), actor).await
     }
 
-    /// The same for a change that is made from how `target` is, such as one label more: `make` is called with a view,
-    /// and once more with a newer one if another change of the target was made before this change's turn came. So of
-    /// two such changes at once neither undoes the other.
+    /// Like [`Control::submit`], for a change that depends on the state of `target`, such as one
+    /// more label. `make` is called with a view, and again with a newer one if another change of
+    /// the target came before this one's turn. So of two such concurrent changes neither undoes the
+    /// other.
     ///
     /// # Errors
-    /// As [`Control::submit`]; and what `make` says.
+    /// As [`Control::submit`], and the errors of `make`.
     pub async fn submit_made<E: From<Refusal> + Send + 'static>(
         &self,
         target: &Target,
@@ -269,7 +274,7 @@ impl Control {
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let actor = actor.clone();
-        // A task of its own: once begun it goes on although the caller may hang up.
+        // A task of its own: once begun it continues even if the caller hangs up.
         let begun = tokio::spawn(begin(context, mutation, again, actor, inputs, name));
         let operation = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
         match operation.done() {
@@ -278,9 +283,10 @@ impl Control {
         }
     }
 
-    /// Returns the view that `mutation` would leave, and changes nothing (`validateOnly`, AIP-163).
+    /// Returns the view that `mutation` would lead to, and changes nothing (`validateOnly`,
+    /// AIP-163).
     ///
-    /// The rules are those of [`Control::submit`]. The caller's role is not among them: viewers may ask.
+    /// The rules are those of [`Control::submit`], except the caller's role: viewers may preview.
     ///
     /// # Errors
     /// The refusal that [`Control::submit`] would return.
@@ -298,7 +304,8 @@ impl Control {
         })
     }
 
-    /// Waits until an operation has ended, or `limit` has passed: then it is returned as it is.
+    /// Waits until an operation has ended, or `limit` has passed: then it is returned in its
+    /// present state.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such operation.
@@ -339,7 +346,7 @@ impl Control {
         }
     }
 
-    /// The operation of this name.
+    /// Returns the operation with this name.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such operation.
@@ -348,7 +355,7 @@ impl Control {
         found.ok_or_else(|| no_operation(name))
     }
 
-    /// Forgets an operation that has ended.
+    /// Forgets an ended operation.
     ///
     /// # Errors
     /// `NOT_FOUND`, or `OPERATION_RUNNING` if it has not ended.
@@ -372,19 +379,20 @@ impl Control {
         ticket.committed().await.map(|_| ())
     }
 
-    /// The actor that holds this token. Reads the catalog each time, since another process may have changed it.
+    /// Returns the actor with this token. Reads the catalog each time, since another process may
+    /// have changed it.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked; `TOKEN_EXPIRED`.
+    /// `TOKEN_UNKNOWN` if no actor has it, or if it was revoked; `TOKEN_EXPIRED`.
     pub async fn authenticate(&self, token: &str, from: Option<IpAddr>) -> Result<Actor, Refusal> {
         let record = self.catalog().token(token, self.clock.now().into()).await?;
         Ok(self.used(record, from))
     }
 
-    /// Returns the actor that holds the token of this hash.
+    /// Returns the actor with the token of this hash.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked; `TOKEN_EXPIRED`.
+    /// `TOKEN_UNKNOWN` if no actor has it, or if it was revoked; `TOKEN_EXPIRED`.
     pub async fn authenticate_by(
         &self,
         token: &TokenHash,
@@ -395,7 +403,7 @@ impl Control {
         Ok(self.used(record, from))
     }
 
-    /// Returns the actor of a token, and has its use noted once a minute, beside the request.
+    /// Returns the actor of a token, and records its use once a minute, beside the request.
     fn used(&self, record: TokenRecord, from: Option<IpAddr>) -> Actor {
         let now: Stamp = self.clock.now().into();
         let recent = |at: i64| (0..LAST_USE_SECONDS).contains(&now.secs().saturating_sub(at));
@@ -419,7 +427,7 @@ impl Control {
         }
     }
 
-    /// Returns the time in whole seconds since an arbitrary point, never going back.
+    /// Returns the time in whole seconds since an arbitrary point. It never goes back.
     pub fn now_seconds(&self) -> i64 {
         i64::try_from(self.clock.monotonic().as_secs()).unwrap_or(i64::MAX)
     }
@@ -431,16 +439,16 @@ impl Control {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether any token counts at all (a listener that is not loopback needs one).
+    /// Returns true if any token is valid (a listener that is not loopback needs one).
     ///
     /// # Errors
-    /// That the catalog cannot be read.
+    /// If the catalog cannot be read.
     pub async fn has_tokens(&self) -> Result<bool, Refusal> {
         let tokens = self.tokens().await?;
         Ok(tokens.iter().any(|token| token.revoked.is_none()))
     }
 
-    /// Makes a token that counts until it is revoked; its secret is returned this once.
+    /// Creates a token that is valid until it is revoked; its secret is returned only this once.
     ///
     /// # Errors
     /// As [`Control::create_token_for`].
@@ -453,10 +461,11 @@ impl Control {
         self.create_token_for(name, role, None, actor).await
     }
 
-    /// Makes a token that counts for `lifetime`, if that is given; its secret is returned this once.
+    /// Creates a token that is valid for `lifetime`, if given; its secret is returned only this
+    /// once.
     ///
     /// # Errors
-    /// As [`Catalog::create_token`], or that `actor` is no admin.
+    /// As [`Catalog::create_token`], or if `actor` is not an admin.
     pub async fn create_token_for(
         &self,
         name: &str,
@@ -478,7 +487,8 @@ impl Control {
         made
     }
 
-    /// Makes `secret` the token of an administrator, in place of earlier ones that came from outside.
+    /// Makes `secret` the token of an administrator, in place of earlier ones that came from
+    /// outside.
     ///
     /// # Errors
     /// As [`Catalog::adopt_token`].
@@ -492,18 +502,18 @@ impl Control {
         made
     }
 
-    /// All tokens, revoked ones too, by name.
+    /// Returns all tokens, including revoked ones, by name.
     ///
     /// # Errors
-    /// That the catalog cannot be read.
+    /// If the catalog cannot be read.
     pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Refusal> {
         self.catalog().tokens().await
     }
 
-    /// Makes a token count no longer, at once.
+    /// Revokes a token at once.
     ///
     /// # Errors
-    /// As [`Catalog::revoke_token`], or that `actor` is no admin.
+    /// As [`Catalog::revoke_token`], or if `actor` is not an admin.
     pub async fn revoke_token(&self, name: &str, actor: &Actor) -> Result<TokenRecord, Refusal> {
         may_administer(actor)?;
         self.context.store.running()?;
@@ -512,11 +522,11 @@ impl Control {
         revoked
     }
 
-    /// Writes a request that changes nothing of the catalog into the audit log, before it is carried out. Returns the number
-    /// of its line, for [`Control::note_end`].
+    /// Writes a request that changes nothing in the catalog into the audit log, before it is
+    /// carried out. Returns the number of its line, for [`Control::note_end`].
     ///
     /// # Errors
-    /// The catalog cannot be written, or `actor` is no editor.
+    /// If the catalog cannot be written, or `actor` is not an editor.
     pub async fn note(&self, actor: &Actor, verb: &str, target: String) -> Result<i64, Refusal> {
         may_change(actor)?;
         let noted = self
@@ -528,10 +538,10 @@ impl Control {
         Ok(line)
     }
 
-    /// Writes how a request ended into its line of the audit log.
+    /// Writes the outcome of a request into its line of the audit log.
     ///
     /// # Errors
-    /// The catalog cannot be written.
+    /// If the catalog cannot be written.
     pub async fn note_end(&self, line: i64, words: String) -> Result<(), Refusal> {
         let ((), ticket) = self.context.store.change(|tx| {
             tx.outcome(line, words);
@@ -540,10 +550,10 @@ impl Control {
         ticket.committed().await.map(|_| ())
     }
 
-    /// The audit log, newest first, from before entry `before` on.
+    /// Returns the audit log, newest first, from before entry `before` on.
     ///
     /// # Errors
-    /// That the catalog cannot be read, or that `actor` is no admin.
+    /// If the catalog cannot be read, or `actor` is not an admin.
     pub async fn audit(
         &self,
         before: Option<i64>,
@@ -551,18 +561,19 @@ impl Control {
         actor: &Actor,
     ) -> Result<Vec<AuditEntry>, Refusal> {
         may_administer(actor)?;
-        // Outcomes may still be on their way.
+        // Outcomes may still be in the queue.
         self.context.store.drained().await;
         self.catalog().audit(before, limit).await
     }
 
-    /// Bytes that each volume's data holds.
+    /// Returns the bytes of each volume's data.
     pub async fn volumes_used(&self, volumes: impl Iterator<Item = &Volume> + Send) -> Vec<u64> {
         let keys = volumes.map(|volume| Arc::clone(&volume.key)).collect();
         self.usage.volumes(&self.context, keys).await
     }
 
-    /// What limits a volume now; `None` if there is none of this name, or the node cannot say.
+    /// Returns the throttling of a volume; `None` if the volume does not exist, or the node cannot
+    /// report it.
     pub async fn throttled(&self, name: &VolumeName) -> Option<Throttled> {
         let key = self.view().volume(name)?.key.to_string();
         self.context
@@ -571,12 +582,12 @@ impl Control {
             .ok()
     }
 
-    /// The node's physical space and settings.
+    /// Returns the node's physical space and settings.
     pub fn facts(&self) -> Facts {
         self.context.backend.facts()
     }
 
-    /// Bytes that only this snapshot holds, as of a second ago at most.
+    /// Returns the bytes that only this snapshot holds, at most a second old.
     pub async fn snapshot_used(&self, snapshot: &Snapshot) -> u64 {
         let name = &snapshot.name;
         let Some(parent) = self.view().volume(&name.parent).cloned() else {
@@ -587,29 +598,30 @@ impl Control {
             .await
     }
 
-    /// Takes the snapshots that schedules want by now, and deletes those that are too many. The server does so by itself once
-    /// a minute; this returns when it is done.
+    /// Takes the snapshots that are due, and deletes those in excess. The server does so by itself
+    /// once a minute; this returns when it is done.
     pub async fn look_at_schedules(&self) {
         Arc::clone(&self.schedules).look().await;
     }
 
-    /// Makes the list of a volume's snapshots what the engine has: for callers that have made or deleted some below the
-    /// catalog, as transfers do. `key` is the engine's.
+    /// Makes the list of a volume's snapshots equal to the engine's: for callers that have created
+    /// or deleted some below the catalog, as transfers do. `key` is the engine's.
     pub async fn adopt_snapshots(&self, key: &str) {
         let view = self.view();
         let mut volumes = view.volumes.values();
         if let Some(volume) = volumes.find(|volume| *volume.key == *key) {
-            adopt::one(&self.context, &*self.rng, &volume.name).await;
+            adopt_snapshots::adopt_volume(&self.context, &*self.rng, &volume.name).await;
         }
     }
 
-    /// Refuses every change from now on, because the catalog is not where the next start expects it. What is in the
-    /// view can still be read.
+    /// Refuses every change from now on, because the catalog is not where the next start expects
+    /// it. The view can still be read.
     pub fn halt(&self, why: &str) {
         self.context.store.halt(why);
     }
 
-    /// Ends the work in the background and closes the catalog. Operations not yet done go on with the next start.
+    /// Ends the background tasks and closes the catalog. Unfinished operations continue at the next
+    /// start.
     pub async fn close(&self) {
         self.submissions.close();
         for task in self.background.lock().drain(..) {
@@ -618,7 +630,8 @@ impl Control {
         self.context.store.close().await;
     }
 
-    /// What the target's data holds, if the mutation would leave less room: only then is it worth asking the node.
+    /// Returns the bytes of the target's data if the mutation would leave less room: only then is
+    /// the node asked.
     async fn used_if_shrinking(&self, mutation: &Mutation) -> Option<u64> {
         let Mutation::UpdateVolume(name, change) = mutation else {
             return None;
@@ -639,7 +652,7 @@ impl Control {
     }
 }
 
-/// Sets right, from time to time, what could not be done when it was to be done.
+/// Periodically retries deferred work.
 async fn tidy(context: Arc<JobContext>) {
     loop {
         tokio::time::sleep(TIDY).await;
@@ -677,7 +690,7 @@ fn check_levels(view: &View) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// A URL that could not be opened, fit to be shown.
+/// Returns a URL without its credentials.
 fn shown(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),

@@ -1,8 +1,8 @@
 //! Jobs that join and leave domains of Active Directory.
 //!
-//! A job is begun again from its row, and the password is in no row: it waits in memory until the job takes it. One that a restart
-//! has cut short fails, and says that the password is wanted again. It is not tried twice, since a password that is wrong three
-//! times locks the account.
+//! A job is restarted from its row, and the password is in no row: it waits in memory until the job
+//! takes it. A job that a restart has interrupted fails, and reports that the password is needed
+//! again. It is not retried, because three attempts with a wrong password lock the account.
 
 use crate::backend::DomainSpec;
 use crate::jobs::{JobContext, failure, gone};
@@ -12,7 +12,7 @@ use crate::refusal::{Refusal, Status};
 use std::sync::Arc;
 
 impl JobContext {
-    /// Has the node join, and says in the catalog what has become of it.
+    /// Makes the node join, and stores the result in the catalog.
     pub(crate) async fn join_domain(&self, name: &Name, operation: &Name) -> Result<(), Refusal> {
         let secret = self.secrets.lock().remove(operation);
         let joined = match (self.directory(name), secret) {
@@ -57,7 +57,7 @@ impl JobContext {
         joined.map(drop)
     }
 
-    /// Has the node leave.
+    /// Makes the node leave.
     pub(crate) async fn leave_domain(&self, name: &Name) -> Result<(), Refusal> {
         let domain = self.directory(name)?.domain.to_string();
         let left = self.ask(move |node| node.leave_domain(&domain)).await;

@@ -1,105 +1,108 @@
-//! What operations do.
+//! Jobs: the work of operations.
 //!
-//! A job has all that it takes as fields, its target among them, so that a job that was cut short is begun again from its row
-//! alone. What cannot be cannot be written; a row that says anything else is damaged, and is not read as a job that is done.
+//! A job contains all of its arguments, its target among them, so that an interrupted job can be
+//! restarted from its row alone. Invalid jobs cannot be written. A row with any other contents is
+//! damaged, and is not read as a completed job.
 
 use crate::name::{Name, ReplicationName, SnapshotName, Target, VolumeName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// See the module's head.
+/// A job: see the module's head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Job {
-    /// Has the data path take over a pool.
+    /// Makes the data path apply a new pool.
     CreatePool(Name),
-    /// Has the data path take over what was changed of a pool.
+    /// Makes the data path apply a pool's change.
     UpdatePool(Name),
-    /// Has the data path forget a pool.
+    /// Makes the data path forget a pool.
     DeletePool(Name),
-    /// Nothing: there is one machine.
+    /// Does nothing: there is only one machine.
     SwitchPool(Name),
-    /// Makes it on the node.
+    /// Creates a volume on the node.
     Create(VolumeName),
-    /// Has the node and the data path take over what was changed of it.
+    /// Makes the node and the data path apply a volume's change.
     Update {
         /// The volume to change.
         of: VolumeName,
-        /// The engine's capacity is another.
+        /// True if the capacity changes.
         capacity: bool,
-        /// The root's permission bits were given.
+        /// True if the root's permission bits were given.
         mode: bool,
     },
-    /// Deletes it on the node, with its snapshots.
+    /// Deletes a volume on the node, with its snapshots.
     Delete(VolumeName),
-    /// Makes it what it was.
+    /// Reverts a volume to a snapshot.
     Revert {
         /// The volume to revert.
         of: VolumeName,
         /// The snapshot's bare id.
         snapshot: Arc<str>,
     },
-    /// Copies what a clone shares.
+    /// Copies the shared blocks of a clone.
     Split(VolumeName),
     /// Takes a snapshot on the node.
     TakeSnapshot(SnapshotName),
-    /// Has the node take over what was changed of a snapshot.
+    /// Makes the node apply a snapshot's change.
     UpdateSnapshot {
         /// The snapshot that was changed.
         name: SnapshotName,
-        /// Its label for replication is another.
+        /// True if its replication label changes.
         label: bool,
     },
     /// Renames a snapshot on the node.
     RenameSnapshot {
-        /// The name that it has now.
+        /// The present name.
         name: SnapshotName,
-        /// The bare id that it had.
+        /// The former bare id.
         from: Arc<str>,
     },
     /// Deletes a snapshot on the node.
     DeleteSnapshot(SnapshotName),
-    /// Has the data path take over what a policy's change has changed of volumes.
+    /// Makes the data path apply the effects of a policy's change on volumes.
     Policy {
-        /// What was done to the policy, in one word.
+        /// Action on the policy, in one word.
         verb: Arc<str>,
         /// Its full name.
         name: Arc<str>,
     },
-    /// Has the node join a domain, by a password that is in memory alone: one that is cut short fails.
+    /// Makes the node join a domain, with a password that is only in memory: an interrupted job
+    /// fails.
     JoinDomain {
         /// The domain of Active Directory.
         name: Name,
-        /// It was there before.
+        /// True if the resource existed before.
         again: bool,
     },
-    /// Nothing: a description of it was changed.
+    /// Does nothing: only the description was changed.
     UpdateDomain(Name),
-    /// Has the node leave a domain.
+    /// Makes the node leave a domain.
     LeaveDomain(Name),
-    /// Nothing: a relationship's rows have been changed, and what goes on is the relationship's own.
+    /// Does nothing: a relationship's rows have been changed, and the relationship continues by
+    /// itself.
     Replicate {
-        /// As NetApp Volumes calls it.
+        /// Name in NetApp Volumes.
         name: ReplicationName,
-        /// What was done to the replication.
+        /// Action on the replication.
         verb: ReplicationVerb,
     },
-    /// The same, asked for in ONTAP's words: these are no operations, and in no catalog.
+    /// Replication change requested through ONTAP's interface: not an operation, and in no catalog.
     Relation {
-        /// The command's words: `snapmirror create`.
+        /// The words of the command: `snapmirror create`.
         command: Arc<str>,
-        /// The one thing that it is about.
+        /// Target of the command.
         target: Arc<str>,
     },
 }
 
-/// What NetApp Volumes does to replications.
+/// Actions of NetApp Volumes on replications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicationVerb {
-    /// Make it, with the volume that it copies into.
+    /// Create it, with its destination volume.
     Create,
     /// Change its description, labels or schedule.
     Update,
-    /// End it; both volumes stay.
+    /// Delete it; both volumes stay.
     Delete,
     /// Make the destination writable.
     Stop,
@@ -109,12 +112,12 @@ pub enum ReplicationVerb {
     Reverse,
     /// Copy now, whatever the schedule.
     Sync,
-    /// Offer pairing to the source's node.
+    /// Pairing is offered to the source's node.
     EstablishPeering,
 }
 
 impl ReplicationVerb {
-    /// The word that the API has for it.
+    /// Returns the API's word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             ReplicationVerb::Create => "create",
@@ -130,7 +133,7 @@ impl ReplicationVerb {
 }
 
 impl Job {
-    /// The resource that it changes.
+    /// Returns the resource that it changes.
     pub fn target(&self) -> Target {
         match self {
             Job::CreatePool(name)
@@ -156,7 +159,7 @@ impl Job {
         }
     }
 
-    /// What it does to that, in the API's word.
+    /// Returns the API's word for the action.
     pub fn verb(&self) -> &str {
         match self {
             Job::CreatePool(_)
@@ -180,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Whether it deletes its target.
+    /// Returns true if it deletes its target.
     pub(crate) fn deletes(&self) -> bool {
         matches!(
             self,
@@ -188,8 +191,8 @@ impl Job {
         )
     }
 
-    /// Whether running it once more, when it was done and acknowledged long ago, changes nothing. A second revert would
-    /// take away what was written after the first, and a mode set again what a client made of it.
+    /// Returns true if a repetition long after its acknowledgement changes nothing. A second revert
+    /// would remove later writes, and a mode set again would undo a client's change.
     pub(crate) fn lazily_durable(&self) -> bool {
         match self {
             Job::CreatePool(_)

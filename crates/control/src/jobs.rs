@@ -1,8 +1,9 @@
-//! Jobs: carrying out operations on the node.
+//! Jobs: carry out operations on the node.
 //!
-//! Every step asks the node for a state, not for a change, so a job that was cut short anywhere is run again from its
-//! start. Between its steps the catalog says how far the world may have come: a volume is CREATING until the engine has
-//! it, DELETING from before the data path is to stop serving it. Order:
+//! Every step requests a state of the node, not a change, so a job interrupted anywhere is run
+//! again from its start. Between its steps the catalog records how far the node may have come. A
+//! volume is CREATING until the engine has it, and DELETING from before the data path stops serving
+//! it. Order:
 //!
 //! | verb | steps |
 //! |---|---|
@@ -17,19 +18,22 @@
 //! | leave | node leaves · catalog forgets it, done |
 //! | snapshot | engine has it · catalog: READY, done |
 //!
-//! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
-//! resource run in the order in which they were accepted; others run beside each other.
+//! So the data path never serves a volume that the catalog does not know, and no volume is deleted
+//! while it is served. Jobs on one resource run in the order in which they were accepted; others
+//! run concurrently.
 //!
-//! What a step writes that the job would come to again if it were lost, waits for the next transaction (see `store`).
+//! A write that the job would repeat if it were lost waits for the next transaction (see `store`).
 //!
-//! A snapshot is of the moment at which it was asked for, and the caller waits. So the engine takes it while the
-//! catalog's transaction is still under way, unless other jobs of its volume come first: the caller waits for the
-//! longer of the two and not for their sum. If only the snapshot survives a crash, the next start adopts it (see
-//! `adopt`), as one whose request was done and not acknowledged; if the transaction fails, it is deleted again.
+//! A snapshot captures the moment of its request, and the caller waits. So the engine takes it
+//! while the catalog's transaction is still in progress, unless other jobs of its volume come
+//! first: the caller waits for the longer of the two and not for their sum. If only the snapshot
+//! survives a crash, the next start adopts it (see `adopt_snapshots`), as one whose request was
+//! done and not acknowledged. If the transaction fails, the snapshot is deleted again.
 //!
-//! The engine's deletions are durable only with its next checkpoint, which no job waits for: forcing one for
-//! each deletion would slow down writers. What has a tombstone in the catalog is deleted again after a crash; the tombstone
-//! goes when the node has reached the point behind the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
+//! The engine's deletions are durable only with its next checkpoint, which no job waits for:
+//! forcing one for each deletion would slow down writers. A volume with a tombstone in the catalog
+//! is deleted again after a crash. The tombstone is removed when the node has reached the point
+//! after the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
 
 use crate::accept::{self, Render, split_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
@@ -40,8 +44,8 @@ use crate::publish::{self, Effective};
 use crate::refusal::{Refusal, Status};
 use crate::rules;
 use crate::secret::Secret;
-use crate::stamp::Stamp;
 use crate::store::{Store, Transaction};
+use crate::timestamp::Stamp;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -49,19 +53,19 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// Calls into the node at once: it has one log and one device.
+/// Maximum number of concurrent calls to the node: it has one log and one device.
 const CALLS: usize = 8;
-/// Waits before trying again what failed for no fault of the request.
+/// Delays before retrying a failure that is not the request's fault.
 const RETRIES: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
     Duration::from_millis(1600),
 ];
 
-/// Time between polls of how far a splitting is.
+/// Interval for polling the progress of a split.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Which jobs run, and which job waits for which.
+/// Running jobs, and the order of jobs in each lane.
 #[derive(Default)]
 pub(crate) struct Lanes {
     tails: Mutex<HashMap<u64, watch::Receiver<()>>>,
@@ -78,8 +82,8 @@ pub(crate) struct Place {
 }
 
 impl Lanes {
-    /// Takes a place behind the jobs of the same lane; `None` if this operation has one already. Called under the head's
-    /// lock, so that the lane's order is the order of acceptance.
+    /// Takes a place behind the jobs of the same lane; `None` if this operation has one already.
+    /// Called under the head's lock, so that the lane's order is the order of acceptance.
     pub fn enter(self: &Arc<Self>, lane: u64, operation: &Name) -> Option<Place> {
         if !self.running.lock().insert(operation.clone()) {
             return None;
@@ -97,14 +101,14 @@ impl Lanes {
 }
 
 impl Place {
-    /// Waits for the jobs before it.
+    /// Waits for the earlier jobs of the lane.
     pub async fn begin(&mut self) {
         if let Some(mut before) = self.before.take() {
             while before.changed().await.is_ok() {}
         }
     }
 
-    /// Whether there are none any more.
+    /// Returns true if no earlier job is left.
     pub fn is_first(&self) -> bool {
         let before = self.before.as_ref();
         before.is_none_or(|before| before.has_changed().is_err())
@@ -127,21 +131,22 @@ impl Drop for Place {
 /// A snapshot that is being taken before its operation is in the catalog.
 pub(crate) type Early = JoinHandle<Result<TakenSnapshot, BackendError>>;
 
-/// Everything that jobs work with.
+/// Shared state of all jobs.
 pub(crate) struct JobContext {
     pub store: Arc<Store>,
     pub backend: Arc<dyn Backend>,
     pub published: watch::Receiver<Effective>,
     pub lanes: Arc<Lanes>,
     pub render: OnceLock<Render>,
-    /// Passwords that jobs will want, by their operations.
+    /// Passwords for jobs, by their operations.
     pub secrets: Mutex<HashMap<Name, Secret>>,
     calls: Semaphore,
-    /// Engine volumes that were deleted, and when: they have tombstones until that is durable.
+    /// Deleted engine volumes, and the points of their deletion: they have tombstones until that is
+    /// durable.
     pending_delete: Mutex<HashMap<Arc<str>, Point>>,
 }
 
-/// Why a step did not succeed, for the operation's error.
+/// Converts a failure of a step into the operation's error.
 pub(crate) fn failure(error: &BackendError) -> Refusal {
     let (status, reason) = match error {
         BackendError::NotFound(_) => (Status::NotFound, "ENGINE_NOT_FOUND"),
@@ -178,7 +183,7 @@ impl JobContext {
         }
     }
 
-    /// Asks the node, off the threads that serve.
+    /// Calls the node, off the threads that serve.
     pub async fn ask<T: Send + 'static>(
         &self,
         f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
@@ -187,7 +192,7 @@ impl JobContext {
         call(&self.backend, false, f).await
     }
 
-    /// Asks the node for what concerns memory alone, on the spot where it is prompt.
+    /// Calls the node for an action in memory, on the calling thread if it is prompt.
     pub async fn ask_promptly<T: Send + 'static>(
         &self,
         f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
@@ -198,7 +203,7 @@ impl JobContext {
         }
     }
 
-    /// Asks the node, off the threads that serve, again where that may help.
+    /// Calls the node, off the threads that serve, and retries where that may help.
     async fn ask_with_retries<T: Send + 'static>(
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
@@ -206,7 +211,7 @@ impl JobContext {
         self.with_retries(|| self.ask(f.clone())).await
     }
 
-    /// Does it, again where that may help.
+    /// Runs an action, and retries it where that may help.
     async fn with_retries<T, A: Future<Output = Result<T, BackendError>>>(
         &self,
         mut attempt: impl FnMut() -> A,
@@ -214,7 +219,7 @@ impl JobContext {
         for wait in RETRIES {
             match attempt().await {
                 Err(BackendError::Failed(why)) => {
-                    tracing::warn!(why, "the node failed; trying again");
+                    tracing::warn!(why, "call to the node failed; retrying");
                     tokio::time::sleep(wait).await;
                 }
                 other => return other,
@@ -223,8 +228,8 @@ impl JobContext {
         attempt().await
     }
 
-    /// Begins to take the snapshot that an operation in its place will want, if nothing is to be waited for. `label` is what
-    /// it will be called in replication.
+    /// Begins to take the snapshot of an operation, if no earlier job has to be waited for. `label`
+    /// is its replication label.
     pub fn take_early(
         self: &Arc<Self>,
         operation: &Operation,
@@ -244,7 +249,8 @@ impl JobContext {
         }))
     }
 
-    /// Deletes a snapshot that was taken early, when the catalog will not have it. One that had been there before stays.
+    /// Deletes a snapshot that was taken early, because the catalog refuses it. One that existed
+    /// before stays.
     pub async fn rollback_snapshot(&self, operation: &Operation, early: Early) {
         let Job::TakeSnapshot(name) = &operation.job else {
             return;
@@ -255,11 +261,12 @@ impl JobContext {
         };
         let (key, id) = (parent.key.to_string(), name.id.to_string());
         if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
-            tracing::warn!(snapshot = %name, %error, "taken, but not in the catalog");
+            tracing::warn!(snapshot = %name, %error, "cannot delete a snapshot that the catalog refused; the engine keeps it");
         }
     }
 
-    /// Carries an operation out, and ends it. Ends early only when the server stops. A snapshot may have been begun.
+    /// Carries an operation out, and ends it. Returns early only when the server stops. Its
+    /// snapshot may already be in progress.
     pub async fn run(&self, operation: Operation, mut place: Place, early: Option<Early>) {
         place.begin().await;
         let job = &operation.job;
@@ -307,11 +314,11 @@ impl JobContext {
             gone
         });
         match ended.await {
-            // Deleted before, so this point is behind it.
+            // The volume was deleted before, so this point is after the deletion.
             Ok((Some(key), _)) => self.note_pending_delete(key),
             Ok((None, _)) => {}
             Err(why) => {
-                tracing::info!(%why, operation = %operation.full_name(), "left for the next start");
+                tracing::info!(%why, operation = %operation.full_name(), "catalog unavailable; left for the next start");
             }
         }
     }
@@ -347,7 +354,7 @@ impl JobContext {
                 self.effective(generation).await
             }
             Err(error) => {
-                // Half of it may be there.
+                // It may have been created in part.
                 let key = Arc::clone(&wanted.key);
                 let undone = self.store.commit_with_retry(|tx| {
                     if let Some(now) = tx.view.volume(name).cloned() {
@@ -362,18 +369,19 @@ impl JobContext {
         }
     }
 
-    /// Deletes an engine volume that has a tombstone; what cannot be deleted now is tried again later.
+    /// Deletes an engine volume that has a tombstone; a failed deletion is retried later.
     pub async fn delete_deferred(&self, key: &Arc<str>) {
         let text = key.to_string();
         match self.ask(move |node| node.delete_volume(&text)).await {
             Ok(()) | Err(BackendError::NotFound(_)) => self.note_pending_delete(Arc::clone(key)),
             Err(error) => {
-                tracing::warn!(%key, %error, "an engine volume that is to go could not be deleted");
+                tracing::warn!(%key, %error, "cannot delete an engine volume; retrying later");
             }
         }
     }
 
-    /// Removes the tombstones of engine volumes whose deletion is durable by now, and deletes those that are still there.
+    /// Removes the tombstones of engine volumes whose deletion is durable, and deletes those that
+    /// still exist.
     pub async fn settle(&self) {
         self.store.drained().await;
         let tombstones = self.store.catalog.tombstones().await.unwrap_or_default();
@@ -439,7 +447,7 @@ impl JobContext {
         self.effective(self.store.view().generation).await
     }
 
-    /// Makes the engine's capacity, and the root's mode if asked for, what is intended.
+    /// Applies the intended capacity to the engine, and the root's mode if requested.
     pub async fn fit(
         &self,
         name: &VolumeName,
@@ -484,7 +492,7 @@ impl JobContext {
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = deleted {
-            // It stays, and is served again.
+            // The volume stays, and is served again.
             let words = format!("deletion failed: {}", refusal.message);
             let back = self.store.commit_with_retry(|tx| {
                 if let Some(now) = tx.view.volume(name).cloned() {
@@ -622,7 +630,7 @@ impl JobContext {
         }
     }
 
-    /// Names the clones that keep what `of` selects, and the way out, in the node's refusal to delete it.
+    /// Adds the clones selected by `of`, and the remedy, to the node's refusal to delete.
     fn name_clones(&self, error: BackendError, of: impl Fn(&SnapshotName) -> bool) -> BackendError {
         let view = self.store.view();
         let clones = view.volumes.values();
@@ -704,7 +712,8 @@ impl JobContext {
     }
 }
 
-/// What a catalog of ours does not hold: such jobs have ended when they are accepted.
+/// Returns the error for a job that is never pending in a valid catalog: such jobs end when they
+/// are accepted.
 fn never_pending(job: &Job) -> Refusal {
     let text = format!(
         "{} {}: there is nothing to go on with",
@@ -714,7 +723,8 @@ fn never_pending(job: &Job) -> Refusal {
     Refusal::new(Status::Internal, "JOB_IMPOSSIBLE", text)
 }
 
-/// Takes what was deleted out of the catalog; returns the key of the engine volume that has a tombstone now.
+/// Removes a deleted target from the catalog. Returns the key of the engine volume that has a
+/// tombstone now.
 fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::Snapshot(name) = target {
         let snapshot = tx.view.snapshot(name).cloned()?;
@@ -732,7 +742,7 @@ fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
     Some(Arc::clone(&volume.key))
 }
 
-/// The lane of an operation that is begun again.
+/// Returns the lane of a restarted operation.
 pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
     let target = operation.target();
     if let Target::Pool(name) = &target {

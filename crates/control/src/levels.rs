@@ -1,66 +1,66 @@
 //! Service levels and Filestore tiers, as data.
 //!
-//! What a level provides is a table, not code: the built-in one is `levels.toml`, and an operator's file of the same
-//! form adds levels or replaces those of the same name. The units are those of the services that the names come from:
-//! NetApp counts MiB/s (2^20) and TiB (2^40) or GiB; Filestore counts MB/s (10^6), while its capacity is in GB of 2^30
-//! bytes, and 1 TB of capacity is 1,024 of these.
+//! Levels are data, not code: the built-in table is `levels.toml`, and an operator's file of the
+//! same form adds levels or replaces those with the same name. The units are those of the services
+//! that the names come from. NetApp counts MiB/s (2^20) and TiB (2^40) or GiB. Filestore counts
+//! MB/s (10^6), while its capacity is in GB of 2^30 bytes, and 1 TB of capacity is 1,024 of these.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The table that comes with the program.
+/// The built-in table.
 pub const BUILT_IN: &str = include_str!("levels.toml");
 
-/// Bytes in a MiB, as `f64` for rates that are given in MiB/s.
+/// Bytes in a MiB, as `f64` for rates in MiB/s.
 pub const MIB: f64 = 1_048_576.0;
 
-/// What capacity the throughput of a level follows.
+/// Capacity that the throughput of a level is proportional to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Follows {
-    /// The volume's: each has its own limit.
+    /// The volume's capacity: each volume has its own limit.
     Volume,
-    /// The pool's: its volumes share it.
+    /// The pool's capacity: its volumes share the limit.
     Pool,
 }
 
-/// From and to, both included.
+/// An inclusive range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least value, itself included.
+    /// Minimum, inclusive.
     pub min: u64,
-    /// The greatest value, itself included.
+    /// Maximum, inclusive.
     pub max: u64,
 }
 
 impl Range {
-    /// Whether it holds `value`.
+    /// Returns true if it contains `value`.
     pub fn holds(self, value: u64) -> bool {
         (self.min..=self.max).contains(&value)
     }
 }
 
-/// Throughput and operations that are set apart from capacity.
+/// Throughput and operations that are set independently of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CustomPerformance {
-    /// Throughput in MiB/s at most.
+    /// Maximum throughput in MiB/s.
     pub max_throughput_mibps: f64,
-    /// Operations a second at most.
+    /// Maximum operations a second.
     pub max_iops: u64,
-    /// Operations a second that come with each MiB/s where none are asked for.
+    /// Default operations a second for each MiB/s.
     pub iops_per_mibps: u64,
 }
 
-/// Volumes beyond the usual size and speed.
+/// Volumes beyond the usual size and throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LargeVolumes {
     /// Capacity of one volume, in GiB.
     pub capacity_gib: Range,
-    /// Throughput of one volume in MiB/s at most.
+    /// Maximum throughput of one volume in MiB/s.
     pub max_throughput_mibps: f64,
 }
 
@@ -68,31 +68,31 @@ pub struct LargeVolumes {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PoolLevel {
-    /// As the API spells it: `PREMIUM`.
+    /// Name, spelled as in the API: `PREMIUM`.
     pub name: String,
-    /// MiB/s for each TiB; without it there is no limit.
+    /// MiB/s for each TiB; `None`: unlimited.
     pub mibps_per_tib: Option<f64>,
-    /// What capacity that is of.
+    /// Capacity that the rate applies to.
     pub follows: Follows,
-    /// Whether throughput may be dealt out by hand.
+    /// True if throughput may be assigned manually.
     #[serde(default)]
     pub manual_qos: bool,
-    /// Whether the sum of the volumes may exceed the pool; each volume alone may not.
+    /// True if the sum of the volumes may exceed the pool; a single volume may not.
     #[serde(default)]
     pub overcommit: bool,
     /// Capacity of a pool, in GiB.
     pub pool_gib: Range,
     /// Capacity of a volume, in GiB.
     pub volume_gib: Range,
-    /// MiB/s that one volume may do at most.
+    /// Maximum MiB/s of one volume.
     pub volume_max_mibps: Option<f64>,
-    /// Whether there are large volumes.
+    /// Limits of large volumes, if offered.
     pub large_volumes: Option<LargeVolumes>,
-    /// Whether there is custom performance.
+    /// Limits of custom performance, if offered.
     pub custom_performance: Option<CustomPerformance>,
 }
 
-/// What reads and writes may do, apart from each other.
+/// Separate limits of reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figures {
@@ -106,28 +106,30 @@ pub struct Figures {
     pub write_bps: u64,
 }
 
-/// What an instance of some size may do.
+/// Limits of an instance within a range of capacities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Band {
-    /// From this capacity on, up to the next band.
+    /// Lowest capacity of the band, which ends at the next one.
     pub from_gb: u64,
-    /// The figures are for each so many GB, counted in whole steps; without it, for the instance.
+    /// Step in GB that the limits apply to, counted in whole steps; `None`: they apply to the
+    /// instance.
     pub per_gb: Option<u64>,
-    /// What the instance, or each step, may do.
+    /// Limits of the instance, or of each step.
     pub limits: Figures,
 }
 
-/// Custom performance of a tier: operations a second are asked for. As many reads may be done, or three tenths as many
-/// writes (a write counts 3.33), and throughput keeps the proportion to reads that the tier's own figures have.
+/// Custom performance of a tier, with requested operations a second. That many reads are allowed,
+/// or three tenths as many writes (a write counts 3.33), and throughput keeps the tier's own
+/// proportion to reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TierPerformance {
-    /// For instances from this capacity on, up to the next entry.
+    /// Lowest capacity that the entry applies to, up to the next entry.
     pub from_gb: u64,
-    /// Reads a second for each TB that may be asked for.
+    /// Range of requested reads a second for each TB.
     pub iops_per_tb: Range,
-    /// Asked-for operations are a multiple of this.
+    /// Step of the requested operations.
     pub iops_step: u64,
 }
 
@@ -135,22 +137,22 @@ pub struct TierPerformance {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Tier {
-    /// As the API spells it: `BASIC_HDD`.
+    /// Name, spelled as in the API: `BASIC_HDD`.
     pub name: String,
     /// Older names of the same tier.
     #[serde(default)]
     pub aliases: Vec<String>,
     /// Capacity, in GB of 2^30 bytes.
     pub capacity_gb: Range,
-    /// Capacity is a multiple of this.
+    /// Step of the capacity in GB.
     pub step_gb: u64,
-    /// Whether it may be made smaller.
+    /// True if the capacity may be reduced.
     pub shrinks: bool,
-    /// Figures by capacity, in ascending order.
+    /// Limits by capacity, in ascending order.
     pub bands: Vec<Band>,
-    /// What each client may do.
+    /// Limits of each client.
     pub client: Option<Figures>,
-    /// Whether there is custom performance; ascending.
+    /// Custom performance, if offered; in ascending order.
     #[serde(default)]
     pub custom_performance: Vec<TierPerformance>,
 }
@@ -167,13 +169,13 @@ struct File {
 /// A levels file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelsError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("cannot read {0}: {1}")]
     Read(String, std::io::Error),
-    /// It is not TOML, or has fields that are not known, or lacks some.
+    /// The file is not TOML, or has unknown or missing fields.
     #[error("{0}: {1}")]
     Form(String, toml::de::Error),
-    /// What it says cannot be.
+    /// The file has invalid values.
     #[error("{0}: {1}")]
     Meaning(String, String),
 }
@@ -186,14 +188,14 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Those that come with the program.
+    /// Returns the built-in levels.
     pub fn built_in() -> Result<Levels, LevelsError> {
         let mut levels = Levels::default();
         levels.add("built-in service levels", BUILT_IN)?;
         Ok(levels)
     }
 
-    /// Those of the program and, on top, those of an operator's file.
+    /// Returns the built-in levels and, on top, those of an operator's file.
     pub fn with_file(path: &Path) -> Result<Levels, LevelsError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| LevelsError::Read(name.clone(), e))?;
@@ -217,12 +219,12 @@ impl Levels {
         Ok(())
     }
 
-    /// The level of that name.
+    /// Returns the level with this name.
     pub fn pool(&self, name: &str) -> Option<&PoolLevel> {
         self.pools.get(name)
     }
 
-    /// The tier of that name, or that once had it.
+    /// Returns the tier with this name or alias.
     pub fn tier(&self, name: &str) -> Option<&Tier> {
         self.tiers.get(name).or_else(|| {
             self.tiers
@@ -231,12 +233,12 @@ impl Levels {
         })
     }
 
-    /// All levels, by name.
+    /// Returns all levels, by name.
     pub fn pool_levels(&self) -> impl Iterator<Item = &PoolLevel> {
         self.pools.values()
     }
 
-    /// All tiers, by name.
+    /// Returns all tiers, by name.
     pub fn tiers(&self) -> impl Iterator<Item = &Tier> {
         self.tiers.values()
     }

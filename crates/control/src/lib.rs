@@ -1,14 +1,16 @@
-//! Intended state: pools, volumes, service levels; the catalog that keeps it and the reconciler that makes the node match.
+//! Intended state: pools, volumes, service levels; the catalog that stores it and the reconciler
+//! that makes the node match.
 
 mod accept;
-mod adopt;
+mod adopt_snapshots;
 mod assigned;
 pub mod backend;
+mod bootstrap;
 mod catalog;
 mod control;
 mod domains;
+mod external;
 pub mod figures;
-mod first;
 pub mod job;
 mod jobs;
 pub mod levels;
@@ -17,7 +19,6 @@ pub mod mutation;
 pub mod name;
 pub mod named;
 mod open_error;
-mod outside;
 pub mod policy;
 mod publish;
 mod rebuild;
@@ -29,10 +30,10 @@ mod schedules;
 mod secret;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-mod stamp;
+mod space;
 mod store;
 mod submit;
-mod usage;
+mod timestamp;
 mod view;
 
 pub use accept::Render;
@@ -57,8 +58,8 @@ pub use open_error::OpenError;
 pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};
 pub use secret::Secret;
-pub use stamp::Stamp;
 pub use store::CatalogCopy;
+pub use timestamp::Stamp;
 pub use view::{View, Within};
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! The resources as they are intended to be.
+//! The resources in their intended state.
 //!
-//! Fields that only the client understands (`network`, `psaRange`, `kmsConfig`, …) are kept in `extra` and returned as
-//! they were sent. What follows from other fields (a pool's available throughput, a volume's service level) is not
-//! stored but computed: see [`crate::rules`] and [`crate::View`].
+//! Fields that only the client interprets (`network`, `psaRange`, `kmsConfig`, …) are kept in
+//! `extra` and returned as they were sent. Values that follow from other fields (a pool's available
+//! throughput, a volume's service level) are computed, not stored: see [`crate::rules`] and
+//! [`crate::View`].
 
 use crate::assigned::Assigned;
 use crate::job::Job;
 use crate::name::{Collection, Name, SnapshotName, Surface, Target, VolumeName};
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub type Labels = BTreeMap<String, String>;
 /// A client's own fields, by their JSON names.
 pub type Extra = serde_json::Map<String, serde_json::Value>;
 
-/// An enumeration whose values are spelled as the API spells them and have its numbers.
+/// Defines an enumeration with the API's spellings and numbers.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal $text:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -28,25 +29,25 @@ macro_rules! wire_enum {
         impl $name {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
-            /// The name that the API uses.
+            /// Returns the API's name.
             pub fn as_str(self) -> &'static str { match self { $($name::$variant => $text),+ } }
-            /// The number that the API uses.
+            /// Returns the API's number.
             pub fn number(self) -> i64 { match self { $($name::$variant => $number),+ } }
-            /// From the API's name.
+            /// Returns the value with the API's name.
             pub fn from_name(name: &str) -> Option<$name> { match name { $($text => Some($name::$variant),)+ _ => None } }
-            /// From the API's number.
+            /// Returns the value with the API's number.
             pub fn from_number(number: i64) -> Option<$name> { match number { $($number => Some($name::$variant),)+ _ => None } }
         }
     };
 }
 
 wire_enum! {
-    /// What a resource is doing. Numbers are those of NetApp's `Volume.State`; other resources' differ and are the
-    /// surface's business.
+    /// State of a resource. The numbers are those of NetApp's `Volume.State`; the surfaces convert
+    /// them for other resources.
     State {
-        /// Made, and not being changed.
+        /// Created, and not being changed.
         Ready = 1 "READY",
-        /// Being made on the node.
+        /// Being created on the node.
         Creating = 2 "CREATING",
         /// Being deleted on the node.
         Deleting = 3 "DELETING",
@@ -54,28 +55,29 @@ wire_enum! {
         Updating = 4 "UPDATING",
         /// Being reverted to a snapshot.
         Restoring = 5 "RESTORING",
-        /// Not as intended, and tried again from time to time; `state_details` says why.
+        /// Different from the intended state, and retried from time to time; `state_details` gives
+        /// the reason.
         Error = 7 "ERROR",
     }
 }
 
 wire_enum! {
-    /// How throughput comes to a pool's volumes.
+    /// Assignment of throughput to a pool's volumes.
     QosType {
         /// In proportion to their capacity.
         Auto = 1 "AUTO",
-        /// As their owner says.
+        /// Chosen by their owner.
         Manual = 2 "MANUAL",
     }
 }
 
 wire_enum! {
-    /// How often a schedule of a snapshot policy takes a snapshot. The names are what the snapshots' names begin with, and
-    /// their labels.
+    /// Period of a schedule in a snapshot policy. The names are the prefixes of the snapshots'
+    /// names, and their labels.
     Period {
-        /// Once in an hour.
+        /// Once an hour.
         Hourly = 1 "hourly",
-        /// Once in a day.
+        /// Once a day.
         Daily = 2 "daily",
         /// On days of the week.
         Weekly = 3 "weekly",
@@ -84,16 +86,16 @@ wire_enum! {
     }
 }
 
-/// What a schedule has done, in seconds since 1970.
+/// Past runs of a schedule, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Since when it counts, as it is now: slots before are not made up for.
+    /// Time from which the schedule in its present form applies: earlier slots are not made up for.
     pub since: i64,
-    /// When it last took a snapshot.
+    /// Time of its last snapshot.
     pub last: Option<i64>,
 }
 
-/// The schedules in force, with what they have done.
+/// Runs of the schedules in force.
 pub type Runs = BTreeMap<Period, Run>;
 
 wire_enum! {
@@ -111,47 +113,47 @@ wire_enum! {
 wire_enum! {
     /// Settings of a volume's share over SMB, by NetApp's names.
     SmbSetting {
-        /// Only clients that encrypt may use it.
+        /// Only encrypted access.
         EncryptData = 1 "ENCRYPT_DATA",
-        /// It is listed. So is every share that is not `NonBrowsable`.
+        /// Listed. So is every share that is not `NonBrowsable`.
         Browsable = 2 "BROWSABLE",
-        /// Clients may have changes of directories reported. Every share's may.
+        /// Directory change notifications. Every share has them.
         ChangeNotify = 3 "CHANGE_NOTIFY",
-        /// It is not listed, but found by its name.
+        /// Not listed, but accessible by name.
         NonBrowsable = 4 "NON_BROWSABLE",
-        /// Clients may cache. Every share's may.
+        /// Client caching. Every share has it.
         Oplocks = 5 "OPLOCKS",
         /// The directory of snapshots is listed in its root.
         ShowSnapshot = 6 "SHOW_SNAPSHOT",
-        /// Snapshots are shown as previous versions of files. Every share's are.
+        /// Snapshots are shown as previous versions of files. Every share does that.
         ShowPreviousVersions = 7 "SHOW_PREVIOUS_VERSIONS",
-        /// Listings leave out what the user may not read.
+        /// Listings omit entries that the user may not read.
         AccessBasedEnumeration = 8 "ACCESS_BASED_ENUMERATION",
-        /// What clients have open outlives the server.
+        /// Opens of clients survive a restart of the server.
         ContinuouslyAvailable = 9 "CONTINUOUSLY_AVAILABLE",
     }
 }
 
 wire_enum! {
-    /// Whose permissions a volume has.
+    /// Kind of permissions of a volume.
     SecurityStyle {
         /// Those of Windows: only clients of SMB set them.
         Ntfs = 1 "NTFS",
-        /// Those of UNIX: modes and the lists of NFSv4.
+        /// Those of UNIX: modes and NFSv4 access control lists.
         Unix = 2 "UNIX",
     }
 }
 
-/// What a volume is to clients of SMB.
+/// Share of a volume for clients of SMB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Its name, where that is another one than the volume's `share_name`.
+    /// Name of the share, if different from the volume's `share_name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
     /// Settings, as sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<SmbSetting>,
-    /// Whose permissions it has, as sent. Not given: those of UNIX.
+    /// Security style, as sent. `None`: UNIX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub style: Option<SecurityStyle>,
 }
@@ -163,13 +165,13 @@ impl Share {
 }
 
 wire_enum! {
-    /// What a rule of an export policy admits to.
+    /// Access that an export rule grants.
     AccessType {
-        /// Reading alone; changes are refused.
+        /// Read only; changes are refused.
         ReadOnly = 1 "READ_ONLY",
-        /// Reading, and making changes.
+        /// Read and write.
         ReadWrite = 2 "READ_WRITE",
-        /// Nothing: the client is refused.
+        /// No access: the client is refused.
         ReadNone = 3 "READ_NONE",
     }
 }
@@ -177,11 +179,11 @@ wire_enum! {
 wire_enum! {
     /// Squash modes by NetApp's names.
     SquashMode {
-        /// No caller's identity is taken away.
+        /// No caller becomes anonymous.
         NoRootSquash = 1 "NO_ROOT_SQUASH",
-        /// Root's identity is taken away.
+        /// Root becomes anonymous.
         RootSquash = 2 "ROOT_SQUASH",
-        /// Every caller's identity is taken away.
+        /// Every caller becomes anonymous.
         AllSquash = 3 "ALL_SQUASH",
     }
 }
@@ -189,102 +191,105 @@ wire_enum! {
 /// A storage pool: capacity of a service level, which volumes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Never reused; the id in [`weir_qos::PoolPlan`].
+    /// Identifier, never reused; the id in [`weir_qos::PoolPlan`].
     pub id: u64,
-    /// Its place and bare id.
+    /// Name: place and bare id.
     pub name: Name,
-    /// Counts changes: what an etag can be made of.
+    /// Number of changes, from which an etag can be made.
     pub revision: u64,
-    /// Whether it is usable, changing, or in error.
+    /// State: usable, changing, or in error.
     pub state: State,
-    /// Why the state is as it is, in words for users.
+    /// Reason for the state, in words for users.
     pub state_details: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Stamp,
-    /// The service level's name, in the levels file: `PREMIUM`.
+    /// Name of the service level in the levels file: `PREMIUM`.
     pub service_level: Arc<str>,
     /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// How throughput comes to its volumes.
+    /// Assignment of throughput to its volumes.
     pub qos_type: QosType,
-    /// Set apart from capacity (Flex): the client's switch as sent.
+    /// Custom performance, independent of capacity (Flex): the client's switch as sent.
     pub custom_performance: bool,
     /// With custom performance: MiB/s of the pool.
     pub total_throughput_mibps: Option<f64>,
     /// With custom performance: operations a second of the pool.
     pub total_iops: Option<u64>,
-    /// The bare id of the Active Directory of its volumes with SMB, in the same place.
+    /// Bare id of the Active Directory of its SMB volumes, in the same place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_directory: Option<Arc<str>>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
-    /// Fields that are the client's own.
+    /// The client's own fields.
     pub extra: Extra,
 }
 
-/// A domain of Active Directory that this server is a member of, or is to be. Whose password it joined with is stored nowhere.
+/// An Active Directory domain that this server is, or will be, a member of. The password of the
+/// join is not stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActiveDirectory {
-    /// Never reused.
+    /// Identifier, never reused.
     pub id: u64,
-    /// Its place and bare id.
+    /// Name: place and bare id.
     pub name: Name,
-    /// Counts up with each change.
+    /// Number of changes.
     pub revision: u64,
-    /// READY: the server is a member. ERROR: joining failed, for the reason that follows.
+    /// State. READY: the server is a member. ERROR: joining failed, for the reason in
+    /// `state_details`.
     pub state: State,
-    /// Why the state is as it is, in words for users.
+    /// Reason for the state, in words for users.
     pub state_details: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Stamp,
-    /// The domain's name in the DNS, as sent.
+    /// DNS name of the domain, as sent.
     pub domain: Arc<str>,
-    /// What the computer account's name begins with, as sent.
+    /// Prefix of the computer account's name, as sent.
     pub net_bios_prefix: Arc<str>,
     /// The organizational unit of the account, as sent; empty: the domain's choice.
     pub organizational_unit: Arc<str>,
-    /// The domain controller that is asked; empty: one that the DNS names.
+    /// Domain controller to use; empty: one found through DNS.
     pub kdc_hostname: Arc<str>,
-    /// The user of the domain who last joined the server, or was to.
+    /// User of the domain for the last join.
     pub username: Arc<str>,
-    /// The name by which the domain's users reach the server, once it is a member.
+    /// Name by which the domain's users reach the server, once it is a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Arc<str>>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
-    /// Fields that are the client's own.
+    /// The client's own fields.
     pub extra: Extra,
 }
 
 impl ActiveDirectory {
-    /// The computer account's name: the prefix, and four digits by which servers with the same prefix differ.
+    /// Returns the computer account's name: the prefix, and four digits that distinguish servers
+    /// with the same prefix.
     pub fn computer(&self) -> String {
         let prefix = self.net_bios_prefix.to_uppercase();
         format!("{prefix}-{:04X}", self.id & 0xffff)
     }
 }
 
-/// What a rule says of one kind of Kerberos, as the client wrote it.
+/// Access by one kind of Kerberos in a rule, as the client wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KerberosRule {
-    /// It admits to reading.
+    /// Grants reading.
     pub read_only: Option<bool>,
-    /// It admits to reading and to making changes, whatever `read_only` says.
+    /// Grants reading and writing, whatever `read_only` says.
     pub read_write: Option<bool>,
 }
 
-/// What a rule says of the kinds of Kerberos.
+/// Access by the kinds of Kerberos in a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KerberosRules {
-    /// That proves the caller's identity.
+    /// Kerberos that authenticates the caller.
     pub krb5: KerberosRule,
-    /// That protects messages against change.
+    /// Kerberos that also protects the integrity of messages.
     pub krb5i: KerberosRule,
-    /// That encrypts messages.
+    /// Kerberos that also encrypts messages.
     pub krb5p: KerberosRule,
 }
 
@@ -293,29 +298,29 @@ pub struct KerberosRules {
 pub struct ExportRule {
     /// Comma-separated addresses, networks, host names, wildcards.
     pub allowed_clients: String,
-    /// Access by AUTH_SYS. Not given: read and write, but none where a kind of Kerberos is admitted.
+    /// Access by AUTH_SYS. `None`: read and write, but no access if a kind of Kerberos is admitted.
     pub access: Option<AccessType>,
     /// Access by Kerberos.
     #[serde(default)]
     pub kerberos: KerberosRules,
-    /// Root keeps its identity. Not given: as `squash` says, and if neither is given, yes.
+    /// True if root keeps its identity. `None`: as `squash` says, and if that is `None`, true.
     pub root_access: Option<bool>,
-    /// For NFSv3. Not given: if the volume speaks it.
+    /// Applies to NFSv3. `None`: if the volume has that protocol.
     pub nfsv3: Option<bool>,
-    /// For NFSv4.1. Not given: if the volume speaks it.
+    /// Applies to NFSv4.1. `None`: if the volume has that protocol.
     pub nfsv4: Option<bool>,
-    /// Callers whose identity is taken away.
+    /// Callers that become anonymous.
     pub squash: Option<SquashMode>,
-    /// User id of callers whose identity is taken away; 65,534 if not given.
+    /// User id of anonymous callers; 65,534 if `None`.
     pub anon_uid: Option<u32>,
-    /// Group id of such callers; 65,534 if not given.
+    /// Group id of anonymous callers; 65,534 if `None`.
     pub anon_gid: Option<u32>,
-    /// The originals of the fields above where their form matters.
+    /// Originals of the fields above if their form matters.
     pub extra: Extra,
 }
 
-/// Where a volume's capacity and throughput come from, and by that how it is presented: what the surfaces do not have in
-/// common. It agrees with the volume's name.
+/// Source of a volume's capacity and throughput, which determines its presentation: the fields that
+/// differ between surfaces. It agrees with the volume's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Presentation {
     /// A volume of NetApp Volumes, and of ONTAP's words.
@@ -331,7 +336,7 @@ impl Default for Presentation {
 }
 
 impl Presentation {
-    /// In this pool, as the pool has it.
+    /// Returns a presentation in this pool with the pool's defaults.
     pub fn in_pool(pool: &str) -> Presentation {
         Presentation::Netapp(Pooled {
             pool: pool.into(),
@@ -339,7 +344,7 @@ impl Presentation {
         })
     }
 
-    /// Of this tier, as the tier has it.
+    /// Returns a presentation of this tier with the tier's defaults.
     pub fn of_tier(tier: &str) -> Presentation {
         Presentation::Filestore(Tiered {
             tier: tier.into(),
@@ -347,7 +352,7 @@ impl Presentation {
         })
     }
 
-    /// The surface that has it.
+    /// Returns its surface.
     pub fn surface(&self) -> Surface {
         match self {
             Presentation::Netapp(_) => Surface::Netapp,
@@ -356,102 +361,107 @@ impl Presentation {
     }
 }
 
-/// A part of a storage pool.
+/// The part of a volume in a storage pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pooled {
-    /// The pool's bare id, in the same place.
+    /// Bare id of the pool, in the same place.
     pub pool: Arc<str>,
     /// MiB/s with manual QoS; `None` with automatic.
     pub throughput_mibps: Option<f64>,
-    /// Whether it may exceed the usual size and speed ([`crate::levels::LargeVolumes`]): up to 30 GiB/s and 1 PiB.
+    /// True if it may exceed the usual size and throughput ([`crate::levels::LargeVolumes`]): up to
+    /// 30 GiB/s and 1 PiB.
     pub large: bool,
 }
 
-/// A capacity of a tier of its own.
+/// The part of a volume with a tier of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tiered {
-    /// The tier's name, in the levels file: `BASIC_HDD`.
+    /// Name of the tier in the levels file: `BASIC_HDD`.
     pub tier: Arc<str>,
     /// Custom performance; `None`: the tier's own.
     pub performance: Option<Performance>,
 }
 
-/// A volume, as the catalog has it.
+/// A volume in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Never reused after the volume is deleted.
+    /// Identifier, never reused.
     pub id: u64,
-    /// The engine's key; `v-` and the id in 16 hexadecimal digits, except where an older volume was adopted.
+    /// The engine's key; `v-` and the id in 16 hexadecimal digits, except where an older volume was
+    /// adopted.
     pub key: Arc<str>,
     /// The engine's number, once it exists there.
     pub number: Option<u64>,
-    /// The surface that it was made through, its place and bare id.
+    /// Name: surface that it was created through, place and bare id.
     pub name: VolumeName,
-    /// Counts up with each change.
+    /// Number of changes.
     pub revision: u64,
-    /// Whether it is usable, changing, or in error.
+    /// State: usable, changing, or in error.
     pub state: State,
-    /// Why the state is as it is, in words for users.
+    /// Reason for the state, in words for users.
     pub state_details: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Stamp,
-    /// What it has of its surface alone.
+    /// Fields of its surface.
     pub presentation: Presentation,
-    /// The share's name, as it was asked for.
+    /// Requested share name.
     pub share_name: Arc<str>,
-    /// The export paths without their leading slash, the canonical one first; at least one ([`crate::rules::paths`]).
+    /// Export paths without their leading slash, the canonical one first; at least one
+    /// ([`crate::rules::paths`]).
     pub paths: Vec<Arc<str>>,
     /// Capacity, in GiB of 2^30 bytes, which Filestore calls GB.
     pub capacity_gib: u64,
-    /// Protocols that clients may use, as sent. None were, of a Filestore instance: NFSv3.
+    /// Protocols that clients may use, as sent. Empty for a Filestore instance: NFSv3.
     pub protocols: Vec<Protocol>,
-    /// Export policy; `None` where the client sent none: then the server's default counts (`--export-options`).
+    /// Export policy; `None` if the client sent none: then the server's default applies
+    /// (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
-    /// What it is to clients of SMB, if it has that protocol.
+    /// Share for clients of SMB, if it has that protocol.
     #[serde(default, skip_serializing_if = "Share::is_default")]
     pub smb: Share,
     /// Permission bits of the root, 0 ..= 0o7777.
     pub unix_permissions: u32,
-    /// Whether clients see `.snapshot`.
+    /// True if clients see `.snapshot`.
     pub snapshot_directory: bool,
-    /// Percent of the capacity kept for snapshots; as sent.
+    /// Percentage of the capacity reserved for snapshots, as sent.
     pub snap_reserve: Option<f64>,
     /// Snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// What its schedules have done.
+    /// Past runs of its schedules.
     pub snapshot_runs: Runs,
-    /// Deletion is refused: `restrictedActions` holds DELETE, or `deletionProtectionEnabled`.
+    /// True if deletion is refused: `restrictedActions` contains DELETE, or
+    /// `deletionProtectionEnabled`.
     pub deletion_restricted: bool,
-    /// Made as a copy of a snapshot, with which it still shares blocks.
+    /// Snapshot that it is a clone of, while it still shares blocks with it.
     pub clone_of: Option<SnapshotName>,
-    /// What it shares is being copied, so that it will depend on no other volume.
+    /// True while its shared blocks are being copied.
     pub splitting: bool,
-    /// It was made as a destination. Whether it still is one, the engine knows.
+    /// True if it was created as a destination. The engine knows whether it still is one.
     pub protection: bool,
-    /// Policies that it refers to by name, and whether it is served.
+    /// Policies assigned by name, and availability.
     #[serde(default, skip_serializing_if = "Assigned::is_default")]
     pub assigned: Assigned,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
-    /// Fields that are the client's own.
+    /// The client's own fields.
     pub extra: Extra,
 }
 
 impl Volume {
-    /// The canonical export path, without its leading slash.
+    /// Returns the canonical export path, without its leading slash.
     pub fn path(&self) -> &Arc<str> {
         self.paths.first().unwrap_or(&self.share_name)
     }
 
-    /// The name of its share over SMB; `None`: it has not that protocol.
+    /// Returns the name of its share over SMB; `None` if it does not have that protocol.
     pub fn smb_share(&self) -> Option<&Arc<str>> {
         let smb = self.protocols.contains(&Protocol::Smb);
         smb.then(|| self.smb.name.as_ref().unwrap_or(&self.share_name))
     }
 
-    /// Its part of a pool, if it has one.
+    /// Returns its part of a pool, if it has one.
     pub fn pooled(&self) -> Option<&Pooled> {
         match &self.presentation {
             Presentation::Netapp(pooled) => Some(pooled),
@@ -459,7 +469,7 @@ impl Volume {
         }
     }
 
-    /// Its tier, if it has one.
+    /// Returns its tier, if it has one.
     pub fn tiered(&self) -> Option<&Tiered> {
         match &self.presentation {
             Presentation::Netapp(_) => None,
@@ -467,22 +477,22 @@ impl Volume {
         }
     }
 
-    /// The pool that it is in, if it is in one.
+    /// Returns its pool, if it is in one.
     pub fn pool(&self) -> Option<Name> {
         Some(self.name.place.name(&self.pooled()?.pool))
     }
 
-    /// MiB/s that were given to it of its pool.
+    /// Returns the MiB/s assigned to it from its pool.
     pub fn throughput_mibps(&self) -> Option<f64> {
         self.pooled()?.throughput_mibps
     }
 
-    /// Whether it may exceed the usual size and speed of its pool's level.
+    /// Returns true if it may exceed the usual size and throughput of its pool's level.
     pub fn large(&self) -> bool {
         self.pooled().is_some_and(|pooled| pooled.large)
     }
 
-    /// Refuses changes while it is being made, deleted or reverted.
+    /// Refuses changes while it is being created, deleted or reverted.
     pub(crate) fn idle(&self) -> Result<(), Refusal> {
         match self.state {
             State::Ready | State::Updating | State::Error => Ok(()),
@@ -500,50 +510,50 @@ impl Volume {
     }
 }
 
-/// The label of a snapshot that replication policies choose by; the engine keeps it too.
+/// Label of a snapshot for replication policies; the engine stores it too.
 pub const SNAPMIRROR_LABEL: &str = "snapmirror-label";
 
 /// A snapshot of a volume or an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Never reused after the snapshot is deleted.
+    /// Identifier, never reused.
     pub id: u64,
-    /// Its parent's name and its bare id.
+    /// Name: its parent's name and its bare id.
     pub name: SnapshotName,
-    /// Counts up with each change.
+    /// Number of changes.
     pub revision: u64,
-    /// Whether it is usable, changing, or in error.
+    /// State: usable, changing, or in error.
     pub state: State,
-    /// Why the state is as it is, in words for users.
+    /// Reason for the state, in words for users.
     pub state_details: String,
-    /// When it was taken.
+    /// Time of creation.
     pub created: Stamp,
-    /// Which it is in the engine; `None` until it is there.
+    /// Identification in the engine; `None` until it exists there.
     #[serde(default)]
     pub engine: Option<EngineSnapshot>,
-    /// The schedule that took it; its oldest are deleted when there are too many. `None`: a user took it, or renamed
-    /// it.
+    /// Schedule that took it; its oldest snapshots are deleted when there are too many. `None`: a
+    /// user took it, or renamed it.
     #[serde(default)]
     pub schedule: Option<Period>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
-    /// Fields that are the client's own.
+    /// The client's own fields.
     pub extra: Extra,
 }
 
-/// A snapshot as the engine knows it.
+/// Identification of a snapshot in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSnapshot {
-    /// Its number in the volume: those of later ones are greater.
+    /// Number in the volume: later snapshots have greater numbers.
     pub number: u32,
-    /// Which it is, on whatever volume and under whatever name.
+    /// Identity, equal in all copies and under all names.
     pub identity: SnapshotIdentity,
 }
 
 impl Snapshot {
-    /// What replication policies know it by; empty: nothing.
+    /// Returns the label for replication policies; may be empty.
     pub fn snapmirror_label(&self) -> &str {
         self.labels.get(SNAPMIRROR_LABEL).map_or("", String::as_str)
     }
@@ -558,55 +568,56 @@ pub enum Performance {
     FixedIops(u64),
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// As asked; the target is there ([`crate::View::resource`]).
+    /// Done; the target exists ([`crate::View::resource`]).
     Done,
-    /// As asked; the target is gone.
+    /// Done; the target is deleted.
     Deleted,
-    /// Not as asked, for this reason.
+    /// Failed, for this reason.
     Failed(Refusal),
 }
 
-/// A mutation on its way, or at its end.
+/// A mutation in progress, or ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Its place and bare id.
+    /// Name: place and bare id.
     pub name: Name,
-    /// What the node is to do.
+    /// Job for the node.
     pub job: Job,
-    /// A schedule's: once it has succeeded it is forgotten, so that the users' own stay to be seen.
+    /// True for a schedule's operation: it is forgotten once it has succeeded, so that the users'
+    /// own stay listed.
     #[serde(default)]
     pub quiet: bool,
-    /// The number of its line in the audit log.
+    /// Number of its line in the audit log.
     pub audit: Option<i64>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created: Stamp,
-    /// When it ended; `None` while it runs.
+    /// Time of the end; `None` while it runs.
     pub ended: Option<Stamp>,
-    /// How it ended; `None` while it runs.
+    /// Outcome; `None` while it runs.
     pub outcome: Option<Outcome>,
-    /// Warnings for the user who asked for it.
+    /// Warnings for the user who requested it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The target as it was when the operation had been done, as [`crate::Render`] made it.
+    /// State of the target at the end of the operation, as made by [`crate::Render`].
     #[serde(default)]
     pub response: Option<Arc<str>>,
 }
 
 impl Operation {
-    /// The resource that it changes.
+    /// Returns the resource that it changes.
     pub fn target(&self) -> Target {
         self.job.target()
     }
 
-    /// What it does to that.
+    /// Returns its action.
     pub fn verb(&self) -> &str {
         self.job.verb()
     }
 
-    /// Which surface it belongs to.
+    /// Returns its surface.
     pub fn surface(&self) -> Surface {
         match self.target() {
             Target::Volume(name) => name.surface,
@@ -618,12 +629,12 @@ impl Operation {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn done(&self) -> bool {
         self.outcome.is_some()
     }
 
-    /// The full name: `projects/p/locations/l/operations/id`.
+    /// Returns the full name: `projects/p/locations/l/operations/id`.
     pub fn full_name(&self) -> String {
         self.name.full(Collection::Operations)
     }
@@ -634,7 +645,7 @@ impl Operation {
 pub enum Resource {
     /// A NetApp storage pool.
     Pool(Arc<Pool>),
-    /// A volume, of whichever surface.
+    /// A volume of either surface.
     Volume(Arc<Volume>),
     /// A snapshot of a volume.
     Snapshot(Arc<Snapshot>),
@@ -643,7 +654,8 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Whether the other one is this very value, so that nothing has changed between the two.
+    /// Returns true if the other one is the same value, so that nothing has changed between the
+    /// two.
     pub(crate) fn is(&self, other: &Resource) -> bool {
         match (self, other) {
             (Resource::Pool(a), Resource::Pool(b)) => Arc::ptr_eq(a, b),
@@ -656,30 +668,30 @@ impl Resource {
 }
 
 wire_enum! {
-    /// What a token entitles to; each includes those before it.
+    /// Rights of a token; each role includes those before it.
     Role {
-        /// Reading resources and operations.
+        /// Read resources and operations.
         Viewer = 1 "viewer",
-        /// Changing resources as well.
+        /// Change resources as well.
         Editor = 2 "editor",
-        /// Tokens and the audit log as well.
+        /// Manage tokens and the audit log as well.
         Admin = 3 "admin",
     }
 }
 
-/// The user or process that asks.
+/// The user or process that makes a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// A token's name, or `local`.
     pub name: Arc<str>,
-    /// What the token entitles to.
+    /// Role of the token.
     pub role: Role,
-    /// Where from, for the audit log.
+    /// Address of the caller, for the audit log.
     pub address: Option<std::net::IpAddr>,
 }
 
 impl Actor {
-    /// A client of the loopback listener, or the server itself.
+    /// Returns the actor for a client of the loopback listener, or the server itself.
     pub fn local() -> Actor {
         Actor {
             name: "local".into(),

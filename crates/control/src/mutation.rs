@@ -1,6 +1,7 @@
-//! What can be asked for.
+//! The mutations that can be requested.
 //!
-//! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
+//! Creations contain the whole resource; changes contain only the changed fields, and `None` for
+//! the others.
 
 use crate::assigned::Assign;
 use crate::model::{
@@ -12,22 +13,22 @@ use crate::named::{PolicyChange, PolicyName};
 use crate::secret::Secret;
 use weir_relations::manager::{Preconditions, Verb};
 
-/// A storage pool to be made.
+/// A new storage pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewPool {
     /// `PREMIUM`, or another name of the levels file.
     pub service_level: String,
     /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// Automatic if not given.
+    /// Assignment of throughput; automatic if `None`.
     pub qos_type: Option<QosType>,
-    /// Throughput and operations apart from capacity.
+    /// True if throughput and operations are independent of capacity.
     pub custom_performance: bool,
     /// MiB/s, with custom performance.
     pub total_throughput_mibps: Option<f64>,
     /// Operations a second, with custom performance.
     pub total_iops: Option<u64>,
-    /// The bare id of the Active Directory of its volumes with SMB, in the same place.
+    /// Bare id of the Active Directory of its SMB volumes, in the same place.
     pub active_directory: Option<String>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
@@ -48,7 +49,7 @@ pub struct PoolChange {
     pub total_throughput_mibps: Option<f64>,
     /// Operations a second, with custom performance.
     pub total_iops: Option<u64>,
-    /// Another level: its volumes follow.
+    /// New service level, which its volumes follow.
     pub service_level: Option<String>,
     /// The bare id of an Active Directory; empty: none; `None`: unchanged.
     pub active_directory: Option<String>,
@@ -60,35 +61,36 @@ pub struct PoolChange {
     pub extra: Extra,
 }
 
-/// A volume to be made.
+/// A new volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewVolume {
-    /// Where its capacity comes from: a pool or a tier. Of a pool with manual QoS it gets, unless it says how much, what
-    /// automatic QoS would give, as far as there is any left.
+    /// Source of its capacity: a pool or a tier. In a pool with manual QoS a volume without a given
+    /// throughput gets the automatic one, as far as any is left.
     pub presentation: Presentation,
     /// The export path without its slash.
     pub share_name: String,
     /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// Protocols that clients may use: at least one, except of a Filestore instance, which has NFSv3 then.
+    /// Protocols that clients may use: at least one, except for a Filestore instance, which then
+    /// has NFSv3.
     pub protocols: Vec<Protocol>,
-    /// Export policy; without one the server's default for volumes counts (`--export-options`).
+    /// Export policy; without one the server's default for volumes applies (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
-    /// What it is to clients of SMB.
+    /// Share for clients of SMB.
     pub smb: Share,
-    /// Permission bits of the root; 0o755 unless given.
+    /// Permission bits of the root; 0o755 if `None`.
     pub unix_permissions: Option<u32>,
-    /// Whether clients see `.snapshot`; they do unless given.
+    /// True if clients see `.snapshot`; true if `None`.
     pub snapshot_directory: Option<bool>,
-    /// Percent of the capacity kept for snapshots, 0 to 90.
+    /// Percentage of the capacity reserved for snapshots, 0 to 90.
     pub snap_reserve: Option<f64>,
     /// The snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// Whether deletion is refused (`restrictedActions`, `deletionProtectionEnabled`).
+    /// True if deletion is refused (`restrictedActions`, `deletionProtectionEnabled`).
     pub deletion_restricted: bool,
-    /// Make it as a destination: until a relationship of it is broken off, only transfers write to it.
+    /// True for a destination: until its relationship is broken off, only transfers write to it.
     pub protection: bool,
-    /// Make it as a copy of a snapshot.
+    /// Snapshot to clone.
     pub clone_of: Option<SnapshotName>,
     /// Policies by name, and its path.
     pub assign: Assign,
@@ -103,19 +105,20 @@ pub struct NewVolume {
 /// Changes to a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeChange {
-    /// The revision that the change was made against (from the etag): ABORTED if it is another by now.
+    /// Revision that the change was made against (from the etag): ABORTED if it is different by
+    /// now.
     pub if_revision: Option<u64>,
-    /// Of a volume in a pool: another pool's bare id. The volume moves there, online.
+    /// Bare id of another pool, for a volume in a pool. The volume moves there, online.
     pub pool: Option<String>,
     /// Capacity, in GiB of 2^30 bytes; `None`: unchanged.
     pub capacity_gib: Option<u64>,
-    /// Of a volume in a pool: MiB/s, with manual QoS.
+    /// MiB/s, for a volume in a pool with manual QoS.
     pub throughput_mibps: Option<f64>,
-    /// Of a volume of a tier: custom performance; `Some(None)` removes it.
+    /// Custom performance, for a volume of a tier; `Some(None)` removes it.
     pub performance: Option<Option<Performance>>,
     /// Protocols that clients may use; `None`: unchanged.
     pub protocols: Option<Vec<Protocol>>,
-    /// The whole policy anew.
+    /// The new export policy as a whole.
     pub export_rules: Option<Vec<ExportRule>>,
     /// Settings of its share over SMB; `None`: unchanged.
     pub smb_settings: Option<Vec<SmbSetting>>,
@@ -123,15 +126,15 @@ pub struct VolumeChange {
     pub smb_name: Option<String>,
     /// Permission bits of the root.
     pub unix_permissions: Option<u32>,
-    /// Whether clients see `.snapshot`.
+    /// True if clients see `.snapshot`.
     pub snapshot_directory: Option<bool>,
-    /// Percent of the capacity kept for snapshots, 0 to 90; `None`: unchanged.
+    /// Percentage of the capacity reserved for snapshots, 0 to 90; `None`: unchanged.
     pub snap_reserve: Option<f64>,
-    /// As sent; null removes it.
+    /// Snapshot policy as sent; null removes it.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// Whether deletion is refused; `None`: unchanged.
+    /// True if deletion is refused; `None`: unchanged.
     pub deletion_restricted: Option<bool>,
-    /// Policies by name, its path, and whether it is served.
+    /// Policies by name, its path, and its availability.
     pub assign: Assign,
     /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
@@ -141,10 +144,10 @@ pub struct VolumeChange {
     pub extra: Extra,
 }
 
-/// A snapshot to be taken. The label `snapmirror-label` becomes the one that replication policies choose by.
+/// A new snapshot. The label `snapmirror-label` becomes the one for replication policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewSnapshot {
-    /// The schedule that takes it; `None` for people.
+    /// Schedule that takes it; `None` for users.
     pub schedule: Option<Period>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
@@ -165,16 +168,16 @@ pub struct SnapshotChange {
     pub extra: Extra,
 }
 
-/// A domain of Active Directory that the server is to be a member of.
+/// An Active Directory domain for the server to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewActiveDirectory {
-    /// The domain's name in the DNS.
+    /// DNS name of the domain.
     pub domain: String,
-    /// What the computer account's name begins with, of up to 10 characters.
+    /// Prefix of the computer account's name, of up to 10 characters.
     pub net_bios_prefix: String,
     /// The organizational unit of the account; empty: the domain's choice.
     pub organizational_unit: String,
-    /// The domain controller to ask; empty: one that the DNS names.
+    /// Domain controller to use; empty: one found through DNS.
     pub kdc_hostname: String,
     /// A user of the domain who may join computers.
     pub username: String,
@@ -188,12 +191,13 @@ pub struct NewActiveDirectory {
     pub extra: Extra,
 }
 
-/// Changes to a domain of Active Directory. With a password the server joins it anew; what joining depends on is changed only with one.
+/// Changes to an Active Directory domain. With a password the server joins it again; fields that
+/// joining depends on can be changed only with one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActiveDirectoryChange {
     /// The organizational unit of a new account; `None`: unchanged.
     pub organizational_unit: Option<String>,
-    /// The domain controller to ask; `None`: unchanged.
+    /// Domain controller to use; `None`: unchanged.
     pub kdc_hostname: Option<String>,
     /// A user of the domain who may join computers; `None`: unchanged.
     pub username: Option<String>,
@@ -207,18 +211,18 @@ pub struct ActiveDirectoryChange {
     pub extra: Extra,
 }
 
-/// A change that is asked for.
+/// A requested change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
-    /// Make a storage pool.
+    /// Create a storage pool.
     CreatePool(Name, NewPool),
     /// Change a storage pool.
     UpdatePool(Name, PoolChange),
     /// Delete a storage pool; refused while it has volumes.
     DeletePool(Name),
-    /// Let the pool's zones change places: there is one machine, so nothing moves.
+    /// Exchange the pool's zones: there is only one machine, so nothing moves.
     SwitchPool(Name),
-    /// Make a volume.
+    /// Create a volume.
     CreateVolume(VolumeName, NewVolume),
     /// Change the settings of a volume.
     UpdateVolume(VolumeName, VolumeChange),
@@ -226,33 +230,35 @@ pub enum Mutation {
     DeleteVolume {
         /// The volume to delete.
         name: VolumeName,
-        /// With its snapshots; otherwise refused while it has any.
+        /// True to delete its snapshots too; otherwise it is refused while it has any.
         force: bool,
     },
-    /// Make a volume what it was when a snapshot was taken.
+    /// Revert a volume to a snapshot.
     RevertVolume {
         /// The volume to revert.
         name: VolumeName,
         /// The snapshot's bare id.
         snapshot: String,
     },
-    /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other. The operation
-    /// ends when that is done; the volume is used meanwhile.
+    /// Copy the blocks that a clone shares with its origin, so that neither depends on the other.
+    /// The operation ends when that is complete; the volume is in use meanwhile.
     SplitVolume(VolumeName),
-    /// Give a volume another name in its place. Refused while it is replicated: relationships know it by its name.
+    /// Rename a volume within its place. Refused while it is replicated: relationships refer to it
+    /// by its name.
     RenameVolume {
         /// The volume to rename.
         name: VolumeName,
         /// Its new bare id.
         to: String,
     },
-    /// Make, change or delete a policy that volumes refer to by name; the volumes that do change with it.
+    /// Create, change or delete a policy that volumes refer to by name; those volumes change with
+    /// it.
     ChangePolicy(PolicyName, PolicyChange),
     /// Take a snapshot of a volume.
     CreateSnapshot(SnapshotName, NewSnapshot),
     /// Change a snapshot's description or labels.
     UpdateSnapshot(SnapshotName, SnapshotChange),
-    /// Give a snapshot another name. One that a schedule took is then kept until a user deletes it.
+    /// Rename a snapshot. A scheduled one is then kept until a user deletes it.
     RenameSnapshot {
         /// The snapshot to rename.
         name: SnapshotName,
@@ -263,22 +269,22 @@ pub enum Mutation {
     DeleteSnapshot(SnapshotName),
     /// Join a domain of Active Directory.
     CreateActiveDirectory(Name, NewActiveDirectory),
-    /// Change what is said of a domain, or join it anew.
+    /// Change the description of a domain, or join it again.
     UpdateActiveDirectory(Name, ActiveDirectoryChange),
     /// Leave a domain; refused while storage pools refer to it.
     DeleteActiveDirectory(Name),
-    /// Change relationships, or their policies, schedules, peers or throttles. It has been done when it was accepted, and
-    /// is no operation; a transfer that it begins goes on.
+    /// Change relationships, or their policies, schedules, peers or throttles. It is done when it
+    /// is accepted, and is not an operation; a transfer that it starts continues.
     Replicate {
         /// The change to make.
         verb: Verb,
-        /// What it has to know of the volumes.
+        /// Facts about the volumes that it depends on.
         preconditions: Preconditions,
     },
 }
 
 impl Mutation {
-    /// The resource that it changes.
+    /// Returns the resource that it changes.
     pub fn target(&self) -> Target {
         match self {
             Mutation::CreatePool(name, _)
@@ -303,7 +309,7 @@ impl Mutation {
         }
     }
 
-    /// What is done to it.
+    /// Returns the action.
     pub fn verb(&self) -> &'static str {
         match self {
             Mutation::CreatePool(..)
@@ -327,7 +333,7 @@ impl Mutation {
         }
     }
 
-    /// The password that it takes, which is in memory alone.
+    /// Returns its password, which is only in memory.
     pub(crate) fn secret(&self) -> Option<&Secret> {
         match self {
             Mutation::CreateActiveDirectory(_, new) => Some(&new.password),
@@ -336,8 +342,9 @@ impl Mutation {
         }
     }
 
-    /// The least role that may ask for it. A paired node may read everything for as long as it is paired, which is more
-    /// than an editor's token grants and outlives it: access is for administrators to grant, as tokens are.
+    /// Returns the least role that may request it. A paired node may read everything for as long as
+    /// it is paired, which is more than an editor's token grants and outlives it. So administrators
+    /// grant access to peers, as they do for tokens.
     pub fn role(&self) -> Role {
         match self {
             Mutation::Replicate {

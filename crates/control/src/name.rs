@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// `projects/{project}/locations/{location}`: where names are unique. Any project and location are accepted.
+/// The scope of names: `projects/{project}/locations/{location}`. Any project and location are
+/// accepted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The bare id of the project.
@@ -14,7 +15,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place of those two ids.
+    /// Creates a place of these two ids.
     pub fn new(project: &str, location: &str) -> Place {
         Place {
             project: project.into(),
@@ -22,12 +23,12 @@ impl Place {
         }
     }
 
-    /// The place that holds what the first start creates.
+    /// Returns the place of the resources that the first start creates.
     pub fn local() -> Place {
         Place::new("weir", "local")
     }
 
-    /// The name of a pool or an operation in this place.
+    /// Returns the name of a pool or an operation in this place.
     pub fn name(&self, id: &str) -> Name {
         Name {
             place: self.clone(),
@@ -35,17 +36,17 @@ impl Place {
         }
     }
 
-    /// The name of a volume of NetApp Volumes in this place.
+    /// Returns the name of a volume of NetApp Volumes in this place.
     pub fn volume(&self, id: &str) -> VolumeName {
         self.of(Surface::Netapp, id)
     }
 
-    /// The name of a Filestore instance in this place.
+    /// Returns the name of a Filestore instance in this place.
     pub fn instance(&self, id: &str) -> VolumeName {
         self.of(Surface::Filestore, id)
     }
 
-    /// The name of a volume in this place, by the surface that it was made through.
+    /// Returns the name of a volume in this place, by the surface that it was created through.
     pub fn of(&self, surface: Surface, id: &str) -> VolumeName {
         VolumeName {
             surface,
@@ -61,17 +62,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// A pool or operation within a [`Place`]; which of these, the map says that it is a key of.
+/// Name of a pool or operation within a [`Place`]; the map that it is a key of determines the kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// The project and location.
     pub place: Place,
-    /// The bare id: the last part of the full name.
+    /// Bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
 impl Name {
-    /// The full name: `projects/p/locations/l/{collection}/{id}`.
+    /// Returns the full name: `projects/p/locations/l/{collection}/{id}`.
     pub fn full(&self, collection: Collection) -> String {
         format!("{}/{}/{}", self.place, collection.as_str(), self.id)
     }
@@ -89,7 +90,7 @@ pub enum Collection {
 }
 
 impl Collection {
-    /// As it is spelled in a full name.
+    /// Returns its spelling in a full name.
     pub fn as_str(self) -> &'static str {
         match self {
             Collection::Pools => "storagePools",
@@ -99,20 +100,21 @@ impl Collection {
     }
 }
 
-/// Which API a volume was made through: where its name counts, and by which fields it is presented.
+/// The API that a volume was created through. It determines the scope of its name and its
+/// presentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Surface {
-    /// NetApp Volumes, and ONTAP's words: a volume.
+    /// NetApp Volumes, and ONTAP's interface: a volume.
     Netapp,
     /// Filestore: an instance with its one share.
     Filestore,
 }
 
 impl Surface {
-    /// Both.
+    /// Both surfaces.
     pub const ALL: [Surface; 2] = [Surface::Netapp, Surface::Filestore];
 
-    /// The collection of its volumes, as it is spelled in a full name.
+    /// Returns the collection of its volumes, as spelled in a full name.
     pub fn collection(self) -> &'static str {
         match self {
             Surface::Netapp => "volumes",
@@ -120,7 +122,7 @@ impl Surface {
         }
     }
 
-    /// What it calls a volume.
+    /// Returns its word for a volume.
     pub fn noun(self) -> &'static str {
         match self {
             Surface::Netapp => "volume",
@@ -129,20 +131,20 @@ impl Surface {
     }
 }
 
-/// `projects/p/locations/l/volumes/v` or `…/instances/i`: unique in the catalog. The two are apart from each other, so that
-/// a volume and an instance may have one id.
+/// Name of a volume, `projects/p/locations/l/volumes/v` or `…/instances/i`: unique in the catalog.
+/// A volume and an instance may have the same id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeName {
-    /// The API that it was made through.
+    /// The API that it was created through.
     pub surface: Surface,
     /// The project and location.
     pub place: Place,
-    /// The bare id: the last part of the full name.
+    /// Bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
 impl VolumeName {
-    /// The snapshot of this volume.
+    /// Returns the name of a snapshot of this volume.
     pub fn snapshot(&self, id: &str) -> SnapshotName {
         SnapshotName {
             parent: self.clone(),
@@ -150,7 +152,7 @@ impl VolumeName {
         }
     }
 
-    /// From the full name, if it is one.
+    /// Parses a full name.
     pub fn parse(full: &str) -> Option<VolumeName> {
         let parts: Vec<&str> = full.split('/').collect();
         let ["projects", project, "locations", location, collection, id] = parts[..] else {
@@ -174,12 +176,12 @@ impl fmt::Display for VolumeName {
     }
 }
 
-/// The name of a snapshot: `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
+/// Name of a snapshot: `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SnapshotName {
-    /// The volume that it is of.
+    /// The snapshot's volume.
     pub parent: VolumeName,
-    /// The last part: also the snapshot's name in the engine, and in `.snapshot`.
+    /// Last part of the name: also the snapshot's name in the engine, and in `.snapshot`.
     pub id: Arc<str>,
 }
 
@@ -189,12 +191,13 @@ impl fmt::Display for SnapshotName {
     }
 }
 
-/// `…/volumes/{v}/replications/{r}`: what NetApp Volumes calls a relationship, as seen from one of its volumes.
+/// Name of a relationship in NetApp Volumes, as seen from one of its volumes:
+/// `…/volumes/{v}/replications/{r}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicationName {
     /// The volume from which it is seen.
     pub volume: VolumeName,
-    /// The bare id: the last part of the full name.
+    /// Bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
@@ -204,7 +207,7 @@ impl fmt::Display for ReplicationName {
     }
 }
 
-/// The name of anything that an operation can have as its target.
+/// Name of a possible target of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Target {
     /// The name of a storage pool.
@@ -217,12 +220,13 @@ pub enum Target {
     Replication(ReplicationName),
     /// The name of a domain of Active Directory.
     ActiveDirectory(Name),
-    /// A relationship by its destination, a policy, a schedule, a peer or an option, as ONTAP calls it.
+    /// A relationship by its destination, a policy, a schedule, a peer or an option, in ONTAP's
+    /// terms.
     Relation(Arc<str>),
 }
 
 impl Target {
-    /// The project and location that it is in.
+    /// Returns the project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
             Target::Pool(name) | Target::ActiveDirectory(name) => name.place.clone(),
@@ -233,7 +237,7 @@ impl Target {
         }
     }
 
-    /// What the API calls such a thing: `volume`.
+    /// Returns the API's word for the target: `volume`.
     pub fn noun(&self) -> &'static str {
         match self {
             Target::Pool(_) => "storage pool",

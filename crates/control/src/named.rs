@@ -1,5 +1,5 @@
-//! Policies by name, as ONTAP's administrators know them: export rules, maxima and snapshot schedules that belong to a
-//! project, and to which volumes refer. What follows from them is in `rules::named`.
+//! Policies by name, as in ONTAP: export rules, maxima and snapshot schedules that belong to a
+//! project, and to which volumes refer. Their effects are in `rules::named`.
 
 use crate::model::{ExportRule, Extra, Period};
 use serde::{Deserialize, Serialize};
@@ -10,22 +10,22 @@ use weir_relations::policy;
 pub use weir_relations::policy::NamedKind;
 use weir_relations::schedule::{Numbers, Schedule, WEEKDAYS};
 
-/// Ids up to this one are those of policies that every server has.
+/// Highest id of the policies that every server has.
 pub(crate) const LAST_BUILTIN: u64 = 2;
 
 /// A policy's name, unique among those of its kind in its project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyName {
-    /// What it rules.
+    /// Kind of the policy.
     pub kind: NamedKind,
-    /// The project's bare id; empty: it is for all projects.
+    /// Bare id of the project; empty: for all projects.
     pub project: Arc<str>,
-    /// The bare id. Of a project's own row, the project's.
+    /// Bare id; the project's, for a project's own row.
     pub id: Arc<str>,
 }
 
 impl PolicyName {
-    /// Of a kind, in a project.
+    /// Creates the name of a policy in a project.
     pub fn new(kind: NamedKind, project: &str, id: &str) -> PolicyName {
         PolicyName {
             kind,
@@ -50,23 +50,23 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// A policy, as the catalog has it.
+/// A policy in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedPolicy {
-    /// Never reused; what volumes refer to it by.
+    /// Identifier, never reused; volumes refer to the policy by it.
     pub id: u64,
-    /// Its project and bare id.
+    /// Name: project and bare id.
     pub name: PolicyName,
-    /// Counts up with each change.
+    /// Number of changes.
     pub revision: u64,
     /// Free text of up to 2,048 bytes.
     pub comment: String,
-    /// What it says; of its name's kind.
+    /// Contents, of its name's kind.
     pub body: PolicyBody,
 }
 
 impl NamedPolicy {
-    /// Whether every server has it, unchanged.
+    /// Returns true for a policy that every server has, unchanged.
     pub fn is_builtin(&self) -> bool {
         self.id <= LAST_BUILTIN
     }
@@ -81,26 +81,27 @@ pub type PolicyChange = policy::PolicyChange<PolicyBody>;
 /// A rule of an export policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NumberedRule {
-    /// Its place among the others, from 1.
+    /// Place among the other rules, from 1.
     pub index: u32,
-    /// What the node enforces.
+    /// The rule that the node enforces.
     pub rule: ExportRule,
-    /// The client's own words for it.
+    /// The client's own fields of the rule.
     pub words: Extra,
 }
 
 /// One schedule of a snapshot policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies {
-    /// The name of the schedule when it was taken over.
+    /// Name of the schedule when it was copied.
     pub schedule: Arc<str>,
-    /// The times that it named then.
+    /// Times of the schedule when it was copied.
     pub at: Schedule,
-    /// How many are kept; 0 takes none.
+    /// Number of snapshots kept; 0 takes none.
     pub keep: u32,
 }
 
-/// Which period a schedule is one of, and how the NetApp Volumes API says it, without how many are kept.
+/// Returns the period of a schedule and its form in the NetApp Volumes API, without the number of
+/// kept snapshots.
 pub(crate) fn described(at: &Schedule) -> Option<(Period, Value)> {
     let Schedule::At {
         minutes,
@@ -152,13 +153,14 @@ pub(crate) fn described(at: &Schedule) -> Option<(Period, Value)> {
 }
 
 impl Copies {
-    /// What its snapshots are called by, and their label; `None` for a schedule that [`PolicyBody`] cannot have.
+    /// Returns the prefix and label of its snapshots; `None` for a schedule that [`PolicyBody`]
+    /// cannot contain.
     pub fn period(&self) -> Option<Period> {
         described(&self.at).map(|(period, _)| period)
     }
 }
 
-/// The policy as the NetApp Volumes API has it.
+/// Returns the policy in the form of the NetApp Volumes API.
 pub(crate) fn as_sent(enabled: bool, copies: &[Copies]) -> Value {
     let mut out = json!({"enabled": enabled});
     for copies in copies {
@@ -174,7 +176,7 @@ pub(crate) fn as_sent(enabled: bool, copies: &[Copies]) -> Value {
     out
 }
 
-/// Policies that every catalog has, and nobody changes: ONTAP's own snapshot policies.
+/// Returns the policies that every catalog has, unchanged: ONTAP's own snapshot policies.
 pub(crate) fn builtin() -> Vec<NamedPolicy> {
     let copies = |schedule: &str, at, keep| Copies {
         schedule: schedule.into(),
@@ -244,7 +246,7 @@ mod tests {
             ("0 0 1 6 *", None),
         ] {
             assert_eq!(said(cron), wanted, "{cron}");
-            // And it reads as the same times.
+            // Parsing gives the same times again.
             if let Some((period, _)) = wanted {
                 let copies = Copies {
                     schedule: "s".into(),

@@ -1,8 +1,8 @@
-//! Why a catalog is not served.
+//! Reasons why a catalog is not served.
 
 use crate::catalog::{Catalog, CatalogError};
 
-/// Why the control plane could not start.
+/// Reason why the control plane could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The catalog's database could not be opened, read or written.
@@ -22,12 +22,12 @@ pub enum OpenError {
     Lost {
         /// Address of the empty catalog.
         catalog: String,
-        /// How many such volumes the engine has.
+        /// Number of such volumes in the engine.
         count: usize,
         /// Names of the first of them.
         volumes: String,
     },
-    /// The catalog is another aggregate's.
+    /// The catalog belongs to another aggregate.
     #[error(
         "the catalog {catalog} belongs to aggregate {theirs}, and this is {ours}. Nothing is served and nothing was changed: \
          name the right one with --catalog, or put it back"
@@ -40,7 +40,7 @@ pub enum OpenError {
         /// Identity of the engine's aggregate.
         ours: String,
     },
-    /// The node could not be made to match.
+    /// The node could not be reconciled.
     #[error("bringing the volumes to what the catalog says: {0}")]
     Backend(String),
 }
@@ -51,7 +51,7 @@ impl OpenError {
     }
 }
 
-/// What can be done about a catalog that is damaged.
+/// Returns advice for a damaged catalog.
 fn damage_hint(error: &CatalogError) -> &'static str {
     match error.is_damage() {
         true => {

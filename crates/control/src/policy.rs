@@ -1,9 +1,11 @@
-//! Snapshot policies: what a volume's schedules say, and what they want now.
+//! Snapshot policies: the rules of a volume's schedules, and the actions due now.
 //!
-//! Nothing is counted down. A schedule's last run is kept with the volume, in the transaction that accepts the snapshot;
-//! what is due follows from it and from the time ([`weir_relations::schedule`]). So a restart changes nothing, and runs that
-//! were missed are one run. A clock that is set back a little is waited out, since its slots have been served; after one
-//! that was set back far, the last run counts as now, lest a schedule sleeps until the old time comes again.
+//! Nothing is counted down. A schedule's last run is stored with the volume, in the transaction
+//! that accepts the snapshot. The due actions follow from it and from the time
+//! ([`weir_relations::schedule`]). So a restart changes nothing, and missed runs count as one run. If
+//! a clock is set back a little, the schedule waits, since those slots have been served. If it is
+//! set back far, the last run counts as now, so that a schedule does not pause until the old time
+//! comes again.
 //!
 //! Times are UTC, as in the public API.
 
@@ -14,7 +16,8 @@ use std::collections::BTreeMap;
 use weir_base::limits::api::MAX_SNAPSHOT_POLICY;
 use weir_relations::schedule::{Numbers, Schedule, WEEKDAYS, due};
 
-/// Seconds by which a clock may be set back without a slot being served again. Less than between two slots.
+/// Maximum seconds that a clock may be set back without a slot being served again. Less than the
+/// interval of two slots.
 const PATIENCE: i64 = 30 * 60;
 
 /// One schedule of a policy.
@@ -22,26 +25,26 @@ const PATIENCE: i64 = 30 * 60;
 pub struct Rule {
     /// The slots at which it takes a snapshot.
     pub schedule: Schedule,
-    /// How many of its snapshots are kept.
+    /// Number of its snapshots that are kept.
     pub keep: usize,
 }
 
-/// The schedules that are in force.
+/// The schedules in force.
 pub type Rules = BTreeMap<Period, Rule>;
 
-/// What a schedule wants.
+/// Action of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// Nothing: no slot is due.
+    /// None: no slot is due.
     Nothing,
-    /// That a snapshot is taken now.
+    /// A snapshot is due now.
     Snapshot,
-    /// That its times are set right: it has none, or they are in the future.
+    /// Its times have to be corrected: they are missing, or in the future.
     Settling,
 }
 
-/// The schedules of a policy as the API has it: `enabled`, `hourlySchedule`, … . Those of one that is not enabled, and
-/// those that keep nothing, are checked and left out.
+/// Parses the schedules of a policy in the API's form: `enabled`, `hourlySchedule`, … . The
+/// schedules of a disabled policy, and those that keep nothing, are checked and left out.
 ///
 /// # Errors
 /// `RESOURCE_TOO_LARGE`, `SNAPSHOT_POLICY_INVALID` with the field.
@@ -101,7 +104,7 @@ fn invalid(field: &str, why: &str) -> Refusal {
     .field("snapshotPolicy")
 }
 
-/// A schedule's fields, and what it is called.
+/// The fields of a schedule, and its name.
 struct Schedules<'a> {
     field: &'static str,
     schedule: &'a Map<String, Value>,
@@ -112,7 +115,7 @@ impl Schedules<'_> {
         invalid(&format!("snapshotPolicy.{}.{name}", self.field), why)
     }
 
-    /// A whole number, which the API carries as a floating one.
+    /// Returns a whole number, which the API encodes as a floating one.
     fn number(&self, name: &str, most: u32) -> Result<Option<u32>, Refusal> {
         let Some(value) = self.schedule.get(name).filter(|value| !value.is_null()) else {
             return Ok(None);
@@ -127,7 +130,7 @@ impl Schedules<'_> {
         ))
     }
 
-    /// A list of words with commas; `default` if there is none.
+    /// Returns a comma-separated list; `default` if there is none.
     fn list(
         &self,
         name: &str,
@@ -154,7 +157,7 @@ impl Schedules<'_> {
     }
 }
 
-/// A day of the week, 0 = Sunday, from its name or the name's first three letters.
+/// Parses a day of the week, 0 = Sunday, from its name or the first three letters.
 fn weekday(word: &str) -> Option<u32> {
     let word = word.to_ascii_lowercase();
     let is = |day: &&str| **day == word || day.get(..3) == Some(word.as_str());
@@ -192,7 +195,7 @@ fn rule(period: Period, fields: &Schedules<'_>) -> Result<Rule, Refusal> {
     })
 }
 
-/// The rules of a volume; none if its policy cannot be read.
+/// Returns the rules of a volume; none if its policy cannot be read.
 pub fn of(volume: &Volume) -> Rules {
     let policy = volume.snapshot_policy.as_ref();
     policy
@@ -200,8 +203,8 @@ pub fn of(volume: &Volume) -> Rules {
         .unwrap_or_default()
 }
 
-/// After a change of the policy, or at the beginning: schedules that are new or say something else count from `now` on,
-/// and those that are gone are forgotten.
+/// Updates the runs after a change of the policy, or at the beginning. New or changed schedules
+/// count from `now` on, and removed ones are forgotten.
 pub fn follow(volume: &mut Volume, before: &Rules, now: i64) {
     let rules = of(volume);
     volume
@@ -221,7 +224,7 @@ pub fn follow(volume: &mut Volume, before: &Rules, now: i64) {
     }
 }
 
-/// What a schedule wants at `now`.
+/// Returns the action of a schedule that is due at `now`.
 pub fn wants(rule: &Rule, runs: &Runs, period: Period, now: i64) -> Wants {
     let Some(run) = runs.get(&period) else {
         return Wants::Settling;
@@ -236,7 +239,7 @@ pub fn wants(rule: &Rule, runs: &Runs, period: Period, now: i64) -> Wants {
     }
 }
 
-/// Sets right what [`wants`] found wrong.
+/// Corrects the times that [`wants`] found wrong.
 pub fn settle(volume: &mut Volume, now: i64) {
     let before = of(volume);
     follow(volume, &before, now);
@@ -249,7 +252,7 @@ pub fn settle(volume: &mut Volume, now: i64) {
     }
 }
 
-/// A schedule has taken a snapshot, or has done what it could, at `now`.
+/// Records that a schedule has run at `now`, successfully or not.
 pub fn ran(volume: &mut Volume, period: Period, now: i64) {
     let run = volume.snapshot_runs.entry(period).or_insert(Run {
         since: now,

@@ -1,14 +1,15 @@
-//! What the data path sees, made from the view and handed over as what is different from the time before.
+//! Publishes the view to the data path, as the difference from the previous publication.
 //!
-//! One task publishes; it always takes the newest view, so that any number of mutations that came in meanwhile are one
-//! publication. The view comes with the names of what mutations touched; only that is read and compared with what was
-//! published of it last, so a publication costs what the change does, however many volumes there are. After each, none
-//! begins for several times as long as it took: however fast mutations come, publishing takes a bounded part of one
-//! core. A caller that has to know that a change is in force waits for a generation. After a failure everything is
-//! published again.
+//! One task publishes. It always takes the newest view, so that any number of mutations made
+//! meanwhile are one publication. The view comes with the names of changed resources; only those
+//! are compared with their last publication, so a publication costs only the change's size, however
+//! many volumes there are. After each, the task pauses for several times its duration: however fast
+//! mutations come, publishing takes a bounded part of one core. A caller that has to know that a
+//! change is in force waits for a generation. After a failure everything is published again.
 //!
-//! Most changes in a mutation's course concern nothing that the data path sees. Comparing finds this in some
-//! microseconds, on the spot: the node is called, and a thread woken for it, only where there is something to say.
+//! Most changes during a mutation are invisible to the data path. Comparing finds this in some
+//! microseconds on the spot: the node is called, and a thread woken for it, only if there is a
+//! difference.
 
 use crate::assigned::Synchronous;
 use crate::backend::{Backend, BackendError, ExportSpec, Publication, call};
@@ -25,18 +26,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use weir_qos::plan::{PoolPlan, VolumePlan};
 
-/// Rest, in multiples of what the publication took.
+/// Pause after a publication, in multiples of its duration.
 const REST: u32 = 4;
-/// Rest between two publications, at most.
+/// Maximum pause between two publications.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How long a caller waits for a generation to be in force.
+/// Time that a caller waits for a generation to be in force.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Changes that are compared on the spot: so many cost no more than waking a thread for them.
+/// Number of changes that are compared on the spot: they cost no more than waking a thread.
 const FEW: usize = 16;
-/// Between attempts at a publication that failed.
+/// Interval between attempts at a failed publication.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Which generation is in force, and why a newer one is not.
+/// The generation in force, and the reason why a newer one is not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effective {
     pub generation: u64,
@@ -115,9 +116,9 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, generation, "publishing failed; trying again");
+                tracing::error!(%error, generation, "cannot publish to the data path; retrying");
                 published.send_modify(|now| now.error = Some(error.to_string()));
-                // What the node has of it is unknown.
+                // The node's state is unknown.
                 if let Some(store) = store.upgrade() {
                     store.all_changed();
                 }
@@ -127,14 +128,14 @@ pub(crate) async fn run(
     }
 }
 
-/// Has the node serve `view`; returns what was published by now, and whether there was anything to publish.
+/// Publishes `view` to the node. Returns the published state, and true if there was a difference.
 async fn publish(
     mut memory: Memory,
     view: Arc<View>,
     changed: Changed,
     backend: &Arc<dyn Backend>,
 ) -> (Memory, Result<bool, BackendError>) {
-    // Of very many volumes this takes milliseconds.
+    // With very many volumes this takes milliseconds.
     let on_the_spot = changed.is_few(FEW) && backend.is_prompt();
     let told = call(backend, on_the_spot, move |node| {
         let next = memory.build(&view, &changed);
@@ -148,28 +149,28 @@ async fn publish(
         .unwrap_or_else(|panic| (Memory::default(), Err(panic)))
 }
 
-/// What the node is to see of a volume.
+/// A volume as the node sees it.
 #[derive(PartialEq)]
 struct Seen {
     export: ExportSpec,
     plan: VolumePlan,
 }
 
-/// What a volume was last published as.
+/// Last publication of a volume.
 struct Kept {
     key: Arc<str>,
     export: Arc<ExportSpec>,
     plan: VolumePlan,
 }
 
-/// What was published so far; a view is compared with it.
+/// Everything published so far, for comparison with a view.
 #[derive(Default)]
 struct Memory {
     volumes: HashMap<VolumeName, Kept>,
-    /// The engine's key and the [`Record`] that is stored there, also of volumes that are not served.
+    /// The engine's key and the stored [`Record`], including volumes that are not served.
     records: HashMap<VolumeName, (Arc<str>, Arc<str>)>,
     pools: HashMap<Name, (Arc<Pool>, PoolPlan)>,
-    /// The pool that volumes of tiers hang under is there.
+    /// True if the pool for volumes of tiers exists.
     has_tiered: bool,
 }
 
@@ -181,7 +182,7 @@ fn slashed(paths: &[Arc<str>]) -> Vec<String> {
     paths.iter().map(|path| format!("/{path}")).collect()
 }
 
-/// How a volume is to be served; `None` if it is not.
+/// Returns the export and limits of a volume; `None` if it is not served.
 fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     let number = volume.number.filter(|_| served(volume.state))?;
     if !volume.assigned.served() {
@@ -204,19 +205,20 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     })
 }
 
-/// What the engine is to store of a volume that it has.
+/// Returns the record for the engine to store with a volume that it has.
 fn record(view: &View, volume: &Volume) -> Option<Arc<str>> {
     let there = volume.number.is_some() && served(volume.state);
     there.then(|| Record::of(view, volume).text())
 }
 
-/// Whether the data path sees no difference between a volume in one view and the same volume in another.
+/// Returns true if the data path sees no difference between a volume in one view and the same
+/// volume in another.
 pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
     seen(before.0, before.1) == seen(after.0, after.1)
         && record(before.0, before.1) == record(after.0, after.1)
 }
 
-/// Enters what `name` is to be served as, where it is different from before.
+/// Adds the export of `name` to the publication, if it has changed.
 fn differ(
     kept: &mut HashMap<VolumeName, Kept>,
     name: &VolumeName,
@@ -224,7 +226,7 @@ fn differ(
     out: &mut Publication,
 ) {
     let before = kept.remove(name);
-    // A name may have gone to another volume meanwhile.
+    // Another volume may have the name by now.
     let goes = before.as_ref().filter(|before| {
         now.as_ref()
             .is_none_or(|(key, now)| before.key != **key || before.plan.volume != now.plan.volume)
@@ -256,7 +258,7 @@ fn differ(
 }
 
 impl Memory {
-    /// What is different in `view`, which differs from what was published last in `changed` at most.
+    /// Returns the difference of `view`, which is limited to `changed`, from the last publication.
     fn build(&mut self, view: &View, changed: &Changed) -> Publication {
         let mut out = Publication {
             whole: changed.all,
@@ -303,7 +305,7 @@ impl Memory {
         }
     }
 
-    /// Returns whether its volumes' limits may be different as well.
+    /// Publishes a pool. Returns true if its volumes' limits may have changed as well.
     fn pool(&mut self, view: &View, name: &Name, out: &mut Publication) -> bool {
         let before = self.pools.remove(name);
         let Some(pool) = view.pool(name) else {

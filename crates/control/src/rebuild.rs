@@ -1,16 +1,17 @@
-//! Making the catalog anew from what the engine has: `weir catalog rebuild`.
+//! Rebuilds the catalog from the engine's volumes: `weir catalog rebuild`.
 //!
-//! The engine's volumes that the catalog does not know become rows again, by their records ([`crate::record`]): name,
-//! share, paths, capacity, pool and service level or tier, security style, settings of the share. Their snapshots are taken
-//! in as at any start. What a record does not hold is made as safe as it can be: export rules admit no client, schedules are
-//! off. Export rules do not speak of users of SMB, so that protocol is left out until it is said again. A volume without a
-//! readable record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes
-//! need. What is not as it was is named ([`Rebuilt`]).
+//! Engine volumes that the catalog does not know get rows again, from their records
+//! ([`crate::record`]): name, share, paths, capacity, pool and service level or tier, security
+//! style, share settings. Their snapshots are adopted as at any start. Values that a record lacks
+//! get safe defaults: export rules admit no client, schedules are off. Export rules do not apply to
+//! users of SMB, so that protocol is left out until it is set again. A volume without a readable
+//! record is named by its key and gets the engine's limit as its capacity. Pools are made as large
+//! as their volumes need. Every difference is reported ([`Rebuilt`]).
 
 use crate::assigned::Assigned;
 use crate::backend::{VolumeState, is_keyed};
+use crate::bootstrap;
 use crate::catalog::Catalog;
-use crate::first;
 use crate::jobs::JobContext;
 use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Volume};
 use crate::name::{Name, Place, VolumeName};
@@ -24,60 +25,61 @@ use std::sync::Arc;
 use weir_base::Rng;
 
 const GIB: u64 = 1 << 30;
-/// The tier of an instance whose record does not say which.
+/// Tier of an instance whose record has none.
 const TIER: &str = "BASIC_HDD";
 
-/// What a rebuild has made.
+/// Results of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Volumes that have their rows again, by name.
+    /// Volumes that have rows again, by name.
     pub volumes: Vec<RebuiltVolume>,
-    /// Their pools that were made anew, or made larger for them, by name.
+    /// Their pools that were created, or enlarged for them, by name.
     pub pools: Vec<RebuiltPool>,
 }
 
-/// A storage pool of volumes that have their rows again.
+/// A storage pool of rebuilt volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltPool {
-    /// Its name, by which the command that enlarges it knows it.
+    /// Name, for the command that enlarges it.
     pub name: Name,
-    /// Its capacity now, in GiB: what its volumes need, not what it was.
+    /// Its capacity now, in GiB: the need of its volumes, not the former value.
     pub capacity_gib: u64,
-    /// Its row was there, with less capacity.
+    /// True if its row existed, with less capacity.
     pub known: bool,
 }
 
-/// A volume that has its row again.
+/// A rebuilt volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltVolume {
     /// The volume.
     pub name: VolumeName,
-    /// Where it is exported: absolute paths, the canonical one first.
+    /// Export paths: absolute, the canonical one first.
     pub paths: Vec<String>,
-    /// There was no record of it: its name and path are made up from the engine's key.
+    /// True if it had no record: its name and path are derived from the engine's key.
     pub made_up: bool,
-    /// Its permissions are those of Windows.
+    /// True if its permissions are those of Windows.
     pub ntfs: bool,
-    /// The protocols that it had. It has them again but for SMB. Empty: the record does not say.
+    /// Its former protocols, which it has again except SMB. Empty: the record has none.
     pub protocols: Vec<Protocol>,
-    /// What else of it was in the catalog and is not there again, in words for users.
+    /// Other lost settings, in words for users.
     pub lost: Vec<String>,
-    /// It is the destination of a relationship, which was in the catalog alone; and whose.
+    /// Origin of its contents, if it was the destination of a relationship, which only the catalog
+    /// had.
     pub copy_of: Option<CopyOf>,
 }
 
-/// What the snapshots of a destination say of where they were made.
+/// Origin of a destination, according to its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOf {
-    /// Of this volume.
+    /// This volume.
     Here(VolumeName),
-    /// In the aggregate of this identity.
+    /// The aggregate with this identity.
     Elsewhere(String),
-    /// It has none yet, or its source is not there any more.
+    /// Unknown: it has no snapshot yet, or its source does not exist any more.
     Unknown,
 }
 
-/// Where the newest snapshot of a destination was made.
+/// Returns the place of creation of a destination's newest snapshot.
 pub(crate) fn origin(view: &View, name: &VolumeName, aggregate: &str) -> CopyOf {
     let made = view.snapshots(name, None).filter_map(|s| s.engine);
     let Some(newest) = made.max_by_key(|engine| engine.number) else {
@@ -92,12 +94,13 @@ pub(crate) fn origin(view: &View, name: &VolumeName, aggregate: &str) -> CopyOf 
     source.map_or(CopyOf::Unknown, |volume| CopyOf::Here(volume.name.clone()))
 }
 
-/// Whether the control plane has made or named this volume, so that a catalog must have known it.
+/// Returns true if the control plane has created or named this volume, so that a catalog must have
+/// known it.
 pub(crate) fn was_known(state: &VolumeState) -> bool {
     is_keyed(&state.key) || !state.annotation.is_empty()
 }
 
-/// A volume to be given a row.
+/// A volume without a row.
 struct Lost<'a> {
     state: &'a VolumeState,
     record: Option<Record>,
@@ -105,7 +108,8 @@ struct Lost<'a> {
     snapshot: Option<(String, String)>,
 }
 
-/// Gives rows to the volumes of `engine` that the catalog does not know. `spare` are keys that it has for deletion.
+/// Creates rows for the volumes of `engine` that the catalog does not know. `spare` are the keys
+/// pending deletion.
 pub(crate) async fn run(
     context: &JobContext,
     engine: &[VolumeState],
@@ -129,7 +133,7 @@ pub(crate) async fn run(
             snapshot: snapshot.unwrap_or_default(),
         });
     }
-    // In the order in which they were made: of two that claim a path the older has it.
+    // In the order of their creation: of two that claim a path the older has it.
     lost.sort_by_key(|lost| lost.state.number);
     for Lost { record, .. } in &lost {
         let tier = record.as_ref().and_then(|record| record.tier.as_ref());
@@ -179,7 +183,7 @@ pub(crate) async fn run(
     Ok(rebuilt)
 }
 
-/// A name for it that is free and can be one.
+/// Returns a free and valid name for it.
 fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
     let recorded = lost.record.as_ref().and_then(Record::name);
     let name = recorded
@@ -188,7 +192,7 @@ fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
     if tx.view.volume(&name).is_none() {
         return name;
     }
-    // Its namesake was made after it was deleted, and a crash took the deletion back.
+    // Its namesake was created after its deletion, which a crash has undone.
     let tail = format!("-{}", lost.state.number);
     let room = 63usize.saturating_sub(tail.len());
     let head: String = name.id.chars().take(room).collect();
@@ -236,15 +240,15 @@ fn put(
         ntfs,
         protocols: had.clone().unwrap_or_default(),
         lost: lacks,
-        // By what, its snapshots say once they are in the catalog.
+        // Its snapshots tell the origin once they are in the catalog.
         copy_of: state.protection.then_some(CopyOf::Unknown),
     };
     let gib = record.as_ref().map(|record| record.gib);
     let limit = Some(state.limit).filter(|limit| *limit > 0);
     let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
     let presentation = record.as_ref().map_or_else(
-        || Presentation::in_pool(first::POOL),
-        |record| record.presentation(first::POOL, TIER),
+        || Presentation::in_pool(bootstrap::POOL),
+        |record| record.presentation(bootstrap::POOL, TIER),
     );
     let mut made = Volume {
         key: state.key.as_str().into(),
@@ -258,7 +262,7 @@ fn put(
             .and_then(|record| record.mode)
             .unwrap_or(match ntfs {
                 true => rules::smb::NTFS_MODE,
-                false => first::ROOT_MODE,
+                false => bootstrap::ROOT_MODE,
             }),
         smb,
         snapshot_directory: !record.as_ref().is_some_and(|record| record.hides_snapshots),
@@ -277,34 +281,34 @@ fn put(
         splitting: state.splitting,
         description: "its row was made anew from the engine's record; no client may use it until it has export rules"
             .to_owned(),
-        ..first::volume(name, lost.id, gib, tx.now)
+        ..bootstrap::volume(name, lost.id, gib, tx.now)
     };
     match had {
         Some(had) => made.protocols = had,
-        // An instance has NFSv3 then.
+        // An instance then has NFSv3.
         None if made.tiered().is_some() => made.protocols.clear(),
         None => {}
     }
-    // Nobody is to use it yet, and export rules do not speak of users of SMB.
+    // Nobody may use it yet, and export rules do not apply to users of SMB.
     made.protocols.retain(|protocol| *protocol != Protocol::Smb);
     if let Some(pool) = made.pool().filter(|pool| tx.view.pool(pool).is_none()) {
         let level = record.as_ref().and_then(|record| record.level.clone());
         let level = level.filter(|level| tx.view.levels.pool(level).is_some());
         tx.put_pool(Pool {
-            service_level: level.unwrap_or_else(|| first::LEVEL.into()),
+            service_level: level.unwrap_or_else(|| bootstrap::LEVEL.into()),
             qos_type: match made.throughput_mibps() {
                 Some(_) => QosType::Manual,
                 None => QosType::Auto,
             },
             description: "made anew from the engine's records of its volumes".to_owned(),
-            ..first::pool(pool, pool_id, 1, tx.now)
+            ..bootstrap::pool(pool, pool_id, 1, tx.now)
         });
     }
     tx.put_volume(made);
     rebuilt
 }
 
-/// What was assigned to it, policies excepted: they were in the catalog alone.
+/// Returns its assignment without policies, which only the catalog had.
 fn assigned(record: &Record) -> Assigned {
     Assigned {
         offline: record.offline,
@@ -314,7 +318,7 @@ fn assigned(record: &Record) -> Assigned {
     }
 }
 
-/// Makes pools as large as what their volumes have been given, where they are smaller.
+/// Enlarges pools that are smaller than the sum of their volumes.
 fn enlarge_pools(tx: &mut Transaction<'_>) {
     let levels = Arc::clone(&tx.view.levels);
     let mut larger: BTreeMap<Name, Pool> = BTreeMap::new();
@@ -343,7 +347,7 @@ fn enlarge_pools(tx: &mut Transaction<'_>) {
     }
 }
 
-/// Refuses to begin with an empty catalog where the engine has volumes that one must have known.
+/// Refuses to begin with an empty catalog if the engine has volumes that one must have known.
 pub(crate) fn refuse_empty(catalog: &str, engine: &[VolumeState]) -> Result<(), OpenError> {
     let mut lost: Vec<String> = engine
         .iter()
@@ -364,7 +368,7 @@ pub(crate) fn refuse_empty(catalog: &str, engine: &[VolumeState]) -> Result<(), 
     })
 }
 
-/// The first few of a list, as words.
+/// Formats the first few entries of a list.
 pub(crate) fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown = names.iter().take(SHOWN).map(String::as_str);
@@ -375,7 +379,7 @@ pub(crate) fn shortened(names: &[String]) -> String {
     }
 }
 
-/// Whether the catalog's own mark says that it belongs to another aggregate.
+/// Returns true if the catalog's own mark names another aggregate.
 pub(crate) async fn belongs(catalog: &Catalog, aggregate: &str) -> Result<bool, OpenError> {
     let marked = catalog.aggregate().await;
     match marked.map_err(|e| OpenError::from_catalog(catalog, e))? {

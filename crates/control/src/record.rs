@@ -1,12 +1,14 @@
-//! What the engine stores of each volume for the day on which the catalog is lost.
+//! Records that the engine stores with each volume, for rebuilding a lost catalog.
 //!
-//! The catalog alone knows what a volume is called and where it is exported; the engine's volumes have keys. So the data
-//! path's publications carry a record of each volume, which the engine stores with it as an opaque annotation, and from
-//! which `weir catalog rebuild` makes the rows anew ([`crate::rebuild`]). A record holds what identifies a volume and
-//! sizes it, and what clients of any protocol see of it: whose permissions it has, its share's settings, whether snapshots
-//! are shown. It does not hold which clients may use it: a record is written with the next checkpoint, so it may
-//! be older than the last change, and an export rule that is out of date might admit a client that was shut out since. Of
-//! what else is in the catalog alone it says only that there was some ([`Record::lost`]), so that a rebuild can name it.
+//! Only the catalog knows a volume's name and export paths; the engine's volumes have keys. So
+//! publications contain a record of each volume, which the engine stores with it as an opaque
+//! annotation, and from which `weir catalog rebuild` recreates the rows ([`crate::rebuild`]). A
+//! record contains the volume's identity and size, and the settings that clients of any protocol
+//! see: security style, share settings, visibility of snapshots. It does not contain the clients
+//! that may use it. A record is written with the next checkpoint, so it may be older than the last
+//! change, and an outdated export rule might admit a client that was excluded since. For other
+//! settings that only the catalog has it only records their existence ([`Record::lost`]), so that a
+//! rebuild can report them.
 
 use crate::assigned::Synchronous;
 use crate::model::{
@@ -17,81 +19,83 @@ use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Longer records leave out what can be found otherwise: as many bytes as the engine takes.
+/// Maximum length in bytes: the engine's limit. Longer records leave out values that can be found
+/// otherwise.
 const MAX: usize = weir_volume::MAX_ANNOTATION;
 
-/// The record of one volume, as JSON. Fields that are unknown are passed over, those that are missing have
-/// their defaults, so that records of other versions can be read.
+/// The record of one volume, as JSON. Unknown fields are ignored and missing ones have defaults, so
+/// that records of other versions can be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The full name of the resource.
     pub name: String,
-    /// The share's name, as it was asked for.
+    /// Requested share name.
     pub share: Arc<str>,
-    /// The export paths without their leading slash, the canonical one first; empty: as they would be chosen anew.
+    /// Export paths without their leading slash, the canonical one first; empty: as chosen for a
+    /// new volume.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<Arc<str>>,
     /// Capacity in GiB.
     pub gib: u64,
-    /// Permission bits that were asked for.
+    /// Requested permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// The pool of a volume; an instance has none.
+    /// Pool of a volume; `None` for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Arc<str>>,
-    /// The service level of that pool.
+    /// Service level of that pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<Arc<str>>,
-    /// MiB/s, where the pool's QoS is manual.
+    /// MiB/s, if the pool's QoS is manual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mibps: Option<f64>,
-    /// Whether it is a large volume.
+    /// True for a large volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
-    /// The tier of an instance; a volume has none.
+    /// Tier of an instance; `None` for a volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Arc<str>>,
     /// Custom performance of an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub performance: Option<Performance>,
-    /// [`Protocol::number`] of each protocol; `None`: the record does not say.
+    /// [`Protocol::number`] of each protocol; `None`: not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocols: Option<Vec<i64>>,
-    /// [`SecurityStyle::number`]; `None`: as if UNIX.
+    /// [`SecurityStyle::number`]; `None`: UNIX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub style: Option<i64>,
-    /// The name of its share over SMB, where that is another one than `share`.
+    /// Name of its share over SMB, if different from `share`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smb_name: Option<Arc<str>>,
     /// [`SmbSetting::number`] of each setting of its share over SMB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smb: Vec<i64>,
-    /// Clients do not see `.snapshot`.
+    /// True if clients do not see `.snapshot`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hides_snapshots: bool,
-    /// Percent of the capacity kept for snapshots.
+    /// Percentage of the capacity reserved for snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<f64>,
-    /// It is protected: deletion is refused until that is taken back.
+    /// True if deletion is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
-    /// What becomes of its changes while the node is without its partner.
+    /// Treatment of its changes while the node is without its partner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronous: Option<Synchronous>,
-    /// An administrator has taken it out of service.
+    /// True if an administrator has taken it offline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub offline: bool,
-    /// It has no path; that in `paths` stays its own.
+    /// True if it has no path; the paths in `paths` stay reserved for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmounted: bool,
-    /// What the catalog has of it besides and this record does not, in words for users. The first to be left out where the
-    /// rest is long.
+    /// Settings in the catalog that this record lacks, in words for users. They are left out first
+    /// if the record is too long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
 
-/// What of a volume is in the catalog alone: of what kind, not which. Labels and descriptions are not among it: they change without a
-/// publication.
+/// Returns the kinds of settings that only the catalog has. Labels and descriptions are not among
+/// them: they change without a publication.
 fn lost(volume: &Volume) -> Vec<String> {
     let kinds = [
         (volume.export_rules.is_some(), "export policy"),
@@ -131,13 +135,13 @@ impl Record {
         }
     }
 
-    /// The protocols that it had; `None`: the record does not say.
+    /// Returns its protocols; `None`: not recorded.
     pub fn protocols(&self) -> Option<Vec<Protocol>> {
         let numbers = self.protocols.as_ref()?.iter();
         Some(numbers.filter_map(|n| Protocol::from_number(*n)).collect())
     }
 
-    /// What it was to clients of SMB, and whose permissions it has.
+    /// Returns its share for clients of SMB, with the security style.
     pub fn share(&self) -> Share {
         let settings = self.smb.iter();
         Share {
@@ -149,7 +153,7 @@ impl Record {
         }
     }
 
-    /// What it says of the pool or tier, which are these where it says nothing.
+    /// Returns its pool or tier; the given ones if not recorded.
     pub fn presentation(&self, pool: &str, tier: &str) -> Presentation {
         let name = |said: &Option<Arc<str>>, otherwise: &str| {
             said.clone().unwrap_or_else(|| otherwise.into())
@@ -170,7 +174,7 @@ impl Record {
         }
     }
 
-    /// As the engine stores it.
+    /// Encodes it for the engine.
     pub fn text(mut self) -> Arc<str> {
         let write = |record: &Record| serde_json::to_string(record).unwrap_or_default();
         let mut text = write(&self);
@@ -182,17 +186,17 @@ impl Record {
             self.paths.clear();
             text = write(&self);
         }
-        // Names are bounded (`rules::names`), so that what is left fits.
+        // Names are bounded (`rules::names`), so that the rest fits.
         debug_assert!(text.len() <= MAX, "{text}");
         text.into()
     }
 
-    /// From what the engine has stored, if it can be read.
+    /// Decodes a stored record, if it is readable.
     pub fn read(text: &str) -> Option<Record> {
         serde_json::from_str(text).ok()
     }
 
-    /// The volume's name, if it is one.
+    /// Returns the volume's name, if it is valid.
     pub fn name(&self) -> Option<VolumeName> {
         VolumeName::parse(&self.name)
     }

@@ -1,17 +1,17 @@
-//! The start: from what the catalog says and what the engine has to one that matches the other.
+//! The start: reconciles the catalog and the engine.
 //!
-//! - Operations that had not ended are run again; no client is served until they have.
-//! - What the catalog says and the engine lacks is never made anew silently: data are missing, and an empty volume in
-//!   their place would hide it. The volume goes to ERROR.
-//! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`tombstones`);
-//!   anything else is left alone and named in the log.
-//! - On the first start, volumes of an older program are adopted under their own names; if there are none, `vol1` is made.
-//!   But where the engine has volumes that a catalog has known, an empty catalog is a lost one, and nothing is started
-//!   ([`crate::rebuild`]).
+//! - Unfinished operations are run again; no client is served until they have ended.
+//! - A volume that the catalog has and the engine lacks is never recreated silently: data is
+//!   missing, and an empty volume in its place would hide it. The volume goes to ERROR.
+//! - A volume that the engine has and the catalog does not is deleted only if the catalog has a
+//!   tombstone for it; any other is left alone and named in the log.
+//! - On the first start, volumes of an older program are adopted under their own names; if there
+//!   are none, `vol1` is created. But if the engine has volumes that a catalog has known, an empty
+//!   catalog is a lost one, and the start is refused ([`crate::rebuild`]).
 
 use crate::backend::{Capacity, VolumeState, is_keyed};
+use crate::bootstrap::{POOL, pool, volume};
 use crate::catalog::Loaded;
-use crate::first::{POOL, pool, volume};
 use crate::job::Job;
 use crate::jobs::{JobContext, lane_of};
 use crate::model::{Operation, Outcome, State};
@@ -25,19 +25,19 @@ use std::sync::Arc;
 use weir_base::Rng;
 
 const GIB: u64 = 1 << 30;
-/// The volume of the first start.
+/// Name of the volume of the first start.
 const VOLUME: &str = "vol1";
 
-/// What kind of start it is.
+/// Mode of the start.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
-    /// The catalog says already which aggregate it belongs to.
+    /// True if the catalog already has its aggregate's identity.
     pub marked: bool,
-    /// Engine volumes that the catalog does not know are to have rows.
+    /// True to create rows for engine volumes that the catalog does not know.
     pub rebuild: bool,
 }
 
-/// Makes the engine match the catalog. When it returns, what is to be served is in force.
+/// Reconciles the engine with the catalog. On return the intended state is in force.
 pub(crate) async fn recover(
     context: &Arc<JobContext>,
     loaded: &Loaded,
@@ -83,7 +83,8 @@ pub(crate) async fn recover(
     Ok(rebuilt)
 }
 
-/// Sets every volume's capacity: the engine remembers it only in passing, and one that is the same costs nothing.
+/// Sets every volume's capacity: the engine may have forgotten it, and an unchanged one costs
+/// nothing.
 async fn fit_all(context: &Arc<JobContext>) {
     let view = context.store.view();
     let there = view.volumes.values().filter(|v| v.number.is_some());
@@ -98,7 +99,7 @@ async fn fit_all(context: &Arc<JobContext>) {
     let done = context.ask(move |node| {
         for (key, bytes) in wanted {
             if let Err(error) = node.set_capacity(&key, bytes) {
-                tracing::error!(key, %error, "setting a volume's capacity failed");
+                tracing::error!(key, %error, "cannot set a volume's capacity");
             }
         }
         Ok(())
@@ -119,7 +120,7 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
         if let Some(place) = context.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "resuming operation");
             let context = Arc::clone(context);
-            // Splitting goes on for as long as there are data, and no caller has to wait for it.
+            // A split takes as long as there is data, and no caller has to wait for it.
             let aside = matches!(operation.job, Job::Split(_));
             let run = async move { context.run(Operation::clone(&operation), place, None).await };
             match aside {
@@ -131,8 +132,8 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
     while running.join_next().await.is_some() {}
 }
 
-/// Tries again what could not be done when it was to be done: operations without a job, engine volumes that are to go,
-/// capacities that the engine did not take.
+/// Retries deferred work: operations without a job, pending deletions of engine volumes, capacities
+/// that the engine did not accept.
 pub(crate) async fn tidy(context: &Arc<JobContext>) {
     resume(context).await;
     context.settle().await;
@@ -159,7 +160,7 @@ pub(crate) async fn tidy(context: &Arc<JobContext>) {
     }
 }
 
-/// Sets right what can be set right without doing anything to data.
+/// Corrects differences that do not affect data.
 async fn compare(
     context: &Arc<JobContext>,
     engine: &[VolumeState],
@@ -173,7 +174,7 @@ async fn compare(
         let found = has.get(&*volume.key);
         match found {
             None if settled => {
-                tracing::error!(name = %volume.name, key = %volume.key, "the engine does not have this volume");
+                tracing::error!(name = %volume.name, key = %volume.key, "volume is missing in the engine; its state is ERROR");
                 wrong.push((Arc::clone(volume), None));
             }
             Some(state) if settled && volume.number != Some(state.number) => {

@@ -1,15 +1,15 @@
-//! Why something was not done, in the terms of the HTTP surfaces.
+//! Refusals of requests, in the terms of the HTTP surfaces.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use weir_relations::manager::{Reason, Refused};
 
-/// gRPC's canonical codes, as far as they are used here; what clients' retry logic decides by.
+/// gRPC's canonical codes, as far as they are used here; clients' retry logic depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// The request can never be right, whatever the state.
+    /// The request is invalid in any state.
     InvalidArgument,
     /// There is no such resource.
     NotFound,
@@ -17,28 +17,28 @@ pub enum Status {
     AlreadyExists,
     /// The caller's role does not allow it.
     PermissionDenied,
-    /// No token, or none that counts.
+    /// No token, or an invalid one.
     Unauthenticated,
-    /// A quota, or no room.
+    /// A quota is exceeded, or there is no space.
     ResourceExhausted,
-    /// The state forbids it; something else has to be changed first.
+    /// The state forbids it; another change has to come first.
     FailedPrecondition,
-    /// Beyond what is valid.
+    /// Beyond the valid range.
     OutOfRange,
-    /// It collided with something else; may be tried again.
+    /// It conflicts with another change; may be retried.
     Aborted,
     /// Not offered by this server.
     Unimplemented,
-    /// A fault of ours.
+    /// A defect of this server.
     Internal,
-    /// Not now; may be tried again.
+    /// Temporarily impossible; may be retried.
     Unavailable,
-    /// It took longer than the caller would wait.
+    /// It took longer than the caller waits.
     DeadlineExceeded,
 }
 
 impl Status {
-    /// The number in `google.rpc.Status.code`.
+    /// Returns the number in `google.rpc.Status.code`.
     pub fn grpc(self) -> i32 {
         match self {
             Status::InvalidArgument => 3,
@@ -57,7 +57,7 @@ impl Status {
         }
     }
 
-    /// The HTTP status that google.rpc.Code documents for it.
+    /// Returns the HTTP status documented for google.rpc.Code.
     pub fn http(self) -> u16 {
         match self {
             Status::InvalidArgument | Status::FailedPrecondition | Status::OutOfRange => 400,
@@ -73,7 +73,7 @@ impl Status {
         }
     }
 
-    /// The canonical name, such as `FAILED_PRECONDITION`.
+    /// Returns the canonical name, such as `FAILED_PRECONDITION`.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::InvalidArgument => "INVALID_ARGUMENT",
@@ -96,18 +96,18 @@ impl Status {
 /// A request that was not carried out, and changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For the client's retry logic.
+    /// Code for the client's retry logic.
     pub status: Status,
     /// The rule, in UPPER_SNAKE: `ErrorInfo.reason`.
     pub reason: Cow<'static, str>,
-    /// The rule, the numbers, and what would fit.
+    /// Message with the rule, the numbers, and a valid value.
     pub message: String,
-    /// The numbers once more, for programs: `ErrorInfo.metadata`.
+    /// The numbers for programs: `ErrorInfo.metadata`.
     pub metadata: Vec<(Cow<'static, str>, String)>,
 }
 
 impl Refusal {
-    /// A refusal without numbers.
+    /// Creates a refusal without numbers.
     pub fn new(status: Status, reason: &'static str, message: impl Into<String>) -> Refusal {
         Refusal {
             status,
@@ -117,13 +117,13 @@ impl Refusal {
         }
     }
 
-    /// The same with the field that is to blame, by its JSON name.
+    /// Adds the invalid field, by its JSON name.
     #[must_use]
     pub fn field(self, field: &'static str) -> Refusal {
         self.with("field", field)
     }
 
-    /// The same with one more number.
+    /// Adds a number.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl ToString) -> Refusal {
         self.metadata.push((Cow::Borrowed(key), value.to_string()));

@@ -1,13 +1,14 @@
-//! The schedules at work: once a minute, what the volumes' policies want is taken and what is too many is deleted.
+//! Runs schedules: once a minute, due snapshots are taken and those in excess are deleted.
 //!
-//! A scheduled snapshot is a mutation like any other: the same rules, the same job, a line in the audit log, by an
-//! actor of its own. Only the operation is forgotten once it has succeeded, because ten thousand volumes with an hourly
-//! schedule would push the users' own out of the list. Which snapshots a schedule may delete is not guessed from their
-//! names but noted with them; one that was renamed is its owner's.
+//! A scheduled snapshot is a mutation like any other: the same rules, the same job, a line in the
+//! audit log, by an actor of its own. Only the operation is forgotten once it has succeeded,
+//! because ten thousand volumes with an hourly schedule would push the users' own out of the list.
+//! The snapshots that a schedule may delete are recorded with them, not guessed from their names; a
+//! renamed one is its owner's.
 //!
-//! How many are kept is checked every minute, not only after a run: a policy that keeps fewer from now on, a server
-//! that was stopped between taking and deleting, and a snapshot that something depended on for a while then need no
-//! care.
+//! The number of kept snapshots is checked every minute, not only after a run. So no special case
+//! is needed for a policy that now keeps fewer, a server that was stopped between taking and
+//! deleting, and a snapshot that something depended on for a while.
 
 use crate::accept::Inputs;
 use crate::jobs::JobContext;
@@ -25,24 +26,25 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use weir_base::{Clock, Rng};
 
-/// Time between readings of the clock.
+/// Interval for reading the clock.
 const LOOK: Duration = Duration::from_secs(1);
-/// Volumes checked before others get their turn.
+/// Number of volumes checked before other tasks get a turn.
 const STRIDE: usize = 256;
-/// Volumes whose snapshots are taken at once.
+/// Maximum number of volumes whose snapshots are taken concurrently.
 const AT_ONCE: usize = 32;
-/// Snapshots of one name, distinguished by a number behind it: where a clock went back, or a user took the name.
+/// Maximum number of snapshots with one name, distinguished by a suffix: if a clock went back, or a
+/// user took the name.
 const NAMESAKES: u32 = 100;
 
 pub(crate) struct Schedules {
     context: Arc<JobContext>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// Only one round at a time.
+    /// Ensures that only one round runs at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What is to be done for a volume.
+/// Due work for a volume.
 struct Task {
     volume: VolumeName,
     due: Vec<Period>,
@@ -72,7 +74,7 @@ impl Schedules {
         }
     }
 
-    /// Takes what is due now, and deletes what is too many. Ends when that is done.
+    /// Takes due snapshots, and deletes those in excess. Returns when that is done.
     pub async fn look(self: Arc<Self>) {
         let _turn = self.turn.lock().await;
         let now = self.clock.now().secs;
@@ -120,17 +122,17 @@ impl Schedules {
     async fn carry_out(&self, task: Task, now: i64) {
         for period in task.due {
             if let Err(why) = self.take(&task.volume, period, now).await {
-                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "a scheduled snapshot was not taken");
+                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "cannot take a scheduled snapshot");
             }
         }
         for (period, rule) in &task.rules {
             if let Err(why) = self.prune(&task.volume, *period, rule.keep).await {
-                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "snapshots beyond what is kept were not deleted");
+                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "cannot delete snapshots in excess of the schedule");
             }
         }
     }
 
-    /// Writes down times that are right; if that fails, the next minute does it.
+    /// Stores corrected times; if that fails, the next minute retries.
     async fn settle(&self, volume: &VolumeName, now: i64) {
         let settled = self.context.store.commit_with_retry(|tx| {
             if let Some(volume) = tx.view.volume(volume).cloned() {
@@ -140,7 +142,7 @@ impl Schedules {
             }
         });
         if let Err(why) = settled.await {
-            tracing::info!(%why, "left for the next start");
+            tracing::info!(%why, "catalog unavailable; left for the next start");
         }
     }
 
@@ -154,7 +156,7 @@ impl Schedules {
         };
         let taken = self.submit(Mutation::CreateSnapshot(name, new)).await;
         let Err(why) = taken else { return Ok(()) };
-        // What will be no different in a minute is not tried every minute.
+        // A failure that will recur is not retried every minute.
         if !matches!(why.status, Status::Unavailable | Status::Aborted) {
             let noted = self.context.store.commit_with_retry(|tx| {
                 if let Some(volume) = tx.view.volume(volume).cloned() {
@@ -168,8 +170,8 @@ impl Schedules {
         Err(why)
     }
 
-    /// Deletes the oldest of a schedule's snapshots until as many are left as are kept. What something depends on stays
-    /// for now.
+    /// Deletes the oldest snapshots of a schedule until only `keep` are left. Snapshots that
+    /// something depends on stay for now.
     async fn prune(&self, volume: &VolumeName, period: Period, keep: usize) -> Result<(), Refusal> {
         let view = self.context.store.view();
         let ours: BTreeMap<&str, &SnapshotName> = view
@@ -183,7 +185,7 @@ impl Schedules {
         let Some(key) = view.volume(volume).map(|volume| volume.key.to_string()) else {
             return Ok(());
         };
-        // In the order in which they were taken, which the clock need not know.
+        // In the order in which they were taken, which may differ from the clock's.
         let all = self.context.ask(move |node| node.snapshots(&key)).await;
         for snapshot in all.unwrap_or_default() {
             let Some(name) = ours.get(snapshot.name.as_str()).filter(|_| over > 0) else {
@@ -198,7 +200,7 @@ impl Schedules {
         Ok(())
     }
 
-    /// Has a mutation accepted and carries it out.
+    /// Submits a mutation and carries it out.
     async fn submit(&self, mutation: Mutation) -> Result<(), Refusal> {
         let actor = Actor {
             name: "schedule".into(),
@@ -220,7 +222,7 @@ impl Schedules {
     }
 }
 
-/// Whether its snapshots are its own, and can be taken.
+/// Returns true if the volume's snapshots are its own, and can be taken.
 fn ready(volume: &Volume) -> bool {
     volume.number.is_some() && !volume.splitting && volume.idle().is_ok()
 }
@@ -238,7 +240,7 @@ fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {
     rules.iter().any(over)
 }
 
-/// A name that is free, such as `hourly.2026-11-22_0405`.
+/// Returns a free name, such as `hourly.2026-11-22_0405`.
 fn free_name(
     view: &View,
     volume: &VolumeName,

@@ -1,19 +1,19 @@
-//! What nobody is to see: a password on its way to where it is used.
+//! Secrets: a password on its way to its use.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A password. It is never written anywhere, the log and the catalog among them.
+/// A password. It is never written anywhere, including the log and the catalog.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Of a password.
+    /// Creates a secret.
     pub fn new(text: &str) -> Secret {
         Secret(text.into())
     }
 
-    /// The password itself, for the server that checks it.
+    /// Returns the password, for the server that checks it.
     pub fn text(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! A node that is not there, for tests: volumes as entries of a map, failures on demand, and calls that stop for good in
-//! the middle, as in a process that is killed.
+//! A simulated node for tests: volumes as entries of a map, failures on demand, and calls that stop
+//! for good in the middle, as in a killed process.
 
 use crate::backend::{
     Backend, BackendError, Capacity, DomainSpec, ExportSpec, Facts, Point, Publication,
@@ -17,38 +17,38 @@ pub const PASSWORD: &str = "correct horse";
 /// A volume of the simulated node.
 #[derive(Clone, Debug)]
 pub struct SimVolume {
-    /// The number that the engine gave it.
+    /// Number assigned by the engine.
     pub number: u64,
-    /// Bytes that it may hold.
+    /// Capacity in bytes.
     pub capacity: Option<u64>,
-    /// Bytes of them that are kept for snapshots.
+    /// Bytes of it reserved for snapshots.
     pub reserve: u64,
     /// Permission bits of the root.
     pub mode: u32,
-    /// Bytes that it holds.
+    /// Bytes of its data.
     pub used: u64,
     /// Its snapshots, the oldest first.
     pub snapshots: Vec<SnapshotState>,
-    /// Times that it is still asked about before it is split from what it is a clone of; `None` if it is none.
+    /// Number of polls before it is split from its origin; `None` if it is not a clone.
     pub shared: Option<u32>,
-    /// Only transfers write to it.
+    /// True if only transfers write to it.
     pub protection: bool,
-    /// What it is a clone of.
+    /// Origin of the clone.
     pub origin: Option<(String, String)>,
-    /// What was stored with it.
+    /// Stored annotation.
     pub annotation: Arc<str>,
 }
 
-/// What a call is to meet with.
+/// Failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails and has done nothing.
+    /// The call fails and has done nothing.
     Before(BackendError),
-    /// It is done, but the answer is an error.
+    /// The call is done, but the reply is an error.
     After(BackendError),
 }
 
-/// What publications so far add up to.
+/// Sum of the publications so far.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// Every volume that is served, sorted by key.
@@ -112,7 +112,7 @@ impl Serving {
 struct State {
     aggregate: String,
     volumes: BTreeMap<String, SimVolume>,
-    /// Deletions that a crash takes back.
+    /// Deletions that a crash undoes.
     passing: BTreeMap<String, SimVolume>,
     point: u64,
     durable: u64,
@@ -124,54 +124,55 @@ struct State {
     last: Option<Arc<Publication>>,
     publications: u64,
     calls: u64,
-    /// Stop in this call, before or after it has done anything.
+    /// Number of calls until the stop, and true to stop after the call's effect.
     stop: Option<(u64, bool)>,
     facts: Facts,
-    /// The domain that the node is a member of.
+    /// Domain that the node is a member of.
     domain: Option<String>,
-    /// A call has stopped.
+    /// True if a call has stopped.
     stopped: bool,
-    /// Counts revivals: calls that stopped before one of them end without a result.
+    /// Number of restarts: calls that stopped before one of them end without a result.
     life: u64,
 }
 
-/// The node. Clones are the same node.
+/// The simulated node. Clones are the same node.
 #[derive(Clone, Default)]
 pub struct SimBackend {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl SimBackend {
-    /// A node with nothing on it.
+    /// Creates an empty node.
     pub fn new() -> SimBackend {
         SimBackend::default()
     }
 
-    /// A node with nothing on it, whose aggregate has this identity.
+    /// Creates an empty node whose aggregate has this identity.
     pub fn of_aggregate(id: &str) -> SimBackend {
         let node = SimBackend::default();
         id.clone_into(&mut node.lock().aggregate);
         node
     }
 
-    /// The next call of this name (`create_volume`, `publish`, …) meets with the fault.
+    /// Makes the next call of this name (`create_volume`, `publish`, …) fail.
     pub fn inject(&self, call: &'static str, fault: Fault) {
         self.lock().faults.push((call, fault));
     }
 
-    /// The changing call after so many more stops, before or after it has done what it does, as if the process had been
-    /// killed in it: it never returns, and neither does any call after it, until [`SimBackend::revive`].
+    /// Makes the changing call after `calls` more stop, before or after its effect, as if the
+    /// process had been killed in it. It never returns, and neither does any later call, until
+    /// [`SimBackend::revive`].
     pub fn stop_in(&self, calls: u64, after: bool) {
         let mut state = self.lock();
         state.stop = Some((state.calls + calls, after));
     }
 
-    /// Whether a call has stopped.
+    /// Returns true if a call has stopped.
     pub fn stopped(&self) -> bool {
         self.lock().stopped
     }
 
-    /// The node runs again in another process, with what it had made durable: deletions may not have been.
+    /// Restarts the node in another process, with its durable state: deletions may be undone.
     pub fn revive(&self) {
         let mut state = self.lock();
         state.stop = None;
@@ -187,27 +188,27 @@ impl SimBackend {
         self.state.0.lock()
     }
 
-    /// The domain that the node is a member of.
+    /// Returns the domain that the node is a member of.
     pub fn domain(&self) -> Option<String> {
         self.lock().domain.clone()
     }
 
-    /// Every volume of the node, by key.
+    /// Returns every volume of the node, by key.
     pub fn all(&self) -> BTreeMap<String, SimVolume> {
         self.lock().volumes.clone()
     }
 
-    /// What is in force.
+    /// Returns the published state.
     pub fn published(&self) -> Option<Published> {
         self.lock().published.as_ref().map(Serving::whole)
     }
 
-    /// The last publication as it came.
+    /// Returns the last publication.
     pub fn last_publication(&self) -> Option<Arc<Publication>> {
         self.lock().last.clone()
     }
 
-    /// Makes everything durable that was done so far.
+    /// Makes every change so far durable.
     pub fn checkpoint(&self) {
         let mut state = self.lock();
         state.passing.clear();
@@ -215,17 +216,17 @@ impl SimBackend {
         state.durable = state.point;
     }
 
-    /// How many publications there were.
+    /// Returns the number of publications.
     pub fn publications(&self) -> u64 {
         self.lock().publications
     }
 
-    /// Has the node say that a volume's requests are held back.
+    /// Makes the node report that a volume's requests are throttled.
     pub fn throttle(&self, key: &str, throttled: Throttled) {
         self.lock().throttled.insert(key.to_owned(), throttled);
     }
 
-    /// Puts a volume there by hand.
+    /// Creates a volume without the control plane.
     pub fn put(&self, key: &str, used: u64) {
         let mut state = self.lock();
         state.next += 1;
@@ -244,7 +245,7 @@ impl SimBackend {
         state.volumes.insert(key.to_owned(), volume);
     }
 
-    /// Takes a volume away by hand.
+    /// Removes a volume without the control plane.
     pub fn lose(&self, key: &str) {
         self.lock().volumes.remove(key);
     }
@@ -254,21 +255,21 @@ impl SimBackend {
         self.lock().facts = facts;
     }
 
-    /// Changes what is stored with a volume by hand.
+    /// Changes a volume's annotation without the control plane.
     pub fn annotate(&self, key: &str, text: &str) {
         if let Some(volume) = self.lock().volumes.get_mut(key) {
             volume.annotation = text.into();
         }
     }
 
-    /// Changes a volume's snapshots by hand.
+    /// Changes a volume's snapshots without the control plane.
     pub fn snapshots_mut(&self, key: &str, f: impl FnOnce(&mut Vec<SnapshotState>)) {
         if let Some(volume) = self.lock().volumes.get_mut(key) {
             f(&mut volume.snapshots);
         }
     }
 
-    /// Changes how much a volume holds.
+    /// Changes a volume's usage.
     pub fn fill(&self, key: &str, used: u64) {
         if let Some(volume) = self.lock().volumes.get_mut(key) {
             volume.used = used;
@@ -345,7 +346,7 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
     }
 }
 
-/// Of a snapshot that was taken on this node.
+/// Returns the identity of a snapshot taken on this node.
 #[allow(clippy::expect_used)] // The text has the form that it is to have.
 pub fn identity(volume: u64, number: u32) -> SnapshotIdentity {
     let text = format!("00000000-0000-0000-0000-000000000001/{volume}/{number}/1.000000000");
@@ -353,7 +354,7 @@ pub fn identity(volume: u64, number: u32) -> SnapshotIdentity {
 }
 
 impl Backend for SimBackend {
-    /// But where it is to stop, the thread that called stands still.
+    /// Except before a stop, where the calling thread stalls.
     fn is_prompt(&self) -> bool {
         self.lock().stop.is_none()
     }

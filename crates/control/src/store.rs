@@ -1,18 +1,20 @@
 //! The intended state in memory, and its way into the catalog.
 //!
-//! There are two views. `head` has every change that was accepted; it is what rules are checked against. `view` has
-//! those that are in the catalog; it is what readers and the data path see. A change is made under the head's lock, which
-//! is held for microseconds and never across a wait, and goes to one writer task. The writer takes whatever has queued up
-//! as one transaction: a hundred mutations at once cost one flush of the disk, not a hundred.
+//! There are two views. `head` has every accepted change, and rules are checked against it. `view`
+//! has the changes that are in the catalog, for readers and the data path. A change is made under
+//! the head's lock, which is held for microseconds and never across a wait, and goes to one writer
+//! task. The writer takes all queued changes as one transaction: a hundred mutations at once cost
+//! one flush of the disk, not a hundred.
 //!
-//! A change that is *lazily durable* says how far a job has come: were it lost, the job would be run again from its start,
-//! before anyone is served, and no client could notice. It is in the view at once and waits to be written with the next
-//! transaction, or for [`LINGER`] at most; so a mutation costs one transaction, not one for each of its job's steps.
-//! Changes are written in the order in which they were made, so the catalog is what the view was at some moment.
+//! A *lazily durable* change records a job's progress: if it were lost, the job would be run again
+//! from its start before anyone is served, and no client could notice. It is in the view at once
+//! and waits to be written with the next transaction, or for at most [`LINGER`]. So a mutation
+//! costs one transaction, not one for each of its job's steps. Changes are written in the order in
+//! which they were made, so the catalog is always an earlier state of the view.
 //!
-//! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the view is refused
-//! (each change knows the epoch that it was made in), and the head is loaded anew: what is in the catalog, and what of
-//! lazily durable changes still waits to be written.
+//! If a transaction fails, the head has run ahead of the catalog. Then every change that is not in
+//! the view is refused (each change knows the epoch that it was made in). The head is reloaded from
+//! the catalog, with the lazily durable changes that still wait to be written.
 
 use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
@@ -20,7 +22,7 @@ use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Pool, Snapshot, S
 use crate::name::{Name, VolumeName};
 use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -32,44 +34,45 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use weir_relations::manager::Edit;
 
-/// Operations that have ended are kept until there are more than this, and than can be forgotten at once.
+/// Number of ended operations kept before a batch of the oldest is forgotten.
 const OPERATIONS_KEPT: usize = 10_000;
-/// So many are forgotten at once: each time costs pages of the catalog that no other change touches.
+/// Number of operations forgotten at once: each time costs pages of the catalog that no other
+/// change touches.
 const FORGOTTEN: usize = 64;
-/// Changes of one transaction at most.
+/// Maximum number of changes in one transaction.
 const BATCH: usize = 256;
-/// Repeatable changes wait so long for a transaction.
+/// Time that lazily durable changes wait for a transaction.
 const LINGER: Duration = Duration::from_millis(100);
-/// And for another one so long, when that failed.
+/// Time that they wait for another one after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Audit entries between two checks of whether there are too many.
+/// Number of audit entries between two checks for pruning.
 const PRUNE_EVERY: i64 = 1_000;
 
 struct Head {
     view: View,
     epoch: u64,
-    /// Why nothing can be changed now.
+    /// Reason why nothing can be changed now.
     broken: Option<Refusal>,
-    /// Why nothing will be changed until a restart.
+    /// Reason why nothing will be changed until a restart.
     halted: Option<Refusal>,
-    /// Operations that have ended, oldest first.
+    /// Ended operations, oldest first.
     ended: VecDeque<Name>,
-    /// The last audit entry's number.
+    /// Number of the last audit entry.
     seq: i64,
     audited: i64,
 }
 
-/// Of what the data path sees, what has changed: names alone, the view says how it is now.
+/// Changed resources that the data path sees: only their names, the view has their state.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Anything may have changed: the sets are not complete.
+    /// True if anything may have changed: the sets are not complete.
     pub all: bool,
     pub pools: BTreeSet<Name>,
     pub volumes: BTreeSet<VolumeName>,
 }
 
 impl Changed {
-    /// Says that anything may have changed.
+    /// Returns a value that covers any change.
     pub fn everything() -> Changed {
         Changed {
             all: true,
@@ -77,7 +80,7 @@ impl Changed {
         }
     }
 
-    /// Whether it is this much at most.
+    /// Returns true if at most `most` volumes and no pools have changed.
     pub fn is_few(&self, most: usize) -> bool {
         !self.all && self.pools.is_empty() && self.volumes.len() <= most
     }
@@ -89,7 +92,7 @@ impl Changed {
     }
 }
 
-/// A change that was accepted, on its way into the catalog.
+/// An accepted change that is being written to the catalog.
 struct Staged {
     epoch: u64,
     writes: Vec<Write>,
@@ -101,12 +104,12 @@ struct Staged {
 
 enum Message {
     Change(Staged),
-    /// Replies when what waits has been written.
+    /// Replies when all waiting changes have been written.
     Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 
-/// A change under way: what it does to the view, it does to the catalog.
+/// A change in progress, applied to the view and to the catalog alike.
 pub(crate) struct Transaction<'h> {
     pub view: View,
     pub now: Stamp,
@@ -123,8 +126,8 @@ struct Ended<'h> {
 }
 
 impl Transaction<'_> {
-    /// Need not be in the catalog at once: if it is lost, with everything after it, it will be made again and no client
-    /// can notice.
+    /// Marks the change as lazily durable: if it is lost, with every later one, it will be made
+    /// again and no client can notice.
     pub fn lazily_durable(&mut self) {
         self.lazily_durable = true;
     }
@@ -158,14 +161,14 @@ impl Transaction<'_> {
         self.view.put_volume(volume);
     }
 
-    /// Writes down what the data path does not see of a volume.
+    /// Stores a change of a volume that the data path does not see.
     pub fn note_volume(&mut self, volume: Volume) {
         let volume = Arc::new(volume);
         self.writes.push(Write::Volume(Arc::clone(&volume)));
         self.view.note_volume(volume);
     }
 
-    /// Writes a volume with another state, and with the engine's number where one is given.
+    /// Stores a volume with another state, and with the engine's number if given.
     pub fn set_state(&mut self, of: &Volume, state: State, details: &str, number: Option<u64>) {
         let mut volume = Volume::clone(of);
         volume.state = state;
@@ -174,7 +177,7 @@ impl Transaction<'_> {
         self.put_volume(volume);
     }
 
-    /// Takes a volume out of the catalog, with its snapshots.
+    /// Removes a volume from the catalog, with its snapshots.
     pub fn remove_volume(&mut self, volume: &Volume) {
         for snapshot in self.view.snapshots_to_go(&volume.name) {
             self.remove_snapshot(&snapshot);
@@ -223,7 +226,7 @@ impl Transaction<'_> {
         self.view.remove_snapshot(&snapshot.name);
     }
 
-    /// Writes an operation; the oldest that ended make room when there are too many.
+    /// Stores an operation; the oldest ended ones make room when there are too many.
     pub fn put_operation(&mut self, operation: Operation) {
         let operation = Arc::new(operation);
         if operation.done() {
@@ -248,7 +251,7 @@ impl Transaction<'_> {
         self.writes.push(Write::RemoveOperations(names));
     }
 
-    /// Changes rows of replication, in the order given.
+    /// Changes replication rows, in the given order.
     pub fn replicate(&mut self, edits: Vec<Edit>) {
         for edit in edits {
             self.view.relations.apply(&edit);
@@ -264,12 +267,13 @@ impl Transaction<'_> {
         self.writes.push(Write::RemoveTombstone(Arc::clone(key)));
     }
 
-    /// The first start has made what it makes, and the catalog belongs to this aggregate.
+    /// Records that the first start has created its resources, and that the catalog belongs to this
+    /// aggregate.
     pub fn settled(&mut self, aggregate: Arc<str>) {
         self.writes.push(Write::Settled(aggregate));
     }
 
-    /// A line of the audit log; returns its number.
+    /// Adds a line to the audit log. Returns its number.
     pub fn audit(&mut self, actor: &Actor, verb: &str, target: String, outcome: &str) -> i64 {
         let seq = self.now.0.max(self.head.seq.saturating_add(1));
         *self.head.seq = seq;
@@ -307,9 +311,9 @@ impl Transaction<'_> {
     }
 }
 
-/// A change that was accepted and is on its way into the catalog.
+/// An accepted change that is being written to the catalog.
 pub(crate) struct Ticket {
-    /// The data path sees it from this generation on.
+    /// Generation from which on the data path sees it.
     pub generation: u64,
     reply: oneshot::Receiver<Result<(), Refusal>>,
 }
@@ -346,7 +350,7 @@ pub(crate) struct Store {
     clock: Arc<dyn weir_base::Clock>,
     head: Mutex<Head>,
     view: ArcSwap<View>,
-    /// What has changed in the view since a publication last took it.
+    /// Changes of the view since the last publication took them.
     changed: Mutex<Changed>,
     revision: watch::Sender<u64>,
     queue: mpsc::UnboundedSender<Message>,
@@ -390,28 +394,29 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What is in the catalog, or lazily durable.
+    /// Returns the state that is in the catalog, or lazily durable.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// The same, and what has changed in it since this was last asked.
+    /// Returns the view, and its changes since the last call.
     pub fn take_changed(&self) -> (Arc<View>, Changed) {
         let mut changed = self.changed.lock();
         (self.view(), std::mem::take(&mut *changed))
     }
 
-    /// Has the next [`Store::take_changed`] say that everything has.
+    /// Makes the next [`Store::take_changed`] report that everything has changed.
     pub fn all_changed(&self) {
         self.changed.lock().all = true;
     }
 
-    /// Notified each time that [`Store::view`] changes.
+    /// Returns a receiver that is notified each time [`Store::view`] changes.
     pub fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// Counts on from the audit log's last entry, which another process may have written.
+    /// Continues the numbering after the audit log's last entry, which another process may have
+    /// written.
     pub async fn follow_audit(&self) {
         if let Ok(last) = self.catalog.last_audit().await {
             let mut head = self.head.lock();
@@ -419,7 +424,7 @@ impl Store {
         }
     }
 
-    /// Runs `f` on a transaction that is thrown away, under the same conditions as [`Store::change`].
+    /// Runs `f` on a transaction that is discarded, under the same conditions as [`Store::change`].
     pub fn validate<T>(
         &self,
         f: impl FnOnce(&mut Transaction<'_>) -> Result<T, Refusal>,
@@ -454,7 +459,7 @@ impl Store {
         self.change_or(f)
     }
 
-    /// The same, with refusals in the caller's own form.
+    /// Like [`Store::change`], with refusals of the caller's own type.
     pub fn change_or<T, E: From<Refusal>>(
         &self,
         f: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
@@ -512,8 +517,8 @@ impl Store {
         Ok((value, ticket))
     }
 
-    /// Makes a change that has to be made, however often the catalog fails meanwhile. `f` sees the newest view each time.
-    /// Gives up only when the server stops or another took over.
+    /// Makes a change that must not be lost, however often the catalog fails meanwhile. `f` gets
+    /// the newest view each time. Gives up only when the server stops or another one took over.
     pub async fn commit_with_retry<T>(
         &self,
         mut f: impl FnMut(&mut Transaction<'_>) -> T,
@@ -533,44 +538,45 @@ impl Store {
         }
     }
 
-    /// Waits until everything in the view is in the catalog, or it turns out that it cannot be written now.
+    /// Waits until the whole view is in the catalog, or the catalog cannot be written now.
     pub async fn drained(&self) {
         if self.head.lock().broken.is_some() {
             return;
         }
         let (reply, receive) = oneshot::channel();
         if self.queue.send(Message::Drain(reply)).is_ok() {
-            // An error means that the writer has gone.
+            // An error means that the writer has ended.
             let _ = receive.await;
         }
     }
 
     /// Refuses every change from now on; see [`crate::Control::halt`].
     pub fn halt(&self, why: &str) {
-        // Clients try again for long what is unavailable, and this does not pass.
+        // Clients would retry an unavailable server for a long time, but this state is permanent.
         let refusal = Refusal::new(Status::FailedPrecondition, "CATALOG_GONE", why);
         self.head.lock().halted = Some(refusal);
     }
 
-    /// Refuses if nothing is changed any more.
+    /// Refuses if changes have been halted.
     pub fn running(&self) -> Result<(), Refusal> {
         self.head.lock().halted.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the writer once everything accepted so far is written, and closes the catalog.
+    /// Ends the writer once every accepted change is written, and closes the catalog.
     pub async fn close(&self) {
         let (reply, receive) = oneshot::channel();
         self.head.lock().broken = Some(closing());
         if self.queue.send(Message::Close(reply)).is_ok() {
-            // An error means that the writer has gone already.
+            // An error means that the writer has ended already.
             let _ = receive.await;
         }
         self.catalog.close().await;
     }
 
-    /// After a failed transaction: refuses what is not in the catalog, from now on and until [`Store::reload`] is through.
+    /// Handles a failed transaction: refuses changes that are not in the catalog until
+    /// [`Store::reload`] is complete.
     fn fail(&self, error: &CatalogError) -> Refusal {
-        tracing::error!(%error, "writing the catalog failed; what was not written is refused");
+        tracing::error!(%error, "cannot write the catalog; refusing changes until it can be reloaded");
         let refusal = match error {
             CatalogError::Superseded => {
                 Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string())
@@ -583,7 +589,7 @@ impl Store {
         refusal
     }
 
-    /// Loads what is in the catalog, however long that takes; `waiting` is in the view as well.
+    /// Reloads the catalog, however long that takes; `waiting` is in the view as well.
     async fn reload(&self, waiting: &[Write]) {
         loop {
             match self.catalog.load().await {
@@ -604,7 +610,7 @@ impl Store {
                     return;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "reading the catalog failed; trying again");
+                    tracing::error!(%error, "cannot reload the catalog; retrying");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -614,7 +620,8 @@ impl Store {
     fn show(&self, view: View, more: Changed) {
         let revision = view.revision;
         {
-            // Under one lock with the view: a caller that takes what has changed takes the view that has it.
+            // Under one lock with the view: a caller that takes the changes gets the view that has
+            // them.
             let mut changed = self.changed.lock();
             changed.extend(more);
             self.view.store(Arc::new(view));
@@ -656,17 +663,18 @@ async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedR
     }
 }
 
-/// What the writer task keeps between two transactions.
+/// State of the writer task between two transactions.
 #[derive(Default)]
 struct Writer {
-    /// What is in the view and not yet in the catalog.
+    /// Changes in the view that are not yet in the catalog.
     waiting: Vec<Write>,
-    /// When it has waited for long enough; `None` if there is nothing.
+    /// Time by which they have to be written; `None` if there are none.
     due: Option<Instant>,
 }
 
 impl Writer {
-    /// The next message; none inside if what waits is due before one comes, none at all if no more will come.
+    /// Returns the next message; `Some(None)` if waiting changes are due first, `None` if no
+    /// message will come.
     async fn next(
         &self,
         messages: &mut mpsc::UnboundedReceiver<Message>,
@@ -681,8 +689,8 @@ impl Writer {
         }
     }
 
-    /// Brings a batch into the view, and into the catalog if something in it has to be there or what waits is `due`. `false`
-    /// if the head is to be loaded anew.
+    /// Applies a batch to the view, and writes it to the catalog if a part of it has to be durable
+    /// or waiting changes are `due`. Returns `false` if the head has to be reloaded.
     async fn commit(&mut self, store: &Store, batch: Vec<Staged>, due: bool) -> bool {
         let epoch = store.head.lock().epoch;
         let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
@@ -754,7 +762,7 @@ fn overtaken() -> Refusal {
     )
 }
 
-/// The view of what was loaded, and the operations that have ended, oldest first.
+/// Returns the view of the loaded state, and the ended operations, oldest first.
 fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     let mut view = View::empty(Arc::clone(levels));
     for pool in &loaded.pools {
@@ -789,7 +797,7 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     (view, ended)
 }
 
-/// Makes a change in a view that was assembled without it.
+/// Applies a change to a view that was assembled without it.
 fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
     match write {
         Write::Pool(pool) => view.put_pool(Arc::clone(pool)),
@@ -816,7 +824,7 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         Write::RemovePolicy(_, name) => view.remove_policy(name),
         Write::Directory(directory) => view.put_directory(Arc::clone(directory)),
         Write::RemoveDirectory(_, name) => view.remove_directory(name),
-        // Nothing of these is in the view.
+        // The view has nothing of these.
         Write::Share(..)
         | Write::RemoveShare(_)
         | Write::Tombstone(_)

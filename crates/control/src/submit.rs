@@ -1,4 +1,4 @@
-//! From what is asked for to a job that runs: the way of every mutation, whether a user or a schedule asks for it.
+//! The path of every mutation, of a user or a schedule, to a running job.
 
 use crate::accept::{self, Inputs};
 use crate::jobs::{JobContext, Place};
@@ -10,8 +10,8 @@ use crate::view::View;
 use std::sync::Arc;
 use weir_base::{Clock, Rng};
 
-/// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
-/// Returns the operation, as it was accepted, once it is in the catalog.
+/// Turns a mutation into a running job. `again` recreates a mutation that was made from outdated
+/// state. Returns the operation, as it was accepted, once it is in the catalog.
 pub(crate) async fn begin<E: From<Refusal>>(
     context: Arc<JobContext>,
     mutation: Mutation,
@@ -76,12 +76,12 @@ pub(crate) async fn begin<E: From<Refusal>>(
     Ok(operation)
 }
 
-/// A name for a mutation's operation.
+/// Returns a name for a mutation's operation.
 pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutation) -> Name {
     operation_on(clock, rng, &mutation.target())
 }
 
-/// A name for an operation on `target`.
+/// Returns a name for an operation on `target`.
 pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) -> Name {
     let at = clock.now();
     let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
@@ -91,7 +91,7 @@ pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) ->
         .name(&format!("operation-{millis}-{tail:08x}"))
 }
 
-/// From what is asked for to a job that can be run, once it is in the catalog.
+/// Turns a mutation into a job that can be run, once it is in the catalog.
 pub(crate) async fn accepted(
     context: &JobContext,
     mutation: Mutation,
@@ -124,7 +124,7 @@ pub(crate) async fn accepted(
     Ok((operation, place))
 }
 
-/// Puts a refusal into the audit log. No caller waits for it to be written.
+/// Writes a refusal to the audit log. No caller waits for that.
 fn note(context: &JobContext, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
     let target: String = mutation.target().to_string().chars().take(300).collect();
     let words = match mutation {

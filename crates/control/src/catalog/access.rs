@@ -1,21 +1,22 @@
-//! Tokens and the audit log: what another process may write as well.
+//! Tokens and the audit log: the parts of the catalog that other processes may write as well.
 //!
-//! A token is 256 random bits; the catalog keeps its SHA-256. A slow hash would add nothing: there is no dictionary of
-//! random 256-bit strings. Revoking keeps the row, so that a name in the audit log stays explained.
+//! A token is 256 random bits; the catalog keeps its SHA-256. A slow hash would add nothing: there
+//! is no dictionary of random 256-bit strings. Revoking keeps the row, so that a name in the audit
+//! log stays explained.
 
 use super::write::{Statement, Value};
 use super::{Catalog, CatalogError};
 use crate::model::{Actor, Role};
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use sha2::{Digest, Sha256};
 use sqlx::{Any, Executor, Row};
 use weir_base::{Clock, Rng};
 
-/// What every token begins with, so that one in the wrong place is recognised.
+/// Prefix of every token, so that a misplaced one is recognised.
 const PREFIX: &str = "weir_";
 
-/// The beginning of the names of tokens whose secret came from outside ([`Catalog::adopt_token`]).
+/// Prefix of the names of tokens whose secret came from outside ([`Catalog::adopt_token`]).
 const ADOPTED: &str = "file-";
 
 /// A token, without its secret.
@@ -23,32 +24,32 @@ const ADOPTED: &str = "file-";
 pub struct TokenRecord {
     /// Unique among the tokens of the catalog.
     pub name: String,
-    /// What it entitles to.
+    /// Role that it grants.
     pub role: Role,
-    /// When it was made.
+    /// Time of creation.
     pub created: Stamp,
     /// The name of the actor that made it.
     pub created_by: String,
-    /// Since when it no longer counts.
+    /// Time of revocation.
     pub revoked: Option<Stamp>,
-    /// Until when it counts, if not until it is revoked.
+    /// Time of expiry; `None`: it is valid until it is revoked.
     pub expires: Option<Stamp>,
-    /// When it was last used, to about a minute.
+    /// Time of last use, to about a minute.
     pub used: Option<Stamp>,
 }
 
 /// A line of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its number: nanoseconds since 1970, made unique. When the mutation was asked for.
+    /// Number of the entry: the time of the mutation in nanoseconds since 1970, made unique.
     pub seq: i64,
     /// The token's name, or `local`.
     pub actor: String,
-    /// Where from; empty if from this machine.
+    /// Address of the caller; empty if it is this machine.
     pub address: String,
-    /// What was asked for: `create`, `update`, …
+    /// The requested action: `create`, `update`, …
     pub verb: String,
-    /// The full name of what was to be changed.
+    /// Full name of the target.
     pub target: String,
     /// `started`, `done`, `refused: …`, `failed: …`.
     pub outcome: String,
@@ -66,12 +67,12 @@ impl AuditEntry {
         }
     }
 
-    /// When the mutation was asked for.
+    /// Returns the time of the mutation.
     pub fn at(&self) -> Stamp {
         Stamp(self.seq)
     }
 
-    /// Writes the entry under its own number.
+    /// Returns the statement that writes the entry under its own number.
     pub(super) fn statement(&self) -> Statement {
         let texts = [
             &self.actor,
@@ -87,8 +88,8 @@ impl AuditEntry {
         )
     }
 
-    /// Writes the entry under its number, or under the next one that is free: for writers that do not count entries
-    /// themselves, and clocks that stand still or go back.
+    /// Writes the entry under its number, or under the next free one: for writers that do not count
+    /// entries themselves, and clocks that stand still or go back.
     async fn append<'e>(
         &self,
         executor: impl Executor<'e, Database = Any>,
@@ -118,12 +119,12 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The hash of a token, by which it can be looked up and not presented.
+/// Hash of a token: it can be looked up and not presented.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TokenHash(String);
 
 impl TokenHash {
-    /// The hash of a token, or of another secret that is as long and as random.
+    /// Hashes a token, or another secret of the same length and randomness.
     pub fn of(secret: &str) -> TokenHash {
         TokenHash(hash(secret))
     }
@@ -138,7 +139,7 @@ impl std::fmt::Debug for TokenHash {
 /// Checks the form of a token's secret.
 ///
 /// # Errors
-/// `TOKEN_INVALID`: it is not `weir_` and 64 hexadecimal digits.
+/// `TOKEN_INVALID` if it is not `weir_` and 64 hexadecimal digits.
 pub fn check_secret(secret: &str) -> Result<(), Refusal> {
     let digits = secret.strip_prefix(PREFIX).unwrap_or_default();
     if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -177,10 +178,12 @@ const SELECT_TOKEN: &str =
     "SELECT name, role, created, created_by, revoked, expires, used FROM tokens";
 
 impl Catalog {
-    /// Makes a token that counts until `expires`, if that is given. The secret is returned this once and kept nowhere.
+    /// Creates a token that is valid until `expires`, if given. The secret is returned only this
+    /// once and stored nowhere.
     ///
     /// # Errors
-    /// `NAME_INVALID`, `NAME_TAKEN` (a revoked token keeps its name), or that the catalog cannot be written.
+    /// `NAME_INVALID`, `NAME_TAKEN` (a revoked token keeps its name), or if the catalog cannot be
+    /// written.
     pub async fn create_token(
         &self,
         name: &str,
@@ -250,11 +253,13 @@ impl Catalog {
         tx.commit().await.map_err(unavailable)
     }
 
-    /// Makes `secret` an administrator's token, named `file-` and eight digits of its hash, and revokes tokens that
-    /// earlier secrets were given by this function. A secret that has such a token keeps it.
+    /// Makes `secret` an administrator's token, named `file-` and eight digits of its hash, and
+    /// revokes tokens that this function made of earlier secrets. A secret that has such a token
+    /// keeps it.
     ///
     /// # Errors
-    /// `TOKEN_INVALID` (not `weir_` and 64 hexadecimal digits), `TOKEN_REVOKED`, or that the catalog cannot be written.
+    /// `TOKEN_INVALID` (not `weir_` and 64 hexadecimal digits), `TOKEN_REVOKED`, or if the catalog
+    /// cannot be written.
     pub async fn adopt_token(
         &self,
         secret: &str,
@@ -296,10 +301,10 @@ impl Catalog {
         Ok(record)
     }
 
-    /// All tokens, revoked ones too, by name.
+    /// Returns all tokens, including revoked ones, by name.
     ///
     /// # Errors
-    /// That the catalog cannot be read.
+    /// If the catalog cannot be read.
     pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Refusal> {
         let rows = sqlx::query(&format!("{SELECT_TOKEN} ORDER BY name"))
             .fetch_all(&self.pool)
@@ -310,10 +315,10 @@ impl Catalog {
             .collect()
     }
 
-    /// Makes a token count no longer, at once. One that is revoked already stays so.
+    /// Revokes a token at once. A revoked one stays so.
     ///
     /// # Errors
-    /// `NOT_FOUND`, or that the catalog cannot be written.
+    /// `NOT_FOUND`, or if the catalog cannot be written.
     pub async fn revoke_token(
         &self,
         name: &str,
@@ -350,10 +355,10 @@ impl Catalog {
         token_of(&row).map_err(|error| refused(&error))
     }
 
-    /// The token of this secret, if it counts at `now`.
+    /// Returns the token of this secret, if it is valid at `now`.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or that the catalog cannot be read.
+    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or if the catalog cannot be read.
     pub async fn token(&self, secret: &str, now: Stamp) -> Result<TokenRecord, Refusal> {
         if !secret.starts_with(PREFIX) || secret.len() > 200 {
             return Err(unknown_token());
@@ -361,10 +366,10 @@ impl Catalog {
         self.token_by(&TokenHash::of(secret), now).await
     }
 
-    /// Returns the token with this hash, if it counts at `now`.
+    /// Returns the token with this hash, if it is valid at `now`.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or that the catalog cannot be read.
+    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or if the catalog cannot be read.
     pub async fn token_by(&self, hash: &TokenHash, now: Stamp) -> Result<TokenRecord, Refusal> {
         let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE hash = $1"))
             .bind(hash.0.clone())
@@ -392,10 +397,10 @@ impl Catalog {
         }
     }
 
-    /// Notes that a token was used.
+    /// Records that a token was used.
     ///
     /// # Errors
-    /// The catalog cannot be written.
+    /// If the catalog cannot be written.
     pub(crate) async fn token_used(&self, name: &str, now: Stamp) -> Result<(), CatalogError> {
         sqlx::query("UPDATE tokens SET used = $1 WHERE name = $2 AND (used IS NULL OR used < $1)")
             .bind(now.0)
@@ -405,7 +410,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The greatest number in the audit log; 0 if there is none.
+    /// Returns the greatest number in the audit log; 0 if it is empty.
     pub(crate) async fn last_audit(&self) -> Result<i64, CatalogError> {
         let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM audit")
             .fetch_one(&self.pool)
@@ -413,10 +418,10 @@ impl Catalog {
         Ok(row.try_get(0)?)
     }
 
-    /// The audit log, newest first, from before `before` on; at most `limit` entries.
+    /// Returns the audit log, newest first, from before `before` on; at most `limit` entries.
     ///
     /// # Errors
-    /// That the catalog cannot be read.
+    /// If the catalog cannot be read.
     pub async fn audit(&self, before: Option<i64>, limit: u32) -> Result<Vec<AuditEntry>, Refusal> {
         let rows = sqlx::query(
             "SELECT seq, actor, address, verb, target, outcome FROM audit WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
@@ -453,7 +458,7 @@ fn unavailable(error: sqlx::Error) -> Refusal {
     refused(&CatalogError::Database(error))
 }
 
-/// A catalog's error as clients see it.
+/// Converts a catalog's error into the refusal that clients see.
 pub(crate) fn refused(error: &CatalogError) -> Refusal {
     Refusal::new(
         Status::Unavailable,

@@ -1,4 +1,5 @@
-//! Checking a catalog that no server has open, against the engine's volumes: the catalog's part of `weir check`.
+//! Checks a catalog that no server has open against the engine's volumes: the catalog's part of
+//! `weir check`.
 
 use super::{Catalog, CatalogError, file_of, readable, without_password};
 use crate::OpenError;
@@ -10,21 +11,21 @@ use sqlx::{AnyConnection, Connection as _, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-/// Lines of SQLite's own check that are reported.
+/// Maximum number of reported lines of SQLite's own check.
 const LINES: i64 = 20;
 
-/// What a check of the catalog has seen.
+/// Results of a check of the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// How many NetApp volumes it has.
+    /// Number of NetApp volumes.
     pub volumes: usize,
-    /// How many Filestore instances it has.
+    /// Number of Filestore instances.
     pub instances: usize,
-    /// How many snapshots they have.
+    /// Number of their snapshots.
     pub snapshots: usize,
-    /// The database itself cannot be read, or not all of it.
+    /// True if the database itself cannot be read, or not all of it.
     pub damaged: bool,
-    /// What is wrong, for people.
+    /// Faults, for people.
     pub faults: Vec<String>,
 }
 
@@ -39,8 +40,8 @@ impl Inspection {
     }
 }
 
-/// Checks the catalog at `url` without changing it: whether it can be read, whose it is, and whether it and the engine's
-/// volumes, by name, know of each other.
+/// Checks the catalog at `url` without changing it: that it can be read, that it belongs to
+/// `aggregate`, and that it and the engine's volumes, by name, match.
 pub async fn inspect(url: &str, aggregate: &str, engine: &BTreeSet<String>) -> Inspection {
     let mut seen = Inspection::default();
     let known = engine.iter().filter(|name| is_keyed(name)).count();
@@ -67,10 +68,11 @@ pub async fn inspect(url: &str, aggregate: &str, engine: &BTreeSet<String>) -> I
     seen
 }
 
-/// Checks, without a change, that a new aggregate can have the catalog at `url`.
+/// Checks, without changing anything, that a new aggregate can use the catalog at `url`.
 ///
 /// # Errors
-/// The database cannot be opened, another version has written it, or it belongs to another aggregate.
+/// If the database cannot be opened, another version has written it, or it belongs to another
+/// aggregate.
 pub async fn probe(url: &str) -> Result<(), OpenError> {
     if Catalog::is_missing(url) {
         return Ok(());
@@ -90,7 +92,7 @@ pub async fn probe(url: &str) -> Result<(), OpenError> {
 /// Returns the aggregate that a catalog belongs to, if there is one.
 async fn look(url: &str) -> Result<Option<String>, CatalogError> {
     sqlx::any::install_default_drivers();
-    // By itself: a pool tries for half a minute and does not say what failed.
+    // A single connection: a pool retries for half a minute and does not report the cause.
     let mut first = AnyConnection::connect(url).await?;
     let tables = sqlx::query("SELECT name, value FROM meta").fetch_all(&mut first);
     // Without that table it is a new database.
@@ -105,7 +107,7 @@ async fn look(url: &str) -> Result<Option<String>, CatalogError> {
     Ok(meta.remove("aggregate"))
 }
 
-/// Opens it for reading, in the form that it has.
+/// Opens it read-only, in its present version.
 pub(super) async fn open(url: &str) -> Result<Catalog, CatalogError> {
     sqlx::any::install_default_drivers();
     let at = match file_of(url) {
@@ -164,7 +166,7 @@ async fn examine(
     compare(catalog, engine, settled, seen).await
 }
 
-/// Compares what the catalog says with itself and with the engine's volumes.
+/// Compares the catalog with itself and with the engine's volumes.
 async fn compare(
     catalog: &Catalog,
     engine: &BTreeSet<String>,
@@ -213,7 +215,7 @@ async fn compare(
         seen.fault(format!("the path /{path} is not kept for its volume"));
     }
     for name in engine {
-        // Of a folder without a catalog of its own so far, names are taken over.
+        // In a folder without a catalog so far, names are adopted.
         if !keys.contains(name.as_str()) && (settled || is_keyed(name)) {
             seen.fault(format!(
                 "the engine has a volume {name}, which the catalog does not know; `weir catalog rebuild` gives it a row"

@@ -1,4 +1,5 @@
-//! Copies of a catalog as earlier versions had it, so that an earlier Weir can be put back after an upgrade.
+//! Copies of a catalog in the form of earlier versions, for going back to an earlier Weir after an
+//! upgrade.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Catalog, CatalogError, KNOWN, inspect};
 
-/// Returns the file beside `catalog` that keeps its version `version`: `catalog-v4.sqlite` beside `catalog.db`.
+/// Returns the file beside `catalog` that keeps its version `version`: `catalog-v4.sqlite` beside
+/// `catalog.db`.
 fn kept_as(catalog: &Path, version: i64) -> PathBuf {
     let stem = catalog.file_stem().unwrap_or_default().to_string_lossy();
     catalog.with_file_name(format!("{stem}-v{version}.sqlite"))
@@ -16,8 +18,9 @@ fn kept_as(catalog: &Path, version: i64) -> PathBuf {
 impl Catalog {
     /// Copies the catalog's committed state beside it before a migration from version `found`.
     ///
-    /// The caller holds the database's write lock, so one process at a time is here. A copy of the same version from an
-    /// earlier migration is replaced once the new one is durable. PostgreSQL is left to its own backups.
+    /// The caller holds the database's write lock, so only one process at a time is here. An
+    /// earlier copy of the same version is replaced once the new one is durable. PostgreSQL is left
+    /// to its own backups.
     pub(super) async fn keep(&self, found: i64) -> Result<(), CatalogError> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -29,7 +32,7 @@ impl Catalog {
             Err(error) => Err(error.to_string()),
         };
         written.map_err(|cause| {
-            // The refusal names the cause; a draft that stays is replaced by the next attempt.
+            // The refusal names the cause; the next attempt replaces a leftover draft.
             let _ = fs::remove_file(&draft);
             CatalogError::Keep {
                 path: kept.display().to_string(),
@@ -50,11 +53,11 @@ impl Catalog {
     }
 }
 
-/// Copies the catalog at `url` as it is to the new file `to`, beside a server that uses it. Returns `false` for PostgreSQL, which
-/// is not copied.
+/// Copies the catalog at `url`, which a server may be using, to the new file `to`. Returns `false`
+/// for PostgreSQL, which is not copied.
 ///
 /// # Errors
-/// The catalog cannot be read, or `to` cannot be written.
+/// If the catalog cannot be read, or `to` cannot be written.
 pub async fn back_up(url: &str, to: &Path) -> Result<bool, CatalogError> {
     let catalog = inspect::open(url).await?;
     let copied = match (catalog.sqlite, to.to_str()) {
@@ -73,7 +76,8 @@ pub async fn back_up(url: &str, to: &Path) -> Result<bool, CatalogError> {
     copied
 }
 
-/// Creates `draft` empty and readable by its owner only. SQLite fills empty files, and by itself would follow the umask.
+/// Creates `draft` empty and readable by its owner only. SQLite fills empty files, and by itself
+/// would apply the umask.
 fn create(draft: &Path) -> io::Result<()> {
     match fs::remove_file(draft) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -106,7 +110,7 @@ mod tests {
     use super::super::{MIGRATIONS, UNRELEASED};
     use super::*;
 
-    /// Makes a catalog as the program of `version` left it, with one policy.
+    /// Creates a catalog as left by the program of `version`, with one policy.
     async fn older(url: &str, version: i64) {
         sqlx::any::install_default_drivers();
         let mut old = AnyConnection::connect(&format!("{url}?mode=rwc"))
@@ -140,7 +144,7 @@ mod tests {
         (row.get(0), row.get(1))
     }
 
-    /// Contents by name, without the files of SQLite's own that every opening makes.
+    /// Returns the contents by name, without SQLite's own files that every opening creates.
     fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
         let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -169,7 +173,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o600);
             assert_eq!(files(folder.path()).len(), 2);
 
-            // Put back, it is a catalog as before.
+            // Restored, it is a catalog as before.
             fs::copy(&kept, &path).unwrap();
             Catalog::open(&url).await.unwrap().close().await;
             assert_eq!(version_and_policies(&path).await, (KNOWN.to_string(), 1));

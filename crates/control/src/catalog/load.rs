@@ -1,4 +1,4 @@
-//! Reading the whole catalog, at the start and after a failed write.
+//! Reads the whole catalog, at the start and after a failed write.
 
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
@@ -8,20 +8,20 @@ use serde::de::DeserializeOwned;
 use sqlx::Row;
 use weir_relations::manager::{Edit, Table};
 
-/// Everything that is intended.
+/// The whole intended state.
 pub(crate) struct Loaded {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
     pub snapshots: Vec<Snapshot>,
-    /// In the order in which they were accepted.
+    /// Operations in the order in which they were accepted.
     pub operations: Vec<Operation>,
-    /// Rows of replication, of all its tables.
+    /// Rows of all replication tables.
     pub relations: Vec<Edit>,
     /// Policies that volumes refer to.
     pub policies: Vec<NamedPolicy>,
     /// Domains of Active Directory.
     pub directories: Vec<ActiveDirectory>,
-    /// Keys of engine volumes that are to go.
+    /// Keys of engine volumes to be deleted.
     pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
     pub last_audit: i64,
@@ -87,7 +87,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Keys of engine volumes that are to go.
+    /// Returns the keys of engine volumes to be deleted.
     pub(crate) async fn tombstones(&self) -> Result<Vec<String>, CatalogError> {
         let rows = sqlx::query("SELECT volume FROM tombstones")
             .fetch_all(&self.pool)

@@ -1,14 +1,15 @@
-//! The catalog: what is intended, durably.
+//! The catalog: the intended state, durably.
 //!
-//! Identity and uniqueness are columns, with constraints; everything else of a resource is one JSON document in `body`,
-//! because nothing asks the database for it: reads come from the view in memory. The same SQL runs on SQLite (in the
-//! data folder, write-ahead log) and on PostgreSQL. Every transaction is flushed when it ends; what need not be, waits before
-//! it gets here (see `store`). Migrations are statements in order; a catalog that has seen more of them than this program
+//! Identity and uniqueness are columns, with constraints. Everything else of a resource is one JSON
+//! document in `body`, because nothing queries the database for it: reads come from the view in
+//! memory. The same SQL runs on SQLite (in the data folder, write-ahead log) and on PostgreSQL.
+//! Every transaction is flushed when it ends; lazily durable changes wait before they get here (see
+//! `store`). Migrations are statements in order; a catalog with more of them than this program
 //! knows is refused.
 //!
-//! One server at a time writes resources: opening for service puts a random owner mark into the catalog, and every
-//! transaction begins by checking that it is still there. A server that was superseded can therefore do no harm. Tokens
-//! and the audit log may be written by any process that can open the catalog.
+//! Only one server at a time writes resources. Opening for service stores a random owner mark in
+//! the catalog, and every transaction begins by checking that it is still there. So a superseded
+//! server can do no harm. Any process that can open the catalog may write tokens and the audit log.
 
 mod access;
 mod inspect;
@@ -31,30 +32,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::Mutex;
 
-/// Transactions from one checkpoint of SQLite's log to the next: some two mebibytes of pages.
+/// Number of transactions between two checkpoints of SQLite's log: about two mebibytes of pages.
 const CHECKPOINT_EVERY: u32 = 64;
 
 /// Statements that bring the catalog from one version to the next.
 struct Migration {
     both: &'static [&'static str],
-    /// After those, on SQLite alone.
+    /// Further statements for SQLite.
     sqlite: &'static [&'static str],
-    /// After those, on PostgreSQL alone.
+    /// Further statements for PostgreSQL.
     postgres: &'static [&'static str],
 }
 
-/// The form of catalogs before the first release, which are not read: it had instances beside volumes.
+/// Version of catalogs before the first release, which are not read: they had instances beside
+/// volumes.
 const UNRELEASED: i64 = 3;
 
-/// From nothing to this program's version.
+/// Migrations from an empty catalog to this program's version.
 const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES, TOKEN_TIMES];
 
-/// The version that this program knows.
+/// Version that this program supports.
 pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
 
-/// A transaction writes each page whole that it touches, and SQLite keeps a tree more for every key that is not the table's
-/// own order: `BIGINT PRIMARY KEY` is another number than the row's. A mutation wrote twelve pages where seven do.
-/// Relationships are there by their destination, known destinations by their relationship's UUID.
+/// A transaction writes each touched page as a whole, and SQLite keeps an additional tree for every
+/// key that is not the table's own order: `BIGINT PRIMARY KEY` differs from the row's number. A
+/// mutation wrote twelve pages where seven suffice. Relationships are stored by their destination,
+/// known destinations by their relationship's UUID.
 const TABLES: Migration = Migration {
     both: &[
         "CREATE TABLE tokens (name TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, role TEXT NOT NULL, \
@@ -112,7 +115,7 @@ const ACTIVE_DIRECTORIES: Migration = Migration {
     ],
 };
 
-/// Until when a token counts, and when it was last used.
+/// Expiry and last use of tokens.
 const TOKEN_TIMES: Migration = Migration {
     both: &[
         "ALTER TABLE tokens ADD COLUMN expires BIGINT",
@@ -122,23 +125,23 @@ const TOKEN_TIMES: Migration = Migration {
     postgres: &[],
 };
 
-/// What went wrong with the catalog.
+/// An error of the catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// The database's own words.
+    /// The database failed.
     #[error("{0}")]
     Database(#[from] sqlx::Error),
-    /// A newer program has written it.
+    /// A newer program has written the catalog.
     #[error(
         "the catalog has version {found}; this program knows versions up to {known}. A newer Weir has written it: use that one, or a copy of the catalog from before"
     )]
     Newer {
-        /// The version that the catalog has.
+        /// Version of the catalog.
         found: i64,
-        /// The newest that is known.
+        /// Newest supported version.
         known: i64,
     },
-    /// A program from before the first release has written it.
+    /// A program from before the first release has written the catalog.
     #[error(
         "the catalog has version {found}, from before the first release, and this program reads versions from {oldest} on. \
          Nothing was changed: go on with the Weir that has written it, or move the catalog away and make one anew from the \
@@ -146,15 +149,15 @@ pub enum CatalogError {
          set again then"
     )]
     Older {
-        /// The version that the catalog has.
+        /// Version of the catalog.
         found: i64,
-        /// The oldest that is read.
+        /// Oldest supported version.
         oldest: i64,
     },
-    /// A row does not say what it should.
+    /// A row is invalid.
     #[error("the row {1} of table {0} is damaged: {2}")]
     Damaged(&'static str, String, String),
-    /// The copy that a migration needs could not be made.
+    /// The copy before a migration could not be made.
     #[error(
         "cannot copy the catalog to {path} before migrating it from version {found} to {known}: {cause}. Nothing was changed \
          (free space there, or move away what has that name, and start again)"
@@ -162,11 +165,11 @@ pub enum CatalogError {
     Keep {
         /// The copy's file.
         path: String,
-        /// The version that the catalog has.
+        /// Version of the catalog.
         found: i64,
-        /// The version that it would get.
+        /// Version after the migration.
         known: i64,
-        /// The database's or the system's words.
+        /// The cause, as reported by the database or the system.
         cause: String,
     },
     /// Another server has opened the catalog for service.
@@ -175,11 +178,12 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
-    /// Whether what is stored cannot be read, so that trying again does not help.
+    /// Returns true if stored data is unreadable, so that a retry does not help.
     pub fn is_damage(&self) -> bool {
         match self {
             CatalogError::Damaged(..) => true,
-            // SQLITE_CORRUPT and SQLITE_NOTADB; the rest of an extended code is above the lowest byte.
+            // SQLITE_CORRUPT and SQLITE_NOTADB; the rest of an extended code is above the lowest
+            // byte.
             CatalogError::Database(sqlx::Error::Database(error)) => {
                 let code = error.code().and_then(|code| code.parse::<u32>().ok());
                 matches!(code.map(|code| code & 0xff), Some(11 | 26))
@@ -193,23 +197,23 @@ impl CatalogError {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     pool: AnyPool,
-    /// The connection that resources are written by, between two transactions.
+    /// Connection for writing resources, between two transactions.
     writer: Arc<Mutex<Option<AnyConnection>>>,
     url: String,
-    /// The file of a SQLite database.
+    /// File of a SQLite database.
     file: Option<PathBuf>,
-    /// The database is SQLite; otherwise PostgreSQL.
+    /// True for SQLite, false for PostgreSQL.
     sqlite: bool,
-    /// Transactions written so far.
+    /// Number of transactions written so far.
     written: Arc<AtomicU32>,
 }
 
 impl Catalog {
-    /// Opens a catalog, `sqlite:///path/catalog.db` or `postgres://…`, and brings it to this program's version. A SQLite
-    /// file that does not exist is made.
+    /// Opens a catalog, `sqlite:///path/catalog.db` or `postgres://…`, and migrates it to this
+    /// program's version. A missing SQLite file is created.
     ///
     /// # Errors
-    /// [`CatalogError`]: the database cannot be opened, or a newer program has written it.
+    /// [`CatalogError`] if the database cannot be opened, or a newer program has written it.
     pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
         sqlx::any::install_default_drivers();
         let sqlite = url.starts_with("sqlite:");
@@ -219,7 +223,7 @@ impl Catalog {
             url.to_owned()
         };
         let options = AnyConnectOptions::from_str(&at)?.disable_statement_logging();
-        // By itself: a pool tries for half a minute and does not say what failed.
+        // A single connection: a pool retries for half a minute and does not report the cause.
         let mut first = AnyConnection::connect_with(&options).await?;
         if sqlite {
             prepare(&mut first).await?;
@@ -242,7 +246,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog that these connections lead to.
+    /// Creates a catalog over these connections.
     fn over(pool: AnyPool, url: &str) -> Catalog {
         Catalog {
             pool,
@@ -254,12 +258,12 @@ impl Catalog {
         }
     }
 
-    /// Whether it is a file that does not exist.
+    /// Returns true if the URL names a missing file.
     pub fn is_missing(url: &str) -> bool {
         file_of(url).is_some_and(|path| !path.exists())
     }
 
-    /// Where it is, without a password.
+    /// Returns the catalog's address, without a password.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -267,22 +271,24 @@ impl Catalog {
     /// Closes all connections to the database.
     pub async fn close(&self) {
         if let Some(writer) = self.writer.lock().await.take() {
-            // What was written is in the catalog, whatever becomes of the connection.
+            // Written changes are in the catalog, even if closing the connection fails.
             let _ = writer.close().await;
         }
         self.pool.close().await;
     }
 
     async fn migrate(&self) -> Result<(), CatalogError> {
-        // SQLite waits for other writers only where a transaction begins: one that has read before it writes is refused
-        // at once if another process has written in between, a server that has just been killed for instance.
+        // SQLite waits for other writers only at the beginning of a transaction. A transaction that
+        // reads before it writes is refused at once if another process has written in between, for
+        // example a server that has just been killed.
         let mut tx = match self.sqlite {
             true => self.pool.begin_with("BEGIN IMMEDIATE").await?,
             false => self.pool.begin().await?,
         };
         tx.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             .await?;
-        // Takes the lock before reading, so that two servers that open an empty catalog at once do not both fill it.
+        // Takes the lock before reading, so that two servers that open an empty catalog at once do
+        // not both fill it.
         tx.execute(
             "INSERT INTO meta (name, value) VALUES ('version', '0') ON CONFLICT (name) DO NOTHING",
         )
@@ -317,9 +323,9 @@ impl Catalog {
         Ok(())
     }
 
-    /// Called after each transaction. Has what SQLite's log holds written to its places from time to time, beside the
-    /// transactions that follow. Left to SQLite, the transaction that finds the log long enough does it, and a caller
-    /// that waits for that one, or for those behind it, waits for two flushes more.
+    /// Checkpoints SQLite's log from time to time, concurrently with later transactions. Called
+    /// after each transaction. Left to SQLite, the transaction that finds the log long enough does
+    /// it, and its caller, or those behind it, wait for two more flushes.
     fn checkpoint_in_time(&self) {
         let written = self.written.fetch_add(1, Ordering::Relaxed);
         if !self.sqlite || written % CHECKPOINT_EVERY != CHECKPOINT_EVERY - 1 {
@@ -327,18 +333,18 @@ impl Catalog {
         }
         let pool = self.pool.clone();
         tokio::spawn(async move {
-            // What it cannot do without waiting for others is left to the next.
+            // Parts that would have to wait for others are left to the next checkpoint.
             if let Err(error) = pool.execute("PRAGMA wal_checkpoint(PASSIVE)").await {
                 tracing::debug!(%error, "no checkpoint of the catalog's log");
             }
         });
     }
 
-    /// Writes all of it as it is now into the new file `to`, for another machine; `false`: the catalog is no file, and other machines
-    /// reach it where it is.
+    /// Copies the current catalog into the new file `to`, for another machine. Returns `false` if
+    /// the catalog is not a file: then other machines reach it at its address.
     ///
     /// # Errors
-    /// The database's: there is such a file already, or no room.
+    /// The database's error: the file exists already, or there is no space.
     pub async fn copy_to(&self, to: &str) -> Result<bool, CatalogError> {
         if self.sqlite {
             sqlx::query("VACUUM INTO $1")
@@ -349,7 +355,7 @@ impl Catalog {
         Ok(self.sqlite)
     }
 
-    /// Marks the catalog as this server's: a server that had it before can write no more.
+    /// Marks the catalog as this server's: an earlier server can no longer write.
     pub(crate) async fn own(&self, owner: &str) -> Result<(), CatalogError> {
         sqlx::query(
             "INSERT INTO meta (name, value) VALUES ('owner', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -360,7 +366,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The aggregate that it belongs to, if it says so: catalogs of before do not.
+    /// Returns the aggregate that it belongs to, if recorded: older catalogs lack it.
     pub(crate) async fn aggregate(&self) -> Result<Option<String>, CatalogError> {
         let row = sqlx::query("SELECT value FROM meta WHERE name = 'aggregate'")
             .fetch_optional(&self.pool)
@@ -368,7 +374,7 @@ impl Catalog {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Whether the first start has made what it makes.
+    /// Returns true if the first start has created its resources.
     pub(crate) async fn settled(&self) -> Result<bool, CatalogError> {
         let row = sqlx::query("SELECT value FROM meta WHERE name = 'settled'")
             .fetch_optional(&self.pool)
@@ -377,7 +383,7 @@ impl Catalog {
     }
 }
 
-/// Refuses versions that this program does not read; 0 is a catalog that is being made.
+/// Refuses versions that this program does not support; 0 is a catalog being created.
 fn readable(found: i64) -> Result<(), CatalogError> {
     match found {
         _ if found > KNOWN => Err(CatalogError::Newer {
@@ -392,20 +398,20 @@ fn readable(found: i64) -> Result<(), CatalogError> {
     }
 }
 
-/// What each connection to SQLite begins with.
+/// Configures a new connection to SQLite.
 async fn prepare(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    // Waiting first, for the others may have to.
+    // The timeout comes first, because the other statements may have to wait.
     connection.execute("PRAGMA busy_timeout = 10000").await?;
     connection.execute("PRAGMA journal_mode = WAL").await?;
     connection.execute("PRAGMA synchronous = FULL").await?;
-    // In pages. Only where `checkpoint_in_time` does not get round to it.
+    // In pages. Only a fallback for `checkpoint_in_time`.
     connection
         .execute("PRAGMA wal_autocheckpoint = 8192")
         .await?;
     Ok(())
 }
 
-/// The file of a catalog that is in one.
+/// Returns the file of a catalog in SQLite.
 pub fn file_of(url: &str) -> Option<PathBuf> {
     if !url.starts_with("sqlite:") {
         return None;

@@ -1,9 +1,10 @@
-//! Writing: changes as values, and batches of them as one transaction.
+//! Writes to the catalog: changes as values, and batches of them as one transaction.
 //!
-//! SQLite is called on a thread of its own, and what a call there costs is the two switches of threads, not the statement.
-//! So a small transaction, from BEGIN to COMMIT, is one text of several statements and one call; such texts are few, for
-//! changes have few forms, and SQLite keeps them compiled. A large one is cut into texts that are not kept: there are too many
-//! of them for the memory that they take. PostgreSQL takes one statement a call.
+//! SQLite runs on a thread of its own, and the cost of a call is the two thread switches, not the
+//! statement. So a small transaction, from BEGIN to COMMIT, is one text of several statements and
+//! one call. Such texts are few, because changes have few forms, and SQLite keeps them compiled. A
+//! large transaction is cut into texts that are not kept: they are too many for the memory that
+//! they take. PostgreSQL takes one statement a call.
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
@@ -17,12 +18,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use weir_relations::manager::{Edit, Table};
 
-/// The audit log keeps this many entries.
+/// Number of entries that the audit log keeps.
 pub(crate) const AUDIT_KEPT: i64 = 100_000;
 
-/// Statements of one text at most.
+/// Maximum number of statements in one text.
 const TOGETHER: usize = 32;
-/// Statements of one text that is kept, at most: an operation's end, and another's beginning.
+/// Maximum number of statements in a kept text: an operation's end, and another's beginning.
 const KEPT: usize = 12;
 
 /// One change of the catalog.
@@ -36,7 +37,7 @@ pub(crate) enum Write {
     RemoveVolume(u64, VolumeName),
     RemoveSnapshot(u64, SnapshotName),
     RemoveOperations(Vec<Name>),
-    /// A row of replication.
+    /// A replication row.
     Relation(Edit),
     Policy(Arc<NamedPolicy>),
     RemovePolicy(u64, PolicyName),
@@ -44,14 +45,14 @@ pub(crate) enum Write {
     RemoveDirectory(u64, Name),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
-    /// The engine's volume of this key is to go.
+    /// Records that the engine's volume with this key has to be deleted.
     Tombstone(Arc<str>),
-    /// The engine's volume of this key is gone.
+    /// Records that the engine's volume with this key is deleted.
     RemoveTombstone(Arc<str>),
-    /// The first start has made what it makes, for this aggregate.
+    /// Records that the first start has created its resources, for this aggregate.
     Settled(Arc<str>),
     Audit(AuditEntry),
-    /// The outcome of an audited mutation, by the entry's number.
+    /// Outcome of an audited mutation, by the entry's number.
     Outcome(i64, String),
     /// Drops the oldest entries of the audit log.
     PruneAudit,
@@ -77,7 +78,7 @@ const SETTLED: &str = "INSERT INTO meta (name, value) VALUES ('settled', 'yes'),
 const TOMBSTONE: &str =
     "INSERT INTO tombstones (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
 
-/// The statements of a table of replication's rows.
+/// Statements for a table of replication rows.
 pub(super) struct Sql {
     pub table: &'static str,
     put: &'static str,
@@ -111,17 +112,17 @@ pub(super) fn sql(table: Table) -> Sql {
     }
 }
 
-/// Fails, for the name stands there, unless the owner is still the one of before; changes nothing then.
+/// Fails because the name exists, unless the owner is unchanged; changes nothing then.
 const OWNED: &str = "INSERT INTO meta (name, value) SELECT 'owner', '' \
      WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'owner' AND value = $1)";
 
-/// What a statement is given.
+/// A parameter of a statement.
 pub(super) enum Value {
     Number(i64),
     Text(String),
 }
 
-/// A statement with its values, `$1` and so on.
+/// A statement with its parameters, `$1` and so on.
 pub(super) struct Statement {
     sql: Cow<'static, str>,
     values: Vec<Value>,
@@ -164,7 +165,7 @@ fn body<T: Serialize>(table: &'static str, name: &str, value: &T) -> Result<Stri
         .map_err(|e| CatalogError::Damaged(table, name.to_owned(), e.to_string()))
 }
 
-/// A text of statements, and their values in order.
+/// A text of statements, and their parameters in order.
 #[derive(Default)]
 struct Text {
     sql: String,
@@ -172,7 +173,7 @@ struct Text {
 }
 
 impl Text {
-    /// Appends a statement; its values get the numbers behind those that are there.
+    /// Appends a statement; its parameters are renumbered after the existing ones.
     fn push(&mut self, statement: Statement) {
         let before = self.values.len();
         let mut parts = statement.sql.split('$');
@@ -188,7 +189,7 @@ impl Text {
         self.values.extend(statement.values);
     }
 
-    /// Takes what is there so far, and runs it. What was compiled for it is `kept` or not.
+    /// Takes the text so far, and runs it. The compiled text is kept if `kept`.
     async fn run(
         &mut self,
         connection: &mut AnyConnection,
@@ -206,14 +207,15 @@ impl Text {
     }
 }
 
-/// One transaction as texts.
+/// Runs one transaction as texts.
 async fn in_texts(
     connection: &mut AnyConnection,
     owner: &str,
     statements: Vec<Statement>,
 ) -> Result<(), sqlx::Error> {
     let mut text = Text::default();
-    // At once for writing: what has read first is refused if another process has written meanwhile.
+    // At once for writing: a transaction that reads first is refused if another process has written
+    // meanwhile.
     text.push(Statement::new("BEGIN IMMEDIATE", Vec::new()));
     text.push(Statement::by_text(OWNED, owner));
     let common = |statement: &Statement| matches!(statement.sql, Cow::Borrowed(_));
@@ -229,7 +231,7 @@ async fn in_texts(
     Ok(())
 }
 
-/// One transaction, a statement at a time.
+/// Runs one transaction, a statement at a time.
 async fn one_by_one(
     connection: &mut AnyConnection,
     owner: &str,
@@ -253,14 +255,15 @@ async fn one_by_one(
 }
 
 impl Catalog {
-    /// Writes all of it, or nothing, and flushes it. Nothing if `owner` no longer owns the catalog.
+    /// Writes all changes or none, and flushes them. Writes none if `owner` no longer owns the
+    /// catalog.
     pub(crate) async fn write(
         &self,
         owner: &str,
         writes: impl Iterator<Item = &Write> + Send,
     ) -> Result<(), CatalogError> {
         let statements: Vec<Statement> = writes.map(Write::statement).collect::<Result<_, _>>()?;
-        // Kept, for the pool makes sure of each connection that it gives out.
+        // Kept, because the pool verifies each connection that it gives out.
         let mut kept = self.writer.lock().await;
         let mut connection = match kept.take() {
             Some(connection) => connection,
@@ -280,7 +283,8 @@ impl Catalog {
             }
             Ok(false) => Err(CatalogError::Superseded),
             Err(error) => {
-                // Takes back what the transaction has done so far. If the connection is broken, it has been already.
+                // Rolls the transaction back. If the connection is broken, that has happened
+                // already.
                 let _ = connection.close().await;
                 match self.owner().await {
                     Ok(now) if now != owner => Err(CatalogError::Superseded),

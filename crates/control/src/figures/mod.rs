@@ -1,7 +1,7 @@
-//! What follows from capacity, service level and quality of service.
+//! Values derived from capacity, service level and quality of service.
 //!
-//! Throughput is reckoned in whole bytes a second, rounded down once for each volume and once for the pool, so that
-//! sums are exact: 64 MiB/s per TiB is 65,536 bytes a second for each GiB.
+//! Throughput is computed in whole bytes a second, rounded down once for each volume and once for
+//! the pool, so that sums are exact: 64 MiB/s per TiB is 65,536 bytes a second for each GiB.
 
 pub mod words;
 
@@ -9,33 +9,33 @@ use crate::levels::{Figures, Follows, Levels, MIB, PoolLevel, Tier};
 use crate::model::{Performance, Pool, QosType, Volume};
 use words::mibps;
 
-/// What a pool's volumes take of it.
+/// Usage of a pool by its volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolUse {
-    /// How many volumes it has.
+    /// Number of volumes.
     pub volumes: u64,
     /// The sum of their capacities, in GiB.
     pub capacity_gib: u64,
-    /// The sum of the throughput given to them by hand, in bytes a second.
+    /// Sum of the manually assigned throughput, in bytes a second.
     pub throughput: u64,
 }
 
-/// A storage pool's figures as its users see them.
+/// Derived values of a storage pool, as users see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolFigures {
-    /// How many volumes it has.
+    /// Number of volumes.
     pub volume_count: u64,
     /// The sum of their capacities.
     pub volume_capacity_gib: u64,
-    /// MiB/s of the whole pool; `None` without limit.
+    /// MiB/s of the whole pool; `None`: unlimited.
     pub total_throughput_mibps: Option<f64>,
-    /// MiB/s not yet given to volumes; `None` without limit.
+    /// MiB/s not yet assigned to volumes; `None`: unlimited.
     pub available_throughput_mibps: Option<f64>,
-    /// Operations a second of the whole pool; `None` without limit.
+    /// Operations a second of the whole pool; `None`: unlimited.
     pub total_iops: Option<u64>,
 }
 
-/// The figures of a pool whose volumes take `taken`; see [`PoolFigures`].
+/// Returns the derived values of a pool whose volumes use `taken`; see [`PoolFigures`].
 pub fn pool_figures(levels: &Levels, pool: &Pool, taken: PoolUse) -> PoolFigures {
     let level = levels.pool(&pool.service_level);
     let total = level.and_then(|level| pool_throughput(level, pool));
@@ -56,13 +56,13 @@ pub fn pool_figures(levels: &Levels, pool: &Pool, taken: PoolUse) -> PoolFigures
     }
 }
 
-/// MiB/s in bytes a second.
+/// Converts MiB/s to bytes a second.
 pub fn bytes_of(mibps: f64) -> u64 {
-    // Saturates at both ends, and makes 0 of what is not a number.
+    // Saturates at both ends, and turns NaN into 0.
     (mibps * MIB).floor() as u64
 }
 
-/// What so much capacity is worth at a level, in bytes a second.
+/// Returns the throughput of a capacity at a level, in bytes a second.
 pub(crate) fn follow(level: &PoolLevel, gib: u64) -> Option<u64> {
     // MiB/s per TiB is 1,024 bytes a second per GiB.
     level
@@ -70,7 +70,7 @@ pub(crate) fn follow(level: &PoolLevel, gib: u64) -> Option<u64> {
         .map(|rate| (rate * 1024.0 * gib as f64).floor() as u64)
 }
 
-/// Bytes a second that a pool may do; `None` without limit.
+/// Returns a pool's limit in bytes a second; `None`: unlimited.
 pub fn pool_throughput(level: &PoolLevel, pool: &Pool) -> Option<u64> {
     match pool.total_throughput_mibps {
         Some(total) if pool.custom_performance => Some(bytes_of(total)),
@@ -78,7 +78,7 @@ pub fn pool_throughput(level: &PoolLevel, pool: &Pool) -> Option<u64> {
     }
 }
 
-/// Operations a second that a pool may do; `None` without limit.
+/// Returns a pool's limit in operations a second; `None`: unlimited.
 pub fn pool_iops(level: &PoolLevel, pool: &Pool) -> Option<u64> {
     let custom = level
         .custom_performance
@@ -89,7 +89,7 @@ pub fn pool_iops(level: &PoolLevel, pool: &Pool) -> Option<u64> {
     }))
 }
 
-/// Bytes a second that one volume may never exceed at a level.
+/// Returns the maximum bytes a second of one volume at a level.
 pub(crate) fn volume_cap(level: &PoolLevel, large: bool) -> Option<u64> {
     match level.large_volumes {
         Some(rules) if large => Some(bytes_of(rules.max_throughput_mibps)),
@@ -97,13 +97,13 @@ pub(crate) fn volume_cap(level: &PoolLevel, large: bool) -> Option<u64> {
     }
 }
 
-/// Bytes a second that a volume has automatically at a level, its cap considered.
+/// Returns the automatic throughput of a volume at a level in bytes a second, limited by its cap.
 pub(crate) fn automatic(level: &PoolLevel, gib: u64, large: bool) -> Option<u64> {
     let rate = follow(level, gib)?;
     Some(volume_cap(level, large).map_or(rate, |cap| rate.min(cap)))
 }
 
-/// Bytes a second that a volume may do by itself; `None` where only the pool binds, or nothing.
+/// Returns a volume's own limit in bytes a second; `None` if only the pool limits it, or nothing.
 pub fn volume_throughput(levels: &Levels, pool: &Pool, volume: &Volume) -> Option<u64> {
     let level = levels.pool(&pool.service_level)?;
     match level.follows {
@@ -115,7 +115,7 @@ pub fn volume_throughput(levels: &Levels, pool: &Pool, volume: &Volume) -> Optio
     }
 }
 
-/// Where a pool's throughput comes from, in words.
+/// Describes the origin of a pool's throughput.
 pub(crate) fn pool_source(level: &PoolLevel, pool: &Pool) -> String {
     let name = &level.name;
     match (pool_throughput(level, pool), level.mibps_per_tib) {
@@ -132,7 +132,7 @@ pub(crate) fn pool_source(level: &PoolLevel, pool: &Pool) -> String {
     }
 }
 
-/// Where a volume's throughput comes from, in words.
+/// Describes the origin of a volume's throughput.
 pub(crate) fn volume_source(level: &PoolLevel, pool: &Pool, volume: &Volume) -> String {
     let name = &level.name;
     let Some(rate) = level.mibps_per_tib else {
@@ -154,15 +154,15 @@ pub(crate) fn volume_source(level: &PoolLevel, pool: &Pool, volume: &Volume) -> 
     format!("{name}: {rate} MiB/s per TiB × {size}{capped}")
 }
 
-/// What a volume of a tier may do: Filestore's `performanceLimits`. `None` if it is in a pool, or its tier is not in the
-/// levels file.
+/// Returns the limits of a volume of a tier: Filestore's `performanceLimits`. `None` if it is in a
+/// pool, or its tier is not in the levels file.
 pub fn tier_figures(levels: &Levels, volume: &Volume) -> Option<Figures> {
     let tiered = volume.tiered()?;
     let tier = levels.tier(&tiered.tier)?;
     tier_limits(tier, volume.capacity_gib, tiered.performance)
 }
 
-/// What so much of a tier may do.
+/// Returns the limits of a capacity of a tier.
 pub fn tier_limits(
     tier: &Tier,
     capacity_gb: u64,
@@ -193,7 +193,7 @@ pub fn tier_limits(
     })
 }
 
-/// Operations a second that custom performance asks for.
+/// Returns the operations a second requested by custom performance.
 pub(crate) fn asked_iops(capacity_gb: u64, performance: Performance) -> u64 {
     match performance {
         Performance::FixedIops(iops) => iops,

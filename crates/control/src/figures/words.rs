@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers formatted for people.
 
-/// Groups digits by thousands: `2560` as `2,560`.
+/// Groups digits by thousands: `2560` becomes `2,560`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -13,7 +13,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// `128.5`, `2,560`: up to three digits behind the point, none without need.
+/// Formats up to three decimals, without trailing zeros: `128.5`, `2,560`.
 pub fn decimal(n: f64) -> String {
     let thousandths = (n * 1000.0).round().max(0.0) as u64;
     let whole = count(thousandths / 1000);
@@ -23,7 +23,7 @@ pub fn decimal(n: f64) -> String {
     }
 }
 
-/// GiB as TiB where that is shorter: `40 TiB`, `100 GiB`.
+/// Formats GiB, as TiB if that is shorter: `40 TiB`, `100 GiB`.
 pub fn gib(gib: u64) -> String {
     if gib >= 1024 {
         format!("{} TiB", decimal(gib as f64 / 1024.0))
@@ -32,7 +32,7 @@ pub fn gib(gib: u64) -> String {
     }
 }
 
-/// Filestore's GB (of 2^30 bytes) as its TB where that is shorter.
+/// Formats Filestore's GB (of 2^30 bytes), as TB if that is shorter.
 pub fn gb(gb: u64) -> String {
     if gb >= 1024 {
         format!("{} TB ({gb} GB)", decimal(gb as f64 / 1024.0))
@@ -41,7 +41,7 @@ pub fn gb(gb: u64) -> String {
     }
 }
 
-/// Bytes in the largest unit that leaves a whole number: `22.3 GiB`, `512 MiB`.
+/// Formats bytes in the largest suitable unit: `22.3 GiB`, `512 MiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let fits = |n: &usize| bytes >> (10 * n) > 0;
@@ -51,12 +51,12 @@ pub fn size(bytes: u64) -> String {
     format!("{} {unit}", decimal((value * 10.0).round() / 10.0))
 }
 
-/// Bytes a second in MiB/s.
+/// Formats bytes a second in MiB/s.
 pub fn mibps(bytes: u64) -> String {
     format!("{} MiB/s", decimal(bytes as f64 / crate::levels::MIB))
 }
 
-/// Bytes a second in MB/s (10^6).
+/// Formats bytes a second in MB/s (10^6).
 pub fn mbps(bytes: u64) -> String {
     format!("{} MB/s", decimal(bytes as f64 / 1e6))
 }

@@ -1,31 +1,33 @@
-//! Domains of Active Directory: what may be joined, changed and left.
+//! Rules for joining, changing and leaving Active Directory domains.
 //!
-//! A server has one computer account and is a member of one domain, so that there is one in the whole catalog. What the account
-//! was made with is changed by joining anew, which takes the password of a user who may: none is kept.
+//! A server has one computer account and is a member of one domain, so the whole catalog has only
+//! one. The properties of the account are changed by joining again, which needs the password of an
+//! authorised user: none is stored.
 
 use super::names;
 use crate::model::{ActiveDirectory, Pool, Protocol, State, Volume};
 use crate::mutation::{ActiveDirectoryChange, NewActiveDirectory};
 use crate::name::{Name, Place};
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use std::sync::Arc;
 
-/// Longest prefix of a computer account's name: what leaves room for a dash and four digits in a NetBIOS name.
+/// Maximum length of the prefix of a computer account's name: it leaves room for a dash and four
+/// digits in a NetBIOS name.
 const MAX_PREFIX: usize = 10;
-/// Longest name in the DNS, of a user, of a unit, in bytes.
+/// Maximum length of a DNS name, a user or a unit, in bytes.
 const MAX_NAME: usize = 255;
 const MAX_USER: usize = 256;
 const MAX_UNIT: usize = 1024;
-/// Longest password, in characters; as Windows has it.
+/// Maximum length of a password in characters; as in Windows.
 const MAX_PASSWORD: usize = 127;
 
 fn refuse<T>(field: &'static str, reason: &'static str, message: String) -> Result<T, Refusal> {
     Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
 }
 
-/// A domain that is to be joined, or why not.
+/// Returns a domain to be joined, or the refusal.
 pub fn create(
     view: &View,
     name: &Name,
@@ -70,7 +72,7 @@ pub fn create(
     Ok(directory)
 }
 
-/// The domain as changed, and whether it is joined anew.
+/// Returns the changed domain, and true if it is joined again.
 pub fn update(
     directory: &ActiveDirectory,
     change: &ActiveDirectoryChange,
@@ -121,7 +123,7 @@ pub fn update(
     Ok((next, change.password.is_some()))
 }
 
-/// Whether the server may leave.
+/// Checks that the server may leave.
 pub fn delete(view: &View, directory: &ActiveDirectory) -> Result<(), Refusal> {
     if matches!(
         directory.state,
@@ -159,7 +161,7 @@ fn busy(directory: &ActiveDirectory) -> Refusal {
     )
 }
 
-/// Refuses a pool's domain that is not there.
+/// Refuses a missing domain of a pool.
 pub fn check_pool(view: &View, place: &Place, id: Option<&str>) -> Result<(), Refusal> {
     let name = id.map(|id| place.name(id));
     match name.filter(|name| view.active_directory(name).is_none()) {
@@ -173,7 +175,8 @@ pub fn check_pool(view: &View, place: &Place, id: Option<&str>) -> Result<(), Re
     }
 }
 
-/// Refuses a volume with SMB in a pool whose domain the server is no member of: the domain's users could not log on.
+/// Refuses an SMB volume in a pool whose domain the server is not a member of: the domain's users
+/// could not log on.
 pub fn check_volume(view: &View, volume: &Volume) -> Result<(), Refusal> {
     if !volume.protocols.contains(&Protocol::Smb) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Export policies: from the client's words to what the node enforces.
+//! Export policies: converts the client's rules to those that the node enforces.
 
 use crate::backend::{self, Protocols, Squash};
 use crate::model::{AccessType, ExportRule, KerberosRule, Protocol, SquashMode};
@@ -7,7 +7,7 @@ use crate::refusal::{Refusal, Status};
 use weir_base::limits::api::{MAX_EXPORT_RULES, MAX_RULE_CLIENTS};
 use weir_vfs::{Clients, Flavour, Flavours, NOBODY};
 
-/// Refuses what could not be enforced.
+/// Refuses rules that could not be enforced.
 pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
     let refuse = |at: usize, what: String| {
         let message = format!("export rule {}: {what}", at + 1);
@@ -51,8 +51,8 @@ fn clients_of(rule: &ExportRule) -> impl Iterator<Item = &str> {
     clients.filter(|client| !client.is_empty())
 }
 
-/// A volume's protocols as the node knows them. An instance for which none were sent speaks NFSv3; a volume without any is one that a
-/// rebuild of the catalog has taken SMB from.
+/// Returns the protocols of a volume for the node. An instance without any has NFSv3. A volume
+/// without any has lost SMB in a rebuild of the catalog.
 pub fn spoken(surface: Surface, protocols: &[Protocol]) -> Protocols {
     let unsaid = surface == Surface::Filestore && protocols.is_empty();
     Protocols {
@@ -61,7 +61,7 @@ pub fn spoken(surface: Surface, protocols: &[Protocol]) -> Protocols {
     }
 }
 
-/// What the node is to enforce; `None` where the volume has no policy of its own.
+/// Returns the rules for the node to enforce; `None` if the volume has no policy of its own.
 pub fn enforced(
     rules: Option<&[ExportRule]>,
     speaks: Protocols,
@@ -69,8 +69,9 @@ pub fn enforced(
     rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
 }
 
-/// The flavours that a rule admits, and those of them by which clients may make changes. `accessType` is that of AUTH_SYS,
-/// each kind of Kerberos has two switches of its own: a rule with such a switch and without an access type is for Kerberos.
+/// Returns the flavours that a rule admits, and those that permit changes. `accessType` applies to
+/// AUTH_SYS; each kind of Kerberos has two switches of its own. A rule with such a switch and
+/// without an access type applies to Kerberos only.
 fn flavours(rule: &ExportRule) -> (Flavours, Flavours) {
     let kind = |rule: KerberosRule| match rule {
         rule if rule.read_write == Some(true) => AccessType::ReadWrite,
@@ -108,7 +109,7 @@ fn flavours(rule: &ExportRule) -> (Flavours, Flavours) {
 }
 
 fn one(rule: &ExportRule, speaks: Protocols) -> backend::ExportRule {
-    // A rule that names no protocol is for all of the volume's.
+    // A rule without protocols applies to all protocols of the volume.
     let all = rule.nfsv3.is_none() && rule.nfsv4.is_none();
     let squash = match (rule.squash, rule.root_access) {
         (Some(SquashMode::AllSquash), _) => Squash::All,
@@ -219,7 +220,7 @@ mod tests {
         let v3 = enforced(Some(&rules), netapp(&[Protocol::Nfsv3])).unwrap();
         assert!(v3.iter().all(|rule| !rule.protocols.nfsv4));
         assert!(spoken(Surface::Filestore, &[]).nfsv3);
-        // What was served over SMB alone is not served over NFS when its catalog was made anew.
+        // A volume that was served over SMB only is not served over NFS after a rebuild.
         assert!(!netapp(&[]).nfsv3);
     }
 
@@ -244,7 +245,7 @@ mod tests {
         let (sys, nothing) = (Flavours::SYS, Flavours::NONE);
         assert_eq!(of(None, [none; 3]), (sys, sys));
         assert_eq!(of(None, [switches(off, off); 3]), (sys, sys));
-        // Kerberos alone.
+        // Kerberos only.
         assert_eq!(of(None, [switches(on, None), none, none]), (krb5, nothing));
         let mixed = [switches(on, off), switches(off, on), switches(on, on)];
         let (all, two) = (Flavours::KRB5, krb5i.or(krb5p));

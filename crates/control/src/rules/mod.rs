@@ -1,7 +1,7 @@
-//! What is refused.
+//! Rules that refuse changes.
 //!
-//! Everything here is a pure function of the view and of what is asked for: no catalog, no engine, no clock. A refusal
-//! names the rule, the numbers, and what would fit.
+//! Everything here is a pure function of the view and the request: no catalog, no engine, no clock.
+//! A refusal names the rule, the numbers, and a valid value.
 
 pub(crate) mod active_directory;
 pub(crate) mod exports;
@@ -23,19 +23,19 @@ use crate::model::Volume;
 use crate::view::View;
 use std::sync::Arc;
 
-/// Facts that the acceptance of a change takes besides the view.
+/// Facts that the acceptance of a change needs besides the view.
 pub(crate) struct Inputs {
-    /// A number for a new resource.
+    /// Number for a new resource.
     pub id: u64,
-    /// Bytes that the target's data holds, where its capacity is to fall.
+    /// Bytes of the target's data, if its capacity decreases.
     pub used: Option<u64>,
-    /// The operation is forgotten when it has succeeded.
+    /// True if the operation is forgotten when it has succeeded.
     pub quiet: bool,
-    /// The node's state and settings.
+    /// State and settings of the node.
     pub facts: Facts,
 }
 
-/// Returns the words that say where a volume's limits come from; `None` if its pool does not exist.
+/// Describes the origin of a volume's limits; `None` if its pool does not exist.
 pub fn limit_source(view: &View, volume: &Volume) -> Option<Arc<str>> {
     plan::volume(view, volume, 0).map(|plan| plan.source)
 }

@@ -1,9 +1,10 @@
-//! Policies by name: what may be in them, and what volumes get from them.
+//! Policies by name: their valid contents, and their effect on volumes.
 //!
-//! What a policy says is written into the volumes that refer to it, as their own settings. So the data path, the
-//! schedules and the other interfaces read one place, and none of them knows that there are policies. The transaction
-//! that changes a policy changes all volumes that refer to it, or none: the rules of volumes hold for each
-//! ([`volume::update`]). A setting that is given to a volume directly ends its reference.
+//! The contents of a policy are copied into the volumes that refer to it, as their own settings. So
+//! the data path, the schedules and the other interfaces read one place, and none of them knows
+//! about policies. The transaction that changes a policy changes all volumes that refer to it, or
+//! none: the rules of volumes apply to each ([`volume::update`]). A setting that is given to a
+//! volume directly ends its reference.
 
 use super::{exports, names, pool, volume};
 use crate::assigned::{Assign, Assigned, Ceiling};
@@ -31,7 +32,7 @@ fn invalid<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
     refuse(Status::InvalidArgument, reason, message)
 }
 
-/// The policy as changed (`None`: it goes), and the volumes that change with it.
+/// Returns the changed policy (`None` if it is deleted), and the volumes that change with it.
 pub fn change(
     view: &View,
     name: &PolicyName,
@@ -216,7 +217,7 @@ fn check(policy: &NamedPolicy) -> Result<(), Refusal> {
     }
 }
 
-/// What a volume's other settings were given besides.
+/// Settings of a volume that were given directly.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
     pub export: bool,
@@ -224,17 +225,17 @@ pub struct Given {
     pub throughput: bool,
 }
 
-/// What a volume gets by name.
+/// Settings that a volume gets by name.
 #[derive(Debug)]
 pub struct Settled {
     assigned: Assigned,
     export: Option<Option<Vec<ExportRule>>>,
     snapshot: Option<Option<Value>>,
-    /// MiB/s, where the pool's QoS is manual.
+    /// MiB/s, if the pool's QoS is manual.
     pub throughput: Option<f64>,
 }
 
-/// Looks up what is assigned by name to a volume of `pool`.
+/// Looks up the policies assigned by name to a volume of `pool`.
 pub fn settle(
     view: &View,
     pool: Option<&Pool>,
@@ -308,7 +309,7 @@ pub fn settle(
 }
 
 impl Settled {
-    /// Writes it into the volume.
+    /// Applies them to the volume.
     pub fn apply(self, view: &View, assign: &Assign, next: &mut Volume) -> Result<(), Refusal> {
         next.assigned = self.assigned;
         if let Some(rules) = self.export {
@@ -324,7 +325,7 @@ impl Settled {
     }
 }
 
-/// Gives a volume the one path `path`.
+/// Gives a volume the single path `path`.
 fn repath(view: &View, next: &mut Volume, path: &str) -> Result<(), Refusal> {
     if let [only] = next.paths.as_slice() {
         if **only == *path {
@@ -345,7 +346,7 @@ fn repath(view: &View, next: &mut Volume, path: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lowers a volume's limits to what its QoS policy says.
+/// Lowers a volume's limits to the ceiling of its QoS policy.
 pub fn lower(volume: &Volume, plan: &mut VolumePlan) {
     let Ceiling { bytes, ops } = volume.assigned.ceiling;
     let rate = &mut plan.limits.total;
@@ -363,7 +364,7 @@ pub fn lower(volume: &Volume, plan: &mut VolumePlan) {
     plan.source = format!("QoS policy: {}", rates.join(", ")).into();
 }
 
-/// The volume under another name, with everything that has its name as a part of its own.
+/// Checks that a volume can be renamed, with everything that has its name as a part of its own.
 pub fn check_rename(view: &View, volume: &Volume, to: &VolumeName) -> Result<(), Refusal> {
     names::check(&to.place, &to.id)?;
     if view.volume(to).is_some() {

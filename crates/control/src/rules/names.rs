@@ -1,4 +1,4 @@
-//! Identifiers, labels and the client's own fields: what may be in them and how much of it.
+//! Identifiers, labels and the client's own fields: valid contents and sizes.
 
 use crate::model::{Extra, Labels};
 use crate::name::{Place, SnapshotName};
@@ -9,7 +9,8 @@ fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
     Err(Refusal::new(Status::InvalidArgument, reason, message))
 }
 
-/// A letter, then letters, digits, `-` and `_`, the last no sign; 63 at most.
+/// Returns true for a letter followed by letters, digits, `-` and `_`, the last one a letter or
+/// digit; at most 63.
 fn is_id(id: &str, also: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || also.contains(c);
     id.len() <= 63
@@ -23,7 +24,7 @@ fn check_place(part: &str) -> bool {
     (1..=100).contains(&part.len()) && part != "-" && part.chars().all(good)
 }
 
-/// The name of something to be made.
+/// Checks the name of a new resource.
 pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
     if !check_place(&place.project) || !check_place(&place.location) {
         return refuse(
@@ -45,7 +46,7 @@ pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The name of a snapshot to be taken; it will be seen as a folder.
+/// Checks the name of a new snapshot, which appears as a folder.
 pub fn check_snapshot(name: &SnapshotName) -> Result<(), Refusal> {
     if is_id(&name.id, ".") {
         return Ok(());
@@ -59,7 +60,7 @@ pub fn check_snapshot(name: &SnapshotName) -> Result<(), Refusal> {
     )
 }
 
-/// A share's name: it becomes a path.
+/// Checks a share's name, which becomes a path.
 pub fn check_share(share: &str) -> Result<(), Refusal> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if (1..=80).contains(&share.len())
@@ -77,7 +78,7 @@ pub fn check_share(share: &str) -> Result<(), Refusal> {
     )
 }
 
-/// The name of a policy, or of a project that has nothing yet.
+/// Checks the name of a policy, or of a project that has nothing yet.
 pub fn check_policy(name: &PolicyName) -> Result<(), Refusal> {
     let projects =
         (name.project.is_empty() && name.kind != NamedKind::Project) || check_place(&name.project);
@@ -95,7 +96,7 @@ pub fn check_policy(name: &PolicyName) -> Result<(), Refusal> {
     )
 }
 
-/// An export path without its leading slash: share names, one below the other.
+/// Checks an export path without its leading slash: share names, one below the other.
 pub fn check_path(path: &str) -> Result<(), Refusal> {
     const DEEPEST: usize = 8;
     let parts = path.split('/');
@@ -108,7 +109,7 @@ pub fn check_path(path: &str) -> Result<(), Refusal> {
     parts.into_iter().try_for_each(check_share)
 }
 
-/// What goes with every resource.
+/// Checks the descriptive fields of a resource.
 pub fn check_words(description: &str, labels: &Labels, extra: &Extra) -> Result<(), Refusal> {
     const DESCRIPTION: usize = 2048;
     const LABELS: usize = 64;
@@ -150,7 +151,7 @@ pub fn check_words(description: &str, labels: &Labels, extra: &Extra) -> Result<
     Ok(())
 }
 
-/// Sets each key, or removes it where the value is null.
+/// Sets each key, or removes it if the value is null.
 pub fn merge(into: &mut Extra, change: Extra) {
     for (key, value) in change {
         if value.is_null() {

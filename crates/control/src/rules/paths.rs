@@ -1,21 +1,22 @@
-//! Export paths: which path leads to which volume.
+//! Export paths of volumes.
 //!
-//! Share names are unique in an instance only, as the public APIs have it, and paths are unique in the server. An
-//! instance's share is exported under `/INSTANCE/SHARE`, and under `/SHARE` besides if that is free when it is made: what
-//! clients put together from the API's reply. A volume's path is what its `mountOptions` say, so it has one: `/SHARE`, or
-//! if that is taken `/VOLUME/SHARE`. Where another project has that as well, project and location come before it.
-//! Paths do not change while their volume exists, not even when a shorter one becomes free: clients have them in their
-//! tables of mounts. No path is below another one, so that what is mounted never depends on which of the two is meant.
+//! Share names are unique only within an instance, as in the public APIs, and paths are unique in
+//! the server. An instance's share is exported under `/INSTANCE/SHARE`, and also under `/SHARE` if
+//! that is free at its creation: the path that clients construct from the API's reply. A volume's
+//! path is the one in its `mountOptions`, so it has only one: `/SHARE`, or if that is taken
+//! `/VOLUME/SHARE`. If another project has that as well, project and location are prefixed. Paths
+//! do not change while their volume exists, not even when a shorter one becomes free: clients have
+//! them in their mount tables. No path is below another one, so a mount is never ambiguous.
 
 use crate::name::{Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 use std::sync::Arc;
 
-/// The paths of a volume that is to be made, the canonical one first.
+/// Returns the paths of a new volume, the canonical one first.
 pub fn of(view: &View, name: &VolumeName, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
     let own = format!("{}/{share}", name.id);
-    // Of an instance and a share of one name, the short path would be above the canonical one.
+    // If an instance and its share have one name, the short path would be above the canonical one.
     if name.surface == Surface::Netapp || share == &*name.id {
         let found = first_free(view, [share.to_owned(), own.clone(), full(name, &own)]);
         return found

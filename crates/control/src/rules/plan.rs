@@ -1,9 +1,10 @@
-//! What the shaper is to enforce.
+//! Limits for the shaper.
 //!
-//! The tree is pool, volume, client. A pool binds where its volumes share its throughput (Flex); a volume's weight there
-//! is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With manual QoS the weight is the throughput
-//! that was given, though there the sum of the volumes never exceeds the pool. Weights are scaled by one divisor a
-//! pool, which depends on the pool alone, so that a new volume changes no other volume's.
+//! The tree is pool, volume, client. A pool limits its volumes if they share its throughput (Flex);
+//! a volume's weight there is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With
+//! manual QoS the weight is the assigned throughput, though the sum of the volumes never exceeds
+//! the pool. Weights are scaled by one divisor a pool, which depends on the pool alone, so that a
+//! new volume changes no other volume's.
 
 use crate::figures::{
     pool_iops, pool_source, pool_throughput, tier_figures, volume_source, volume_throughput, words,
@@ -15,10 +16,10 @@ use weir_base::limits::api::MAX_WEIGHT;
 use weir_qos::plan::{PoolPlan, VolumePlan};
 use weir_qos::{Limits, Rate};
 
-/// The id under which instances hang: no resource has it.
+/// Id of the pool that instances are under: no resource has it.
 pub const INSTANCES: u64 = 0;
 
-/// The limits that a pool's level and capacity give it.
+/// Returns the limits from a pool's level and capacity.
 pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
     let level = levels.pool(&pool.service_level);
     PoolPlan {
@@ -37,7 +38,7 @@ pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
     }
 }
 
-/// Whether a pool's volumes have the same limits before and after: whatever [`volume`] reads of it.
+/// Returns true if a change of the pool leaves its volumes' limits unchanged.
 pub fn same_for_volumes(before: &Pool, after: &Pool) -> bool {
     let seen = |pool: &Pool| {
         (
@@ -53,7 +54,7 @@ pub fn same_for_volumes(before: &Pool, after: &Pool) -> bool {
     seen(before) == seen(after)
 }
 
-/// A volume's limits; `number` is the engine's. `None`: its pool does not exist.
+/// Returns a volume's limits; `number` is the engine's. `None` if its pool does not exist.
 pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
     let levels = &view.levels;
     let plan = VolumePlan {
@@ -103,7 +104,7 @@ fn weight(levels: &Levels, pool: &Pool, volume: &Volume) -> u32 {
     (own / divisor).clamp(1, MAX_WEIGHT) as u32
 }
 
-/// The pool that instances hang under: it has no limit.
+/// Returns the pool that instances are under, which is unlimited.
 pub fn instances() -> PoolPlan {
     PoolPlan {
         id: INSTANCES,

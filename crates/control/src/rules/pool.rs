@@ -1,4 +1,4 @@
-//! Storage pools: what may be made, changed and deleted.
+//! Rules for creating, changing and deleting storage pools.
 
 use super::{active_directory, names};
 use crate::figures::words::{count, decimal, gib, mibps};
@@ -8,11 +8,11 @@ use crate::model::{Pool, Presentation, QosType, State, Volume};
 use crate::mutation::{NewPool, PoolChange};
 use crate::name::Name;
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use std::sync::Arc;
 
-/// A new pool, or why not.
+/// Returns a new pool, or the refusal.
 pub fn create(
     view: &View,
     name: &Name,
@@ -49,7 +49,7 @@ pub fn create(
     Ok(pool)
 }
 
-/// The pool as changed, and those of its volumes that change with it.
+/// Returns the changed pool, and its volumes that change with it.
 pub fn update(
     view: &View,
     pool: &Pool,
@@ -103,7 +103,8 @@ pub fn update(
     Ok((next, volumes))
 }
 
-/// Volumes whose throughput is settled by the change: with manual QoS each starts with what automatic QoS gave it.
+/// Returns the volumes whose throughput changes: with manual QoS each starts with its automatic
+/// throughput.
 fn follow(
     view: &View,
     level: &PoolLevel,
@@ -133,7 +134,7 @@ fn follow(
     Ok(changed)
 }
 
-/// What holds for a pool by itself.
+/// Checks a pool by itself.
 fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
     let refuse = |field, reason, message: String| {
         Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
@@ -300,7 +301,7 @@ fn holds_throughput(
     .with("givenMibps", given as f64 / MIB))
 }
 
-/// Whether the pool may go.
+/// Checks that the pool may be deleted.
 pub fn delete(view: &View, pool: &Pool) -> Result<(), Refusal> {
     let volumes = view.pool_use(&pool.name).volumes;
     if volumes == 0 {
@@ -336,7 +337,7 @@ fn level<'v>(view: &'v View, name: &str) -> Result<&'v PoolLevel, Refusal> {
     })
 }
 
-/// That a name is taken.
+/// Returns the refusal for a taken name.
 pub fn taken(what: &str, id: &Arc<str>) -> Refusal {
     Refusal::new(
         Status::AlreadyExists,

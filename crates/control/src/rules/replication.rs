@@ -1,9 +1,10 @@
-//! Relationships: what users may ask of them, and what they need of volumes.
+//! Rules for relationships: requests of users, and their dependence on volumes.
 //!
-//! A relationship is lost with either of its volumes, and with the newest snapshot that both have: after that
-//! everything would have to be copied again. Neither is deleted while the relationship exists, whichever client asks
-//! and in whatever words. That is checked in the transaction that would take it away; and a relationship is made in the
-//! transaction that checks that its volumes are there.
+//! A relationship is lost with either of its volumes, and with the newest snapshot that both have:
+//! after that everything would have to be copied again. Neither may be deleted while the
+//! relationship exists, whichever client asks and through whichever API. That is checked in the
+//! transaction that would delete it. A relationship is created in the transaction that checks that
+//! its volumes exist.
 
 use super::names;
 use crate::model::{Extra, State, Volume};
@@ -17,7 +18,7 @@ use weir_relations::manager::{
 };
 use weir_relations::model::{MirrorState, Path};
 
-/// What a verb makes of the rows. `now` is in seconds since 1970.
+/// Returns the changes of rows by a verb. `now` is in seconds since 1970.
 pub fn change(
     view: &View,
     verb: &Verb,
@@ -36,7 +37,7 @@ pub fn change(
     let ends = matches!(verb, Verb::Create { .. }) || verb.queues();
     for edit in edits.iter().filter(|_| ends) {
         if let Edit::Relationship(entry) = edit {
-            // They were there when the preconditions were gathered.
+            // The volumes existed when the preconditions were gathered.
             stays(view, "source", &entry.source)?;
             stays(view, "destination", &entry.destination)?;
         }
@@ -62,8 +63,8 @@ pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volu
     }
 }
 
-/// Refuses a volume of this node that is not there any more, is being deleted or is offline, or is going back to a snapshot:
-/// what a transfer would come to need of it meanwhile, that would delete.
+/// Refuses a local volume that does not exist any more, is being deleted or reverted, or is
+/// offline: a revert would delete data that a transfer may need meanwhile.
 fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
     if !path.cluster.is_empty() {
         return Ok(());
@@ -79,7 +80,7 @@ fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
     Err(Refused::new(Reason::NotFound, text))
 }
 
-/// Why nothing is transferred from a volume that was taken out of service, or into it.
+/// Returns the reason why a volume that is offline takes part in no transfer.
 pub fn offline(path: &Path) -> String {
     format!("Volume \"{path}\" is offline.")
 }
@@ -89,7 +90,7 @@ fn going_back(path: &Path) -> Refused {
     Refused::new(Reason::Busy, text)
 }
 
-/// Whether a transfer has to wait with what has become due, for an end of it goes back to a snapshot.
+/// Returns true if a due transfer has to wait, because one of its ends is being reverted.
 pub fn waits(view: &View, entry: &Entry) -> bool {
     [&entry.source, &entry.destination].into_iter().any(|path| {
         let at = view.volume_at(path).ok().flatten();
@@ -97,57 +98,57 @@ pub fn waits(view: &View, entry: &Entry) -> bool {
     })
 }
 
-/// Why a volume or a snapshot has to stay as it is.
+/// Reason why a volume or a snapshot must not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicationHold {
     /// The volume is an end of a relationship.
     Volume {
         /// The volume that would change.
         path: Path,
-        /// Which end it is.
+        /// The end that it is.
         used: Use,
         /// The relationship, by its destination.
         destination: Path,
     },
-    /// The snapshot is the newest that both ends have.
+    /// The snapshot is the newest common one.
     Snapshot {
         /// The volume of the snapshot.
         path: Path,
         /// The name of the snapshot.
         name: String,
     },
-    /// Going back would delete that snapshot.
+    /// The revert would delete that snapshot.
     Newer {
-        /// The volume that would go back.
+        /// The volume to be reverted.
         path: Path,
-        /// The snapshot to go back to.
+        /// The snapshot to revert to.
         to: String,
-        /// Those that would be deleted.
+        /// The snapshots that would be deleted.
         newer: Vec<String>,
     },
-    /// A transfer is under way that the volume is an end of.
+    /// A transfer from or to the volume is in progress.
     Transfer {
-        /// The volume that would go back.
+        /// The volume to be reverted.
         path: Path,
         /// The relationship, by its destination.
         destination: Path,
     },
-    /// Nothing but transfers changes it.
+    /// Only transfers may change the volume.
     Protected {
         /// The volume that would change.
         path: Path,
     },
-    /// Its path would mean two volumes.
+    /// Its path would be ambiguous.
     Name {
         /// The path that both would have.
         path: Path,
-        /// The location of the other volume.
+        /// Location of the other volume.
         location: String,
     },
 }
 
 impl ReplicationHold {
-    /// As ONTAP says it.
+    /// Formats it in ONTAP's words.
     pub fn in_ontaps_words(&self, doing: &str) -> String {
         match self {
             ReplicationHold::Volume {
@@ -190,7 +191,7 @@ impl ReplicationHold {
         }
     }
 
-    /// As the control plane says it.
+    /// Converts it to a refusal of the control plane.
     pub(crate) fn refusal(&self) -> Refusal {
         let (reason, message) = match self {
             ReplicationHold::Volume {
@@ -246,7 +247,7 @@ impl ReplicationHold {
             ),
         };
         let status = match self {
-            // It passes.
+            // Temporary.
             ReplicationHold::Transfer { .. } => Status::Aborted,
             _ => Status::FailedPrecondition,
         };
@@ -254,13 +255,14 @@ impl ReplicationHold {
     }
 }
 
-/// By what path replication, as ONTAP's words, knows a volume: those of NetApp Volumes alone.
+/// Returns the path of a volume in replication, as in ONTAP: only volumes of NetApp Volumes have
+/// one.
 fn path_of(name: &VolumeName) -> Option<Path> {
     let known = name.surface == Surface::Netapp;
     known.then(|| Path::local(&name.place.project, &name.id))
 }
 
-/// What speaks against a mutation.
+/// Returns the reason against a mutation, if any.
 pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
     match mutation {
         Mutation::CreateVolume(name, _) => another(view, name),
@@ -300,14 +302,15 @@ fn reference(view: &View, name: &SnapshotName) -> Option<ReplicationHold> {
     needed.then_some(ReplicationHold::Snapshot { path, name })
 }
 
-/// Whether only transfers change a volume: it is the destination of a relationship that is not broken off.
+/// Returns true if only transfers change a volume: it is the destination of a relationship that is
+/// not broken off.
 pub fn is_copy(view: &View, name: &VolumeName) -> bool {
     let entry = path_of(name).and_then(|path| view.relations.entry(&path).cloned());
     entry.is_some_and(|entry| entry.state != MirrorState::BrokenOff)
 }
 
-/// The destination of a transfer that is under way, or waits, and that a volume is an end of. What it takes at its source is
-/// needed before it is known to be.
+/// Returns the destination of a transfer, in progress or queued, from or to a volume. The snapshots
+/// that it takes at its source are needed before they are recorded.
 fn transferring(view: &View, path: &Path) -> Option<Path> {
     let own = view.relations.entry(path).into_iter();
     let mut all = own.chain(view.relations.copying(path));
@@ -315,8 +318,8 @@ fn transferring(view: &View, path: &Path) -> Option<Path> {
     Some(busy.destination.clone())
 }
 
-/// What speaks against going back to a snapshot: a destination is its transfers' alone, and what a replication needs is not
-/// deleted.
+/// Returns the reason against reverting to a snapshot: only transfers change a destination, and
+/// snapshots that a replication needs are not deleted.
 fn ahead(view: &View, name: &VolumeName, to: &str) -> Option<ReplicationHold> {
     let path = path_of(name)?;
     view.volume(name)?;

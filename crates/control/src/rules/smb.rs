@@ -1,7 +1,8 @@
-//! What a volume is to clients of SMB: its share's name and settings.
+//! Shares of volumes for clients of SMB: names and settings.
 //!
-//! Clients find a share by its name in any case, so that no two volumes may have names that differ in nothing else. What every
-//! share has anyway (BROWSABLE, CHANGE_NOTIFY, OPLOCKS, SHOW_PREVIOUS_VERSIONS) may be said, and changes nothing.
+//! Clients find a share by its name in any case, so that no two names may differ only in case.
+//! Settings that every share has anyway (BROWSABLE, CHANGE_NOTIFY, OPLOCKS, SHOW_PREVIOUS_VERSIONS)
+//! are accepted, and change nothing.
 
 use crate::backend::ShareSpec;
 use crate::model::{SecurityStyle, SmbSetting, Volume};
@@ -10,16 +11,17 @@ use crate::view::View;
 
 /// Settings that are not served yet.
 const NOT_SERVED: &[SmbSetting] = &[SmbSetting::ShowSnapshot];
-/// The mode of the root of a volume of NTFS style: what its list comes to, by which everyone may do everything.
+/// Mode of the root of a volume of NTFS style, equivalent to its list, which grants everyone
+/// everything.
 pub const NTFS_MODE: u32 = 0o777;
-/// Longest name of a share (MS-SRVS, and Windows' limit).
+/// Maximum length of a share's name (MS-SRVS, and Windows' limit).
 const MAX_NAME: usize = 80;
 
 fn refuse(field: &'static str, reason: &'static str, message: String) -> Result<(), Refusal> {
     Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
 }
 
-/// Refuses what could not be served.
+/// Refuses settings that could not be served.
 pub fn check(view: &View, volume: &Volume) -> Result<(), Refusal> {
     let smb = &volume.smb;
     let Some(name) = volume.smb_share() else {
@@ -87,7 +89,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     refuse("shareName", "SHARE_NAME_INVALID", message)
 }
 
-/// How the node is to share the volume; `None`: it is no share.
+/// Returns the share of the volume; `None` if it has none.
 pub fn share(volume: &Volume) -> Option<ShareSpec> {
     let name = volume.smb_share()?;
     let has = |setting| volume.smb.settings.contains(&setting);
@@ -104,15 +106,15 @@ pub fn share(volume: &Volume) -> Option<ShareSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::first;
+    use crate::bootstrap;
     use crate::model::Protocol;
     use crate::name::Place;
-    use crate::stamp::Stamp;
+    use crate::timestamp::Stamp;
 
     #[test]
     fn the_node_shares_what_has_the_protocol() {
         let name = Place::new("p", "l").volume("v");
-        let mut volume = first::volume(name, 1, 1, Stamp(0));
+        let mut volume = bootstrap::volume(name, 1, 1, Stamp(0));
         let flags = |s: &ShareSpec| {
             let ShareSpec {
                 browsable,

@@ -1,4 +1,4 @@
-//! Snapshots: what may be taken, described anew, deleted, and reverted to.
+//! Rules for taking, describing, deleting snapshots, and reverting to them.
 
 use super::names;
 use crate::figures::words::count;
@@ -6,13 +6,13 @@ use crate::model::{Snapshot, State, Volume};
 use crate::mutation::{NewSnapshot, SnapshotChange};
 use crate::name::{SnapshotName, VolumeName};
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use crate::view::View;
 
-/// Snapshots of one volume at most: as many as the engine keeps.
+/// Maximum number of snapshots of one volume: the engine's limit.
 const MAX_SNAPSHOTS: usize = weir_volume::MAX_SNAPSHOTS;
 
-/// A new snapshot, or why not. That its volume exists is the caller's to see.
+/// Returns a new snapshot, or the refusal. The caller checks that its volume exists.
 pub fn create(
     view: &View,
     name: &SnapshotName,
@@ -51,7 +51,7 @@ pub fn create(
     })
 }
 
-/// The snapshot as changed: only what describes it can be.
+/// Returns the changed snapshot: only descriptive fields can change.
 pub fn update(snapshot: &Snapshot, change: &SnapshotChange) -> Result<Snapshot, Refusal> {
     let mut next = snapshot.clone();
     next.revision += 1;
@@ -66,7 +66,7 @@ pub fn update(snapshot: &Snapshot, change: &SnapshotChange) -> Result<Snapshot, 
     Ok(next)
 }
 
-/// The snapshot under another name, which takes it away from the schedule that it is of.
+/// Returns the renamed snapshot, which no longer belongs to a schedule.
 pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Refusal> {
     revert(view, name)?;
     let next = name.parent.snapshot(to);
@@ -85,7 +85,7 @@ pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Re
     Ok(snapshot)
 }
 
-/// Refuses what cannot be while a volume is being split from what it is a clone of.
+/// Refuses changes that are impossible while a volume is being split from its origin.
 pub fn whole(volume: &Volume) -> Result<(), Refusal> {
     if !volume.splitting {
         return Ok(());
@@ -108,7 +108,7 @@ fn missing(name: &SnapshotName) -> Refusal {
     )
 }
 
-/// Whether a volume may be reverted to this snapshot.
+/// Checks that a volume may be reverted to this snapshot.
 pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
     match view.snapshot(name) {
         Some(snapshot) if snapshot.state == State::Ready => Ok(()),
@@ -121,7 +121,7 @@ pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses to delete what has snapshots, unless they may go too.
+/// Refuses to delete a volume with snapshots, unless `force`.
 pub fn none_left(view: &View, parent: &VolumeName, force: bool) -> Result<(), Refusal> {
     let left = view.snapshots(parent, None).count();
     if force || left == 0 {

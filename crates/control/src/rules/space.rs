@@ -1,7 +1,8 @@
 //! Provisioned capacity against physical space.
 //!
-//! Storage pools and instances are promises: they may be larger than the disk. `--overcommit` bounds the sum of the promises by a
-//! multiple of the physical space, and a change that raises the sum beyond the disk is answered with a warning.
+//! Storage pools and instances are promises: they may exceed the disk. `--overcommit` limits the
+//! sum of the promises to a multiple of the physical space. A change that raises the sum beyond the
+//! disk gets a warning.
 
 use crate::backend::Facts;
 use crate::figures::words::{count, decimal, gib, size};
@@ -10,8 +11,9 @@ use crate::view::View;
 
 const GIB: u64 = 1 << 30;
 
-/// Refuses a change from `before` to `after` that provisions more than the bound allows. A change that does not raise the
-/// sum is never refused, so that folders of a server without a bound can be tidied.
+/// Refuses a change from `before` to `after` that provisions more than the limit. A change that
+/// does not raise the sum is never refused, so that folders of a server without a limit can be
+/// tidied.
 pub fn check(before: &View, after: &View, facts: &Facts) -> Result<(), Refusal> {
     let (was, is) = (before.provisioned_gib, after.provisioned_gib);
     let Some(factor) = facts.overcommit else {
@@ -43,7 +45,7 @@ pub fn check(before: &View, after: &View, facts: &Facts) -> Result<(), Refusal> 
     .with("maxProvisionedGib", most))
 }
 
-/// Returns the words of a warning if `total_gib`, the capacity of `whose`, is beyond the physical space.
+/// Returns a warning if `total_gib`, the capacity of `whose`, exceeds the physical space.
 pub fn overcommitted(whose: &str, total_gib: u64, facts: &Facts) -> Option<String> {
     let space = facts.space;
     if space.size == 0 || total_gib.saturating_mul(GIB) <= space.size {

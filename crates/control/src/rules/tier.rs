@@ -1,4 +1,4 @@
-//! Tiers of Filestore: how large a volume of one may be, and what performance may be asked for.
+//! Tiers of Filestore: valid sizes of a volume, and valid requests for performance.
 
 use crate::figures::asked_iops;
 use crate::figures::words::{count, gb};
@@ -7,7 +7,7 @@ use crate::model::{Performance, Tiered, Volume};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 
-/// Whether a volume may be like this, and become it from what it is `before`.
+/// Checks a volume of a tier, and its change from `before`.
 pub fn fit(
     view: &View,
     tiered: &Tiered,
@@ -53,7 +53,7 @@ fn check(tier: &Tier, capacity: u64, performance: Option<Performance>) -> Result
         .with("minGb", range.min)
         .with("maxGb", range.max));
     }
-    // From ten TB on, the tiers of two ranges go in that range's steps.
+    // From ten TB on, tiers with two ranges have that range's steps.
     let band = tier.bands.iter().rev().find(|b| b.from_gb <= capacity);
     let step = band.and_then(|b| b.per_gb).unwrap_or(tier.step_gb);
     let step = step.max(tier.step_gb);

@@ -1,4 +1,4 @@
-//! Volumes of either surface: what may be made, changed, moved and deleted.
+//! Rules for creating, changing, moving and deleting volumes of either surface.
 
 use super::named::{self, Given};
 use super::{active_directory, exports, names, paths, smb, tier};
@@ -14,16 +14,16 @@ use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Surface, VolumeName};
 use crate::policy;
 use crate::refusal::{Refusal, Status};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use std::sync::Arc;
 use weir_base::invariant;
 
-/// Permission bits of a root where none are asked for.
+/// Default permission bits of a root.
 const ROOT_MODE: u32 = 0o755;
 const GIB: u64 = 1 << 30;
 
-/// A new volume, or why not.
+/// Returns a new volume, or the refusal.
 pub fn create(
     view: &View,
     name: &VolumeName,
@@ -119,8 +119,9 @@ pub fn create(
     Ok(volume)
 }
 
-/// Returns the security style of a new volume that names none. With SMB as the only protocol it is NTFS, so that authenticated
-/// users can write at once; a mode asks for UNIX. A clone has the root of its parent.
+/// Returns the security style of a new volume without a given one. With SMB as the only protocol it
+/// is NTFS, so that authenticated users can write at once; a given mode means UNIX. A clone has the
+/// root of its parent.
 fn usual_style(view: &View, new: &NewVolume) -> Option<SecurityStyle> {
     if new.protocols != [Protocol::Smb] || new.unix_permissions.is_some() {
         return None;
@@ -131,7 +132,7 @@ fn usual_style(view: &View, new: &NewVolume) -> Option<SecurityStyle> {
     }
 }
 
-/// The volume as changed. `used` is what its data holds, where that is known.
+/// Returns the changed volume. `used` is the size of its data, if known.
 pub fn update(
     view: &View,
     volume: &Volume,
@@ -231,7 +232,7 @@ pub fn update(
         true => fit(view, next, Some(volume), throughput),
         false => Ok(()),
     };
-    // What a tier never allows is refused as such, whatever the volume holds.
+    // Sizes that a tier never allows are refused as such, whatever the volume's usage.
     if next.tiered().is_some() {
         fits(&mut next)?;
     }
@@ -244,7 +245,7 @@ pub fn update(
     Ok(next)
 }
 
-/// Whether the volume may go.
+/// Checks that the volume may be deleted.
 pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> {
     let id = &volume.name.id;
     if volume.deletion_restricted {
@@ -265,7 +266,7 @@ pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> 
     super::snapshot::none_left(view, &volume.name, force)
 }
 
-/// What the engine is to hold of a volume.
+/// Returns the capacity of a volume for the engine.
 pub fn capacity(view: &View, volume: &Volume) -> Capacity {
     let whole = view.pool_of(volume).is_some_and(|pool| {
         let level = view.levels.pool(&pool.service_level);
@@ -281,7 +282,7 @@ pub fn capacity(view: &View, volume: &Volume) -> Capacity {
     }
 }
 
-/// What the engine is to make.
+/// Returns the specification of a volume for the engine.
 pub fn spec(view: &View, volume: &Volume) -> VolumeSpec {
     let clone_of = volume.clone_of.as_ref().and_then(|name| {
         let parent = view.volume(&name.parent)?;
@@ -296,7 +297,7 @@ pub fn spec(view: &View, volume: &Volume) -> VolumeSpec {
     }
 }
 
-/// Whether a volume can be split from the one that it is a clone of.
+/// Checks that a clone can be split from its origin.
 pub fn split(view: &View, volume: &Volume) -> Result<(), Refusal> {
     let id = &volume.name.id;
     let refuse = |reason, message| Err(Refusal::new(Status::FailedPrecondition, reason, message));
@@ -323,16 +324,17 @@ pub fn split(view: &View, volume: &Volume) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Bytes of a capacity that are not kept for snapshots.
+/// Returns the bytes of a capacity that are not reserved for snapshots.
 pub fn room(capacity_gib: u64, reserve: Option<f64>) -> u64 {
     let all = capacity_gib.saturating_mul(GIB);
-    // Percents have few digits: a ten-thousandth of one is exact enough, and whole numbers stay whole.
+    // Percentages have few digits: a ten-thousandth of one is exact enough, and whole numbers stay
+    // whole.
     let parts = (reserve.unwrap_or(0.0).clamp(0.0, 90.0) * 10_000.0).round() as u64;
     let kept = u128::from(all) * u128::from(parts) / 1_000_000;
     all.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX))
 }
 
-/// Whether a volume of a level may have this capacity.
+/// Checks the capacity of a volume of a level.
 pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(), Refusal> {
     let (name, capacity) = (&volume.name, volume.capacity_gib);
     let (range, what) = match level.large_volumes {
@@ -374,8 +376,9 @@ pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(),
     .with("capacityGib", capacity))
 }
 
-/// Settles what the volume has of its surface, and makes sure that its pool or tier allows it. `before` is the volume as it is,
-/// whose share of its pool is free for the new one; `asked` the throughput that is asked for, unless the volume says it.
+/// Completes the surface-specific fields of the volume, and checks them against its pool or tier.
+/// `before` is the present volume, whose share of its pool is free for the new one. `asked` is the
+/// requested throughput, unless the volume has it.
 fn fit(
     view: &View,
     next: &mut Volume,
@@ -395,7 +398,7 @@ fn fit(
     Ok(())
 }
 
-/// MiB/s that a volume is given of its pool, whose capacity has to hold it as well.
+/// Returns the MiB/s of a volume in its pool, which has to have the capacity as well.
 fn throughput(
     view: &View,
     pooled: &Pooled,
@@ -413,7 +416,7 @@ fn throughput(
         let given = before.throughput_mibps.map_or(0, bytes_of);
         taken.throughput = taken.throughput.saturating_sub(given);
     }
-    // A new volume says itself what it asks for.
+    // A new volume contains its own request.
     let asked = match before {
         Some(_) => asked,
         None => pooled.throughput_mibps,
@@ -443,7 +446,7 @@ fn throughput(
     let cap = volume_cap(level, pooled.large).unwrap_or(u64::MAX);
     let kept = pooled.throughput_mibps.filter(|_| !moved);
     let Some(wanted) = asked.or(kept) else {
-        // Nothing was said: what automatic QoS would give, as far as there is any left.
+        // Nothing was requested: the automatic throughput, as far as any is left.
         let share = automatic(level, next.capacity_gib, pooled.large).unwrap_or(left);
         let given = share.min(left);
         if given == 0 {
@@ -555,7 +558,7 @@ fn holds_capacity(
     .with("poolGibNeeded", needed))
 }
 
-/// Refuses a capacity below what is held already.
+/// Refuses a capacity below the usage.
 pub fn above_used(
     id: &Arc<str>,
     capacity_gib: u64,

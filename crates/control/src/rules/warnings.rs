@@ -1,4 +1,5 @@
-//! Warnings with which a change that was accepted is answered: nothing is wrong, but users may not expect it.
+//! Warnings in the reply to an accepted change: nothing is wrong, but users may not expect the
+//! effect.
 
 use super::space;
 use crate::figures::words::{count, decimal, gib, size};
@@ -9,7 +10,7 @@ use crate::mutation::{Mutation, NewVolume};
 use crate::rules::Inputs;
 use crate::view::View;
 
-/// Names in one warning.
+/// Maximum number of names in one warning.
 const NAMED: usize = 3;
 
 /// Returns the warnings for a change from `before` to `after`.
@@ -106,7 +107,8 @@ fn updated(
     }
 }
 
-/// Warns of capacity beyond the physical space. An instance is a promise as a pool is; a volume is a part of one.
+/// Warns of capacity beyond the physical space. An instance is a promise like a pool; a volume is a
+/// part of one.
 fn beyond(view: &View, volume: &Volume, inputs: &Inputs) -> Option<String> {
     let (whose, total) = match volume.pool() {
         None => (PROMISES, view.provisioned_gib),
@@ -115,7 +117,7 @@ fn beyond(view: &View, volume: &Volume, inputs: &Inputs) -> Option<String> {
     space::overcommitted(whose, total, &inputs.facts)
 }
 
-/// Warns of a limit by automatic QoS of less than 1 MiB/s.
+/// Warns of an automatic limit of less than 1 MiB/s.
 fn slow(view: &View, volume: &Volume) -> Option<String> {
     let pool = view.pool_of(volume)?;
     let level = view.levels.pool(&pool.service_level)?;
@@ -146,7 +148,7 @@ fn smb_off(volume: &Volume, inputs: &Inputs) -> Option<String> {
     })
 }
 
-/// Says whose permissions a volume of several protocols has.
+/// Describes the security style of a volume with several protocols.
 fn style(volume: &Volume) -> String {
     let id = &volume.name.id;
     match volume.smb.style {

@@ -1,8 +1,10 @@
-//! Killed at every step: in each call to the node and in each transaction, before it and after it.
+//! Kills the control plane at every step: in each call to the node and in each transaction, before
+//! its effect and after it.
 //!
-//! The control plane runs on a runtime of its own, which is torn down where it stands. Another one then opens the same
-//! catalog over the same node. What was acknowledged has to be there; what was under way has to be there whole or not at
-//! all; nothing may be left half done; and the rest of the work has to go through.
+//! The control plane runs on a runtime of its own, which is torn down at that point. Another one
+//! then opens the same catalog over the same node. Acknowledged changes have to be there; changes
+//! in progress have to be there entirely or not at all; nothing may be left half done; and the rest
+//! of the work has to succeed.
 
 use super::*;
 use crate::{NewSnapshot, PoolChange, State, Surface, View, VolumeChange, Within};
@@ -10,7 +12,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Where catalogs are to stop: by URL, after so many more transactions, before or after writing.
+/// Stops of catalogs: by URL, the number of transactions until the stop, and true to stop after
+/// writing.
 static TRIPS: Mutex<BTreeMap<String, (u64, bool)>> = Mutex::new(BTreeMap::new());
 static TRIPPED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -33,7 +36,7 @@ pub async fn at_commit(url: &str, after: bool) {
     }
 }
 
-/// What is done, in order. Each depends on those before it.
+/// Returns the mutations, in order. Each depends on those before it.
 fn work() -> Vec<Mutation> {
     let snapshot = |id: &str| vol("v1").snapshot(id);
     let take = |id: &str| Mutation::CreateSnapshot(snapshot(id), NewSnapshot::default());
@@ -88,7 +91,7 @@ fn work() -> Vec<Mutation> {
     ]
 }
 
-/// How a repeated mutation may end if the first attempt had been carried out.
+/// Returns true if a repeated mutation may end so because the first attempt was carried out.
 fn already(mutation: &Mutation, refusal: &Refusal) -> bool {
     match mutation.verb() {
         "create" => refusal.reason == "NAME_TAKEN",
@@ -110,7 +113,8 @@ enum Where {
     Commit(u64, bool),
 }
 
-/// Does the work until it is killed or done; returns how many mutations were acknowledged, and whether it was killed.
+/// Runs the mutations until the kill or the end. Returns the number of acknowledged ones, and true
+/// if it was killed.
 fn until_killed(url: &str, node: &SimBackend, at: Where) -> (usize, bool) {
     TRIPPED.lock().remove(url);
     let shown = url.to_owned();
@@ -198,7 +202,7 @@ pub fn sound(view: &View, node: &SimBackend, context: &str) {
     );
 }
 
-/// Kills at one place; `false` if the work ended before it.
+/// Kills at one place. Returns `false` if the work ended before it.
 fn killed_at(at: Where) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let url = url_in(folder.path());
@@ -231,7 +235,7 @@ fn killed_at(at: Where) -> bool {
             assert_eq!(left, 0);
         }
         assert_eq!(control.view().pools(&Within::place(&place)).count(), 0);
-        // Nothing is left over: the log says how each mutation ended.
+        // Nothing is left over: the log has the outcome of each mutation.
         let log = control.audit(None, 1000, &Actor::local()).await.unwrap();
         let open = log
             .iter()

@@ -1,4 +1,4 @@
-//! Domains of Active Directory: joined, joined anew, left; and nobody's password in the catalog.
+//! Active Directory domains: joined, joined again, left; no password is in the catalog.
 
 use super::{Bench, name, new_volume, place, pool, vol};
 use crate::backend::BackendError;
@@ -43,7 +43,7 @@ fn found(bench: &Bench) -> Arc<ActiveDirectory> {
     Arc::clone(view.active_directory(&name("ad")).unwrap())
 }
 
-/// How an operation failed.
+/// Returns the reason why an operation failed.
 async fn failed(bench: &Bench, mutation: Mutation) -> crate::Refusal {
     match &bench.submit(mutation).await.unwrap().outcome {
         Some(Outcome::Failed(refusal)) => refusal.clone(),
@@ -91,11 +91,11 @@ async fn what_a_domain_refuses_is_an_error_until_it_is_joined_anew() {
         (ad.state, &*ad.state_details),
         (State::Error, "the password is wrong")
     );
-    // A password that is wrong locks an account when it is tried again and again.
+    // A wrong password locks an account when it is retried.
     bench.done(update(again(PASSWORD))).await;
     let ad = found(&bench);
     assert_eq!((ad.state, &*ad.state_details), (State::Ready, ""));
-    // What failed does not end the membership of before.
+    // A failure does not end the former membership.
     failed(&bench, update(again("wrong"))).await;
     assert_eq!(found(&bench).state, State::Error);
     assert!(found(&bench).host.is_some());
@@ -257,7 +257,7 @@ async fn pools_refer_to_it_and_their_volumes_with_smb_need_it() {
     let smb = Mutation::CreateVolume(place().volume("v"), smb);
     let refusal = bench.refused(smb.clone()).await;
     assert_eq!(refusal.reason, "ACTIVE_DIRECTORY_NOT_READY");
-    // Volumes of NFS do not need it, until they are to have SMB.
+    // NFS volumes do not need it, until they get SMB.
     let nfs = Mutation::CreateVolume(vol("n"), new_volume("n", "p", 10));
     bench.done(nfs).await;
     let both = crate::VolumeChange {

@@ -56,7 +56,7 @@ async fn a_fault_that_passes_is_not_noticed() {
     ] {
         bench.node.inject(call, Fault::Before(failure()));
     }
-    // A second time, after the work was done: the job is run again and finds it done.
+    // The second time, after the work was done: the job is run again and finds it done.
     for call in ["set_capacity", "snapshot_create", "delete_volume"] {
         bench.node.inject(call, Fault::After(failure()));
     }
@@ -100,7 +100,8 @@ async fn a_creation_without_room_leaves_nothing() {
     assert_eq!(failed(&operation).status, Status::ResourceExhausted);
     assert!(bench.control.view().volume(&vol("w")).is_none());
     crash::sound(&bench.control.view(), &bench.node, "no room");
-    // The half-made volume cannot be deleted either: that is done later, by the next start at the latest.
+    // The half-created volume cannot be deleted either: that is done later, by the next start at
+    // the latest.
     bench.node.inject("create_volume", Fault::After(full));
     bench.node.inject("delete_volume", Fault::Before(failure()));
     bench.submit(volume("w", "p", 1)).await.unwrap();
@@ -224,11 +225,11 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
     let view = bench.control.view();
     assert_eq!(view.volume(&vol("v")).unwrap().capacity_gib, 10);
     assert_eq!(view.pool_use(&name("p")).capacity_gib, 10);
-    // The catalog cannot even be read now; a caller learns so at once.
+    // The catalog cannot even be read now; a caller learns that at once.
     let refusal = bench.refused(grow()).await;
     assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE");
     sql(&bench.url, "ALTER TABLE hidden RENAME TO audit").await;
-    // The server notices by itself.
+    // The server recovers by itself.
     loop {
         match bench.submit(grow()).await {
             Ok(operation) => break assert_eq!(operation.outcome, Some(Outcome::Done)),
@@ -251,7 +252,7 @@ async fn a_snapshot_that_the_catalog_does_not_take_is_not_left_in_the_node() {
         bench.done(take("before")).await;
         let key = bench.control.view().volume(&vol("v")).unwrap().key.clone();
         if there {
-            // Made below the catalog, and not adopted yet.
+            // Created below the catalog, and not adopted yet.
             bench.node.snapshots_mut(&key, |all| {
                 let mut another = all[0].clone();
                 another.name = "s".to_owned();
@@ -291,7 +292,7 @@ pub async fn superseded(bench: &Bench) {
     assert_eq!(second.view().volume(&vol("v")).unwrap().capacity_gib, 20);
 }
 
-/// Closes it, and makes it one of a newer program.
+/// Closes it, and turns it into one of a newer program.
 pub async fn newer(bench: &Bench) {
     bench.control.close().await;
     sql(
@@ -359,7 +360,7 @@ async fn a_level_that_pools_have_is_missed_at_the_start() {
 async fn tokens_count_until_revoked_in_whatever_process() {
     let bench = Bench::new().await;
     let secret = tokens(&bench.url).await;
-    // At rest there is only a hash.
+    // Only the hash is stored.
     let path = bench.url.trim_start_matches("sqlite://");
     let wal = std::fs::read(format!("{path}-wal")).unwrap_or_default();
     let all = [std::fs::read(path).unwrap(), wal].concat();
@@ -367,7 +368,7 @@ async fn tokens_count_until_revoked_in_whatever_process() {
     assert!(!all.windows(needle.len()).any(|w| w == needle));
 }
 
-/// A token counts until its time is over, and its last use is noted once a minute.
+/// A token is valid until its expiry, and its last use is recorded once a minute.
 #[tokio::test]
 async fn tokens_expire_and_show_their_last_use() {
     let bench = with_volume().await;
@@ -381,7 +382,7 @@ async fn tokens_expire_and_show_their_last_use() {
     assert_eq!(expires.secs() - record.created.secs(), 3600);
     assert_eq!(record.used, None);
     bench.control.authenticate(&secret, None).await.unwrap();
-    // It is noted beside the request.
+    // It is recorded beside the request.
     let used = loop {
         let tokens = bench.control.tokens().await.unwrap();
         match tokens[0].used {
@@ -400,7 +401,7 @@ async fn tokens_expire_and_show_their_last_use() {
     assert_eq!(refusal.reason, "TOKEN_EXPIRED");
 }
 
-/// Makes a token and revokes it again; returns what it was.
+/// Creates a token and revokes it again. Returns its secret.
 pub async fn tokens(url: &str) -> String {
     let bench = Bench {
         control: open(url, &SimBackend::new(), 77).await.unwrap(),
@@ -493,7 +494,7 @@ async fn the_audit_log_is_paged_and_bounded() {
         .map(|e| e.target.rsplit('/').next().unwrap())
         .collect();
     assert_eq!(targets, ["p4", "p3", "p2", "p1", "p0"]);
-    // More than are kept, put there by hand; the next thousandth entry drops the oldest.
+    // More entries than are kept, inserted directly; the next thousandth entry drops the oldest.
     let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100010) \
                 INSERT INTO audit SELECT i, 'a', '', 'v', 't', 'o' FROM n";
     sql(&bench.url, many).await;
@@ -559,7 +560,7 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     bench.done(delete("v")).await;
     bench.control.context.store.drained().await;
     assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 1);
-    // The node comes back with the volume, for there was no checkpoint.
+    // The node comes back with the volume, because there was no checkpoint.
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "deleted again");
     crate::recover::tidy(&bench.control.context).await;

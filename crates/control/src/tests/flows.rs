@@ -1,4 +1,4 @@
-//! What users do, from end to end.
+//! Workflows of users, from end to end.
 
 use super::*;
 use crate::{NewSnapshot, PoolChange, State, Status, Surface, VolumeChange, Within};
@@ -231,7 +231,7 @@ async fn lists_are_ordered_and_paged() {
     assert_eq!(of_pool, ["a", "aa", "b", "c"]);
 }
 
-/// Paths of replication have no location in them.
+/// Replication paths have no location.
 #[tokio::test]
 async fn a_path_names_a_volume_in_whatever_location() {
     use weir_relations::model::Path;
@@ -255,7 +255,7 @@ async fn a_path_names_a_volume_in_whatever_location() {
     };
     let path = Path::local("p1", "v");
     assert_eq!(locations(&path), Vec::<String>::new());
-    // Neither another id that begins alike, nor an instance, nor another project's volume.
+    // Neither another id with the same prefix, nor an instance, nor another project's volume.
     bench.done(volume("v1", "p", 1)).await;
     let instance = NewVolume {
         presentation: Presentation::of_tier("BASIC_HDD"),

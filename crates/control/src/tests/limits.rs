@@ -80,21 +80,21 @@ fn planned(pool: &Pool, volume: &Volume) -> VolumePlan {
     rules::plan::volume(&view, volume, 1).unwrap()
 }
 
-/// MiB/s of a whole pool.
+/// Returns the MiB/s of a whole pool.
 fn pool_mibps(level: &str, tib: u64) -> f64 {
     let pool = a_pool(level, tib * 1024, QosType::Manual);
     let figures = figures::pool_figures(&levels(), &pool, Default::default());
     figures.total_throughput_mibps.unwrap()
 }
 
-/// MiB/s of one volume with automatic QoS.
+/// Returns the MiB/s of one volume with automatic QoS.
 fn volume_mibps(level: &str, tib: u64, large: bool) -> f64 {
     let pool = a_pool(level, tib * 1024, QosType::Auto);
     let volume = a_volume(tib * 1024, large);
     figures::volume_throughput(&levels(), &pool, &volume).unwrap() as f64 / 1_048_576.0
 }
 
-/// A tier's figure, in the row's unit: operations, or MB/s of 10^6 bytes.
+/// Returns a tier's value, in the row's unit: operations, or MB/s of 10^6 bytes.
 fn tier(name: &str, tb: f64, figure: &str) -> f64 {
     let levels = levels();
     let gb = (tb * 1024.0) as u64;
@@ -125,7 +125,7 @@ fn ours(document: &str, key: &str) -> f64 {
             let flex = levels.pool("FLEX").unwrap().custom_performance.unwrap();
             return flex.max_iops as f64;
         }
-        // Sizes that were measured: they have to be possible at that level.
+        // Measured sizes have to be possible at that level.
         ("004", "flexcustom.test_size") => {
             assert!(levels.pool("FLEX").unwrap().pool_gib.holds(10 * 1024));
             return 10.0;
@@ -145,7 +145,7 @@ fn ours(document: &str, key: &str) -> f64 {
     }
     match (document, parts.as_slice()) {
         ("001", ["BASIC_HDD", "1-10TB", figure]) => tier("BASIC_HDD", 1.0, figure),
-        // "10-63.9TB" and "2.5-63.9TB" have points of their own.
+        // "10-63.9TB" and "2.5-63.9TB" have values of their own.
         ("001", ["BASIC_HDD", "10-63", _, figure]) => {
             assert_eq!(
                 tier("BASIC_HDD", 10.0, figure),
@@ -271,7 +271,7 @@ fn flex_shares_the_pool_by_capacity() {
     custom.total_iops = Some(160_000);
     let limits = rules::plan::pool(&levels, &custom).limits;
     assert_eq!(limits.total.ops, Some(160_000));
-    // Weights fit into what the shaper takes even in a pool of 10 PiB.
+    // Weights are within the shaper's range even in a pool of 10 PiB.
     custom.capacity_gib = 10 << 20;
     let huge = planned(&custom, &a_volume(1 << 20, true));
     assert_eq!(huge.limits.weight, 6_553);

@@ -1,4 +1,5 @@
-//! The catalog is lost, empty, damaged or another's: nothing empty is served in place of what the engine has.
+//! The catalog is lost, empty, damaged or another aggregate's: nothing empty is served in place of
+//! the engine's volumes.
 
 use super::*;
 use crate::backend::SnapshotState;
@@ -27,7 +28,7 @@ async fn refused(url: &str, node: &SimBackend) -> OpenError {
     }
 }
 
-/// An instance with performance of its own.
+/// Returns an instance with custom performance.
 fn zonal() -> NewVolume {
     NewVolume {
         presentation: Presentation::Filestore(Tiered {
@@ -40,7 +41,8 @@ fn zonal() -> NewVolume {
     }
 }
 
-/// A server with volumes of all kinds, shut down; its catalog, and what was exported.
+/// Creates a server with volumes of all kinds and shuts it down. Returns its catalog, and its
+/// exports.
 async fn built() -> (Bench, Vec<(String, Vec<String>)>) {
     let bench = Bench::new().await;
     bench
@@ -130,7 +132,7 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 
     let control = open(&bench.url, &bench.node, 4).await.unwrap();
     let view = control.view();
-    // What is known is as it was; no client may use it.
+    // Known values are unchanged; no client may use the volumes.
     let exports = bench.node.published().unwrap().exports;
     let now: Vec<_> = exports
         .iter()
@@ -192,11 +194,11 @@ async fn a_rebuild_leaves_what_the_catalog_knows_and_adds_the_rest() {
 async fn an_empty_catalog_is_a_lost_one() {
     let (bench, _) = built().await;
     remove(&bench.url);
-    // The tables are there, and nothing in them.
+    // The tables exist, and are empty.
     Catalog::open(&bench.url).await.unwrap().close().await;
     let error = refused(&bench.url, &bench.node).await;
     assert!(matches!(error, OpenError::Lost { .. }), "{error}");
-    // A volume of an older program that was adopted counts as known.
+    // An adopted volume of an older program counts as known.
     let (node, folder) = (SimBackend::new(), tempfile::tempdir().unwrap());
     node.put("home", 5);
     let url = url_in(folder.path());
@@ -215,7 +217,7 @@ async fn a_catalog_of_another_aggregate_is_refused_untouched() {
     assert!(matches!(&error, OpenError::Foreign { .. }), "{error}");
     let error = Control::rebuild(options(&bench.url, &mine, 7)).await;
     assert!(matches!(error, Err(OpenError::Foreign { .. })));
-    // The right server goes on with it.
+    // The right server continues with it.
     let control = open(&bench.url, &bench.node, 8).await.unwrap();
     assert_eq!(control.view().volume_count(), 4);
     control.close().await;
@@ -235,7 +237,7 @@ async fn a_damaged_catalog_says_what_to_do() {
     );
 }
 
-/// What a check finds.
+/// Returns the faults that a check finds.
 async fn faults_of(bench: &Bench) -> Vec<String> {
     let keys = bench.node.all().into_keys().collect();
     let seen = crate::inspect(&bench.url, "", &keys).await;
@@ -299,7 +301,8 @@ async fn a_check_compares_the_catalog_with_itself_and_the_engine() {
     assert!(crate::inspect(&bench.url, "", &keys()).await.damaged);
 }
 
-/// A relationship is in the catalog alone; which volumes lack one now, and what they were copied from, is said by name.
+/// Only the catalog has relationships; the rebuild names the volumes that lack one now, and their
+/// sources.
 #[tokio::test]
 async fn a_rebuild_names_what_was_replicated_and_from_where() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,8 +360,8 @@ async fn a_rebuild_names_what_was_replicated_and_from_where() {
     );
 }
 
-/// Whose permissions a volume has, what its share is, whether snapshots are shown, what becomes of changes without the partner: all
-/// of it changes what data mean or promise, and comes back without anybody's doing.
+/// Security style, share, visibility of snapshots, treatment of changes without the partner: all of
+/// it changes the meaning of data or promises about it, and is restored automatically.
 #[tokio::test]
 async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
     let bench = Bench::new().await;
@@ -418,7 +421,7 @@ async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
                 path,
                 ..Assign::default()
             },
-            // Only what is stored after it was taken out of service says so.
+            // Only a record stored after the volume went offline has that.
             capacity_gib: Some(200),
             ..VolumeChange::default()
         };
@@ -506,7 +509,7 @@ async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
         assert_eq!(is.share, None, "nobody's until it is said again");
     }
 
-    // What the command prints brings the shares back, as they were.
+    // The printed commands restore the shares.
     for (id, protocols) in [
         ("win", vec![Protocol::Nfsv4, Protocol::Smb]),
         ("alone", vec![Protocol::Smb]),
@@ -531,7 +534,7 @@ async fn a_rebuild_has_what_decides_over_the_data_and_names_what_it_has_not() {
     control.close().await;
 }
 
-/// A record that another version has written says less; what it does not say is named.
+/// A record of another version has fewer fields; the missing ones are reported.
 #[tokio::test]
 async fn what_a_record_does_not_say_is_named() {
     let (bench, _) = built().await;

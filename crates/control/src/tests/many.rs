@@ -3,7 +3,8 @@
 use super::*;
 use crate::{PoolChange, PoolUse, VolumeChange};
 
-/// Two hundred volumes where a hundred and fifty fit, and two hundred changes of one of them.
+/// Two hundred new volumes with room for a hundred and fifty, and two hundred changes of one of
+/// them.
 pub async fn two_hundred_at_once(bench: &Bench) {
     bench.done(pool("p", "PREMIUM", 150, QosType::Auto)).await;
     let before = bench.node.publications();
@@ -116,7 +117,7 @@ async fn what_did_not_change_is_published_as_it_was() {
     );
 }
 
-/// However many volumes there are, a publication names what a change touches.
+/// A publication names only changed resources, however many volumes there are.
 #[tokio::test]
 async fn a_publication_has_what_changed_and_nothing_else() {
     let bench = Bench::new().await;
@@ -202,7 +203,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     );
     assert!(last.exports.is_empty() && last.limits.volumes.is_empty());
 
-    // What only words change has ended when it is written, and is not published.
+    // A change of descriptive fields has ended when it is written, and is not published.
     let publications = bench.node.publications();
     let change = VolumeChange {
         labels: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
@@ -211,10 +212,10 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     };
     bench.done(patch("q7", change)).await;
     assert_eq!(bench.node.publications(), publications);
-    // The sum of all differences is what is intended.
+    // The sum of all differences is the intended state.
     crash::sound(&bench.control.view(), &bench.node, "after differences");
 
-    // After a failure it is unknown what is in force: everything is published.
+    // After a failure the state of the node is unknown: everything is published.
     bench.node.inject(
         "publish",
         crate::sim::Fault::After(crate::backend::BackendError::Failed("?".to_owned())),
@@ -230,7 +231,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     crash::sound(&bench.control.view(), &bench.node, "after a failure");
 }
 
-/// Changes that are made from what is there do not undo each other.
+/// Changes derived from the present state do not undo each other.
 #[tokio::test]
 async fn changes_made_from_what_is_there_all_count() {
     let bench = Bench::new().await;
@@ -263,7 +264,8 @@ async fn changes_made_from_what_is_there_all_count() {
     assert_eq!(view.volume(&vol("v")).unwrap().labels.len(), 30);
 }
 
-/// A hundred snapshots in a row are quick only if the catalog's flushes are shared; here only their order is checked.
+/// A hundred snapshots in a row are quick only if the catalog's flushes are shared; here only their
+/// order is checked.
 #[tokio::test]
 async fn jobs_of_one_volume_keep_their_order() {
     let bench = Bench::new().await;
@@ -274,7 +276,8 @@ async fn jobs_of_one_volume_keep_their_order() {
         let control = Arc::clone(&bench.control);
         let snapshot = vol("v").snapshot(&format!("s{n:02}"));
         let take = Mutation::CreateSnapshot(snapshot, Default::default());
-        // Accepted in this order: each task runs until it waits for the catalog before the next begins.
+        // Accepted in this order: each task runs until it waits for the catalog before the next
+        // begins.
         tasks.push(tokio::spawn(async move {
             control.submit(take, &Actor::local()).await.unwrap()
         }));

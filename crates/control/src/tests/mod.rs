@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weir_base::{SeededRng, SystemClock};
 
-/// A control plane on a node, with a catalog in a folder that goes when it does.
+/// A control plane on a node, with a catalog in a temporary folder.
 pub struct Bench {
     pub control: Arc<Control>,
     pub node: SimBackend,
@@ -67,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// Stops it as a shutdown does, and starts it again.
+    /// Shuts it down, and starts it again.
     pub async fn restart(&mut self, seed: u64) {
         self.control.close().await;
         self.node.revive();
@@ -131,7 +131,7 @@ pub fn new_volume(id: &str, pool: &str, gib: u64) -> NewVolume {
     }
 }
 
-/// A volume that is given so many MiB/s of its pool.
+/// Returns a volume with assigned MiB/s of its pool.
 pub fn given(mibps: f64, mut new: NewVolume) -> NewVolume {
     pooled(&mut new).throughput_mibps = Some(mibps);
     new

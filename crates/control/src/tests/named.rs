@@ -1,4 +1,5 @@
-//! Policies by name: their volumes follow them, over restarts, and a change that one of these cannot follow is refused.
+//! Policies by name: their volumes follow them, over restarts, and a change that a volume cannot
+//! follow is refused.
 
 use super::*;
 use crate::{
@@ -63,7 +64,8 @@ impl Bench {
         Arc::clone(self.control.view().volume(&vol(id)).unwrap())
     }
 
-    /// The clients of the first rule that the node enforces; `None`: it has no rules of the volume's own.
+    /// Returns the clients of the first rule that the node enforces; `None` if the volume has no
+    /// rules of its own.
     fn admitted(&self, id: &str) -> Option<Vec<String>> {
         let key = &self.of(id).key;
         let published = self.node.published().unwrap();
@@ -72,7 +74,7 @@ impl Bench {
         Some(rules.first().map(|r| r.clients.clone()).unwrap_or_default())
     }
 
-    /// The paths at which the node serves a volume; none: it does not.
+    /// Returns the paths at which the node serves a volume; none if it does not.
     fn at(&self, id: &str) -> Vec<String> {
         let key = &self.of(id).key;
         let published = self.node.published().unwrap();
@@ -138,7 +140,7 @@ async fn volumes_follow_their_export_policy() {
     for id in ["a", "b"] {
         assert_eq!(bench.admitted(id).unwrap(), ["10.1.0.0/16"], "{id}");
     }
-    // Of two changes from one state the second is refused; so is what no client could match.
+    // Of two changes from one state the second is refused; so is a rule that matches no client.
     let late = bench.refused(set(kind, "web", 1, clients(&["*"]))).await;
     assert_eq!(
         (late.status, &*late.reason),
@@ -156,7 +158,7 @@ async fn volumes_follow_their_export_policy() {
         .await;
     assert_eq!(in_use.reason, "POLICY_IN_USE");
 
-    // Renamed, it is the same one, also after a restart.
+    // A renamed policy is the same one, also after a restart.
     bench
         .done(Mutation::ChangePolicy(
             policy(kind, "web"),
@@ -222,7 +224,7 @@ async fn a_qos_policy_is_a_maximum_and_with_manual_qos_what_is_given() {
     bench.done(assign("a", qos("slow"))).await;
     assert_eq!(bench.limits("a"), (Some(10 * MIB), Some(500)));
     assert_eq!(bench.limits("b"), (Some(64 * MIB), None));
-    // It takes nothing from the pool's: 64 MiB/s for each TiB.
+    // It does not reduce the pool's: 64 MiB/s for each TiB.
     bench.done(set(kind, "slow", 1, maximum(1000, None))).await;
     assert_eq!(bench.limits("a"), (Some(64 * MIB), None));
 
@@ -326,7 +328,7 @@ async fn paths_are_taken_away_changed_and_given_back() {
     };
     bench.done(assign("a", path(None))).await;
     assert_eq!(bench.at("a"), [""; 0]);
-    // It is still its own.
+    // The path is still reserved for it.
     assert_eq!(
         bench
             .refused(assign("b", path(Some("share-a"))))

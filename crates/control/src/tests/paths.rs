@@ -1,4 +1,4 @@
-//! Export paths: the same share name as often as users have it.
+//! Export paths: the same share name as often as users choose it.
 
 use super::*;
 use crate::State;
@@ -21,7 +21,7 @@ fn volume_of(id: &str, share: &str) -> Mutation {
     Mutation::CreateVolume(vol(id), new)
 }
 
-/// What is exported where, as the node has it: the first path first.
+/// Returns the paths that the node exports a volume at, in order.
 fn exported(bench: &Bench, key: &str) -> Vec<String> {
     let published = bench.node.published().unwrap();
     let mut exports = published.exports.iter();
@@ -44,7 +44,7 @@ fn volume_paths(bench: &Bench, id: &str) -> Vec<String> {
 async fn every_instance_may_have_the_usual_share() {
     let mut bench = Bench::new().await;
     let (here, there) = (place(), Place::new("p2", "europe-west3"));
-    // The first volume of a fresh server has /vol1.
+    // The first volume of a new server has /vol1.
     for id in ["one", "two"] {
         bench.done(instance_in(&here, id, "vol1")).await;
         let expected = format!("/{id}/vol1");
@@ -54,13 +54,13 @@ async fn every_instance_may_have_the_usual_share() {
     bench.done(instance_in(&there, "one", "vol1")).await;
     let long = "/p2/europe-west3/one/vol1";
     assert_eq!(instance_paths(&bench, &there, "one"), [long]);
-    // The short path goes to the first resource that asks while it is free, and stays.
+    // The short path goes to the first resource that requests it while it is free, and stays.
     bench.done(instance_in(&here, "three", "share")).await;
     bench.done(instance_in(&here, "four", "share")).await;
     let three = ["/three/share", "/share"];
     assert_eq!(instance_paths(&bench, &here, "three"), three);
     assert_eq!(instance_paths(&bench, &here, "four"), ["/four/share"]);
-    // One that is named as its share has the path that clients put together.
+    // An instance with the name of its share has the path that clients construct.
     bench.done(instance_in(&here, "same", "same")).await;
     assert_eq!(instance_paths(&bench, &here, "same"), ["/same"]);
 
@@ -85,14 +85,14 @@ async fn no_volumes_path_is_taken_away_or_shadowed() {
     assert_eq!(volume_paths(&bench, "v"), ["/v/vol1"]);
     bench.done(volume_of("w", "data")).await;
     assert_eq!(volume_paths(&bench, "w"), ["/data"]);
-    // What is below a path that is taken is not free, nor what is above one.
+    // Paths below or above a taken path are not free.
     bench.done(instance_in(&place(), "data", "x")).await;
     let below = ["/p1/us-central1/data/x", "/x"];
     assert_eq!(instance_paths(&bench, &place(), "data"), below);
     bench.done(volume_of("above", "v")).await;
     assert_eq!(volume_paths(&bench, "above"), ["/above/v"]);
 
-    // Where nothing is left, the refusal says what was tried.
+    // If nothing is left, the refusal names the tried paths.
     bench.done(volume_of("p", "p2")).await;
     let other = Place::new("p2", "l");
     bench.done(instance_in(&place(), "i", "s")).await;

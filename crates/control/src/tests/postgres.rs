@@ -1,4 +1,5 @@
-//! The same on PostgreSQL: a server of Debian's packages, started here on a socket in a temporary folder.
+//! The tests on PostgreSQL: a server from Debian's packages, started here on a socket in a
+//! temporary folder.
 
 use super::*;
 use sqlx::Connection;
@@ -18,13 +19,13 @@ struct Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing in it worth an orderly end.
+        // It may have ended by itself; nothing in it is worth an orderly end.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The newest server's programs, or why not.
+/// Returns the newest server's programs, or the reason why there are none.
 fn programs() -> Result<PathBuf, String> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .map_err(|e| format!("/usr/lib/postgresql: {e}"))?;
@@ -38,7 +39,8 @@ fn programs() -> Result<PathBuf, String> {
         .ok_or_else(|| "no initdb under /usr/lib/postgresql".to_owned())
 }
 
-/// PostgreSQL does not run as root: the user of that name from its package, if we are root.
+/// Returns the user for PostgreSQL, which does not run as root: the one from its package, if this
+/// process is root.
 fn user() -> Result<Option<(u32, u32)>, String> {
     let own = std::fs::metadata("/proc/self").map_err(|e| e.to_string())?;
     if std::os::unix::fs::MetadataExt::uid(&own) != 0 {

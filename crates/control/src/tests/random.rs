@@ -1,5 +1,5 @@
-//! Random mutations against a model of their own: what the rules guarantee holds after each, and what the catalog
-//! says after a restart is what the view said before.
+//! Random mutations against a separate model: the guarantees of the rules hold after each, and the
+//! catalog after a restart equals the view before it.
 
 use super::*;
 use crate::{NewSnapshot, PoolChange, Resource, Surface, View, VolumeChange, Within};
@@ -87,7 +87,7 @@ fn random(rng: &SeededRng) -> Mutation {
     }
 }
 
-/// What has to hold of a view, worked out from the resources alone.
+/// Asserts the properties of a view, computed from the resources alone.
 fn holds(view: &View, context: &str) {
     let place = place();
     for pool in view.pools(&Within::place(&place)) {
@@ -110,7 +110,7 @@ fn holds(view: &View, context: &str) {
         if !level.overcommit {
             assert!(capacity <= pool.capacity_gib, "{context}: {pool:?}");
         }
-        // The pool's throughput, from its capacity in another way than the rules do it.
+        // The pool's throughput, computed from its capacity in another way than the rules do.
         let total = level
             .mibps_per_tib
             .map(|rate| rate * pool.capacity_gib as f64 / 1024.0);

@@ -1,4 +1,5 @@
-//! Every rule's refusal: its status, its name, and that it says what would fit. A refusal changes nothing.
+//! Every rule's refusal: its status, its name, and the valid value in it. A refusal changes
+//! nothing.
 
 use super::*;
 use crate::{
@@ -24,7 +25,7 @@ fn create(change: impl FnOnce(&mut NewVolume)) -> Mutation {
     Mutation::CreateVolume(vol("new"), new)
 }
 
-/// What a new volume is to clients of SMB.
+/// Returns the SMB share of a new volume.
 fn smb(new: &mut NewVolume) -> &mut Share {
     new.protocols.push(Protocol::Smb);
     &mut new.smb
@@ -263,14 +264,14 @@ async fn every_rule_refuses_with_its_numbers() {
 #[tokio::test]
 async fn what_a_refusal_says_would_fit_does_fit() {
     let bench = setting().await;
-    // Refused above: 41; "up to 40 MiB/s".
+    // The refusal above for 41 says "up to 40 MiB/s".
     bench
         .done(create(|v| pooled(v).throughput_mibps = Some(40.0)))
         .await;
     let view = bench.control.view();
     let figures = view.pool_figures(view.pool(&name("manual")).unwrap());
     assert_eq!(figures.available_throughput_mibps, Some(0.0));
-    // Nothing is left for a volume that asks for nothing.
+    // Nothing is left for a volume without a request.
     let refusal = bench.refused(volume("more", "manual", 1)).await;
     assert_eq!(refusal.reason, "POOL_THROUGHPUT_EXCEEDED");
     let needed = refusal

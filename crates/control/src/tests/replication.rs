@@ -1,4 +1,5 @@
-//! Relationships in the catalog: kept, audited, and what they need kept with them.
+//! Relationships in the catalog: stored, audited, and protected together with their volumes and
+//! snapshots.
 
 use super::*;
 use crate::sim::identity;
@@ -210,7 +211,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
             "REPLICATION_STATE",
         ),
         (create("src", "dst", 8), "ALREADY_EXISTS"),
-        // Its volume was there when the preconditions were gathered, and is not now.
+        // Its volume existed when the preconditions were gathered, and does not now.
         (create("src", "gone", 9), "NOT_FOUND"),
         (create("gone", "src", 9), "NOT_FOUND"),
     ] {
@@ -228,7 +229,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
         assert_eq!(refusal.reason, reason, "{words}: {refusal}");
     }
     assert_eq!(bench.control.view().relations, before);
-    // What nothing needs goes, in the end everything.
+    // Unneeded resources can be deleted, in the end all of them.
     bench.done(revert("base")).await;
     bench.done(Mutation::DeleteSnapshot(target("old"))).await;
     bench.done(replicate(Verb::Delete(path("dst")))).await;
@@ -287,7 +288,8 @@ async fn a_destination_is_made_in_one_operation() {
     }
 }
 
-/// A revert deletes what is newer: no transfer is under way when it begins, and none begins before it has ended.
+/// A revert deletes newer snapshots: no transfer is in progress when it begins, and none begins
+/// before it has ended.
 #[tokio::test]
 async fn a_revert_and_a_transfer_keep_out_of_each_others_way() {
     let bench = Bench::new().await;
@@ -353,7 +355,8 @@ async fn a_revert_and_a_transfer_keep_out_of_each_others_way() {
     assert!(entry().pending.is_some(), "what was due is made up for");
 }
 
-/// Of a volume's deletion and a relationship's creation, one is refused, whichever comes first.
+/// If a volume is deleted while a relationship with it is created, one of the two is refused,
+/// whichever comes first.
 #[tokio::test]
 async fn a_volume_and_a_relationship_do_not_pass_each_other() {
     let bench = Bench::new().await;
@@ -374,7 +377,7 @@ async fn a_volume_and_a_relationship_do_not_pass_each_other() {
             force: true,
         };
         let creation = create(&from, &to, u128::from(n) + 1);
-        // In either order, and as close to each other as tasks are.
+        // In either order, and as close to each other as tasks can be.
         let (first, second) = match n % 4 < 2 {
             true => (deletion.clone(), creation),
             false => (creation, deletion.clone()),

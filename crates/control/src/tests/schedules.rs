@@ -1,4 +1,4 @@
-//! Snapshot schedules in virtual time, against a model that knows nothing of catalogs, jobs and nodes.
+//! Snapshot schedules in virtual time, against a model without catalogs, jobs and nodes.
 
 use super::*;
 use crate::backend::BackendError;
@@ -86,7 +86,7 @@ impl Timed {
         self.control.look_at_schedules().await;
     }
 
-    /// Names in the node, oldest first; the catalog has the same.
+    /// Returns the names in the node, oldest first, and asserts that the catalog has the same.
     fn names(&self, id: &str) -> Vec<String> {
         let view = self.control.view();
         let volume = view.volume(&vol(id)).unwrap();
@@ -161,7 +161,7 @@ async fn an_hourly_schedule() {
             "hourly.2026-11-22_0705"
         ]
     );
-    // Missed runs are one.
+    // Missed runs count as one.
     timed.control.close().await;
     timed.clock.advance(Duration::from_secs(10 * HOUR));
     timed.restart().await;
@@ -174,7 +174,7 @@ async fn an_hourly_schedule() {
             "hourly.2026-11-22_1705"
         ]
     );
-    // Fewer are kept from now on; those of a policy that is gone stay.
+    // Fewer are kept from now on; those of a deleted policy stay.
     timed.policy("v", hourly(1, 5)).await;
     timed.pass(60).await;
     assert_eq!(timed.names("v"), ["hourly.2026-11-22_1705"]);
@@ -186,7 +186,7 @@ async fn an_hourly_schedule() {
         .await;
     timed.pass(5 * HOUR).await;
     assert_eq!(timed.names("v"), ["hourly.2026-11-22_1705"]);
-    // What was missed while it was off is not made up for.
+    // Runs missed while it was off are not made up for.
     timed.policy("v", hourly(5, 5)).await;
     timed.pass(60).await;
     assert_eq!(timed.names("v").len(), 1);
@@ -240,7 +240,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
         .await;
     timed.pass(60).await;
     assert_eq!(timed.names("v").len(), 3);
-    // What something depends on stays, and goes later.
+    // A snapshot that something depends on stays, and is deleted later.
     let key = timed.control.view().volume(&vol("v")).unwrap().key.clone();
     let busy = |busy: bool| {
         timed.node.snapshots_mut(&key, |all| {
@@ -273,7 +273,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
             "hourly.2026-11-22_1101"
         ]
     );
-    // A revert drops what was later; the schedule goes on.
+    // A revert drops later snapshots; the schedule continues.
     timed
         .done(Mutation::RevertVolume {
             name: vol("v"),
@@ -285,7 +285,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
         timed.names("v"),
         ["hourly.mine", "release", "hourly.2026-11-22_1201"]
     );
-    // The node fails: the next slot tries again, and nothing does in between.
+    // The node fails: the next slot retries, and nothing does in between.
     for _ in 0..4 {
         let broken = BackendError::Failed("broken".to_owned());
         timed.node.inject("snapshot_create", Fault::Before(broken));
@@ -310,7 +310,7 @@ async fn a_clock_that_is_set_back_and_forth() {
     timed.set(START + 30 * 60).await;
     timed.set(START + 36 * 60).await;
     assert_eq!(timed.names("v").len(), 1);
-    // Back by a day: the schedule does not sleep until tomorrow.
+    // Back by a day: the schedule does not pause until tomorrow.
     timed.set(START + 36 * 60 - 24 * 3600).await;
     assert_eq!(
         timed.names("v").len(),
@@ -319,7 +319,8 @@ async fn a_clock_that_is_set_back_and_forth() {
     );
     timed.set(START + 96 * 60 - 24 * 3600).await;
     assert_eq!(timed.names("v")[1], "hourly.2026-11-21_0506");
-    // Forward by three years and back: one, and the same slot a second time has another name.
+    // Forward by three years and back: one snapshot, and the same slot a second time has another
+    // name.
     timed.set(START + 3 * 365 * 86_400).await;
     assert_eq!(timed.names("v")[2], "hourly.2029-11-21_0330");
     timed.set(START).await;
@@ -328,17 +329,18 @@ async fn a_clock_that_is_set_back_and_forth() {
     assert_eq!(timed.names("v").len(), 4);
 }
 
-/// What should be there, from its inputs alone.
+/// Expected state, from its inputs alone.
 #[derive(Default)]
 struct Model {
     snapshots: Vec<(Option<Period>, String)>,
-    /// By schedule: when it last took one, or since when it counts.
+    /// Time of the last snapshot of each schedule, or the time from which it counts.
     seen: BTreeMap<Period, i64>,
     keep: BTreeMap<Period, usize>,
 }
 
 impl Model {
-    /// Checks every minute since the last check, as if it had been awake; at most one snapshot comes of them.
+    /// Checks every minute since the last check, as if it had been awake; at most one snapshot
+    /// results.
     fn look(&mut self, now: i64) {
         for (period, keep) in self.keep.clone() {
             let seen = self.seen.get_mut(&period).unwrap();
@@ -381,7 +383,8 @@ fn text(at: i64) -> String {
         .to_string()
 }
 
-/// The policy of the model test, minute by minute: hourly at :05, daily at 02:00, Wednesdays at 04:30, the 1st and 15th at 00:10.
+/// Returns true for the slots of the model test's policy: hourly at :05, daily at 02:00, Wednesdays
+/// at 04:30, the 1st and 15th at 00:10.
 fn slot(period: Period, minute: i64) -> bool {
     let at = jiff::Timestamp::from_second(minute * 60).unwrap();
     let at = at.strftime("%A %d %H:%M").to_string();

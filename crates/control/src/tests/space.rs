@@ -8,7 +8,7 @@ const GIB: u64 = 1 << 30;
 
 async fn bench(overcommit: Option<f64>) -> Bench {
     let bench = Bench::new().await;
-    // The first start made a pool of 100 GiB.
+    // The first start created a pool of 100 GiB.
     bench.node.set_facts(Facts {
         space: Space {
             size: 4096 * GIB,
@@ -23,7 +23,7 @@ async fn bench(overcommit: Option<f64>) -> Bench {
 async fn warnings(bench: &Bench, mutation: Mutation) -> Vec<String> {
     let operation = bench.submit(mutation).await.unwrap();
     assert_eq!(operation.outcome, Some(Outcome::Done));
-    // As readers of the catalog get it, too.
+    // Readers of the catalog get them, too.
     let kept = bench.control.operation(&operation.name).unwrap();
     assert_eq!(kept.warnings, operation.warnings);
     operation.warnings.clone()
@@ -58,7 +58,7 @@ async fn promises_beyond_the_space_are_answered_with_both_figures() {
             "storage pools and instances have 102.098 TiB in all, and this server has 4 TiB of physical space (1,000 GiB free): writes fail with \"no space\" when that is used up"
         ]
     );
-    // What does not promise more is not warned of.
+    // A change that does not raise the promises gets no warning.
     let words = PoolChange {
         description: Some("x".to_owned()),
         ..PoolChange::default()

@@ -1,4 +1,4 @@
-//! Changes to a view, with everything that is kept up beside the resources themselves.
+//! Changes to a view, with the indexes and sums kept beside the resources.
 
 use super::View;
 use crate::figures::{PoolUse, bytes_of};
@@ -8,7 +8,7 @@ use crate::named::{NamedPolicy, PolicyName};
 use std::sync::Arc;
 use weir_base::invariant;
 
-/// The key of [`View::ids`], for the names that are in it.
+/// Returns the key of [`View::ids`], for names that are in it.
 fn by_id(name: &VolumeName) -> Option<[Arc<str>; 3]> {
     let VolumeName { surface, place, id } = name;
     let known = *surface == Surface::Netapp;
@@ -50,7 +50,7 @@ impl View {
         );
         self.generation += 1;
         let before = self.volumes.get(&volume.name).cloned();
-        // Each entry that is put anew copies a path of its tree, and most changes concern one of them.
+        // Each changed entry copies a path of its tree, and most changes affect only one of them.
         let same = |same: fn(&Volume, &Volume) -> bool| {
             before.as_ref().is_some_and(|before| same(before, &volume))
         };
@@ -113,7 +113,7 @@ impl View {
         self.directories.remove_mut(name);
     }
 
-    /// What does not concern the data path, nor the pool.
+    /// Stores a change that affects neither the data path nor the pool.
     pub(crate) fn note_volume(&mut self, volume: Arc<Volume>) {
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
@@ -132,7 +132,7 @@ impl View {
         }
     }
 
-    /// Takes a volume out of its pool's sums, if it is in one.
+    /// Removes a volume from its pool's sums, if it is in one.
     fn unaccount(&mut self, name: &VolumeName) -> Option<Arc<Volume>> {
         let volume = self.volumes.get(name).cloned()?;
         self.volumes_gib = self.volumes_gib.saturating_sub(volume.capacity_gib);
@@ -163,7 +163,7 @@ impl View {
         self.snapshots.remove_mut(name);
     }
 
-    /// All snapshots of a volume, for changing them.
+    /// Returns all snapshots of a volume, for changing them.
     pub(crate) fn snapshots_to_go(&self, parent: &VolumeName) -> Vec<Arc<Snapshot>> {
         self.snapshots(parent, None).cloned().collect()
     }

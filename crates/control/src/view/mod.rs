@@ -1,9 +1,9 @@
-//! Everything that is intended, as one immutable value.
+//! The whole intended state, as one immutable value.
 //!
-//! Reads come from here and never wait. A change makes a new view that shares all but O(log n) nodes with the one
-//! before (persistent red-black trees), so that neither ten thousand volumes nor a reader that keeps an old view make a
-//! change dear. What is asked for often is kept up with each change: what is exported at a path, and how much of a pool
-//! is taken.
+//! Reads come from here and never wait. A change creates a new view that shares all but O(log n)
+//! nodes with the previous one (persistent red-black trees). So neither ten thousand volumes nor a
+//! reader that keeps an old view make a change costly. Frequently used indexes are updated with
+//! each change: the export at a path, and the usage of a pool.
 
 mod edit;
 
@@ -23,22 +23,23 @@ type Map<K, V> = RedBlackTreeMapSync<K, V>;
 /// All resources at one moment, ordered by name.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Counts up with every change.
+    /// Number of changes.
     pub revision: u64,
-    /// Counts up with every change that the data path is to see.
+    /// Number of changes that the data path sees.
     pub generation: u64,
-    /// The service levels in force.
+    /// Service levels in force.
     pub levels: Arc<Levels>,
     pub(crate) pools: Map<Name, Arc<Pool>>,
     pub(crate) volumes: Map<VolumeName, Arc<Volume>>,
     pub(crate) snapshots: Map<SnapshotName, Arc<Snapshot>>,
     pub(crate) operations: Map<Name, Arc<Operation>>,
-    /// Volumes of NetApp Volumes by project, id and location: what paths of replication have no location in.
+    /// Volumes of NetApp Volumes by project, id and location, because replication paths have no
+    /// location.
     pub(crate) ids: Map<[Arc<str>; 3], ()>,
-    /// By export path, without the leading slash.
+    /// Volumes by export path, without the leading slash.
     pub(crate) exports: Map<Arc<str>, VolumeName>,
     pub(crate) uses: Map<Name, PoolUse>,
-    /// GiB of all storage pools and instances: what users were promised.
+    /// GiB of all storage pools and instances: the sum of the promises.
     pub(crate) provisioned_gib: u64,
     /// GiB of all volumes and instances.
     pub(crate) volumes_gib: u64,
@@ -54,19 +55,20 @@ pub struct View {
     pub(crate) directories: Map<Name, Arc<ActiveDirectory>>,
 }
 
-/// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
+/// A part of a collection: a place, where the location may be `-` for all, and the name to begin
+/// after.
 #[derive(Clone, Debug)]
 pub struct Within<'a> {
     /// The bare id of the project.
     pub project: &'a str,
-    /// The location's id; `-` is all of them.
+    /// Id of the location; `-` means all.
     pub location: &'a str,
-    /// Begin behind this name (of the page before).
+    /// Name to begin after (of the previous page).
     pub after: Option<&'a Name>,
 }
 
 impl<'a> Within<'a> {
-    /// All of a place.
+    /// Returns all of a place.
     pub fn place(place: &'a Place) -> Within<'a> {
         Within {
             project: &place.project,
@@ -75,7 +77,7 @@ impl<'a> Within<'a> {
         }
     }
 
-    /// All of a project, in whatever location.
+    /// Returns all of a project, in any location.
     pub fn project(project: &'a str) -> Within<'a> {
         Within {
             project,
@@ -85,8 +87,8 @@ impl<'a> Within<'a> {
     }
 }
 
-/// What such a part has of a map, whose keys `key` makes of names. `within` says whether a key is of the place, or of its
-/// project in whatever location.
+/// Returns the part of a map, whose keys `key` makes from names. `within` returns true if a key is
+/// in the place, or in its project in any location.
 fn part_of<'v, K: Ord, V, F, G>(
     map: &'v Map<K, Arc<V>>,
     part: &Within<'_>,
@@ -118,7 +120,7 @@ fn named_in(name: &Name, place: &Place, all: bool) -> bool {
 }
 
 impl View {
-    /// With nothing in it.
+    /// Creates an empty view.
     pub fn empty(levels: Arc<Levels>) -> View {
         View {
             revision: 0,
@@ -145,17 +147,17 @@ impl View {
         }
     }
 
-    /// The storage pool of this name.
+    /// Returns the storage pool with this name.
     pub fn pool(&self, name: &Name) -> Option<&Arc<Pool>> {
         self.pools.get(name)
     }
 
-    /// The volume of this name.
+    /// Returns the volume with this name.
     pub fn volume(&self, name: &VolumeName) -> Option<&Arc<Volume>> {
         self.volumes.get(name)
     }
 
-    /// The volume that a target is, or is a snapshot of.
+    /// Returns the volume that a target is, or is a snapshot of.
     pub fn volume_of(&self, target: &Target) -> Option<&Arc<Volume>> {
         match target {
             Target::Volume(name) => self.volume(name),
@@ -167,53 +169,53 @@ impl View {
         }
     }
 
-    /// The domain of Active Directory of this name.
+    /// Returns the Active Directory domain with this name.
     pub fn active_directory(&self, name: &Name) -> Option<&Arc<ActiveDirectory>> {
         self.directories.get(name)
     }
 
-    /// The domain of Active Directory of a pool's volumes with SMB.
+    /// Returns the Active Directory domain of a pool's SMB volumes.
     pub fn active_directory_of(&self, pool: &Pool) -> Option<&Arc<ActiveDirectory>> {
         let id = pool.active_directory.as_ref()?;
         self.active_directory(&pool.name.place.name(id))
     }
 
-    /// All domains of Active Directory of all places, in the order of their names.
+    /// Returns all Active Directory domains of all places, in the order of their names.
     pub fn every_active_directory(&self) -> impl Iterator<Item = &Arc<ActiveDirectory>> {
         self.directories.values()
     }
 
-    /// The snapshot of this name.
+    /// Returns the snapshot with this name.
     pub fn snapshot(&self, name: &SnapshotName) -> Option<&Arc<Snapshot>> {
         self.snapshots.get(name)
     }
 
-    /// The operation of this name.
+    /// Returns the operation with this name.
     pub fn operation(&self, name: &Name) -> Option<&Arc<Operation>> {
         self.operations.get(name)
     }
 
-    /// The policy of this name.
+    /// Returns the policy with this name.
     pub fn policy(&self, name: &PolicyName) -> Option<&Arc<NamedPolicy>> {
         self.policies.get(name)
     }
 
-    /// All policies, by kind, project and bare id.
+    /// Returns all policies, by kind, project and bare id.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<NamedPolicy>> {
         self.policies.values()
     }
 
-    /// All storage pools of all places, in the order of their names.
+    /// Returns all storage pools of all places, in the order of their names.
     pub fn every_pool(&self) -> impl Iterator<Item = &Arc<Pool>> {
         self.pools.values()
     }
 
-    /// All operations of all places, in the order of their names.
+    /// Returns all operations of all places, in the order of their names.
     pub fn every_operation(&self) -> impl Iterator<Item = &Arc<Operation>> {
         self.operations.values()
     }
 
-    /// Whatever an operation's target is by now.
+    /// Returns the present state of an operation's target.
     pub fn resource(&self, target: &Target) -> Option<Resource> {
         match target {
             Target::Pool(name) => self.pool(name).cloned().map(Resource::Pool),
@@ -227,7 +229,7 @@ impl View {
         }
     }
 
-    /// Domains of Active Directory, in the order of their names.
+    /// Returns Active Directory domains, in the order of their names.
     pub fn active_directories(
         &self,
         part: &Within<'_>,
@@ -235,12 +237,12 @@ impl View {
         part_of(&self.directories, part, |name| name, named_in)
     }
 
-    /// Storage pools, in the order of their names.
+    /// Returns storage pools, in the order of their names.
     pub fn pools(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Pool>> {
         part_of(&self.pools, part, |name| name, named_in)
     }
 
-    /// Volumes of a surface, in the order of their names.
+    /// Returns volumes of a surface, in the order of their names.
     pub fn volumes(
         &self,
         surface: Surface,
@@ -253,12 +255,13 @@ impl View {
         part_of(&self.volumes, part, key, within)
     }
 
-    /// Operations, in the order of their names.
+    /// Returns operations, in the order of their names.
     pub fn operations(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Operation>> {
         part_of(&self.operations, part, |name| name, named_in)
     }
 
-    /// Snapshots of a volume, in the order of their names. `after` is the bare id to begin behind.
+    /// Returns snapshots of a volume, in the order of their names. `after` is the bare id to begin
+    /// after.
     pub fn snapshots(
         &self,
         parent: &VolumeName,
@@ -276,7 +279,7 @@ impl View {
             .map(|(_, snapshot)| snapshot)
     }
 
-    /// A pool's volumes, in the order of their names.
+    /// Returns a pool's volumes, in the order of their names.
     pub fn volumes_of<'v>(&'v self, pool: &'v Name) -> impl Iterator<Item = &'v Arc<Volume>> {
         self.members
             .range((
@@ -287,7 +290,7 @@ impl View {
             .filter_map(|((of, id), ())| self.volumes.get(&of.place.volume(id)))
     }
 
-    /// All volumes of a surface in all places, in the order of their names.
+    /// Returns all volumes of a surface in all places, in the order of their names.
     pub fn every_volume(&self, surface: Surface) -> impl Iterator<Item = &Arc<Volume>> {
         let first = Place::new("", "").of(surface, "");
         self.volumes
@@ -296,7 +299,7 @@ impl View {
             .take_while(move |volume| volume.name.surface == surface)
     }
 
-    /// The volumes of NetApp Volumes that have this id in a project, in whatever location.
+    /// Returns the volumes of NetApp Volumes with this id in a project, in any location.
     pub fn namesakes<'v>(
         &'v self,
         project: &str,
@@ -312,10 +315,11 @@ impl View {
             })
     }
 
-    /// The volume of this node that a path names: in whatever location, as paths have none. `Err`: those of several.
+    /// Returns the local volume that a path names, in any location, as paths have none. `Err`: the
+    /// first two of several.
     ///
     /// # Errors
-    /// There are two volumes of that name in the project.
+    /// If two volumes in the project have that name.
     pub fn volume_at(&self, path: &Path) -> Result<Option<&Arc<Volume>>, [&Arc<Volume>; 2]> {
         let local = path.cluster.is_empty();
         let mut named = self
@@ -327,42 +331,44 @@ impl View {
         }
     }
 
-    /// How many volumes there are, everywhere.
+    /// Returns the number of volumes, everywhere.
     pub fn volume_count(&self) -> usize {
         self.volumes.size()
     }
 
-    /// GiB of all storage pools and instances: what users were promised.
+    /// Returns the GiB of all storage pools and instances: the sum of the promises.
     pub fn provisioned_gib(&self) -> u64 {
         self.provisioned_gib
     }
 
-    /// What a pool's volumes take of it.
+    /// Returns a pool's usage by its volumes.
     pub fn pool_use(&self, name: &Name) -> PoolUse {
         self.uses.get(name).copied().unwrap_or_default()
     }
 
-    /// A pool's figures as its users see them: total and available throughput, allocated capacity, number of volumes.
+    /// Returns a pool's derived values as its users see them: total and available throughput,
+    /// allocated capacity, number of volumes.
     pub fn pool_figures(&self, pool: &Pool) -> PoolFigures {
         figures::pool_figures(&self.levels, pool, self.pool_use(&pool.name))
     }
 
-    /// The pool that a volume is in; those of a tier are in none.
+    /// Returns the pool that a volume is in; volumes of a tier are in none.
     pub fn pool_of(&self, volume: &Volume) -> Option<&Arc<Pool>> {
         self.pool(&volume.pool()?)
     }
 
-    /// What a volume may do, in bytes a second; `None` where only the pool binds, or nothing.
+    /// Returns a volume's own limit, in bytes a second; `None` if only the pool limits it, or
+    /// nothing.
     pub fn volume_throughput(&self, volume: &Volume) -> Option<u64> {
         figures::volume_throughput(&self.levels, self.pool_of(volume)?, volume)
     }
 
-    /// What is exported at a path, which is written without its leading slash.
+    /// Returns the volume exported at a path, which is written without its leading slash.
     pub fn export(&self, path: &str) -> Option<&VolumeName> {
         self.exports.get(path)
     }
 
-    /// Whether nothing is exported at this path, above it or below it.
+    /// Returns true if nothing is exported at this path, above it or below it.
     pub fn is_path_free(&self, path: &str) -> bool {
         let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
         if above.chain([path]).any(|path| self.export(path).is_some()) {

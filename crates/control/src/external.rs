@@ -1,9 +1,10 @@
-//! Replication's steps, and what happens beside the catalog and yet concerns it.
+//! Replication steps, and other events from outside the catalog that concern it.
 //!
-//! Relationships are rows, changed by mutations ([`Mutation::Replicate`](crate::Mutation::Replicate)). What has become
-//! of their transfers is written down as it happens ([`Control::settle`]): no client asked for it, so it is no
-//! mutation, and were it lost the transfer would be begun again and come to the same end. And clients poll operations by
-//! name ([`Control::record`]).
+//! Relationships are rows, changed by mutations
+//! ([`Mutation::Replicate`](crate::Mutation::Replicate)). The progress of their transfers is
+//! recorded as it happens ([`Control::settle`]). No client requested it, so it is not a mutation,
+//! and if it were lost the transfer would be restarted and come to the same end. Clients also poll
+//! operations by name ([`Control::record`]).
 
 use crate::accept::Render;
 use crate::control::Control;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use weir_relations::manager::{self, Changes, Step};
 
 impl Control {
-    /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after, or by
-    /// then where it must not be lost ([`Step::is_lazily_durable`]).
+    /// Records events of transfers. On return they are in the view. They are in the catalog soon
+    /// after, or already if they must not be lost ([`Step::is_lazily_durable`]).
     ///
     /// # Errors
-    /// That the catalog cannot be written, or that the server stops. Nothing has been written down then.
+    /// If the catalog cannot be written, or the server stops. Nothing has been recorded in that
+    /// case.
     pub async fn settle(&self, steps: &[Step]) -> Result<(), Refusal> {
         let ((), ticket) = self.context.store.change(|tx| {
             let rows = &tx.view.relations;
@@ -31,7 +33,7 @@ impl Control {
             }
             let mut next = Changes::to(&tx.view.relations);
             for step in steps {
-                // It is due as well when the volume is what it was.
+                // It is still due when the volume has been reverted.
                 let waits = match step {
                     Step::Due(uuid) => tx.view.relations.named(uuid),
                     _ => None,
@@ -46,19 +48,19 @@ impl Control {
         ticket.committed().await.map(|_| ())
     }
 
-    /// From now on operations keep their target's state, as the API shows it, when they end. There is one way for as
-    /// long as the control plane lives.
+    /// Sets the function that renders targets of ended operations in the form of the API. Only the
+    /// first call counts.
     pub fn set_render(&self, render: Render) {
         if self.context.render.set(render).is_err() {
             tracing::debug!("responses are made already");
         }
     }
 
-    /// An operation on a replication that has been done: clients may ask for it by its name like for any
-    /// other. `Outcome::Failed` is a refusal and no operation.
+    /// Records a completed operation on a replication, so that clients can poll it by its name like
+    /// any other. `Outcome::Failed` is a refusal and not an operation.
     ///
     /// # Errors
-    /// That the catalog cannot be written.
+    /// If the catalog cannot be written.
     pub async fn record(
         &self,
         name: ReplicationName,

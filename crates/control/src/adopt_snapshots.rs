@@ -1,22 +1,24 @@
-//! Snapshots that others make: transfers put snapshots into destinations and take them away, below the catalog.
+//! Adopts snapshots made outside the catalog: transfers create snapshots in destinations and delete
+//! them.
 //!
-//! The engine's list is the truth about which snapshots there are, the catalog's about what people said of them. A volume's
-//! lists are compared in its lane, when no job of it runs, so that what is only half done is not taken for a difference.
+//! The engine's list is authoritative for the existence of snapshots, the catalog's for the
+//! descriptions that users gave. A volume's lists are compared in its lane, when no job of it runs,
+//! so that a half-finished job is not taken for a difference.
 
 use crate::backend::SnapshotState;
 use crate::jobs::JobContext;
 use crate::model::{Labels, SNAPMIRROR_LABEL, Snapshot, State};
 use crate::name::VolumeName;
-use crate::stamp::Stamp;
 use crate::store::Transaction;
+use crate::timestamp::Stamp;
 use std::collections::HashMap;
 use weir_base::Rng;
 
-/// What the engine has of a volume's snapshots.
+/// The engine's snapshots of a volume.
 type Found = (VolumeName, Vec<SnapshotState>);
 
-/// Makes the catalog's list of a volume's snapshots what the engine has.
-pub(crate) async fn one(context: &JobContext, rng: &dyn Rng, name: &VolumeName) {
+/// Makes the catalog's list of a volume's snapshots equal to the engine's.
+pub(crate) async fn adopt_volume(context: &JobContext, rng: &dyn Rng, name: &VolumeName) {
     let Some(volume) = context.store.view().volume(name).cloned() else {
         return;
     };
@@ -34,8 +36,8 @@ pub(crate) async fn one(context: &JobContext, rng: &dyn Rng, name: &VolumeName) 
     drop(place);
 }
 
-/// The same of every volume, at the start.
-pub(crate) async fn all(context: &JobContext, rng: &dyn Rng) {
+/// Adopts the snapshots of every volume, at the start.
+pub(crate) async fn adopt_all(context: &JobContext, rng: &dyn Rng) {
     let view = context.store.view();
     let there = view.volumes.values();
     let there = there.filter(|volume| volume.number.is_some() && volume.idle().is_ok());
@@ -71,7 +73,7 @@ async fn write(context: &JobContext, rng: &dyn Rng, found: &[Found]) {
         }
     });
     if let Err(why) = written.await {
-        tracing::info!(%why, "left for the next start");
+        tracing::info!(%why, "catalog unavailable; left for the next start");
     }
 }
 
@@ -91,13 +93,13 @@ fn merge(tx: &mut Transaction<'_>, rng: &dyn Rng, name: &VolumeName, found: &[Sn
                 tx.put_snapshot(known);
             }
             None if there.is_none() && known.state == State::Ready => {
-                tracing::info!(snapshot = %known.name, "gone from the engine");
+                tracing::info!(snapshot = %known.name, "snapshot no longer exists in the engine; removed from the catalog");
                 tx.remove_snapshot(&known);
             }
             _ => {}
         }
     }
-    // In the order in which they were made.
+    // In the order of their creation.
     for state in found
         .iter()
         .filter(|state| has.contains_key(state.name.as_str()))

@@ -1,4 +1,4 @@
-//! Moments as the catalog keeps them and the surfaces print them.
+//! Timestamps in the form of the catalog and the surfaces.
 
 use serde::{Deserialize, Serialize};
 use weir_base::Time;
@@ -10,19 +10,20 @@ use weir_base::Time;
 pub struct Stamp(pub i64);
 
 impl Stamp {
-    /// RFC 3339 in UTC, with as many digits of the second as are needed: `2026-03-01T12:00:00.5Z`.
+    /// Formats it in RFC 3339 in UTC, with as many digits of the second as needed:
+    /// `2026-03-01T12:00:00.5Z`.
     pub fn rfc3339(self) -> String {
         jiff::Timestamp::from_nanosecond(i128::from(self.0))
             .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
             .to_string()
     }
 
-    /// Whole seconds since 1970.
+    /// Returns whole seconds since 1970.
     pub fn secs(self) -> i64 {
         self.0.div_euclid(1_000_000_000)
     }
 
-    /// From the engine's nanoseconds, which reach further than these.
+    /// Converts the engine's nanoseconds, whose range is larger.
     pub fn from_nanos(nanos: i128) -> Stamp {
         Stamp(nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }

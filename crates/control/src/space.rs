@@ -1,5 +1,5 @@
-//! How much data volumes and snapshots hold, asked of the node. What one volume holds is asked each time and costs the
-//! same however many there are; snapshots at most once a second for each volume.
+//! Usage of volumes and snapshots, as reported by the node. A volume's usage is requested each time
+//! at a constant cost; that of snapshots at most once a second for each volume.
 
 use crate::jobs::JobContext;
 use parking_lot::Mutex;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_base::Clock;
 
-/// The sizes that the engine returned count this long.
+/// Lifetime of the sizes returned by the engine.
 const FRESH: Duration = Duration::from_secs(1);
-/// Volumes whose snapshots are remembered at once.
+/// Maximum number of volumes whose snapshots are cached.
 const PARENTS: usize = 64;
 
 type Sizes = Arc<HashMap<String, u64>>;
@@ -32,7 +32,7 @@ impl Usage {
         self.clock.monotonic().saturating_sub(at) < FRESH
     }
 
-    /// Bytes held by the data of each of the engine's volumes; 0 where the node cannot say.
+    /// Returns the bytes of each engine volume's data; 0 if the node cannot report it.
     pub async fn volumes(&self, context: &JobContext, keys: Vec<Arc<str>>) -> Vec<u64> {
         let nothing = vec![0; keys.len()];
         let asked = context.ask_promptly(move |node| {
@@ -42,7 +42,7 @@ impl Usage {
         asked.await.unwrap_or(nothing)
     }
 
-    /// Bytes held by a snapshot alone; 0 if the node cannot say.
+    /// Returns the bytes held only by a snapshot; 0 if the node cannot report it.
     pub async fn snapshot(&self, context: &JobContext, key: &str, name: &str) -> u64 {
         let known = self.snapshots.lock().get(key).cloned();
         if let Some((_, sizes)) = known.filter(|(at, _)| self.fresh(*at)) {

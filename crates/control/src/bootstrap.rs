@@ -1,14 +1,15 @@
-//! What the first start makes, and what a rebuild has of a volume that nothing more is known of.
+//! Resources created by the first start, and defaults for a volume that a rebuild knows nothing
+//! else about.
 
 use crate::model::{Pool, Presentation, Protocol, QosType, Runs, State, Volume};
 use crate::name::{Name, VolumeName};
-use crate::stamp::Stamp;
+use crate::timestamp::Stamp;
 
-/// The pool of the first start.
+/// Pool of the first start.
 pub(crate) const POOL: &str = "default";
-/// The service level of that pool.
+/// Service level of that pool.
 pub(crate) const LEVEL: &str = "UNLIMITED";
-/// The mode of its root, as of a new ext4 file system.
+/// Mode of a volume's root, as in a new ext4 file system.
 pub(crate) const ROOT_MODE: u32 = 0o755;
 
 pub(crate) fn pool(name: Name, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
