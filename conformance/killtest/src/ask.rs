@@ -8,8 +8,8 @@ use std::sync::Arc;
 use weir_base::Rng;
 use weir_testclient::nfs3::{Call, FIFO, FILE_SYNC, Fh, How, Name, SOCK, Sattr, SetTime, UNSTABLE};
 
-use crate::Fault;
 use crate::content::Content;
+use crate::fault::Fault;
 use crate::lane::{Effect, Lane};
 use crate::model::{Id, Kind, Object, Place, State, Where};
 

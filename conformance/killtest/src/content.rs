@@ -8,7 +8,7 @@
 //! that of a pending write. The bytes themselves are random, so that a stale or misplaced page
 //! cannot pass for the right one.
 
-use crate::Fault;
+use crate::fault::Fault;
 
 #[derive(Clone, Debug)]
 struct Pending {

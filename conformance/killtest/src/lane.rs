@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_base::SeededRng;
 use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, JUKEBOX, Name, Reply, STALE, UNSTABLE, Verifier};
 
-use crate::Fault;
+use crate::fault::Fault;
 use crate::model::{Found, Id, Kind, Object, State, show};
 
 /// Handles of removed objects that are kept, to see that they stay stale.

@@ -16,6 +16,7 @@
 
 mod ask;
 mod content;
+mod fault;
 mod lane;
 mod model;
 mod rpc;
@@ -32,13 +33,10 @@ use clap::Parser;
 use weir_base::{Rng, SeededRng, SystemRng};
 use weir_testclient::nfs3::{Call, Fh, Reply, STALE, Sattr};
 
+use crate::fault::Fault;
 use crate::lane::{Lane, Outcome};
 use crate::rpc::{Broken, Connection};
 use crate::server::{Recipe, Server};
-
-/// Fault that was found, for a person to read. The test stops at the first one, so there is nothing
-/// to match on.
-pub type Fault = String;
 
 /// Folders that all lanes share.
 const FOLDERS: usize = 3;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use weir_testclient::nfs3::{DIR, Fattr, Fh, LNK, Name, REG};
 
-use crate::Fault;
 use crate::content::Content;
+use crate::fault::Fault;
 
 /// A lane's own number for an object.
 pub type Id = u32;

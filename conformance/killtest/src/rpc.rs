@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_testclient::nfs3::JUKEBOX;
 use weir_testclient::{Call, Caller, In, Malformed, Reply, rpc};
 
-use crate::Fault;
+use crate::fault::Fault;
 
 /// The server went away, or what it said is wrong. Only the second is a finding.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::Fault;
+use crate::fault::Fault;
 
 /// Commands that run the server. In them `{data}` and `{port}` are replaced; words are split at
 /// blanks.

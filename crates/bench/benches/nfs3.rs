@@ -1,4 +1,4 @@
-//! What the generator itself costs: its loads over NFSv3 against a server that does nearly nothing,
+//! Cost of the generator itself: its loads over NFSv3 against a server that does nearly nothing,
 //! over loopback.
 //!
 //! `cargo bench -p weir-bench --bench nfs3`
@@ -16,7 +16,7 @@ mod fake;
 
 use clap::Parser;
 use fake::{Fake, Mischief};
-use weir_bench::args::{BenchArgs, BenchCommand};
+use weir_bench::{BenchArgs, BenchCommand};
 
 #[derive(Parser)]
 struct Cli {

@@ -1,59 +1,10 @@
-//! The command line of the load generators.
+//! Settings of loads, as the command line has them.
 
 use crate::arrivals::Spacing;
-use crate::lab::cli::{CompareArgs, MatrixArgs, PresetsArgs, ReportArgs};
 use crate::nfs3::Stable;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// Load generators for file servers: NFSv3, NFSv4.1 and 4.2, SMB 3.1.1.
-#[derive(clap::Parser, Debug, Clone)]
-#[command(
-    name = "weir-bench",
-    bin_name = "weir bench",
-    version,
-    max_term_width = 100
-)]
-pub struct Cli {
-    /// Command and its settings.
-    #[command(flatten)]
-    pub bench: BenchArgs,
-}
-
-/// Load generators.
-#[derive(Args, Debug, Clone)]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub command: BenchCommand,
-}
-
-/// What can be measured.
-#[derive(Subcommand, Debug, Clone)]
-pub enum BenchCommand {
-    /// Load on an NFSv3 server.
-    Nfs3(Box<NfsArgs>),
-    /// The same loads on an NFSv4.1 or 4.2 server.
-    Nfs4(Box<Nfs4Args>),
-    /// Load on an SMB 3.1.1 server.
-    Smb(Box<crate::smb::SmbArgs>),
-    /// What TCP over loopback carries on this machine: the ceiling of any server.
-    Tcp(TcpArgs),
-    /// What devices make of an intent log: durable appends, folder by folder.
-    Log(crate::log::LogArgs),
-    /// A link with a delay, for measurements of two nodes on one machine.
-    #[command(hide = true)]
-    Relay(crate::relay::RelayArgs),
-    /// Tables of block sizes and read/write mixes, with reports.
-    Matrix(Box<MatrixArgs>),
-    /// Definitions for `matrix` that come with this program.
-    Presets(PresetsArgs),
-    /// Runs of `matrix` side by side, and beside published figures.
-    Compare(CompareArgs),
-    /// The reports of a run of `matrix`, made again.
-    Report(ReportArgs),
-}
 
 /// The operation that is repeated.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -94,18 +45,18 @@ pub enum LoadKind {
 }
 
 impl LoadKind {
-    /// Whether the load moves file data in large files.
+    /// Returns true if the load moves file data in large files.
     pub fn is_data(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Mix | Self::Eda)
     }
 
-    /// Whether the load uses up what was made beforehand.
+    /// Returns true if the load uses up what was made beforehand.
     pub fn consumes(self) -> bool {
         self == Self::Remove
     }
 }
 
-/// Where in the files the blocks lie.
+/// Order of the blocks in the files.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
@@ -162,7 +113,7 @@ impl Version {
         }))
     }
 
-    /// The same with so many slots; NFSv3 has none.
+    /// Returns the version with so many slots; NFSv3 has none.
     pub fn with_slots(self, slots: Option<u32>) -> Self {
         match (self, slots) {
             (Self::V4(v4), Some(_)) => Self::V4(SessionArgs { slots, ..v4 }),
@@ -184,7 +135,7 @@ impl std::fmt::Display for Version {
 /// has one session over its connections; in flight are at most its slots.
 #[derive(Args, Debug, Clone)]
 pub struct Nfs4Args {
-    /// What to do, over how many connections and how deep.
+    /// Load, connections and depth.
     #[command(flatten)]
     pub load: NfsArgs,
     /// Minor version and slots of the sessions that the clients make.
@@ -202,7 +153,7 @@ impl Nfs4Args {
     }
 }
 
-/// What the loads on all protocols have in common.
+/// Settings that the loads on all protocols have in common.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct RunArgs {
     /// Seconds of the measurement.
@@ -322,7 +273,7 @@ pub struct NfsArgs {
     /// Seconds of load before the measurement [default: 2, or 0 with a count of operations].
     #[arg(long)]
     pub warmup: Option<f64>,
-    /// How long it runs, and what becomes of its working set.
+    /// Duration, and the fate of the working set.
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunArgs,
@@ -385,7 +336,7 @@ impl NfsArgs {
     }
 }
 
-/// What TCP over loopback carries.
+/// Settings of the measurement of TCP over loopback.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct TcpArgs {
     /// Connections at once.
@@ -443,15 +394,5 @@ mod tests {
         assert!(parse_size("k").is_err());
         assert!(parse_size("4q").is_err());
         assert!(parse_size("99999999999t").is_err());
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        #[derive(clap::Parser)]
-        struct Cli {
-            #[command(flatten)]
-            _bench: BenchArgs,
-        }
-        <Cli as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -14,7 +14,7 @@ use crate::pattern::Rand;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// How the arrivals of an open loop are spaced.
+/// Spacing of the arrivals of an open loop.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spacing {

@@ -24,7 +24,7 @@ pub fn sleep(seconds: f64) {
     std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
 }
 
-/// What a clock of the system says, in nanoseconds.
+/// Reads a clock of the system, in nanoseconds.
 fn read(clock: ClockId) -> u64 {
     let t = rustix::time::clock_gettime(clock);
     (t.tv_sec as u64)

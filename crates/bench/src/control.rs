@@ -34,7 +34,7 @@ pub struct Control {
     record: Vec<u8>,
 }
 
-/// What [`Control::many`] does with a reply.
+/// Reaction of [`Control::many`] to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The call is done.
@@ -88,7 +88,7 @@ impl Control {
         self.free = (0..slots.min(MAX_WINDOW)).rev().map(slot).collect();
     }
 
-    /// How calls are encoded now: of NFSv3 until [`Control::speak`].
+    /// Returns the encoding of calls: NFSv3's until [`Control::speak`].
     pub fn wire(&self) -> Arc<dyn Wire> {
         self.wire.clone()
     }

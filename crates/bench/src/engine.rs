@@ -54,12 +54,12 @@ pub(crate) const TICK: Timespec = Timespec {
 };
 /// Pause before a call that got NFS3ERR_JUKEBOX is repeated.
 const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
-/// What epoll calls the timer of an open loop; connections have their numbers.
+/// Number of an open loop's timer in epoll; connections have their numbers.
 const TIMER: u64 = u64::MAX;
 /// Failed operations after which a run is not worth going on with.
 const MAX_FAILURES: u64 = 1000;
 
-/// What a run is doing, in the order of time.
+/// Phase of a run, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -73,7 +73,7 @@ pub enum Phase {
     Abort = 3,
 }
 
-/// What the threads of a run and its conductor share.
+/// State that the threads of a run and its conductor share.
 pub struct Stage {
     phase: AtomicU8,
     /// Operations begun, against the limit.
@@ -108,7 +108,7 @@ impl Stage {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// What the run is doing.
+    /// Returns the phase of the run.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Warmup,
@@ -118,13 +118,13 @@ impl Stage {
         }
     }
 
-    /// Whether another operation may be begun, which it then counts as.
+    /// Returns true if another operation may be begun, which it then counts as.
     pub(crate) fn may_begin(&self) -> bool {
         self.limit == u64::MAX || self.begun.fetch_add(1, Ordering::Relaxed) < self.limit
     }
 }
 
-/// What a thread came back with.
+/// Result of a thread.
 pub struct ThreadResult {
     /// Its counts and latencies.
     pub tally: Tally,

@@ -1,4 +1,4 @@
-//! What ends a run before it is complete.
+//! Errors that end a run before it is complete.
 
 use crate::nfs3::status_name;
 use crate::rpc::RpcError;

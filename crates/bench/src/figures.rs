@@ -1,4 +1,4 @@
-//! What any load comes to: rates, latencies, and what they cost the server, the generator and the
+//! Figures of any load: rates, latencies, and what they cost the server, the generator and the
 //! machine.
 
 use crate::race::Raced;
@@ -48,7 +48,7 @@ pub struct ServerReport {
     pub pid: u32,
     /// Processor time an operation, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Of which in the kernel on its behalf.
+    /// Part of it in the kernel on its behalf.
     pub system_us_per_op: f64,
     /// Cores that it kept busy.
     pub cores: f64,
@@ -67,7 +67,7 @@ pub struct ClientReport {
     pub cpu_us_per_op: f64,
     /// Share of the time that its busiest thread ran, 0 to 1.
     pub busiest_thread: f64,
-    /// Whether that makes it the bottleneck.
+    /// True if that makes it the bottleneck.
     pub saturated: bool,
     /// Calls of `epoll_wait` an operation.
     pub wakeups_per_op: f64,
@@ -85,7 +85,7 @@ pub struct MachineReport {
     pub stolen_cores: f64,
 }
 
-/// What was measured.
+/// Measured values.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
     /// Seconds from the measurement's start to its last reply.
@@ -109,9 +109,9 @@ pub struct Figures {
     pub server: Option<ServerReport>,
     /// The generator's own use of the machine.
     pub client: ClientReport,
-    /// What else the machine did.
+    /// Other activity of the machine.
     pub machine: MachineReport,
-    /// What makes the run a failed one.
+    /// Faults that make the run a failed one.
     pub faults: Vec<String>,
     /// A few faults in detail.
     pub notes: Vec<String>,
@@ -266,7 +266,7 @@ impl Figures {
         Ok(())
     }
 
-    /// What went wrong, a line each.
+    /// Writes the faults, a line each.
     pub fn write_faults(&self, out: &mut String) -> std::fmt::Result {
         for f in &self.faults {
             writeln!(out, "FAULT: {f}")?;

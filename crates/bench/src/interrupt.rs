@@ -32,7 +32,7 @@ pub fn dismiss() {
     REQUESTED.store(false, Ordering::SeqCst);
 }
 
-/// Whether the user asked for the end.
+/// Returns true if the user asked for the end.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

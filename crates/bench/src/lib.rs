@@ -7,7 +7,7 @@
 //!
 //! | Module | Responsibility |
 //! |---|---|
-//! | [`args`] | command line |
+//! | [`command`], [`args`] | command line, settings of loads |
 //! | [`xdr`], [`rpc`], [`nfs3`] | encoding of calls, decoding of replies |
 //! | [`control`], [`set`] | mount; making, filling and removing the working set |
 //! | [`load`], [`blend`] | which call comes next, and whether its reply is right |
@@ -26,6 +26,7 @@ pub mod args;
 pub mod arrivals;
 pub mod blend;
 pub mod clock;
+pub mod command;
 pub mod control;
 pub mod engine;
 pub mod error;
@@ -51,7 +52,7 @@ pub mod tcp;
 pub mod wire;
 pub mod xdr;
 
-pub use args::{BenchArgs, BenchCommand, Cli};
+pub use command::{BenchArgs, BenchCommand, Cli};
 
 use lab::runner::Ending;
 

@@ -111,19 +111,19 @@ pub enum Call {
     },
 }
 
-/// What a reply means for its slot.
+/// Next step of a slot after a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The operation is complete.
     Done {
-        /// What it counts as.
+        /// Class of the operation.
         class: Class,
         /// Bytes of file data moved.
         bytes: u64,
     },
     /// The operation goes on with this call.
     Then(Call),
-    /// The same call is to be sent again later.
+    /// The call is sent again later.
     Again,
     /// The operation failed; the tally knows.
     Failed,
@@ -131,17 +131,17 @@ pub enum Step {
     Incomplete,
 }
 
-/// What the connections of a run share.
+/// State that the connections of a run share.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Next number of what the load makes or uses up.
     pub next: AtomicU64,
 }
 
-/// What a connection has of its client.
+/// Part of a connection in its client.
 #[derive(Clone, Copy)]
 pub struct Seat<'a> {
-    /// How calls are encoded and replies decoded.
+    /// Encoding of calls and replies.
     pub wire: &'a dyn Wire,
     /// The files of the working set, by number, opened where files are.
     pub files: &'a [Handle],
@@ -149,7 +149,7 @@ pub struct Seat<'a> {
     pub first_slot: u32,
 }
 
-/// What one connection does.
+/// Load of one connection.
 pub struct Load<'a> {
     args: &'a NfsArgs,
     set: &'a WorkingSet,
@@ -170,7 +170,7 @@ pub struct Load<'a> {
     made: VecDeque<u64>,
 }
 
-/// What a connection wrote to one file.
+/// Writes of a connection to one file.
 #[derive(Debug, Clone, Copy, Default)]
 struct Written {
     /// WRITEs without a reply yet.
@@ -182,7 +182,7 @@ struct Written {
     closing: Option<u32>,
 }
 
-/// What a slot keeps between operations.
+/// State of a slot between operations.
 #[derive(Clone, Copy, Default)]
 struct SlotState {
     /// Calls that the server counts in the slot of the session, and the number of the call in
@@ -240,7 +240,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Whether READ data may be discarded unread.
+    /// Returns true if READ data may be discarded unread.
     pub fn discards_reads(&self) -> bool {
         !self.args.run.verify
     }
@@ -343,7 +343,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Whether directories are listed with attributes.
+    /// Returns true if directories are listed with attributes.
     fn lists_attributes(&self) -> bool {
         matches!(self.args.load, LoadKind::Readdirplus | LoadKind::Eda)
     }
@@ -732,7 +732,7 @@ impl<'a> Load<'a> {
         Ok(step)
     }
 
-    /// What comes after the last call on a new file: its CLOSE, if it is open.
+    /// Returns the step after the last call on a new file: its CLOSE, if it is open.
     fn end_new(&mut self, slot: usize) -> Step {
         let new = self.slots.get(slot).and_then(|s| s.new_file);
         match new.is_some_and(|fh| fh.is_open()) {

@@ -38,7 +38,7 @@ const COMPARED: u64 = 4;
 /// faster one.
 const UNEQUAL: f64 = 0.2;
 
-/// What does a device make of an intent log?
+/// Measures durable appends to folders, as an intent log makes them.
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct LogArgs {
     /// Folders to try, each with a name of its own if wished
@@ -64,9 +64,9 @@ pub struct LogArgs {
 /// A folder and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// What the table and the verdict call it: the folder's path unless another name was given.
+    /// Name in the table and the verdict: the folder's path unless another name was given.
     pub name: String,
-    /// Where the file that is appended to lies for as long as the run lasts.
+    /// Folder of the file that is appended to.
     pub dir: PathBuf,
 }
 
@@ -99,7 +99,7 @@ pub struct LogReport {
     pub placements: Vec<Table>,
 }
 
-/// What was measured in one folder.
+/// Measurements in one folder.
 #[derive(Debug, Serialize)]
 pub struct Table {
     /// As [`Named::name`].
@@ -120,7 +120,7 @@ struct PlacementFields {
     model: Option<String>,
 }
 
-/// What appends of one size took.
+/// Times of appends of one size.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     /// Bytes of an append.

@@ -1,4 +1,4 @@
-//! What the kernel knows about the server process and the machine (proc(5)).
+//! Counters of the kernel about the server process and the machine (proc(5)).
 
 use serde::Serialize;
 use std::fs;

@@ -119,7 +119,7 @@ impl Handle {
         })
     }
 
-    /// The same file, open with this stateid.
+    /// Returns the handle of this file, open with this stateid.
     #[must_use]
     pub const fn opened(self, state: [u8; 16]) -> Self {
         Self { state, ..self }
@@ -130,12 +130,12 @@ impl Handle {
         &self.state
     }
 
-    /// Whether the file is open.
+    /// Returns true if the file is open.
     pub fn is_open(&self) -> bool {
         self.state != [0; 16]
     }
 
-    /// Whether it is the handle of no bytes.
+    /// Returns true if it is the handle of no bytes.
     pub const fn is_empty(&self) -> bool {
         self.len == 4
     }
@@ -374,7 +374,7 @@ fn handle(r: &mut Reader<'_>) -> Result<Handle, XdrError> {
 pub struct ReadHead {
     /// Bytes the server says it read.
     pub count: u32,
-    /// Whether the file ends behind them.
+    /// True if the file ends behind them.
     pub eof: bool,
     /// Bytes of data that follow.
     pub data_len: u32,
@@ -465,9 +465,9 @@ pub fn renamed(r: &mut Reader<'_>) -> Result<(), XdrError> {
 pub struct Listed {
     /// Entries in this reply.
     pub entries: u32,
-    /// Where to go on: last cookie and the cookie verifier.
+    /// Position of the next call: last cookie and the cookie verifier.
     pub position: (u64, [u8; 8]),
-    /// Whether the listing is complete.
+    /// True if the listing is complete.
     pub eof: bool,
 }
 
@@ -496,7 +496,7 @@ pub fn listed(r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError> {
     })
 }
 
-/// What the server says about itself (RFC 1813 §3.3.19).
+/// Properties of the server (RFC 1813 §3.3.19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Fsinfo {
     /// Greatest READ, in bytes.

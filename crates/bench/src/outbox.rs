@@ -1,4 +1,4 @@
-//! What a connection has yet to send: encoded calls, and payloads by reference.
+//! Queue of a connection: encoded calls, and payloads by reference.
 //!
 //! Calls made while one batch of replies is handled leave together in one
 //! `sendmsg`. A WRITE's payload that need not be distinct is not built: it is a
@@ -30,7 +30,7 @@ impl Piece {
     }
 }
 
-/// What [`Outbox::flush`] came to.
+/// Result of [`Outbox::flush`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
     /// Everything is handed to the socket.
@@ -76,7 +76,7 @@ impl Outbox {
         self.pieces.push(Piece::Constant { start, len });
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns true if nothing waits to be sent.
     pub fn is_empty(&self) -> bool {
         self.first >= self.pieces.len()
     }

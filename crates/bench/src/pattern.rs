@@ -15,7 +15,7 @@ pub const BLOCK: usize = 4096;
 const MAGIC: u64 = u64::from_be_bytes(*b"WEIRBLK1");
 const HEADER_WORDS: usize = 5;
 
-/// What a checked block was found to be, when not the right one.
+/// Finding about a block that is not the right one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
     /// All zeros: never written, or lost.

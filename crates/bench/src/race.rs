@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Stack of a generator thread, in bytes.
 const STACK: usize = 1 << 20;
 
-/// What was done up to a moment of a phase.
+/// Work done up to a moment of a phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     /// Seconds since the phase began.
@@ -25,7 +25,7 @@ pub struct Sample {
     pub bytes: u64,
 }
 
-/// Where a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Moment<'a> {
     /// The working set is being made.
@@ -46,13 +46,13 @@ pub trait Observer {
     /// Called at every sample.
     fn see(&self, _moment: Moment<'_>) {}
 
-    /// Whether the warm-up may end; `at_least` seconds are what the settings ask for.
+    /// Returns true if the warm-up may end; `at_least` seconds are what the settings ask for.
     fn warm(&self, elapsed_s: f64, at_least: f64, _samples: &[Sample]) -> bool {
         elapsed_s >= at_least
     }
 }
 
-/// How long a run is, and whose processor time counts.
+/// Duration of a run, and the process whose processor time counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// Seconds of load before the measurement.
@@ -61,11 +61,11 @@ pub struct Schedule {
     pub duration_s: f64,
     /// Process id of the server on this machine.
     pub server_pid: Option<u32>,
-    /// What that process, or it and its children, have used so far.
+    /// Reads what that process, or it and its children, have used so far.
     pub sample: fn(u32) -> Option<ProcessSample>,
 }
 
-/// What the threads of a run came back with.
+/// Results of a run's threads.
 pub struct Raced {
     /// The sum of all threads' counts.
     pub tally: Tally,
@@ -89,7 +89,7 @@ pub struct Raced {
     pub cut_short: bool,
 }
 
-/// What the conductor sampled at the measurement's start.
+/// Samples of the conductor at the measurement's start.
 struct Start {
     ns: u64,
     unix_time: u64,
@@ -228,7 +228,7 @@ fn per_second(samples: &[Sample]) -> Vec<u64> {
     series
 }
 
-/// What [`conduct`] comes back with.
+/// Result of [`conduct`].
 struct Conducted {
     start: Start,
     samples: Vec<Sample>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// bytes have passed, and ends with its input.
 #[derive(Args, Debug, Clone)]
 pub struct RelayArgs {
-    /// Where to pass it on.
+    /// Address to pass bytes on to.
     #[arg(long, value_name = "ADDR:PORT")]
     pub to: SocketAddr,
     /// Microseconds that each byte is on the way: half a round trip.

@@ -16,7 +16,7 @@ pub struct Report {
     pub unix_time: u64,
     /// All settings of the run.
     pub settings: NfsArgs,
-    /// What the server says about its limits.
+    /// Limits that the server states.
     pub fsinfo: Fsinfo,
     /// Slots of a client's session (NFSv4): the least that the server granted one.
     pub slots: Option<u32>,
@@ -31,7 +31,7 @@ pub struct Report {
     pub figures: Figures,
 }
 
-/// What was measured, for [`Report::new`].
+/// Measured values, for [`Report::new`].
 pub struct Measured<'a> {
     /// The settings of the run.
     pub args: &'a NfsArgs,
@@ -39,7 +39,7 @@ pub struct Measured<'a> {
     pub fsinfo: Fsinfo,
     /// Slots of a client's session (NFSv4).
     pub slots: Option<u32>,
-    /// What the threads counted.
+    /// Counts of the threads.
     pub raced: &'a Raced,
 }
 

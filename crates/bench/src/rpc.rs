@@ -108,7 +108,7 @@ impl CallPrefix {
         Self { bytes }
     }
 
-    /// The same beginning and these bytes of the arguments.
+    /// Appends these bytes of the arguments to the beginning.
     #[must_use]
     pub fn followed_by(mut self, arguments: &[u8]) -> Self {
         self.bytes.extend_from_slice(arguments);

@@ -30,11 +30,11 @@ pub struct WorkingSet {
     pub dirs: Vec<Handle>,
     /// The files, by number; empty for loads that do not need handles.
     pub files: Vec<Handle>,
-    /// How many files there are.
+    /// Number of files.
     pub file_count: u64,
     /// Size of each file, in bytes, for data loads.
     pub file_size: u64,
-    /// What the server says about its limits.
+    /// Limits that the server states.
     pub fsinfo: Fsinfo,
     /// The export's root and the directory that holds the set; `None` for no set.
     place: Option<(Handle, Handle)>,

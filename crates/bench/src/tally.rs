@@ -1,4 +1,4 @@
-//! What a generator thread counts.
+//! Counters of a generator thread.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Greatest latency that is recorded, in nanoseconds; longer ones count as this.
 const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
-/// What an operation counts as.
+/// Class of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A READ of file data.
@@ -174,7 +174,7 @@ impl Tally {
         self.notes = old.notes;
     }
 
-    /// What makes the run a failed one, in words; empty when it is sound.
+    /// Returns what makes the run a failed one, in words; empty when it is sound.
     pub fn faults(&self) -> Vec<String> {
         self.faults_named(|status| crate::nfs3::status_name(status).into())
     }

@@ -1,4 +1,4 @@
-//! What TCP over loopback carries: pairs of threads, one sending, one receiving.
+//! Throughput of TCP over loopback: pairs of threads, one sending, one receiving.
 
 use crate::args::TcpArgs;
 use crate::clock;

@@ -1,4 +1,4 @@
-//! What loads ask of a protocol: calls encoded, results taken apart.
+//! Interface of loads to a protocol: calls encoded, results taken apart.
 //!
 //! The loads ([`crate::load`]), the working set ([`crate::set`]) and the calls before and after a
 //! measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and
@@ -21,7 +21,7 @@ pub struct Turn {
     pub sequence: u32,
 }
 
-/// What tells a call from all others on its connection.
+/// Identity of a call on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id {
     /// The RPC transaction id.
@@ -35,7 +35,7 @@ pub struct Id {
 pub struct Head {
     /// nfsstat3 or nfsstat4: of the COMPOUND, which is that of its last operation.
     pub status: u32,
-    /// Whether the call used up its number in the slot. Version 3: always.
+    /// True if the call used up its number in the slot. Version 3: always.
     pub sequenced: bool,
 }
 
@@ -64,7 +64,7 @@ pub trait Wire: Send + Sync {
         count: u32,
         stable: Stable,
     );
-    /// What follows the data of a WRITE.
+    /// Appends what follows the data of a WRITE.
     fn write_tail(&self, out: &mut Vec<u8>);
     /// COMMIT of the whole file.
     fn commit(&self, out: &mut Vec<u8>, id: Id, fh: &Handle);
@@ -93,7 +93,7 @@ pub trait Wire: Send + Sync {
 
     /// Takes the results up to those of the operation itself.
     fn head(&self, r: &mut Reader<'_>, turn: Turn) -> Result<Head, XdrError>;
-    /// Whether a call with this status is to be sent again later.
+    /// Returns true if a call with this status is to be sent again later.
     fn again(&self, status: u32) -> bool;
     /// READ's results up to the data.
     fn read_head(&self, r: &mut Reader<'_>) -> Result<ReadHead, XdrError>;

@@ -23,7 +23,7 @@ pub enum XdrError {
     BadBool(u32),
     /// A value that the call does not allow.
     Unexpected {
-        /// What the value is.
+        /// Name of the value.
         what: &'static str,
         /// The value.
         found: u32,

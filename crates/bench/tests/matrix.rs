@@ -95,7 +95,7 @@ impl Drop for Scratch {
 /// Seconds after which a run hangs. Those of these tests take some seconds each.
 const DEADLINE_S: u64 = 120;
 
-/// What a child says until it ends. One that hangs is killed, so that the test fails by
+/// Returns what a child prints until it ends. One that hangs is killed, so that the test fails by
 /// its exit status rather than hanging as well.
 fn finish(child: Child) -> Output {
     let pid = child.id().to_string();
@@ -491,7 +491,7 @@ fn what_becomes_of_a_run_whose_fio_fails() {
     assert!(s.run("full")["state"]["failed"].is_string());
 }
 
-/// What is called cold was made cold: before every measurement, by a command, and not at
+/// A cold cache was made cold: before every measurement, by a command, and not at
 /// all where there is none.
 #[test]
 fn a_cold_cache_needs_a_command_and_gets_it_before_each_measurement() {

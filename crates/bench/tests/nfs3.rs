@@ -7,7 +7,7 @@ mod fake;
 
 use clap::Parser;
 use fake::{Fake, Mischief};
-use weir_bench::args::{BenchArgs, BenchCommand, NfsArgs};
+use weir_bench::args::NfsArgs;
 use weir_bench::engine::{self, Link, Options, Phase, Stage};
 use weir_bench::error::BenchError;
 use weir_bench::load::{Load, Seat, Shared};
@@ -15,6 +15,7 @@ use weir_bench::nfs3::Calls;
 use weir_bench::report::Report;
 use weir_bench::rpc::Credential;
 use weir_bench::set::WorkingSet;
+use weir_bench::{BenchArgs, BenchCommand};
 
 #[derive(Parser)]
 struct Cli {

@@ -1,4 +1,4 @@
-//! The same generator over NFSv4.1, against a server that is strict about sessions and opens.
+//! The generator over NFSv4.1, against a server that is strict about sessions and opens.
 
 // Helpers of a test are test code too, which the lints' own exception does not see.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
@@ -7,9 +7,9 @@ mod fake;
 
 use clap::Parser;
 use fake::{Fake, Mischief};
-use weir_bench::args::{BenchArgs, BenchCommand};
 use weir_bench::error::BenchError;
 use weir_bench::report::Report;
+use weir_bench::{BenchArgs, BenchCommand};
 
 #[derive(Parser)]
 struct Cli {

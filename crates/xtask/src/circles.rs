@@ -68,6 +68,16 @@ impl Graph {
         circles
     }
 
+    /// Returns what a module imports of `others`.
+    pub fn imports<'a>(
+        &'a self,
+        module: &Module,
+        others: &'a [Module],
+    ) -> impl Iterator<Item = &'a Module> {
+        let used = self.0.get(module).into_iter().flatten();
+        used.filter(|used| others.contains(used))
+    }
+
     /// Returns the layers of the crate, the highest first; each is made of modules, or circles of
     /// them.
     pub fn layers(&self) -> Vec<Vec<Vec<Module>>> {
@@ -246,8 +256,13 @@ mod tests {
         assert_eq!(circles.len(), 1);
         assert_eq!(circles[0].len(), 6, "{circles:?}");
         let mut open = files;
-        open[3].1 = "// crate::d::g()\n#[cfg(test)]\nmod tests { use crate::d::g; }";
-        assert!(graph(&open).circles().is_empty());
+        for text in [
+            "// crate::d::g()\n#[cfg(test)]\nmod tests { use crate::d::g; }",
+            "fn f(g: u8) {}\n#[cfg(test)]\npub(super) mod tests { use crate::d::g; }",
+        ] {
+            open[3].1 = text;
+            assert!(graph(&open).circles().is_empty(), "{text}");
+        }
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn graph(files: &[File]) -> Graph {
     Graph::new(product.filter_map(|file| Some((file.module.clone()?, file.text.clone()))))
 }
 
-/// Prints the layers of a crate's modules, the highest first, and its circles.
+/// Prints the layers of a crate's modules, the highest first, and the imports within each circle.
 fn draw_modules(name: &str) -> Result<()> {
     let (root, files) = (root()?, listed_files()?);
     let files: Vec<&str> = files.lines().collect();
@@ -213,19 +213,29 @@ fn draw_modules(name: &str) -> Result<()> {
             module.join("::")
         }
     };
-    for layer in graph(files).layers() {
-        let parts: Vec<String> = layer
-            .iter()
-            .map(|part| {
-                let names: Vec<String> = part.iter().map(shown).collect();
-                if names.len() > 1 {
-                    format!("({})", names.join(" "))
-                } else {
-                    names.concat()
-                }
-            })
-            .collect();
-        println!("{}", parts.join("  "));
+    let list = |modules: &mut dyn Iterator<Item = &Module>| {
+        let names: Vec<String> = modules.map(shown).collect();
+        names.join(" ")
+    };
+    let graph = graph(files);
+    let layers = graph.layers();
+    for layer in &layers {
+        let parts = layer.iter().map(|part| {
+            let names = list(&mut part.iter());
+            if part.len() > 1 {
+                format!("({names})")
+            } else {
+                names
+            }
+        });
+        println!("{}", parts.collect::<Vec<_>>().join("  "));
+    }
+    for circle in layers.iter().flatten().filter(|part| part.len() > 1) {
+        println!();
+        for module in circle {
+            let used = list(&mut graph.imports(module, circle));
+            println!("{} → {used}", shown(module));
+        }
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ fn quoted(rest: &str) -> Option<usize> {
     }
 }
 
-/// The places of `mod` behind `#[cfg(test)]`.
+/// The places of `mod` behind `#[cfg(test)]`, also of a `mod` with a visibility.
 fn test_modules(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
     let mark = ["cfg", "test"].map(Token::word);
     let begins = tokens
@@ -103,7 +103,7 @@ fn test_modules(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
         .enumerate()
         .filter(|(_, t)| **t == Token::word("mod"));
     begins.map(|(at, _)| at).filter(move |at| {
-        let before = tokens.get(at.saturating_sub(7)..*at).unwrap_or_default();
+        let before = without_visibility(tokens.get(..*at).unwrap_or_default());
         let [.., a, open, b, close, end] = before else {
             return false;
         };
@@ -111,6 +111,23 @@ fn test_modules(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
             && *b == mark[1]
             && [open, close, end] == [&Token::Sign('('), &Token::Sign(')'), &Token::Sign(']')]
     })
+}
+
+/// The tokens without a `pub` or `pub(…)` at their end.
+fn without_visibility(tokens: &[Token]) -> &[Token] {
+    let public = Token::word("pub");
+    match tokens {
+        [rest @ .., word] if *word == public => rest,
+        [.., Token::Sign(')')] => {
+            let opens = tokens.iter().rposition(|t| *t == Token::Sign('('));
+            let word = opens.and_then(|at| at.checked_sub(1));
+            match word.filter(|at| tokens.get(*at) == Some(&public)) {
+                Some(at) => &tokens[..at],
+                None => tokens,
+            }
+        }
+        _ => tokens,
+    }
 }
 
 /// The modules that a root declares, without those of tests.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Several targets are measured in alternation.
 #[derive(Args, Debug, Clone, Default)]
 pub struct MatrixArgs {
-    /// What to measure.
+    /// Targets to measure.
     #[arg(value_name = "[NAME=]TARGET")]
     pub targets: Vec<String>,
     /// A definition that comes with this program (see `weir bench presets list`).
@@ -62,10 +62,10 @@ pub struct MatrixArgs {
     /// Slots that each client's session asks for (NFSv4 targets that name none).
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub slots: Option<u32>,
-    /// What a write asks for before it counts, likewise.
+    /// Durability that a write asks for, instead of the definition's.
     #[arg(long, value_enum)]
     pub durability: Option<Durability>,
-    /// What caches hold when a measurement begins, likewise.
+    /// State of caches when a measurement begins, instead of the definition's.
     #[arg(long, value_enum)]
     pub cache: Option<Cache>,
     /// A command that makes the target's caches cold, run before each measurement.
@@ -74,7 +74,7 @@ pub struct MatrixArgs {
     /// The target's own limit, if it has one: results at it are marked.
     #[arg(long, value_name = "MIB_S")]
     pub cap_mib_s: Option<f64>,
-    /// Likewise in operations a second.
+    /// Rate in operations a second.
     #[arg(long, value_name = "IOPS")]
     pub cap_iops: Option<f64>,
     /// The target has each stable write on two machines before it replies.
@@ -125,12 +125,12 @@ pub struct MatrixArgs {
 /// Definitions that come with this program.
 #[derive(Args, Debug, Clone)]
 pub struct PresetsArgs {
-    /// What to do.
+    /// Command.
     #[command(subcommand)]
     pub command: PresetsCommand,
 }
 
-/// What can be done with presets.
+/// Commands on presets.
 #[derive(Subcommand, Debug, Clone)]
 pub enum PresetsCommand {
     /// Name them.
@@ -151,16 +151,16 @@ pub struct CompareArgs {
     /// Also beside published figures: netapp-extreme, netapp-flex, filestore, datakeeper.
     #[arg(long, value_name = "NAME")]
     pub published: Option<String>,
-    /// How published figures are scaled to the run.
+    /// Scaling of published figures to the run.
     #[arg(long, value_enum, default_value = "none")]
     pub per: super::published::Per,
     /// Write the comparison to this file as well.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Likewise, as Markdown.
+    /// Write Markdown to this file.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Likewise, as JSON.
+    /// Write JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Replace files that exist.
@@ -176,7 +176,7 @@ pub struct ReportArgs {
     /// Write this file [default: print the tables].
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Likewise, as Markdown.
+    /// Write Markdown to this file.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Replace files that exist.

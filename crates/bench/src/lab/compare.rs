@@ -1,6 +1,6 @@
 //! Runs side by side: `weir bench compare`.
 //!
-//! What is compared is a *subject*: a target of a run. The first subject is what the
+//! A *subject* is compared: a target of a run. The first subject is what the
 //! others are divided by. Points belong together when block size, pattern, kind and
 //! column are the same; where the load around them differs, the comparison says so
 //! instead of refusing, because a change of the load may be the very question.
@@ -28,7 +28,7 @@ const SHORT: usize = 20;
 /// A target of a run.
 struct Subject<'r> {
     name: String,
-    /// What a letter stands for.
+    /// Meaning of a letter.
     meaning: Option<String>,
     run: &'r Run,
     views: Vec<View<'r>>,
@@ -43,7 +43,7 @@ pub struct Ratio {
     pub column: String,
     /// Read, Write or Names and attributes.
     pub side: &'static str,
-    /// What is compared: a rate's unit, or `p99`.
+    /// Compared figure: a rate's unit, or `p99`.
     pub figure: &'static str,
     /// Name of the first subject.
     pub base: String,
@@ -63,7 +63,7 @@ struct Comparison {
     subjects: Vec<String>,
     legend: Vec<String>,
     notes: Vec<String>,
-    /// What is to be known of each run by itself.
+    /// Warnings about each run by itself.
     warnings: Vec<String>,
     tables: Vec<Compared>,
     ratios: Vec<Ratio>,
@@ -162,7 +162,7 @@ fn subjects(runs: &[Run]) -> Vec<Subject<'_>> {
     out
 }
 
-/// What makes two tables the same.
+/// Returns true if two tables are the same.
 fn same_table(a: (&Run, &View<'_>), b: (&Run, &View<'_>)) -> bool {
     let key = |(run, view): (&Run, &View<'_>)| {
         run.definition.tables.get(view.table).map(|t| {

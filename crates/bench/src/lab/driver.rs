@@ -1,4 +1,4 @@
-//! What the runner asks of a load generator, whichever it is.
+//! Interface of the runner to a load generator.
 
 use super::outcome::{Point, Repetition, Settings, TargetFacts};
 use super::plan::Set;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest wait for a server to come back after its caches were made cold.
 const COME_BACK_S: u64 = 120;
 
-/// What measuring a point needs to know besides the point.
+/// Context of the measurement of a point.
 pub struct Context<'a> {
     /// The definition that is measured.
     pub definition: &'a Definition,

@@ -257,7 +257,7 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// What the machine did, sampled while fio ran.
+/// Activity of the machine, sampled while fio ran.
 struct Watched {
     samples: VecDeque<(u64, MachineSample, BTreeMap<String, u64>)>,
 }
@@ -587,7 +587,7 @@ impl FioDriver {
     }
 }
 
-/// What fio says on its standard error although nothing is wrong.
+/// Returns true for lines of fio's standard error that mean no fault.
 fn is_chatter(line: &str) -> bool {
     line.contains("terminating on signal")
         || line.contains("both iodepth >= 1 and synchronous I/O engine are selected")

@@ -7,7 +7,7 @@ use crate::arrivals::Spacing;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where fio's files are.
+/// Place of fio's files.
 #[derive(Debug, Clone)]
 pub enum Location {
     /// Files in this folder.
@@ -16,7 +16,7 @@ pub enum Location {
     Device(PathBuf),
 }
 
-/// What a job file is made from.
+/// Parameters of a job file.
 pub struct Job {
     /// Folder or device that fio uses.
     pub location: Location,
@@ -32,9 +32,9 @@ pub struct Job {
     pub pattern: Pattern,
     /// Share of reads in percent.
     pub read_percent: u32,
-    /// What writes ask for.
+    /// Durability that writes ask for.
     pub durability: Durability,
-    /// What caches hold when the measurement begins.
+    /// State of caches when the measurement begins.
     pub cache: Cache,
     /// Through the page cache, not O_DIRECT.
     pub buffered: bool,
@@ -48,7 +48,7 @@ pub struct Job {
     pub spacing: Option<Spacing>,
     /// The definition's own options.
     pub own: BTreeMap<String, FioValue>,
-    /// Where to log throughput over time.
+    /// File to log throughput over time to.
     pub log: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl Job {
         }
     }
 
-    /// Whether it runs for a time, rather than over its files so many times.
+    /// Returns true if it runs for a time, rather than over its files so many times.
     fn timed(&self) -> bool {
         !self.own.contains_key("loops")
     }
@@ -73,7 +73,7 @@ impl Job {
         (self.measure / 20.0).clamp(0.1, 1.0)
     }
 
-    /// Whether it goes past the caches of the machine that fio runs on.
+    /// Returns true if it goes past the caches of the machine that fio runs on.
     pub fn direct(&self) -> bool {
         // Unstable writes are those that the memory of this machine or the server's may
         // hold: buffered. Reads alone go past our own cache all the same.
@@ -93,7 +93,7 @@ impl Job {
     }
 }
 
-/// What is done to a working set before it is measured.
+/// Preparation of a working set before it is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preparation {
     /// Files are made and filled.
@@ -127,7 +127,7 @@ pub fn preparing(job: &Job, what: Preparation) -> String {
     out
 }
 
-/// Where a job's files are.
+/// Place of a job's files.
 fn place(job: &Job) -> [(&'static str, String); 2] {
     let escaped = |p: &PathBuf| p.display().to_string().replace(':', "\\:");
     match &job.location {

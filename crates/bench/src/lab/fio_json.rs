@@ -1,11 +1,11 @@
-//! What fio reports: its JSON, its bandwidth log, its status line.
+//! Reports of fio: its JSON, its bandwidth log, its status line.
 
 use super::outcome::{Moment, QUANTILES, Side};
 use super::units::MIB;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What is taken from fio's JSON.
+/// Values that are taken from fio's JSON.
 #[derive(Debug, Default)]
 pub struct Result {
     /// Seconds that fio measured.
@@ -33,7 +33,7 @@ impl Result {
 /// Reads the JSON of a single group, or of fio's client mode (`json+`). fio may put
 /// messages before it.
 ///
-/// Of several hosts, fio adds up everything but the percentiles: those come from the
+/// With several hosts fio adds up everything but the percentiles: those come from the
 /// hosts' histograms, merged here.
 pub fn parse(text: &str) -> std::result::Result<Result, String> {
     let start = text.find('{').ok_or("no results")?;

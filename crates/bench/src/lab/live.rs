@@ -23,7 +23,7 @@ const INTERVAL: (f64, f64) = (0.1, 1.0);
 /// Samples of a measurement, within these bounds.
 const SAMPLES: f64 = 40.0;
 
-/// What a generator measured.
+/// Measurement of a generator.
 pub struct Measured<'a> {
     /// Counts, rates and times.
     pub figures: &'a Figures,
@@ -33,7 +33,7 @@ pub struct Measured<'a> {
     pub samples: &'a [Sample],
     /// The user ended it before its time.
     pub cut_short: bool,
-    /// What writes asked for, in words.
+    /// Durability that writes asked for, in words.
     pub durability: String,
     /// Share of reads in percent, of what tells how durable the load is.
     pub read_percent: u32,

@@ -1,4 +1,4 @@
-//! What a run found: the file `run.json`, from which every report is made.
+//! Results of a run: the file `run.json`, from which every report is made.
 //!
 //! It holds each repetition by itself, not summaries, so that reports made later can
 //! ask it something new; and the whole definition, so that a run can be resumed and
@@ -34,11 +34,11 @@ pub struct Run {
     pub started: u64,
     /// Last change, in seconds since 1970.
     pub updated: u64,
-    /// What was measured, after scaling.
+    /// Definition that was measured, after scaling.
     pub definition: Definition,
-    /// How it differs from the definition as given.
+    /// Differences from the definition as given.
     pub changes: Vec<String>,
-    /// How it was measured.
+    /// Settings of the measurement.
     pub settings: Settings,
     /// The machine that measured.
     pub machine: BTreeMap<String, String>,
@@ -50,11 +50,11 @@ pub struct Run {
     pub targets: Vec<TargetFacts>,
     /// The results, a cell for each point.
     pub cells: Vec<Cell>,
-    /// How the run ended, or that it has not.
+    /// End of the run, if it has ended.
     pub state: State,
 }
 
-/// How a run was, or is being, done.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 pub struct Settings {
     /// The targets as given.
@@ -84,7 +84,7 @@ pub struct Settings {
     pub keep: bool,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -98,7 +98,7 @@ pub enum State {
     Failed(String),
 }
 
-/// What is known of a target.
+/// Facts about a target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TargetFacts {
     /// Its name in the results.
@@ -107,9 +107,9 @@ pub struct TargetFacts {
     pub given: String,
     /// The protocol it was measured over, or the file system.
     pub protocol: String,
-    /// What put the load on it.
+    /// Generator of the load.
     pub generator: String,
-    /// Whether the server is on this machine as well; `None` when unknown.
+    /// True if the server is on this machine as well; `None` when unknown.
     pub local: Option<bool>,
     /// Anything else worth keeping, by name.
     pub facts: BTreeMap<String, String>,
@@ -137,7 +137,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// What a closed loop keeps in flight.
+    /// Returns the operations that a closed loop keeps in flight.
     pub fn in_flight(&self) -> f64 {
         f64::from(self.clients) * f64::from(self.jobs) * f64::from(self.depth)
     }
@@ -174,17 +174,17 @@ pub struct Repetition {
     pub commits_per_s: f64,
     /// Rates over the time of the measurement.
     pub series: Vec<Moment>,
-    /// Whether the load was steady when the measurement began.
+    /// Steadiness of the load when the measurement began.
     pub warm: Option<Steady>,
-    /// Whether it was steady throughout.
+    /// Steadiness throughout.
     pub steady: Option<Steady>,
     /// The self-check by Little's law.
     pub little: Little,
-    /// What the operations asked to be durable, in words.
+    /// Durability that the operations asked for, in words.
     pub durability: String,
     /// The tier that this is.
     pub tier: Tier,
-    /// What limited the result.
+    /// Limit of the result.
     pub bound: Bound,
     /// Share of its time that the generator's busiest thread ran.
     pub generator_busy: f64,
@@ -201,9 +201,9 @@ pub struct Repetition {
     pub server_cpu_us_per_op: Option<f64>,
     /// The user ended it before its time.
     pub cut_short: bool,
-    /// What makes it a failed one.
+    /// Faults that make it a failed one.
     pub faults: Vec<String>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -229,7 +229,7 @@ impl Side {
         self.quantiles_us.get(at).copied()
     }
 
-    /// What a table counts.
+    /// Unit of a table.
     pub fn value(&self, unit: Unit) -> f64 {
         match unit {
             Unit::Throughput => self.mib_per_s,
@@ -251,7 +251,7 @@ pub struct Moment {
     pub mib: f64,
 }
 
-/// Where the data of a write is stored when the reply comes.
+/// Place of a write's data when the reply comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
@@ -277,7 +277,7 @@ impl Tier {
     }
 }
 
-/// What limited a result.
+/// Limit of a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -404,7 +404,7 @@ impl Run {
         self.cells.iter().find(|c| c.point == *point)
     }
 
-    /// The same, made when there is none.
+    /// Returns the cell of a point, made when there is none.
     pub fn cell_mut(&mut self, point: &Point) -> Option<&mut Cell> {
         let at = match self.cells.iter().position(|c| c.point == *point) {
             Some(at) => at,

@@ -1,4 +1,4 @@
-//! What each target costs over the first one, as the DataKeeper article tables it:
+//! Cost of each target over the first one, as the DataKeeper article tables it:
 //! throughput and mean latency with and without the mirror, and the overhead.
 //!
 //! Overhead is a share of the baseline: of its throughput lost, and added to its latency.

@@ -144,8 +144,8 @@ pub fn footprint(definition: &Definition) -> Size {
     Size(sets.iter().map(Set::bytes).fold(0, u64::saturating_add))
 }
 
-/// Whether a point of a search for the peak is beyond it: the depths before it, in this repetition,
-/// no longer raised the result.
+/// Returns true if a point of a search for the peak is beyond it: the depths before it, in this
+/// repetition, no longer raised the result.
 pub fn beyond_peak(run: &Run, point: &Point, repetition: usize) -> bool {
     let Some(table) = run.definition.tables.get(point.table) else {
         return false;

@@ -16,7 +16,7 @@ use super::view::{Axis, Row, View, figure, views};
 use crate::error::BenchError;
 use clap::ValueEnum;
 
-/// How published figures are scaled.
+/// Scaling of published figures.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
     /// Not at all.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// Share of the free space that working sets may take.
 const MAX_FILL: f64 = 0.9;
 
-/// What became of a run, for the exit status.
+/// End of a run, for the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Everything was measured and is sound.
@@ -306,7 +306,7 @@ fn check_cold(targets: &[Target], run: &Run) -> Result<(), BenchError> {
     }
 }
 
-/// What would be measured.
+/// Returns an outline of what would be measured.
 fn outline(run: &Run) -> String {
     let d = &run.definition;
     let targets = run.settings.targets.len();
@@ -430,7 +430,7 @@ fn ended(run: &Run, display: &Display, folder: &Path) -> Result<Ending, BenchErr
     })
 }
 
-/// Whether the run can go on after a point that failed: not when the target is full or
+/// Returns true if the run can go on after a point that failed: not when the target is full or
 /// gone.
 fn after_failure(
     run: &Run,

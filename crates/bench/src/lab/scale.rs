@@ -8,7 +8,7 @@ use super::spec::{Cache, Definition, Durability, Sweep};
 use super::units::{Size, duration, thousands};
 use crate::error::BenchError;
 
-/// What to change of a definition.
+/// Changes of a definition.
 #[derive(Debug, Clone, Default)]
 pub struct Scale {
     /// Working sets times this.
@@ -31,7 +31,7 @@ pub struct Scale {
     pub repetitions: Option<u32>,
     /// Durability of writes, instead of the definition's.
     pub durability: Option<Durability>,
-    /// What caches hold, instead of the definition's.
+    /// State of caches, instead of the definition's.
     pub cache: Option<Cache>,
     /// Tables with one of these in their heading; all when empty.
     pub only: Vec<String>,

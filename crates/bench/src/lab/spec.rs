@@ -29,7 +29,7 @@ pub struct Definition {
     pub name: String,
     /// One line for reports.
     pub title: String,
-    /// Where the parameters come from.
+    /// Source of the parameters.
     #[serde(default)]
     pub source: String,
     /// Anything a reader of the results must know.
@@ -41,9 +41,9 @@ pub struct Definition {
     /// The first target is the baseline: other targets' overhead over it is shown.
     #[serde(default)]
     pub baseline: bool,
-    /// What all tables share.
+    /// Load that all tables share.
     pub load: Load,
-    /// How long and how often.
+    /// Durations and repetitions.
     #[serde(default)]
     pub time: Time,
     /// The tables to measure, in order.
@@ -69,10 +69,10 @@ pub struct Load {
     pub nconnect: u32,
     /// Bytes of all files together.
     pub working_set: Size,
-    /// What a write asks for before it counts as done.
+    /// Durability that a write asks for before it counts as done.
     #[serde(default)]
     pub durability: Durability,
-    /// What the caches hold when a measurement begins.
+    /// State of the caches when a measurement begins.
     #[serde(default)]
     pub cache: Cache,
 }
@@ -81,7 +81,7 @@ fn one() -> u32 {
     1
 }
 
-/// What a write asks for before it counts as done.
+/// Durability that a write asks for before it counts as done.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -93,7 +93,7 @@ pub enum Durability {
     Unstable,
 }
 
-/// What the caches hold when a measurement begins.
+/// State of the caches when a measurement begins.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cache {
@@ -118,7 +118,7 @@ impl Cache {
     }
 }
 
-/// How long and how often.
+/// Durations and repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Time {
@@ -172,7 +172,7 @@ impl Pattern {
     }
 }
 
-/// What a table counts.
+/// Unit of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Throughput in MiB a second.
@@ -193,7 +193,7 @@ impl Unit {
     }
 }
 
-/// What kind of operations a table's load consists of.
+/// Kind of operations of a table's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -241,7 +241,7 @@ pub struct Table {
     /// Shares of reads in percent; a column each.
     #[serde(default = "reads_only")]
     pub mixes: Vec<u32>,
-    /// What is counted [default: MiB/s when sequential, IOPS when random].
+    /// Unit [default: MiB/s when sequential, IOPS when random].
     #[serde(default)]
     pub unit: Option<Unit>,
     /// Clients, instead of the load's.
@@ -272,7 +272,7 @@ pub struct Table {
     /// Durability of writes, instead of the load's.
     #[serde(default)]
     pub durability: Option<Durability>,
-    /// What caches hold, instead of the load's.
+    /// State of caches, instead of the load's.
     #[serde(default)]
     pub cache: Option<Cache>,
     /// Options given to fio as they are, over the ones of ours.
@@ -304,7 +304,7 @@ fn reads_only() -> Vec<u32> {
 }
 
 impl Table {
-    /// What the table counts, by its pattern if it does not say.
+    /// Returns the unit of the table, by its pattern if it does not say.
     pub fn unit(&self) -> Unit {
         self.unit.unwrap_or(match self.pattern {
             Pattern::Sequential => Unit::Throughput,
@@ -331,7 +331,7 @@ impl Definition {
         Ok(definition)
     }
 
-    /// What caches hold when a point of this table is measured.
+    /// Returns the state of caches when a point of this table is measured.
     pub fn cache(&self, table: &Table) -> Cache {
         table.cache.unwrap_or(self.load.cache)
     }

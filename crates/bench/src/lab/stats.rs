@@ -19,7 +19,7 @@ pub const ROUNDS: usize = 5;
 pub const MAX_RANGE: f64 = 0.20;
 /// Greatest excursion of its fitted line, as a share of its mean.
 pub const MAX_SLOPE: f64 = 0.10;
-/// How far in flight may be from what was asked before it is called a mismatch.
+/// Tolerance between operations in flight and those asked for.
 /// Estimated: a tenth covers the edges of a short measurement.
 const LITTLE_TOLERANCE: f64 = 0.10;
 
@@ -32,12 +32,12 @@ pub struct Spread {
     pub least: f64,
     /// The greatest of the values.
     pub greatest: f64,
-    /// How many there were.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of these values; `None` when there are none.
+    /// Returns the summary of these values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -80,7 +80,7 @@ impl Spread {
     }
 }
 
-/// Whether a window was steady.
+/// Steadiness of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
     /// Seconds of each of its rounds.
@@ -157,9 +157,9 @@ impl Steady {
 pub struct Little {
     /// Rate × mean latency.
     pub in_flight: f64,
-    /// What the settings keep in flight; `None` in an open loop, where it follows.
+    /// Operations that the settings keep in flight; `None` in an open loop, where it follows.
     pub asked: Option<f64>,
-    /// Whether they agree to within a tenth, or one in flight.
+    /// True if they agree to within a tenth, or one in flight.
     pub agrees: bool,
 }
 

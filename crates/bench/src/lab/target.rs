@@ -1,4 +1,4 @@
-//! What can be measured: an NFS export or an SMB share through the own generators, or a path or
+//! Targets of measurements: an NFS export or an SMB share through the own generators, or a path or
 //! block device through fio.
 
 use super::units::Size;
@@ -34,11 +34,11 @@ pub struct Target {
     pub label: String,
     /// The target as given on the command line.
     pub given: String,
-    /// What kind of target it is, and where.
+    /// Kind of the target, and its place.
     pub place: Place,
 }
 
-/// What a target is.
+/// Kind of a target.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// An export of an NFS server.
@@ -83,11 +83,11 @@ pub struct Smb {
     pub user: String,
     /// File whose first line is the user's password.
     pub password_file: PathBuf,
-    /// How messages are protected.
+    /// Protection of messages.
     pub protection: Protection,
-    /// How they are signed.
+    /// Signing algorithm.
     pub signing: Signing,
-    /// How they are encrypted.
+    /// Cipher.
     pub cipher: Cipher,
     /// Bytes that the server moves a request.
     pub most: u32,
@@ -136,7 +136,7 @@ impl Target {
         }
     }
 
-    /// Whether the server is on this machine as well; `None` when unknown.
+    /// Returns true if the server is on this machine as well; `None` when unknown.
     pub fn local(&self) -> Option<bool> {
         match &self.place {
             Place::Nfs(n) => Some(n.address.ip().is_loopback()),
@@ -156,7 +156,8 @@ impl Target {
         }
     }
 
-    /// Whether the data has caches other than this machine's, which cannot be made cold from here.
+    /// Returns true if the data has caches other than this machine's, which cannot be made cold
+    /// from here.
     pub fn caches_elsewhere(&self) -> bool {
         match &self.place {
             Place::Nfs(_) | Place::Smb(_) => true,
@@ -373,7 +374,7 @@ impl Smb {
         Ok(found)
     }
 
-    /// How messages are protected, in a word or two.
+    /// Returns the protection of messages, in a word or two.
     fn protected(&self) -> String {
         let name = |value: Option<clap::builder::PossibleValue>| {
             value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -476,7 +477,7 @@ fn is_network(kind: &str) -> bool {
     )
 }
 
-/// Whether a path is on a disk of this machine, as far as its mount says.
+/// Returns true if a path is on a disk of this machine, as far as its mount says.
 pub fn is_local(path: &Path) -> bool {
     mount_of(path).is_some_and(|m| !is_network(&m.kind) && m.source.starts_with("/dev/"))
 }

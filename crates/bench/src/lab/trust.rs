@@ -1,4 +1,4 @@
-//! What a figure can be trusted for: its durability tier, and what limited it.
+//! Trust in a figure: its durability tier, and what limited it.
 
 use super::outcome::{Bound, Tier};
 use super::spec::Durability;
@@ -12,7 +12,7 @@ const DISK_TOO: f64 = 0.85;
 /// to within 1 %, and a measurement's edges cost as much again.
 const AT_CAP: f64 = 0.97;
 
-/// What was seen during a measurement.
+/// Observations during a measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
     /// Operations a second that were achieved.
@@ -23,7 +23,7 @@ pub struct Seen {
     pub offered: Option<f64>,
     /// Caps that the target is known to have.
     pub cap_mib_s: Option<f64>,
-    /// The same in operations a second.
+    /// Cap in operations a second.
     pub cap_iops: Option<f64>,
     /// Share of its time that the generator's busiest thread ran.
     pub generator_busy: f64,
@@ -36,7 +36,7 @@ pub struct Seen {
     pub disk_busy: Option<f64>,
 }
 
-/// What limited the result. The first that applies: what was asked for, limits that were set,
+/// Limit of the result. The first that applies: what was asked for, limits that were set,
 /// then what ran out, the generator before the rest because it makes the figure worthless as
 /// one of the target.
 pub fn bound(seen: &Seen) -> Bound {

@@ -11,7 +11,7 @@ use super::units::{latency, thousands};
 /// From so many cores busy with neither generator nor server on, a reader is warned.
 const OTHERS: f64 = 0.3;
 
-/// What the columns of a table differ in.
+/// Quantity in which the columns of a table differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// Shares of reads and writes.
@@ -60,7 +60,7 @@ pub struct Column<'r> {
     pub label: String,
     /// The point that the column shows.
     pub point: Point,
-    /// What was measured, if it was.
+    /// Measured values, if any.
     pub cell: Option<&'r Cell>,
 }
 
@@ -74,9 +74,9 @@ pub struct View<'r> {
     pub heading: String,
     /// The load in one line.
     pub load: String,
-    /// What the table counts.
+    /// Unit of the table.
     pub unit: Unit,
-    /// What the columns differ in.
+    /// Quantity in which the columns differ.
     pub axis: Axis,
     /// The columns, in the order of the axis.
     pub columns: Vec<Column<'r>>,
@@ -84,7 +84,7 @@ pub struct View<'r> {
 
 /// A row of a table, as text.
 pub struct Row {
-    /// What the row shows.
+    /// Label of the row.
     pub label: String,
     /// A text a column.
     pub cells: Vec<String>,
@@ -255,7 +255,7 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
     line
 }
 
-/// What caches held, and what made them so.
+/// Returns in words what caches held and what made them so.
 fn cache_words(run: &Run, target: usize, table: &Table) -> String {
     let cache = run.definition.cache(table);
     match (cache, &run.settings.cold_command) {
@@ -266,8 +266,8 @@ fn cache_words(run: &Run, target: usize, table: &Table) -> String {
     }
 }
 
-/// Whether reads of a target may be served from memory: all but those past the caches of the
-/// machine that the disk is in.
+/// Returns true if reads of a target may be served from memory: all but those past the caches of
+/// the machine that the disk is in.
 fn cached(run: &Run, target: usize, table: &Table) -> bool {
     let Some(facts) = run.targets.get(target) else {
         return true;
@@ -284,7 +284,7 @@ fn cached(run: &Run, target: usize, table: &Table) -> bool {
     by_own_generator(facts) || facts.local != Some(true) || !direct
 }
 
-/// Whether a target is an export or a share, not a path.
+/// Returns true if a target is an export or a share, not a path.
 fn by_own_generator(facts: &TargetFacts) -> bool {
     ["nfs://", "smb://"]
         .iter()
@@ -324,7 +324,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether any column has this side.
+    /// Returns true if any column has this side.
     pub fn has(&self, which: Which) -> bool {
         self.columns
             .iter()
@@ -340,7 +340,7 @@ impl View<'_> {
             .flat_map(|c| &c.repetitions)
     }
 
-    /// How long the rounds were that the steady state was judged by.
+    /// Returns the label with the length of the rounds by which the steady state was judged.
     fn steady_label(&self) -> String {
         let mut rounds: Vec<f64> = self
             .repetitions()
@@ -363,7 +363,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// What each figure rests on: its durability and its limit.
+    /// Returns the rows on which each figure rests: its durability and its limit.
     pub fn rests_on(&self) -> [Row; 2] {
         let last = |f: fn(&Repetition) -> String| {
             move |c: &Cell| {

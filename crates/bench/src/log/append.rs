@@ -98,7 +98,7 @@ pub struct Appender {
     file: OwnedFd,
     what: String,
     size: u64,
-    /// Where the next append goes.
+    /// Offset of the next append.
     at: u64,
     /// One batch of bytes that no device can compress.
     blocks: Vec<Block>,

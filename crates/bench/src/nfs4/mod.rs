@@ -77,7 +77,7 @@ const READ_AND_WRITE: u32 = 3 | 0x0400;
 const OWNER: &[u8] = b"weir-bench";
 /// The stateid of the OPEN before in the same COMPOUND (RFC 8881 §8.2.3).
 const CURRENT: [u8; 16] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// How far before the end of what every COMPOUND begins with the number of its operations is:
+/// Distance of the number of operations from the end of a COMPOUND's beginning:
 /// itself, SEQUENCE, the session id.
 const COUNT_BEFORE_END: usize = 4 + 4 + 16;
 /// All bits of ACCESS that an OPEN of Linux asks for: READ, MODIFY, EXTEND, EXECUTE.

@@ -23,19 +23,20 @@ const SPACE_AVAIL: u32 = 42;
 pub struct Mask([u32; 2]);
 
 impl Mask {
-    /// What Linux asks of every object (`nfs4_fattr_bitmap`): type, change, size, fsid, fileid,
-    /// mode, numlinks, owner, owner_group, rawdev, space_used, time_access, time_metadata,
+    /// Attributes that Linux asks of every object (`nfs4_fattr_bitmap`): type, change, size, fsid,
+    /// fileid, mode, numlinks, owner, owner_group, rawdev, space_used, time_access, time_metadata,
     /// time_modify, mounted_on_fileid.
     pub const ALL: Self = Self::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
-    /// What it asks after a change (`nfs4_cache_consistency_bitmap`).
+    /// Attributes that it asks after a change (`nfs4_cache_consistency_bitmap`).
     pub const CONSISTENCY: Self = Self::of(&[3, 4, 52, 53]);
-    /// Of the entries of a directory, with attributes: rdattr_error and filehandle besides.
+    /// Attributes of the entries of a directory, with attributes: rdattr_error and filehandle
+    /// besides.
     pub const ENTRIES: Self = Self([Self::ALL.0[0] | 1 << 11 | 1 << 19, Self::ALL.0[1]]);
-    /// Of the entries of a directory, without.
+    /// Attributes of the entries of a directory, without attributes.
     pub const NAMES: Self = Self::of(&[11, 20, 55]);
-    /// What FSINFO asks in version 3.
+    /// Attributes that correspond to version 3's FSINFO.
     pub const LIMITS: Self = Self::of(&[MAXREAD, MAXWRITE]);
-    /// What FSSTAT asks in version 3.
+    /// Attributes that correspond to version 3's FSSTAT.
     pub const SPACE: Self = Self::of(&[SPACE_AVAIL]);
     /// The mode.
     pub const MODE: Self = Self::of(&[33]);
@@ -150,7 +151,7 @@ pub(super) fn head(r: &mut Reader<'_>, session: &[u8; 16], turn: Turn) -> Result
     head_in_steps(r, session, turn)
 }
 
-/// The same word by word, to say what is wrong.
+/// Decodes the beginning word by word, to say what is wrong.
 fn head_in_steps(r: &mut Reader<'_>, session: &[u8; 16], turn: Turn) -> Result<Head, XdrError> {
     let status = r.u32()?;
     if !r.opaque(MAX_OPAQUE)?.is_empty() {

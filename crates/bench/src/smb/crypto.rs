@@ -1,4 +1,4 @@
-//! What a client needs of NTLMv2 (MS-NLMP), signatures and encryption (MS-SMB2 §3.1.4), in SMB
+//! Client side of NTLMv2 (MS-NLMP), signatures and encryption (MS-SMB2 §3.1.4), in SMB
 //! 3.1.1 alone.
 //!
 //! The client asks for no key exchange, so the session's key is the one that the response to the
@@ -19,7 +19,7 @@ use serde::Serialize;
 /// Bytes of a session's key, and of a signature.
 pub type Key = [u8; 16];
 
-/// How messages are signed (MS-SMB2 §2.2.3.1.7).
+/// Signing algorithm (MS-SMB2 §2.2.3.1.7).
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u16)]
@@ -32,7 +32,7 @@ pub enum Signing {
     Gmac = 2,
 }
 
-/// How messages are encrypted (MS-SMB2 §2.2.3.1.2).
+/// Cipher (MS-SMB2 §2.2.3.1.2).
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u16)]
@@ -96,7 +96,7 @@ fn gmac(key: &LessSafeKey, nonce: [u8; 12], message: &[u8]) -> Key {
     out
 }
 
-/// What signs the messages of a connection.
+/// Signer of a connection's messages.
 pub enum Signer {
     /// See [`Signing::Hmac`].
     Hmac(Box<hmac_sha::Key>),
@@ -107,7 +107,7 @@ pub enum Signer {
 }
 
 impl Signer {
-    /// Of a connection whose authentication ended with `key`.
+    /// Makes the signer of a connection whose authentication ended with `key`.
     pub fn new(how: Signing, key: &Key, preauth: &Preauth) -> Self {
         let key: Key = derive(key, b"SMBSigningKey\0", preauth);
         match how {
@@ -141,14 +141,14 @@ impl Signer {
     }
 }
 
-/// What encrypts the messages of a session, to the server and from it.
+/// Ciphers of a session's messages, to the server and from it.
 pub struct Sealer {
     out: Box<LessSafeKey>,
     inward: Box<LessSafeKey>,
 }
 
 impl Sealer {
-    /// Of a session whose authentication ended with `key`.
+    /// Makes the ciphers of a session whose authentication ended with `key`.
     pub fn new(cipher: Cipher, key: &Key, preauth: &Preauth) -> Self {
         let direction = |label: &[u8]| match cipher {
             Cipher::Aes128Gcm => gcm(UnboundKey::new(

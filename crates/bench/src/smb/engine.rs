@@ -2,7 +2,7 @@
 //! checked and decrypted where they were received, and built whole, because a signature covers the
 //! data.
 
-use super::SmbArgs;
+use super::args::SmbArgs;
 use super::link::{self, Link, MAX_MESSAGE};
 use super::load::{Load, MOST, Op};
 use super::wire::{Response, status_name};

@@ -6,7 +6,7 @@
 //! credit for each 64 KiB of a request (MS-SMB2 §3.1.5.2) and asks for as many as keep its pipeline
 //! full.
 
-use super::Protection;
+use super::args::Protection;
 use super::crypto::{self, Cipher, Key, Preauth, Sealer, Signer, Signing, utf16};
 use super::wire::{
     Bytes, HEADER, PROTOCOL, Request, Response, SEALED, TRANSFORM, flag, malformed, put16, put32,
@@ -25,28 +25,28 @@ const TREE_CONNECT: u16 = 3;
 /// Longest message that is taken from a server, in bytes.
 pub const MAX_MESSAGE: usize = 9 << 20;
 
-/// Who logs on, and how its messages are protected.
+/// Account that logs on, and the protection of its messages.
 #[derive(Clone)]
 pub struct Account {
     /// The user's name.
     pub user: String,
     /// The user's password.
     pub password: String,
-    /// How messages are protected.
+    /// Protection of messages.
     pub protection: Protection,
-    /// How they are signed, if they are.
+    /// Signing algorithm, if they are signed.
     pub signing: Signing,
-    /// How they are encrypted, if they are.
+    /// Cipher, if they are encrypted.
     pub cipher: Cipher,
     /// Longest wait for a response before and after the measurement.
     pub timeout: Duration,
 }
 
-/// What the channels of a session have in common.
+/// State that the channels of a session share.
 pub struct Session {
     id: u64,
     tree: u32,
-    /// What signs on its first connection, and the requests that bind others to it.
+    /// Signer of its first connection, and of the requests that bind others to it.
     first: Signer,
     sealer: Option<Sealer>,
 }
@@ -109,7 +109,7 @@ fn negotiate(account: &Account, guid: &[u8; 16], salt: u64) -> Vec<u8> {
     body
 }
 
-/// What NEGOTIATE came to.
+/// Result of NEGOTIATE.
 struct Agreed {
     must_sign: bool,
     limits: [u32; 3],
@@ -218,7 +218,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Whether what was negotiated is what was asked for.
+    /// Returns true if what was negotiated is what was asked for.
     fn accept(&self, agreed: &Agreed) -> Result<(), BenchError> {
         let a = &self.account;
         let refused = match a.protection {
@@ -540,7 +540,7 @@ fn expect(what: &'static str, response: &Response<'_>, status: u32) -> Result<()
     }
 }
 
-/// What precedes a request's body.
+/// Header before a request's body.
 struct Header<'a> {
     request: &'a Request<'a>,
     number: u64,
@@ -579,7 +579,7 @@ fn sign(signer: &Signer, message: &mut [u8]) {
     message[48..HEADER].copy_from_slice(&signature);
 }
 
-/// Whether a message, whose signature is zeroed by this, is signed as it should.
+/// Returns true if a message, whose signature is zeroed by this, is signed as it should.
 fn verify(signer: &Signer, message: &mut [u8]) -> bool {
     let mut signature: Key = [0; 16];
     signature.copy_from_slice(&message[48..HEADER]);

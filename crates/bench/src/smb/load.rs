@@ -1,8 +1,8 @@
 //! The loads: which operation comes next on a connection, and whether its responses are right.
 
+use super::args::{SmbArgs, SmbLoad};
 use super::set::Set;
 use super::wire::{FileId, Open, Request, Response, SAME, status};
-use super::{SmbArgs, SmbLoad};
 use crate::args::Pattern;
 use crate::error::BenchError;
 use crate::pattern::{self, Rand};
@@ -32,7 +32,7 @@ pub const CREATED: Letter = 'c';
 /// Directories that the load makes.
 pub const MADE: Letter = 'm';
 
-/// What the connections do together.
+/// Work of the connections together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// The load.
@@ -47,7 +47,7 @@ pub enum Work {
     Remove {
         /// The family.
         letter: Letter,
-        /// How many there may be.
+        /// Most of them.
         count: u64,
     },
 }
@@ -88,9 +88,9 @@ pub enum Op {
         letter: Letter,
         /// Its number there.
         number: u64,
-        /// How it is opened.
+        /// Parameters of the open.
         how: Open,
-        /// What is done with it.
+        /// Operation on it.
         then: Then,
     },
     /// QUERY_DIRECTORY of the slot's directory.
@@ -100,7 +100,7 @@ pub enum Op {
     },
 }
 
-/// What is done with a file between open and close.
+/// Operation on a file between open and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Nothing.
@@ -111,7 +111,7 @@ pub enum Then {
     Query,
 }
 
-/// What one connection does.
+/// Load of one connection.
 pub struct Load<'a> {
     args: &'a SmbArgs,
     set: &'a Set,
@@ -128,7 +128,7 @@ pub struct Load<'a> {
     /// Files with WRITEs that no FLUSH has followed.
     dirty: Vec<bool>,
     flushes: VecDeque<u32>,
-    /// Whether the slot's listing begins anew.
+    /// True if the slot's listing begins anew.
     ended: Vec<bool>,
     path: String,
     scratch: Vec<u8>,
@@ -393,7 +393,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// What the whole operation counts as, and the bytes that it moves.
+    /// Returns the class of the whole operation, and the bytes that it moves.
     pub fn counts(&self, op: &Op) -> (Class, u64) {
         match *op {
             Op::Read { len, .. } => (Class::Read, u64::from(len)),

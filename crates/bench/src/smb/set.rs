@@ -1,9 +1,10 @@
 //! The working set: what the share holds before the load begins, and what becomes of it.
 
+use super::args::{SmbArgs, SmbLoad};
 use super::link::Link;
 use super::load::{CREATED, FILE, Letter, MADE, Work};
 use super::wire::{FileId, Open, Request, SAME, status};
-use super::{SmbArgs, SmbLoad, Unobserved, drive};
+use super::{Unobserved, drive};
 use crate::error::BenchError;
 use std::sync::atomic::AtomicU64;
 

@@ -11,7 +11,7 @@ pub const SAME: FileId = [0xff; 16];
 pub const HEADER: usize = 64;
 /// Bytes of the header of an encrypted message (§2.2.41).
 pub const TRANSFORM: usize = 52;
-/// What a message begins with, and what an encrypted one does.
+/// Beginning of a message, and of an encrypted one.
 pub const PROTOCOL: [u8; 4] = [0xfe, b'S', b'M', b'B'];
 /// See [`PROTOCOL`].
 pub const SEALED: [u8; 4] = [0xfd, b'S', b'M', b'B'];
@@ -67,12 +67,12 @@ pub mod flag {
     pub const SIGNED: u32 = 8;
 }
 
-/// How a file is opened.
+/// Parameters of a CREATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
     /// Access that is asked for (§2.2.13.1).
     pub access: u32,
-    /// What is done if it exists, and if not.
+    /// Disposition: the action if it exists, and if not.
     pub disposition: u32,
     /// Options.
     pub options: u32,
@@ -136,7 +136,7 @@ pub enum Request<'a> {
         file: FileId,
         /// In bytes.
         offset: u64,
-        /// What is written.
+        /// Data to write.
         data: &'a [u8],
         /// It is to be durable before the response.
         through: bool,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_bench::xdr::{Reader, put_opaque, put_u32, put_u64};
 
-/// What the server does wrong.
+/// Faults of the server.
 // Each of the tests that share this server uses some of it.
 #[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,7 +47,7 @@ impl V4 {
     }
 }
 
-/// Where a COMPOUND is.
+/// Position in a COMPOUND.
 struct Cursor {
     session: Vec<u8>,
     client: u64,

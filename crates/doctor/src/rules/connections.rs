@@ -1,6 +1,6 @@
 //! Connections: how many, whether those that were asked for exist, and whether they lose anything.
 
-use super::{change, nfs, of_server, on, options_fix, servers};
+use super::mounts::{change, nfs, of_server, on, options_fix, servers};
 use crate::facts::{Facts, LIMITS, Mount, Protocol};
 use crate::finding::{Finding, Fix, Severity};
 

@@ -1,6 +1,6 @@
 //! Rules for latency: waiting on this side, and windows that are too small for the distance.
 
-use super::{nfs, on};
+use super::mounts::{nfs, on};
 use crate::facts::{Facts, Mount};
 use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 

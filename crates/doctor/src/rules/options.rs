@@ -1,6 +1,6 @@
 //! Mount options that cost data or make every operation wait.
 
-use super::{on, options_fix};
+use super::mounts::{on, options_fix};
 use crate::facts::{Facts, Mount, Protocol};
 use crate::finding::{Finding, Fix, Severity};
 

@@ -3,7 +3,7 @@
 //! A single stream's throughput is at most the read-ahead divided by the round trip. Kernels before
 //! 5.4 took 15 × rsize by themselves; later ones take 128 KiB, whatever rsize is.
 
-use super::{nfs, on};
+use super::mounts::{nfs, on};
 use crate::draft::quoted;
 use crate::facts::{Facts, Mount};
 use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};

@@ -1,6 +1,6 @@
 //! Transfer sizes: how much one request moves.
 
-use super::{change, nfs, on, options_fix};
+use super::mounts::{change, nfs, on, options_fix};
 use crate::facts::{Facts, Mount, Protocol};
 use crate::finding::{Finding, Fix, Severity};
 use crate::mountstats::options;

@@ -1,6 +1,6 @@
 //! Slots: how many requests may be under way, a connection, a session, and in all.
 
-use super::{of_server, on, servers};
+use super::mounts::{of_server, on, servers};
 use crate::facts::{Facts, LIMITS, Mount, Protocol};
 use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 use crate::settings::Setting;

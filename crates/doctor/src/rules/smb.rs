@@ -1,6 +1,6 @@
 //! SMB mounts: channels, dialect, caching.
 
-use super::{on, options_fix};
+use super::mounts::{on, options_fix};
 use crate::facts::{Facts, Mount, Protocol};
 use crate::finding::{Finding, Fix, Severity};
 

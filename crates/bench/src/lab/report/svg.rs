@@ -198,11 +198,11 @@ pub struct Bar {
 
 /// A chart of grouped bars.
 pub struct Bars {
-    /// What the chart shows.
+    /// Title of the chart.
     pub title: String,
     /// Unit of the heights.
     pub unit: String,
-    /// What the groups differ in.
+    /// Quantity in which the groups differ.
     pub x: String,
     /// Names of the bars in a group.
     pub series: Vec<String>,
@@ -329,7 +329,7 @@ pub struct Line {
 
 /// Lines over a number.
 pub struct Lines {
-    /// What the chart shows.
+    /// Title of the chart.
     pub title: String,
     /// Unit of the heights.
     pub unit: String,
@@ -341,7 +341,7 @@ pub struct Lines {
     pub log: bool,
     /// The lines, in the order of the legend.
     pub series: Vec<Line>,
-    /// Whether the points are drawn as dots.
+    /// True if the points are drawn as dots.
     pub dots: bool,
 }
 
