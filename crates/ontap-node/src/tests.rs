@@ -218,7 +218,7 @@ fn between_two_nodes() {
     let wrong = near.says(create);
     assert!(wrong.contains("another certificate"), "{wrong}");
     near.does("cluster peer delete -cluster far");
-    near.peer("far", Some(&address), &far.service.fingerprint());
+    near.peer("far", Some(&address), far.service.fingerprint());
     let one_sided = near.says(create);
     assert!(one_sided.contains("does not know this node"), "{one_sided}");
     assert_eq!(near.user.relationships(), []);

@@ -214,7 +214,7 @@ fn promises_beyond_the_disk_are_answered_with_a_warning_and_a_full_disk_is_said(
     // The log says it before the reply does.
     let log = server.log();
     assert!(
-        log.contains("writes are refused: the aggregate is full"),
+        log.contains("refusing writes: the aggregate is full"),
         "{log}"
     );
     let (status, health) = api.get("/health");

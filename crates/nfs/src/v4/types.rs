@@ -242,6 +242,20 @@ pub fn put_change(out: &mut Vec<u8>, before: u64, after: u64) {
     out.extend_from_slice(&b);
 }
 
+/// `write_response4` behind its stateid.
+pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
+    out.put_u64(count);
+    out.put_u32(match stable {
+        Stability::Unstable => 0,
+        Stability::DataSync => 1,
+        Stability::FileSync => 2,
+    });
+    out.put_fixed(verifier);
+}
+
+/// Number of the procedure COMPOUND (RFC 8881 §16.2).
+pub const COMPOUND: u32 = 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,17 +279,3 @@ mod tests {
         );
     }
 }
-
-/// `write_response4` behind its stateid.
-pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
-    out.put_u64(count);
-    out.put_u32(match stable {
-        Stability::Unstable => 0,
-        Stability::DataSync => 1,
-        Stability::FileSync => 2,
-    });
-    out.put_fixed(verifier);
-}
-
-/// Number of the procedure COMPOUND (RFC 8881 §16.2).
-pub const COMPOUND: u32 = 1;

@@ -27,7 +27,7 @@ struct Holder<'s> {
 
 impl Holder<'_> {
     fn of(station: &Station) -> Holder<'_> {
-        station.vfs.follow(&station.service.engine());
+        station.vfs.follow(station.service.engine());
         let notices = Arc::new(Notices::default());
         let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
         station.vfs.claims.attach(ServiceId(2), sink);
