@@ -56,7 +56,7 @@ pub(crate) const TICK: Timespec = Timespec {
 const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
 /// Number of an open loop's timer in epoll; connections have their numbers.
 const TIMER: u64 = u64::MAX;
-/// Failed operations after which a run is not worth going on with.
+/// Failed operations after which a run is stopped.
 const MAX_FAILURES: u64 = 1000;
 
 /// Phase of a run, in the order of time.
@@ -194,8 +194,8 @@ impl Meter {
         }
     }
 
-    /// Fails when so many operations have that a run is not worth going on with; `faults`: the
-    /// tally's in words.
+    /// Returns an error once so many operations have failed that the run is stopped. `faults`
+    /// returns the tally's faults in words.
     pub fn check_failures(
         &self,
         faults: impl FnOnce(&Tally) -> Vec<String>,

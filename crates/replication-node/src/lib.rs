@@ -326,7 +326,7 @@ impl Replication {
             if self.stopping() {
                 return false;
             }
-            tracing::warn!(%why, "what has become of transfers cannot be written down; trying again");
+            tracing::warn!("cannot commit transfer state to the catalog: {why}; retrying");
             let mut inbox = self.inbox.lock();
             self.wakeup.wait_for(&mut inbox, AGAIN);
         }

@@ -132,7 +132,7 @@ pub(super) const CHANGE: u32 = 3;
 pub(super) const WITH_TIMES: Bitmap =
     Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 
-/// What has become of a call over its session.
+/// State of a call over its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
     /// Nothing, or the client has refused it.
