@@ -634,7 +634,7 @@ impl<B: Backend> Conn<B> {
             },
             durable: self.core.log.durable(),
             most: in_flight(room),
-            unsent_max: self.core.turn_bytes(),
+            unsent_max: self.core.turn_bytes(self.watch.sent.get()),
             room,
             crowded: self.core.is_crowded(),
             announced,
@@ -663,7 +663,7 @@ impl<B: Backend> Conn<B> {
     fn take_requests(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.reading = false;
         self.holding.waits_no_more();
-        let unsent_max = self.core.turn_bytes();
+        let unsent_max = self.core.turn_bytes(self.watch.sent.get());
         if matches!(self.intake, Intake::Closed)
             || self.traffic.full(limits::CONNECTION_IN_FLIGHT, unsent_max)
         {
@@ -788,7 +788,8 @@ impl<B: Backend> Conn<B> {
                     _ => self.end_layer(cx),
                 };
             }
-            if self.watch.sent.get() - before >= self.core.turn_bytes() as u64 {
+            if self.watch.sent.get() - before >= self.core.turn_bytes(self.watch.sent.get()) as u64
+            {
                 break;
             }
             if !self.take_requests(cx)? {

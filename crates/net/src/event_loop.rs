@@ -457,10 +457,10 @@ impl<L: Log> Core<L> {
         self.numbered.borrow().len() > limits::CROWD
     }
 
-    /// Returns the bytes of replies that one connection may have for its socket, and send before the
-    /// others are served.
-    pub(super) fn turn_bytes(&self) -> usize {
-        if self.is_crowded() {
+    /// Returns the bytes of replies that one connection, which has sent `sent` bytes, may have for its
+    /// socket, and send before the others are served.
+    pub(super) fn turn_bytes(&self, sent: u64) -> usize {
+        if self.is_crowded() || sent < limits::PROVEN_READER {
             limits::CROWDED_TURN_BYTES
         } else {
             limits::SEND_BYTES

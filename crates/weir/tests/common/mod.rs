@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_bench::control::Control;
 use weir_bench::rpc::Credential;
@@ -127,8 +127,10 @@ impl Server {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until the log has `count` lines with `text`; returns them.
+    /// Waits until the log has `count` lines with `text`; returns them. Fails with the log after
+    /// two minutes.
     pub fn logged(&self, text: &str, count: usize) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let log = self.log();
             let lines: Vec<String> = log
@@ -139,6 +141,11 @@ impl Server {
             if lines.len() >= count {
                 return lines;
             }
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} log lines with {text:?}:\n{log}",
+                lines.len()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
