@@ -1,12 +1,13 @@
 //! Encryption and sessions of several connections, with the client of [`crate::service_tests`].
 
-use crate::header::{HEADER, command, flag};
-use crate::keys::{Preauth, Signer, Signing};
-use crate::negotiate::{Dialect, Protection};
-use crate::sealing::Cipher;
+use crate::proto::dialect::Dialect;
+use crate::proto::header::{HEADER, command, flag};
+use crate::proto::keys::{Preauth, Signer, Signing};
+use crate::proto::negotiate::Protection;
+use crate::proto::sealing::Cipher;
+use crate::proto::status::Status;
+use crate::proto::wire::Put;
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::Put;
 use std::sync::Arc;
 
 const CIPHERS: [Cipher; 4] = [
@@ -205,7 +206,7 @@ fn requests_on_a_volume_are_counted_with_what_they_moved() {
         let record = c.chain(true, requests);
         let (reply, _) = world.reply(1, &record);
         let names = reply.done().map(|done| {
-            let (protocol, name) = crate::operation::name(done.operation).unwrap();
+            let (protocol, name) = crate::conn::operation::name(done.operation).unwrap();
             assert_eq!((protocol, done.arrived), ("smb", ARRIVED));
             (name, done.bytes)
         });
@@ -286,7 +287,7 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
             [Status::SUCCESS]
         );
         b.sealing = a.sealing.take();
-        (b.seals, b.nonces) = (true, crate::sealing::Nonces::new(1));
+        (b.seals, b.nonces) = (true, crate::proto::sealing::Nonces::new(1));
         assert_eq!(
             statuses(&b.ask(false, &[read(&file, 0, 6)])),
             [Status::SUCCESS]
@@ -363,7 +364,7 @@ fn channels_are_bounded_and_logoff_ends_them_all() {
     let world = world();
     let mut a = Client::ready(&world, 1);
     let mut all = Vec::new();
-    for n in 2..=crate::channel::MAX_CHANNELS as u64 {
+    for n in 2..=crate::open::session::MAX_CHANNELS as u64 {
         let mut b = second(&world, n, &a);
         assert_eq!(b.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
         b.tree = a.tree;

@@ -1,16 +1,16 @@
 //! Compressed messages in both directions, with the client of [`crate::service_tests`].
 
-use crate::compression::{self, Algorithms, COMPRESSED};
-use crate::header::{HEADER, command};
-use crate::lz77;
-use crate::lz77::tests::{random, text};
-use crate::negotiate::Dialect;
-use crate::ntlm::tests::negotiate as ntlm_negotiate;
-use crate::sealing::{Cipher, TRANSFORM};
+use crate::auth::ntlm::tests::negotiate as ntlm_negotiate;
+use crate::proto::compression::{self, Algorithms, COMPRESSED};
+use crate::proto::dialect::Dialect;
+use crate::proto::header::{HEADER, command};
+use crate::proto::lz77;
+use crate::proto::lz77::tests::{random, text};
+use crate::proto::sealing::{Cipher, TRANSFORM};
+use crate::proto::status::Status;
+use crate::proto::wire::Put;
 use crate::service::Outcome;
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::Put;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
 
 const LZ77: Algorithms = Algorithms {
@@ -111,7 +111,7 @@ fn ask(
     if let Some(signer) = c.signer.as_ref().filter(|_| !c.seals) {
         let mut at = 0;
         for answer in &all {
-            let (_, message) = crate::header::link(&reply, at).unwrap();
+            let (_, message) = crate::proto::header::link(&reply, at).unwrap();
             assert!(signer.verify(message), "signed before it is compressed");
             at += answer.header.next as usize;
         }

@@ -1,11 +1,11 @@
 //! Durable opens: kept, taken over, ended and replayed, with the client of [`crate::service_tests`].
 
-use crate::header::{HEADER, command};
 use crate::lease_tests::{BATCH, LEASE, mailed, with_mail};
-use crate::negotiate::Dialect;
+use crate::proto::dialect::Dialect;
+use crate::proto::header::{HEADER, command};
+use crate::proto::status::Status;
+use crate::proto::wire::Put;
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::Put;
 use std::time::Duration;
 
 const R_H: u32 = 3;

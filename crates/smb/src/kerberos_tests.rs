@@ -1,13 +1,13 @@
 //! Logons by tickets, with the client of [`crate::service_tests`] and an acceptor whose tickets are words.
 
-use crate::header::command;
-use crate::kerberos::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
-use crate::keys::{self, Preauth, Signer};
-use crate::negotiate::Dialect;
-use crate::sealing::{Cipher, Sealing};
+use crate::auth::kerberos::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
+use crate::auth::spnego::{self, Mechanism, State};
+use crate::proto::dialect::Dialect;
+use crate::proto::header::command;
+use crate::proto::keys::{self, Preauth, Signer};
+use crate::proto::sealing::{Cipher, Sealing};
+use crate::proto::status::Status;
 use crate::service_tests::*;
-use crate::spnego::{self, Mechanism, State};
-use crate::status::Status;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

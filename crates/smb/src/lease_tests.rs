@@ -1,10 +1,10 @@
 //! Oplocks, leases, their breaks, and requests that wait for them, with the client of [`crate::service_tests`].
 
-use crate::header::{HEADER, command, flag};
+use crate::proto::header::{HEADER, command, flag};
+use crate::proto::status::Status;
+use crate::proto::wire::{Put, utf16};
 use crate::service::{Later, Outcome};
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::{Put, utf16};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ fn only_break(sent: &Sent) -> (u64, Vec<u8>) {
     let all = std::mem::take(&mut *sent.lock());
     assert_eq!(all.len(), 1, "one break");
     let (to, message) = all.into_iter().next().unwrap();
-    let header = crate::header::Header::decode(&message).unwrap();
+    let header = crate::proto::header::Header::decode(&message).unwrap();
     assert_eq!(
         (header.command, header.message),
         (command::OPLOCK_BREAK, u64::MAX)
@@ -353,7 +353,7 @@ fn a_request_that_waits_is_cancelled() {
         let mut cancel = b.chain(false, &[(command::CANCEL, vec![4, 0, 0, 0])]);
         b.message = used;
         if by_id {
-            crate::reply::put_async(&mut cancel, id);
+            crate::conn::reply::put_async(&mut cancel, id);
             cancel[24..32].fill(0);
         }
         assert!(matches!(world.send(2, &cancel), Came::Nothing));

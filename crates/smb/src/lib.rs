@@ -16,90 +16,51 @@
 //! `wire` and `header` (bytes), `negotiate`, `spnego`, `kerberos` and `ntlm` over `legacy`, `keys` (signatures), `sealing` (encryption),
 //! `compression` over `lz77`, `credits` (message numbers).
 
-mod access;
-mod apple;
-mod bound;
-mod breaks;
-mod caching;
+mod auth;
 mod chain;
-mod channel;
 #[cfg(test)]
 mod channel_tests;
-pub mod compression;
 #[cfg(test)]
 mod compression_tests;
-pub mod connection;
-mod create;
-pub mod credits;
-mod deletions;
-mod dir;
+mod conn;
+mod context;
 #[cfg(test)]
 mod directory_lease_tests;
-pub mod domains;
-mod durable;
 #[cfg(test)]
 mod durable_tests;
-mod ea;
-mod feed;
-mod files;
-mod fsctl;
-mod gmac;
-pub mod header;
 mod info;
-mod ioctl;
-pub mod kerberos;
 #[cfg(test)]
 mod kerberos_tests;
-pub mod keys;
 #[cfg(test)]
 mod lease_tests;
-mod leases;
-pub mod legacy;
-mod lsa;
-pub mod lz77;
-mod moves;
-pub mod names;
-pub mod negotiate;
-mod notify;
 #[cfg(test)]
 mod notify_tests;
-pub mod ntlm;
-pub mod operation;
-pub mod pac;
-mod penalties;
+mod open;
+mod ops;
 mod pending;
-mod persistent;
 #[cfg(test)]
 mod persistent_tests;
-mod pipe;
-mod previous;
-mod query;
-mod reparse;
-mod reply;
-mod request;
+mod pipes;
+mod proto;
 mod restore;
-mod rpc;
-mod samr;
-mod samr_info;
-pub mod sealing;
-pub mod security;
 mod service;
 #[cfg(test)]
 mod service_tests;
-mod session;
-mod setup;
-mod shares;
-mod shown;
-pub mod spnego;
-pub mod status;
-mod streams;
-mod waits;
-pub mod wire;
-mod wkssvc;
 
-pub use bound::reply_bound;
-pub use connection::{ConnInfo, Slot};
-pub use leases::Mail;
-pub use penalties::PENALTY;
-pub use reply::Reply;
-pub use service::{Config, Later, Machine, Outcome, SERVICE, Service, SessionInfo, User, Users};
+pub use auth::penalties::PENALTY;
+pub use auth::users::{Machine, User, Users};
+pub use auth::{domains, kerberos, ntlm, pac, security, sid, spnego};
+pub use conn::connection::{ConnInfo, Slot};
+pub use conn::reply::Reply;
+pub use conn::server::{Config, Service, SessionInfo};
+pub use conn::{connection, operation};
+pub use open::leases::Mail;
+pub use proto::bound::reply_bound;
+pub use proto::{
+    compression, credits, dialect, header, keys, legacy, lz77, names, negotiate, sealing, status,
+    wire,
+};
+pub use service::{Later, Outcome};
+
+/// Number of this service in the table of claims.
+pub const SERVICE: weir_vfs::claims::ServiceId = weir_vfs::claims::ServiceId(2);

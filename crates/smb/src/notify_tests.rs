@@ -1,11 +1,11 @@
 //! Watches of directories, with the client of [`crate::service_tests`].
 
-use crate::header::command;
 use crate::lease_tests::{poll, waits};
+use crate::proto::header::command;
+use crate::proto::status::Status;
+use crate::proto::wire::{Put, from_utf16};
 use crate::service::Outcome;
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::{Put, from_utf16};
 use weir_vfs::volume::SetAttr;
 use weir_vfs::{Admissions, Changes, ClientKey, Flavour, Identity, OpContext, Protocol, Transport};
 

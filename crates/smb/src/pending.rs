@@ -5,27 +5,14 @@
 //!
 //! The interim response is not signed: it says nothing, and under AES-GMAC it would use the nonce of the response itself.
 
-use crate::chain::Chain;
-use crate::connection::Connection;
-use crate::header::{Header, command, flag};
-use crate::keys::Signer;
-use crate::reply::{self, Part, Reply};
-use crate::status::Status;
+use crate::conn::connection::{Connection, Pending};
+use crate::conn::reply::{self, Part, Reply};
+use crate::context::run::Chain;
+use crate::proto::header::{Header, command, flag};
+use crate::proto::keys::Signer;
+use crate::proto::status::Status;
 use std::sync::Arc;
 use weir_vfs::signal::Signal;
-
-/// A request that waits, as CANCEL finds it.
-pub struct Pending {
-    /// Its async id.
-    id: u64,
-    /// Its number.
-    message: u64,
-    /// The session that it is of.
-    session: u64,
-    /// What it comes to when that ends.
-    over: Status,
-    cancelled: Arc<Signal<Status>>,
-}
 
 /// The place of a waiting request in its connection, which it leaves when it is dropped.
 pub(crate) struct Place {
@@ -65,35 +52,6 @@ impl Place {
     /// Returns the signal that the request is cancelled, and with what status.
     pub fn cancelled(&self) -> Arc<Signal<Status>> {
         Arc::clone(&self.cancelled)
-    }
-}
-
-impl Connection {
-    /// CANCEL (§3.3.5.16): ends the wait of the request that it names, if there is one.
-    pub(crate) fn cancel(&self, header: &Header) {
-        let state = self.state.lock();
-        let named = state
-            .pending
-            .iter()
-            .find(|p| match header.has(flag::ASYNC) {
-                true => p.id == header.async_id(),
-                false => p.message == header.message,
-            });
-        let cancelled = named.map(|p| Arc::clone(&p.cancelled));
-        drop(state);
-        if let Some(cancelled) = cancelled {
-            cancelled.set(Status::CANCELLED);
-        }
-    }
-
-    /// Ends the waits of a session's requests: it is over.
-    pub(crate) fn cancel_all_of(&self, session: u64) {
-        let state = self.state.lock();
-        let of = state.pending.iter().filter(|p| p.session == session);
-        let all: Vec<_> = of.map(|p| (Arc::clone(&p.cancelled), p.over)).collect();
-        drop(state);
-        all.iter()
-            .for_each(|(cancelled, over)| cancelled.set(*over));
     }
 }
 

@@ -1,14 +1,15 @@
 //! Persistent opens over crashes of the server, with the client of [`crate::service_tests`].
 
 use crate::durable_tests::{again, asks, has, lease, put_contexts, second_back};
-use crate::header::command;
 use crate::lease_tests::{BATCH, LEASE, Sent, mailed, poll, waits};
-use crate::negotiate::{Dialect, POSIX_TAG};
+use crate::proto::dialect::Dialect;
+use crate::proto::header::command;
+use crate::proto::negotiate::POSIX_TAG;
+use crate::proto::status::Status;
+use crate::proto::wire::Put;
 use crate::service::Outcome;
 use crate::service_tests::files::{query, set};
 use crate::service_tests::*;
-use crate::status::Status;
-use crate::wire::Put;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::Clock;

@@ -1,11 +1,12 @@
-//! The start: persistent opens of before are entered again, as [`crate::persistent`] explains.
+//! The start: persistent opens of before are entered again, as [`crate::open::persistent`] explains.
 
-use crate::access::{denied, modes};
-use crate::deletions::{Marker, What};
-use crate::leases::{self, Hold};
-use crate::persistent::{self, Deletes, Recorded};
-use crate::service::{SERVICE, Service};
-use crate::session::{File, Kind, Listing, Open};
+use crate::SERVICE;
+use crate::conn::server::Service;
+use crate::info::access::{denied, modes};
+use crate::open::deletions::{Marker, What};
+use crate::open::leases::{self, Hold};
+use crate::open::persistent::{self, Deletes, Recorded};
+use crate::open::session::{File, Kind, Listing, Open};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};

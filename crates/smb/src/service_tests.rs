@@ -1,15 +1,18 @@
 //! The service with a client written by hand: signatures, chains, claims, and what any bytes do to it.
 
-use crate::connection::ConnInfo;
-use crate::header::{HEADER, Header, PROTOCOL, command, flag};
-use crate::keys::{Preauth, Signer, Signing};
-use crate::legacy::Key;
-use crate::negotiate::{Dialect, Protection};
-use crate::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
-use crate::sealing::{Cipher, Nonces, Sealing};
-use crate::service::{Config, Outcome, Service, User, Users};
-use crate::status::Status;
-use crate::wire::{Put, utf16};
+use crate::auth::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
+use crate::auth::users::{User, Users};
+use crate::conn::connection::ConnInfo;
+use crate::conn::server::{Config, Service};
+use crate::proto::dialect::Dialect;
+use crate::proto::header::{HEADER, Header, PROTOCOL, command, flag};
+use crate::proto::keys::{Preauth, Signer, Signing};
+use crate::proto::legacy::Key;
+use crate::proto::negotiate::Protection;
+use crate::proto::sealing::{Cipher, Nonces, Sealing};
+use crate::proto::status::Status;
+use crate::proto::wire::{Put, utf16};
+use crate::service::Outcome;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -60,7 +63,7 @@ impl Users for Alice {
         found.map(|(name, identity)| {
             Arc::new(User {
                 name: name.into(),
-                nt_hash: crate::ntlm::nt_hash(PASSWORD),
+                nt_hash: crate::auth::ntlm::nt_hash(PASSWORD),
                 identity,
             })
         })
@@ -323,7 +326,7 @@ impl Answer {
 pub(crate) fn answers(record: &[u8]) -> Vec<Answer> {
     let (mut at, mut out) = (0, Vec::new());
     loop {
-        let (header, message) = crate::header::link(record, at).unwrap();
+        let (header, message) = crate::proto::header::link(record, at).unwrap();
         out.push(Answer {
             header,
             status: Status(u32::from_le_bytes(message[8..12].try_into().unwrap())),
@@ -425,7 +428,7 @@ impl<'w> Client<'w> {
         if let Some(signer) = self.signer.as_ref().filter(|_| !self.seals) {
             let mut at = 0;
             for answer in &answers {
-                let (_, message) = crate::header::link(&reply, at).unwrap();
+                let (_, message) = crate::proto::header::link(&reply, at).unwrap();
                 assert!(signer.verify(message), "an answer without its signature");
                 at += answer.header.next as usize;
             }
@@ -561,7 +564,11 @@ impl<'w> Client<'w> {
 
 /// The context of NEGOTIATE that offers the POSIX extensions.
 pub(crate) fn posix_context() -> Vec<u8> {
-    [&[0, 1, 16, 0, 0, 0, 0, 0][..], &crate::negotiate::POSIX_TAG].concat()
+    [
+        &[0, 1, 16, 0, 0, 0, 0, 0][..],
+        &crate::proto::negotiate::POSIX_TAG,
+    ]
+    .concat()
 }
 
 pub(crate) fn tree_connect(share: &str) -> Vec<u8> {
@@ -765,13 +772,13 @@ fn what_a_stranger_has_kept_is_bounded() {
     let world = world();
     let mut c = Client::new(&world, 1);
     c.negotiate(0x0311);
-    for n in 0..2 * crate::connection::MAX_SETUPS {
+    for n in 0..2 * crate::conn::connection::MAX_SETUPS {
         let setup = c.setup_body(&ntlm_negotiate(), false);
         let record = c.chain(false, &[(command::SESSION_SETUP, setup)]);
         let Came::Answer(reply) = world.send(1, &record) else {
             panic!("no answer")
         };
-        let expected = match n < crate::connection::MAX_SETUPS {
+        let expected = match n < crate::conn::connection::MAX_SETUPS {
             true => Status::MORE_PROCESSING_REQUIRED,
             false => Status::INSUFFICIENT_RESOURCES,
         };

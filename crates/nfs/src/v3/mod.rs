@@ -11,11 +11,11 @@
 pub mod access;
 pub mod args;
 mod dir;
-mod file;
 mod fsinfo;
 mod names;
 mod op;
 pub mod procedure;
+mod read_write;
 pub mod status;
 pub mod types;
 
@@ -33,13 +33,13 @@ impl Op<'_> {
     pub fn run(&mut self, args: &Args<'_>) -> Release {
         match args {
             Args::Null => Ok(None),
-            Args::GetAttr(object) => file::getattr(self, object),
-            Args::SetAttr(a) => file::setattr(self, a),
+            Args::GetAttr(object) => read_write::getattr(self, object),
+            Args::SetAttr(a) => read_write::setattr(self, a),
             Args::Lookup(at) => names::lookup(self, at),
-            Args::Access(object, bits) => file::access(self, object, *bits),
-            Args::ReadLink(link) => file::readlink(self, link),
-            Args::Read(a) => file::read(self, a),
-            Args::Write(a) => file::write(self, a),
+            Args::Access(object, bits) => read_write::access(self, object, *bits),
+            Args::ReadLink(link) => read_write::readlink(self, link),
+            Args::Read(a) => read_write::read(self, a),
+            Args::Write(a) => read_write::write(self, a),
             Args::Create(a) => names::create(self, a),
             Args::Mkdir(at, attrs) => names::mkdir(self, at, attrs),
             Args::Symlink(a) => names::symlink(self, a),
@@ -53,7 +53,7 @@ impl Op<'_> {
             Args::FsStat(root) => fsinfo::fsstat(self, root),
             Args::FsInfo(root) => fsinfo::fsinfo(self, root),
             Args::PathConf(object) => fsinfo::pathconf(self, object),
-            Args::Commit(a) => file::commit(self, a),
+            Args::Commit(a) => read_write::commit(self, a),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! volumes, in pieces; holes are passed over and stay holes. A long one is carried out in the background if its client wants that ([`crate::v4::offload`]); otherwise no more
 //! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
 
-use super::file::Stated;
+use super::read_write::Stated;
 use crate::rpc::xdr::Put;
 use crate::v4::args::Copy;
 use crate::v4::copying::{Copying, MOST, Next};

@@ -1,0 +1,87 @@
+//! A request for a byte-range lock that waits for others. See [`crate::open::waits`].
+
+use crate::conn::server::Service;
+use crate::open::waits::key;
+use std::sync::Arc;
+use weir_vfs::FileId;
+use weir_vfs::claims::{Lock, Verdict, Who};
+use weir_vfs::signal::Signal;
+
+/// A request for a lock that waits. Dropped before its lock was taken over, it has none.
+pub(crate) struct Waiting {
+    service: Arc<Service>,
+    file: FileId,
+    want: Lock,
+    came: Arc<Signal<bool>>,
+    taken: bool,
+}
+
+impl Waiting {
+    /// Asks the table for a lock, and waits for it if that is in order; what the table said.
+    pub fn ask(
+        service: &Arc<Service>,
+        file: FileId,
+        want: Lock,
+        grant: &Who,
+    ) -> (Verdict, Option<Waiting>) {
+        let waits = &service.leases.waits;
+        let came = Arc::<Signal<bool>>::default();
+        let key = key(&want);
+        {
+            let mut waiting = waits.waiting.lock();
+            if waiting.contains_key(&key) {
+                // The same open waits for the same range: for itself.
+                return (Verdict::Deadlock, None);
+            }
+            waiting.insert(key, Arc::clone(&came));
+        }
+        let verdict = service.vfs.claims.lock(file, &want, grant, true);
+        if verdict != Verdict::Queued {
+            waits.waiting.lock().remove(&key);
+            return (verdict, None);
+        }
+        let waiting = Waiting {
+            service: Arc::clone(service),
+            file,
+            want,
+            came,
+            taken: false,
+        };
+        (verdict, Some(waiting))
+    }
+
+    /// What it waits for.
+    pub fn over(&self) -> Arc<Signal<bool>> {
+        Arc::clone(&self.came)
+    }
+
+    /// Whether its open is over.
+    pub fn is_over(&self) -> bool {
+        self.came.get() == Some(false)
+    }
+
+    /// Takes the lock over, if it was granted.
+    pub fn take(&mut self) -> bool {
+        self.taken |= self.came.get() == Some(true);
+        self.taken
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        self.service
+            .leases
+            .waits
+            .waiting
+            .lock()
+            .remove(&key(&self.want));
+        let claims = &self.service.vfs.claims;
+        // If it was granted meanwhile, nobody knows of it.
+        if !claims.cancel(self.file, &self.want) {
+            claims.unlock_exact(self.file, &self.want.owner, self.want.range);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Oplocks and leases on the wire (MS-SMB2 §2.2.13, §2.2.13.2.8, §2.2.13.2.10, §2.2.14.2.10, §2.2.23): what clients ask for and are
+//! told.
+
+use crate::proto::header::{HEADER, PROTOCOL, command, flag};
+use crate::proto::wire::{Malformed, Put, Reader};
+use std::sync::Arc;
+use weir_vfs::claims::{Caching, Client, Owner, Who};
+
+/// Oplock levels (§2.2.13).
+pub mod level {
+    /// None.
+    pub const NONE: u8 = 0;
+    /// Others may read as well.
+    pub const II: u8 = 1;
+    /// Reads and writes are cached.
+    pub const EXCLUSIVE: u8 = 8;
+    /// Closes as well.
+    pub const BATCH: u8 = 9;
+    /// A lease says it.
+    pub const LEASE: u8 = 0xff;
+}
+
+/// SMB2_LEASE_FLAG_BREAK_IN_PROGRESS and SMB2_LEASE_FLAG_PARENT_LEASE_KEY_SET (§2.2.13.2.10).
+pub const BREAK_IN_PROGRESS: u32 = 2;
+pub const PARENT_KEY_SET: u32 = 4;
+/// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED (§2.2.23.2).
+const ACK_REQUIRED: u32 = 1;
+
+/// Bytes of SMB2_CREATE_REQUEST_LEASE and SMB2_CREATE_REQUEST_LEASE_V2 (§2.2.13.2.8, §2.2.13.2.10).
+const FIRST_LEN: usize = 32;
+const SECOND_LEN: usize = 52;
+
+/// The bits of a lease on the wire: R 1, H 2, W 4 (§2.2.13.2.8).
+pub fn to_wire(caching: Caching) -> u32 {
+    u32::from(caching.any(Caching::READ))
+        | u32::from(caching.any(Caching::HANDLE)) << 1
+        | u32::from(caching.any(Caching::WRITE)) << 2
+}
+
+/// What the bits of a lease say.
+pub fn from_wire(bits: u32) -> Caching {
+    let mut out = Caching::NONE;
+    for (bit, caching) in [
+        (1, Caching::READ),
+        (2, Caching::HANDLE),
+        (4, Caching::WRITE),
+    ] {
+        if bits & bit != 0 {
+            out = out | caching;
+        }
+    }
+    out
+}
+
+/// What an oplock lets its holder cache.
+pub fn of_level(level: u8) -> Caching {
+    match level {
+        level::II => Caching::READ,
+        level::EXCLUSIVE => Caching::READ | Caching::WRITE,
+        level::BATCH => Caching::ALL,
+        _ => Caching::NONE,
+    }
+}
+
+/// The oplock that is so much; what no oplock is, is the one below.
+pub fn level_of(caching: Caching) -> u8 {
+    match caching {
+        c if c == Caching::ALL => level::BATCH,
+        c if c == Caching::READ | Caching::WRITE => level::EXCLUSIVE,
+        c if c.any(Caching::READ) => level::II,
+        _ => level::NONE,
+    }
+}
+
+/// A lease that is asked for (§2.2.13.2.8, §2.2.13.2.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The key.
+    pub key: [u8; 16],
+    /// What the client wants to cache.
+    pub caching: Caching,
+    /// Of version 2: the key of the lease on the directory, if there is one, and the epoch.
+    pub second: Option<(Option<[u8; 16]>, u16)>,
+}
+
+impl Wanted {
+    /// Decodes the data of the create context, whose length says its version.
+    ///
+    /// # Errors
+    /// Neither version has this length.
+    pub fn decode(data: &[u8]) -> Result<Wanted, Malformed> {
+        let mut r = Reader::new(data);
+        let (key, bits, flags) = (r.array()?, r.u32()?, r.u32()?);
+        r.u64()?;
+        let second = match data.len() {
+            FIRST_LEN => None,
+            SECOND_LEN => {
+                let parent = Some(r.array()?).filter(|_| flags & PARENT_KEY_SET != 0);
+                Some((parent, r.u16()?))
+            }
+            _ => return Err(Malformed),
+        };
+        // Without R there is no lease, and no other bit exists.
+        let caching = match bits & 1 != 0 && bits < 8 {
+            true => from_wire(bits),
+            false => Caching::NONE,
+        };
+        Ok(Wanted {
+            key,
+            caching,
+            second,
+        })
+    }
+
+    /// As a directory has it: of version 2, and without W.
+    #[must_use]
+    pub fn of_directory(self) -> Option<Wanted> {
+        let caching = self.caching & !Caching::WRITE;
+        self.second.map(|_| Wanted { caching, ..self })
+    }
+
+    /// The holder of the client's lease on the directory, if it says that there is one.
+    pub fn parent(&self, client: &Client) -> Option<Owner> {
+        let key = self.second.and_then(|(parent, _)| parent)?;
+        Some(directory_holder(client, &key))
+    }
+
+    /// Whether it is of version 2: directories have no other.
+    pub fn is_second(&self) -> bool {
+        self.second.is_some()
+    }
+
+    /// Puts what a lease is known by into a record, or that there is none.
+    pub fn record(wanted: Option<&Wanted>, out: &mut Vec<u8>) {
+        let Some(wanted) = wanted else {
+            out.put_u8(0);
+            return;
+        };
+        match wanted.second {
+            None => out.put_u8(1),
+            Some((None, _)) => out.put_u8(2),
+            Some((Some(parent), _)) => {
+                out.put_u8(3);
+                out.put(&parent);
+            }
+        }
+        out.put(&wanted.key);
+    }
+
+    /// From a record: that asks for all.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn recorded(r: &mut Reader<'_>) -> Result<Option<Wanted>, Malformed> {
+        let second = match r.u8()? {
+            0 => return Ok(None),
+            1 => None,
+            2 => Some((None, 0)),
+            3 => Some((Some(r.array()?), 0)),
+            _ => return Err(Malformed),
+        };
+        Ok(Some(Wanted {
+            key: r.array()?,
+            caching: Caching::ALL,
+            second,
+        }))
+    }
+}
+
+/// As whom a client holds the lease of a directory under a key.
+pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
+    Owner {
+        client: client.clone(),
+        who: Who::Opaque(Arc::from(&key[..])),
+        shown: Arc::default(),
+    }
+}
+
+/// The break of a lease from what it is to what is left.
+pub fn lease_break(
+    key: &[u8; 16],
+    epoch: u16,
+    (from, to): (Caching, Caching),
+    answer: bool,
+) -> Vec<u8> {
+    let mut out = head(0);
+    out.put_u16(44);
+    out.put_u16(epoch);
+    out.put_u32(if answer { ACK_REQUIRED } else { 0 });
+    out.put(key);
+    out.put_u32(to_wire(from));
+    out.put_u32(to_wire(to));
+    out.put_zeroes(12);
+    out
+}
+
+/// The break of the oplock of a session's open to a level.
+pub fn oplock_break(session: u64, open: u64, to: u8) -> Vec<u8> {
+    let mut out = head(session);
+    out.put_u16(24);
+    out.put_u8(to);
+    out.put_zeroes(5);
+    out.put_u64(open);
+    out.put_u64(open);
+    out
+}
+
+/// The header of a message that nobody asked for (§3.3.4.6).
+fn head(session: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + 44);
+    out.put(&PROTOCOL);
+    out.put_u16(HEADER as u16);
+    out.put_zeroes(6);
+    out.put_u16(command::OPLOCK_BREAK);
+    out.put_u16(0);
+    out.put_u32(flag::RESPONSE);
+    out.put_u32(0);
+    out.put_u64(u64::MAX);
+    out.put_zeroes(8);
+    out.put_u64(session);
+    out.put_zeroes(16);
+    out
+}

@@ -1,0 +1,106 @@
+//! Shares: an export that is one, for the clients that its rules admit over SMB; and IPC$.
+
+use crate::open::channel::Channel;
+use crate::open::session::Target;
+use crate::proto::negotiate::Protection;
+use crate::proto::status::Status;
+use std::net::IpAddr;
+use weir_base::VolumeId;
+use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
+
+/// The share for named pipes.
+pub const PIPES: &str = "IPC$";
+
+/// All shares that admit a client, by name, without IPC$. What is not listed is found by its name alone.
+pub fn all<'t>(vfs: &Vfs, table: &'t ExportTable, client: IpAddr) -> Vec<&'t Share> {
+    let shared = table.iter().filter(|export| {
+        let verdict = || vfs.verdict(export, client, Protocol::Smb);
+        export.share.is_some() && matches!(verdict(), Verdict::Rule(_))
+    });
+    let mut shares: Vec<&Share> = shared.filter_map(|e| e.share.as_ref()).collect();
+    shares.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    shares
+}
+
+/// The share that a volume is, if it is one.
+pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
+    table.of_volume(volume)?.share.as_ref()
+}
+
+/// Whether only what is encrypted reaches what a tree connect leads to: as the share is now, not as it was when it was connected to.
+pub fn must_seal(table: &ExportTable, target: Target) -> bool {
+    match target {
+        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.encrypted),
+        Target::Pipes => false,
+    }
+}
+
+/// Whether opens under a tree connect may outlive the server, as the share is now.
+pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
+    match target {
+        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.continuous),
+        Target::Pipes => false,
+    }
+}
+
+/// A share that a client may connect to.
+pub struct Found {
+    /// Its target.
+    pub target: Target,
+    /// Its name, as it is written.
+    pub name: String,
+    /// The client is to encrypt what it sends there.
+    pub encrypted: bool,
+}
+
+/// Returns the share of a name, in any case, for a client's session. If the share, or the rule of the export, wants more protection
+/// than the session has by itself, the client is to encrypt.
+///
+/// # Errors
+/// There is none, or it is not for the client.
+pub fn find(
+    vfs: &Vfs,
+    table: &ExportTable,
+    (client, session): (IpAddr, &Channel),
+    name: &str,
+) -> Result<Found, Status> {
+    if name.eq_ignore_ascii_case(PIPES) {
+        return Ok(Found {
+            target: Target::Pipes,
+            name: PIPES.to_owned(),
+            encrypted: false,
+        });
+    }
+    let lower = name.to_lowercase();
+    let found = table.iter().find_map(|export| {
+        let share = export.share.as_ref()?;
+        (share.name.to_lowercase() == lower).then_some((export, share))
+    });
+    let (export, share) = found.ok_or(Status::BAD_NETWORK_NAME)?;
+    let rule = match vfs.verdict(export, client, Protocol::Smb) {
+        Verdict::Rule(rule) => rule,
+        Verdict::Denied => return Err(Status::ACCESS_DENIED),
+        // Its name is being looked up: it may try again.
+        Verdict::Unknown(_) => return Err(Status::RETRY),
+    };
+    let signed = session.protection != Protection::Offered;
+    let meets = |sealed| {
+        let (flavour, transport) = session.security(signed, sealed);
+        rule.flavours.contains(flavour) && transport >= rule.transport
+    };
+    let encrypted = share.encrypted || !meets(false);
+    let (user, share_name) = (&session.user, &share.name);
+    if !meets(encrypted) {
+        tracing::warn!(%client, user, share = share_name, "a session was refused a share: its export rule wants Kerberos, or a client's certificate (see sec= and xprtsec= of --export-options)");
+        return Err(Status::ACCESS_DENIED);
+    }
+    if encrypted && session.sealing.is_none() {
+        tracing::warn!(%client, user, share = share_name, "a client that cannot encrypt was refused a share that wants encryption (see ENCRYPT_DATA, and sec= and xprtsec= of --export-options)");
+        return Err(Status::ACCESS_DENIED);
+    }
+    Ok(Found {
+        target: Target::Volume(export.root()),
+        name: share.name.clone(),
+        encrypted,
+    })
+}
