@@ -39,7 +39,8 @@ impl Line {
         ended.is_some_and(|ended| !ended.load(Ordering::Relaxed))
     }
 
-    /// Returns true if the same client may send a call again on `conn`, which comes from the same address.
+    /// Returns true if the same client may send a call again on `conn`, which comes from the same
+    /// address.
     pub fn may_repeat_on<S>(&self, conn: &ConnInfo<S>) -> bool {
         self.port == conn.peer.port() || !self.is_open()
     }
@@ -62,7 +63,8 @@ impl<S> ConnInfo<S> {
         }
     }
 
-    /// Notes that the peer sends nothing more on this connection, which also ends when its last copy is dropped.
+    /// Notes that the peer sends nothing more on this connection, which also ends when its last
+    /// copy is dropped.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -91,7 +93,8 @@ impl<S> ConnInfo<S> {
 pub struct Arrival {
     /// Civil time, for what the message changes.
     pub time: Time,
-    /// Nanoseconds on the monotonic clock, if the caller has read the clock, which spares reading it for each message.
+    /// Nanoseconds on the monotonic clock, if the caller has read the clock, which spares reading
+    /// it for each message.
     pub monotonic: Option<u64>,
     /// Maximum number of bytes that a READ returns.
     pub reads: usize,

@@ -1,4 +1,5 @@
-//! Framing: how a stream is split into messages, by protocol. The listener that accepted a connection says which.
+//! Framing: how a stream is split into messages, by protocol. The listener that accepted a
+//! connection says which.
 
 use weir_base::limits::net::{self as limits, MAX_FRAGMENTS, RECORD_HEAD, SMALL_RECORD};
 
@@ -14,7 +15,8 @@ pub struct Piece {
     pub last: bool,
 }
 
-/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of [`MARK_BYTES`].
+/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of
+/// [`MARK_BYTES`].
 pub trait Framing: 'static {
     /// Longest message that the receiver is not asked about, in bytes.
     const SMALL: usize;
@@ -31,7 +33,8 @@ pub trait Framing: 'static {
     fn mark(len: usize) -> [u8; MARK_BYTES];
 }
 
-/// Record marking of ONC RPC (RFC 5531 §11): 31 bits of length, and whether the fragment is the record's last.
+/// Record marking of ONC RPC (RFC 5531 §11): 31 bits of length, and whether the fragment is the
+/// record's last.
 pub struct RecordMarks;
 
 /// Bit of the fragment header that marks the last fragment.

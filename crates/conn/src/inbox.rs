@@ -8,15 +8,17 @@
 //! into a buffer, and later reads go straight into that buffer ([`Inbox::spare`]), with the
 //! receive buffer as the second part of the same `readv` for whatever follows the record.
 //!
-//! **What a record costs.** A mark announces up to 2 GiB in four bytes. Were memory taken for what is announced, some
-//! kilobytes from a stranger would use up all that connections may hold. So a small record's buffer is at most
-//! [`RECORD_GROWTH`] times as large as what has arrived, and beyond [`SMALL_RECORD`] nothing is taken but the head of the
-//! message until the [`Receiver`] has seen that and agreed; if it does not, the record is read past, so that
-//! the stream can be followed on. What it agrees to is counted ([`Inbox::announced`]) apart from what has arrived
-//! ([`Inbox::held`]). The buffer then has the record's size at once: growing with what arrives would cost 40 of the 240 µs of
-//! processor time that a WRITE of 1 MiB takes.
+//! **What a record costs.** A mark announces up to 2 GiB in four bytes. Were memory taken for what
+//! is announced, some kilobytes from a stranger would use up all that connections may hold. So a
+//! small record's buffer is at most [`RECORD_GROWTH`] times as large as what has arrived, and
+//! beyond [`SMALL_RECORD`] nothing is taken but the head of the message until the [`Receiver`] has
+//! seen that and agreed; if it does not, the record is read past, so that the stream can be
+//! followed on. What it agrees to is counted ([`Inbox::announced`]) apart from what has arrived
+//! ([`Inbox::held`]). The buffer then has the record's size at once: growing with what arrives
+//! would cost 40 of the 240 µs of processor time that a WRITE of 1 MiB takes.
 //!
-//! Fragments change nothing of that: the bounds are on the record, whose fragments are gathered in one buffer.
+//! Fragments change nothing of that: the bounds are on the record, whose fragments are gathered in
+//! one buffer.
 //!
 //! Nothing is allocated at a record boundary, which is where an idle connection rests.
 
@@ -53,12 +55,13 @@ pub enum Admit {
 
 /// What takes the records of a connection.
 pub trait Receiver {
-    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than [`Framing::SMALL`], and
-    /// which begins with `head` (at least [`Framing::HEAD`] bytes). A record in fragments is asked about again when it
-    /// turns out to be larger.
+    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than
+    /// [`Framing::SMALL`], and which begins with `head` (at least [`Framing::HEAD`] bytes). A
+    /// record in fragments is asked about again when it turns out to be larger.
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit;
 
-    /// Whether a whole record may be handed over now; if not, it is asked again with the next [`Inbox::accept`].
+    /// Whether a whole record may be handed over now; if not, it is asked again with the next
+    /// [`Inbox::accept`].
     fn ready(&mut self, _message: &[u8]) -> bool {
         true
     }
@@ -120,7 +123,8 @@ impl<F: Framing> Inbox<F> {
         }
     }
 
-    /// Bytes that the record under assembly costs: what has arrived of it, with the room that a small one has for more.
+    /// Bytes that the record under assembly costs: what has arrived of it, with the room that a
+    /// small one has for more.
     pub fn held(&self) -> usize {
         match self.admitted() {
             0 => self.held.capacity(),
@@ -160,7 +164,8 @@ impl<F: Framing> Inbox<F> {
         open.map_or(0, |open| open.left)
     }
 
-    /// Where the kernel may put what comes next of the record under assembly; empty unless there is one.
+    /// Where the kernel may put what comes next of the record under assembly; empty unless there is
+    /// one.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         let room = match &self.open {
             Some(open) if !open.skip && !self.held.is_empty() => match open.to_ask::<F>() {
@@ -189,8 +194,8 @@ impl<F: Framing> Inbox<F> {
         unsafe { self.held.set_len(self.held.len() + n) };
     }
 
-    /// Makes room for `more` bytes, and beyond that up to `want` in all: as far as what will have arrived allows, or all
-    /// of it if the receiver has agreed.
+    /// Makes room for `more` bytes, and beyond that up to `want` in all: as far as what will have
+    /// arrived allows, or all of it if the receiver has agreed.
     fn grow(&mut self, more: usize, want: usize) {
         let arrived = self.held.len() + more;
         if arrived > self.held.capacity() || more == 0 {
@@ -202,7 +207,8 @@ impl<F: Framing> Inbox<F> {
         }
     }
 
-    /// Takes the bytes of the next mark from `rest`; `None` if it is not whole yet. The count is what was taken.
+    /// Takes the bytes of the next mark from `rest`; `None` if it is not whole yet. The count is
+    /// what was taken.
     fn mark(&mut self, rest: &[u8]) -> (usize, Option<[u8; MARK_BYTES]>) {
         let mut taken = 0;
         for (to, from) in self.mark[self.marked..].iter_mut().zip(rest) {
@@ -236,10 +242,10 @@ impl<F: Framing> Inbox<F> {
 
     /// Runs `input` through the inbox and hands each whole record to `to`.
     ///
-    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or [`Admit::Wait`] or was not
-    /// [ready](Receiver::ready), in which
-    /// case the caller keeps the rest and presents it again. Must be
-    /// called once after [`Inbox::filled`], with an empty `input` if nothing else came.
+    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or
+    /// [`Admit::Wait`] or was not [ready](Receiver::ready), in which case the caller keeps the rest
+    /// and presents it again. Must be called once after [`Inbox::filled`], with an empty `input` if
+    /// nothing else came.
     ///
     /// # Errors
     /// [`Broken`]: where the next record begins is not known any more.
@@ -478,8 +484,8 @@ mod tests {
         assert_eq!(kept.records, records);
     }
 
-    /// However a record of many bytes arrives and is cut into fragments, what is held is bounded by what has arrived, and
-    /// by its head until it is admitted.
+    /// However a record of many bytes arrives and is cut into fragments, what is held is bounded by
+    /// what has arrived, and by its head until it is admitted.
     #[test]
     fn memory_follows_what_has_arrived() {
         for cut in [100, 3000, usize::MAX] {
@@ -526,7 +532,8 @@ mod tests {
         }
     }
 
-    /// A large record that is not admitted takes no memory, and what follows it is understood, in fragments or not.
+    /// A large record that is not admitted takes no memory, and what follows it is understood, in
+    /// fragments or not.
     #[test]
     fn what_is_not_admitted_is_read_past() {
         for cut in [100, 3000, usize::MAX] {

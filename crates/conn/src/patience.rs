@@ -1,7 +1,8 @@
-//! Bound on the time that a request waits for another client to give up what it was granted, or to claim again what it
-//! had before a start: some ticks. Then the request is answered DELAY, or JUKEBOX, and its client asks again (RFC 8881
-//! §10.2.1): no slot is taken for as long as a silent client has until it loses what it was granted. Linux asks again
-//! after a second over NFSv4 and after five over NFSv3, whatever happened meanwhile.
+//! Bound on the time that a request waits for another client to give up what it was granted, or to
+//! claim again what it had before a start: some ticks. Then the request is answered DELAY, or
+//! JUKEBOX, and its client asks again (RFC 8881 §10.2.1): no slot is taken for as long as a silent
+//! client has until it loses what it was granted. Linux asks again after a second over NFSv4 and
+//! after five over NFSv3, whatever happened meanwhile.
 
 use parking_lot::Mutex;
 use std::future::Future;

@@ -1,11 +1,13 @@
-//! The driver of suspended requests: waits for what a request is suspended for, runs it again, and so on to its end.
+//! The driver of suspended requests: waits for what a request is suspended for, runs it again, and
+//! so on to its end.
 //!
-//! A request that was suspended has changed nothing since the last point that it remembers, and continues there. What
-//! that is differs by protocol: NFSv3 runs a call from its start, NFSv4 a COMPOUND from its operation at hand, SMB a
-//! chain from its command at hand. Each is a [`Request`].
+//! A request that was suspended has changed nothing since the last point that it remembers, and
+//! continues there. What that is differs by protocol: NFSv3 runs a call from its start, NFSv4 a
+//! COMPOUND from its operation at hand, SMB a chain from its command at hand. Each is a
+//! [`Request`].
 //!
-//! Protocols whose clients repeat a call do not let it wait for as long as another client may take to answer: such a
-//! request has [`Patience`], at whose end it is run once more and has to reply.
+//! Protocols whose clients repeat a call do not let it wait for as long as another client may take
+//! to answer: such a request has [`Patience`], at whose end it is run once more and has to reply.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -24,7 +26,8 @@ pub enum Resumed<C> {
     Ready,
     /// The event will not come.
     Failed(Error),
-    /// Another client has not given up what it was granted in the time that the request may wait for it.
+    /// Another client has not given up what it was granted in the time that the request may wait
+    /// for it.
     NotRecalled,
     /// The name service has not answered in that time.
     NotNamed,
@@ -38,7 +41,8 @@ pub struct Parts<'r, C> {
     pub vfs: &'r Vfs,
     /// The context of the operation that is suspended.
     pub cx: &'r mut OpContext,
-    /// Bounds waits for other clients and for the name service; `None`: the request waits for as long as they take.
+    /// Bounds waits for other clients and for the name service; `None`: the request waits for as
+    /// long as they take.
     pub patience: Option<&'r Patience>,
     /// Set when the client cancels the request.
     pub cancelled: Option<Arc<Signal<C>>>,
@@ -62,8 +66,8 @@ pub trait Request: Send {
     fn resume(&mut self, resumed: Resumed<Self::Cancel>) -> Result<Outcome<Self::Reply>, Suspend>;
 }
 
-/// Runs `request`, which is suspended, to its end. `held` is dropped after the first wait: the credit that the request
-/// takes up while it waits for its limits.
+/// Runs `request`, which is suspended, to its end. `held` is dropped after the first wait: the
+/// credit that the request takes up while it waits for its limits.
 pub async fn resume<R: Request, G: Send>(
     mut request: R,
     mut suspend: Suspend,
@@ -81,7 +85,8 @@ pub async fn resume<R: Request, G: Send>(
     }
 }
 
-/// Waits for the event that a request is suspended for. `begun` is the second in which the request was suspended first.
+/// Waits for the event that a request is suspended for. `begun` is the second in which the request
+/// was suspended first.
 async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Resumed<C> {
     let Parts {
         vfs,

@@ -8,42 +8,50 @@
 //!
 //! # How
 //! One thread per core, each with its own single-threaded event loop; a connection stays on the
-//! core that it was dealt to, so nothing about it is shared or locked. Serving it is one hand-written
-//! future (`connection::Conn`): one `readv` takes as many requests as the socket holds, each whole request is run right
-//! there by [`Backend::handle`], and one `writev` sends all the answers, with READ data taken
-//! from the block cache by reference. A request that has to wait (for the device) becomes a
-//! future of its own connection; an answer that has to wait for the intent log is parked with
-//! its log sequence number and costs no task. Answers therefore leave in the order in which they
-//! become true, not in the order of the requests; RPC's transaction ids allow that.
+//! core that it was dealt to, so nothing about it is shared or locked. Serving it is one
+//! hand-written future (`connection::Conn`): one `readv` takes as many requests as the socket
+//! holds, each whole request is run right there by [`Backend::handle`], and one `writev` sends all
+//! the answers, with READ data taken from the block cache by reference. A request that has to wait
+//! (for the device) becomes a future of its own connection; an answer that has to wait for the
+//! intent log is parked with its log sequence number and costs no task. Answers therefore leave in
+//! the order in which they become true, not in the order of the requests; RPC's transaction ids
+//! allow that.
 //!
-//! What a connection speaks is its listener's choice ([`Services`]): a [`Backend`] with its [`Framing`] for each protocol, all
-//! on the same event loops. Which it is is known when it is compiled, so that a request costs no indirect call for it.
+//! What a connection speaks is its listener's choice ([`Services`]): a [`Backend`] with its
+//! [`Framing`] for each protocol, all on the same event loops. Which it is is known when it is
+//! compiled, so that a request costs no indirect call for it.
 //!
-//! A connection goes over to TLS when its protocol says so ([`Outcome::StartTls`]); bytes are then opened and sealed between
-//! socket and messages, on the same event loop.
+//! A connection goes over to TLS when its protocol says so ([`Outcome::StartTls`]); bytes are then
+//! opened and sealed between socket and messages, on the same event loop.
 //!
-//! Messages that a client did not ask for reach it on its own connection, from any thread ([`Wakeups::send`]).
+//! Messages that a client did not ask for reach it on its own connection, from any thread
+//! ([`Wakeups::send`]).
 //!
 //! # Why not otherwise
 //! A task per request costs more than the request. A work-stealing runtime moves a connection's
 //! state between caches and forces locks. Native-ring networking (io_uring) has been seen to win
-//! and to win nothing for this kind of load; it can come behind the same interface when it is measured to pay.
+//! and to win nothing for this kind of load; it can come behind the same interface when it is
+//! measured to pay.
 //!
 //! # Bounds
-//! They are constants in [`weir_base::limits::net`], which says how they belong together; [`ledger`] counts.
+//! They are constants in [`weir_base::limits::net`], which says how they belong together;
+//! [`ledger`] counts.
 //! - A connection at rest holds no buffer: requests are read into its core's buffer.
 //! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
-//! - What all connections hold is charged to one budget, and to a part of it for each address. When either is used up,
-//!   only peers that have taken their replies are served, small calls first: a request whose reply is large waits until that
-//!   fits, with a part of the budget for addresses that hold little. Requests that wait have peers dropped that take
-//!   nothing, of the addresses that hold most.
-//! - A request costs what has arrived of it, and one that was compressed and waits, what it came to. A large one is read only if its head names a file of an export that admits
-//!   the peer.
-//! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
-//! - Requests that wait on purpose ([`Outcome::Parked`]) keep nothing else from being read, since what ends their waiting
-//!   may come over the same connection. They are bounded in number.
-//! - A peer that does not take its replies, or does not go on with a request, at the least rate, is dropped after
-//!   [`limits::STALL`] (sooner when memory is short, and at once if it is in the way of others).
+//! - What all connections hold is charged to one budget, and to a part of it for each address. When
+//!   either is used up, only peers that have taken their replies are served, small calls first: a
+//!   request whose reply is large waits until that fits, with a part of the budget for addresses
+//!   that hold little. Requests that wait have peers dropped that take nothing, of the addresses
+//!   that hold most.
+//! - A request costs what has arrived of it, and one that was compressed and waits, what it came
+//!   to. A large one is read only if its head names a file of an export that admits the peer.
+//! - Requests that wait for limits are bounded by their client's credit; at its end the client is
+//!   not read from.
+//! - Requests that wait on purpose ([`Outcome::Parked`]) keep nothing else from being read, since
+//!   what ends their waiting may come over the same connection. They are bounded in number.
+//! - A peer that does not take its replies, or does not go on with a request, at the least rate, is
+//!   dropped after [`limits::STALL`] (sooner when memory is short, and at once if it is in the way
+//!   of others).
 //! - Connections are bounded by the memory and by the address; strangers give way to clients.
 
 mod connected;

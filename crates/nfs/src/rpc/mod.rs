@@ -1,4 +1,5 @@
-//! ONC RPC: messages and replies as bytes, what becomes of a call, and which calls were answered before.
+//! ONC RPC: messages and replies as bytes, what becomes of a call, and which calls were answered
+//! before.
 
 pub(crate) mod drc;
 pub(crate) mod failure;

@@ -13,15 +13,16 @@ pub type Later = weir_conn::Pending<ReplyBuf>;
 /// The decision about a large record of which only the head has arrived.
 pub type Begin = weir_conn::Begin<ReplyBuf>;
 
-/// Bytes that a suspended call takes up besides its record: the future, its slot and place in the tree.
+/// Bytes that a suspended call takes up besides its record: the future, its slot and place in the
+/// tree.
 pub(crate) const HELD_OVERHEAD: usize = 1024;
 
-/// Seconds that a request of NFSv4 waits for another client at most, the first one in part: more than a client needs
-/// that is there. Clients wait for a second before they try again, and one that does so ten times (pynfs) must not have
-/// kept another of its sessions silent for a lease.
+/// Seconds that a request of NFSv4 waits for another client at most, the first one in part: more
+/// than a client needs that is there. Clients wait for a second before they try again, and one that
+/// does so ten times (pynfs) must not have kept another of its sessions silent for a lease.
 pub(crate) const PATIENCE_NFS4: u64 = 1;
-/// The same of NFSv3, whose clients wait longer: a client of NFSv4 that finds its server started anew needs some round
-/// trips.
+/// The same of NFSv3, whose clients wait longer: a client of NFSv4 that finds its server started
+/// anew needs some round trips.
 pub(crate) const PATIENCE_NFS3: u64 = 3;
 
 /// Returns the reply to a call that RPC refuses.

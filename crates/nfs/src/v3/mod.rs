@@ -1,8 +1,9 @@
 //! NFS version 3 (RFC 1813): one call from its arguments to its encoded results.
 //!
-//! A procedure is a function over an [`Op`]: it has the vfs admit and charge the session for each handle, acts, and
-//! appends its results. It returns the log record that the reply waits for. A call that is suspended
-//! has changed nothing and is run again from the start; then what was appended is thrown away.
+//! A procedure is a function over an [`Op`]: it has the vfs admit and charge the session for each
+//! handle, acts, and appends its results. It returns the log record that the reply waits for. A
+//! call that is suspended has changed nothing and is run again from the start; then what was
+//! appended is thrown away.
 //!
 //! Failures carry the attributes that the procedure's `resfail` has room for,
 //! read after the failure; "before" attributes only come with success, where

@@ -1,4 +1,5 @@
-//! The context of a call of NFSv3, which its procedures run in: they know this module and not the one that runs them.
+//! The context of a call of NFSv3, which its procedures run in: they know this module and not the
+//! one that runs them.
 
 use super::access::EachCall;
 use super::status::Status;

@@ -1,4 +1,5 @@
-//! What is known of a call by its procedure's number (RFC 1813 §3.3), before it is run and where it is not run at all.
+//! What is known of a call by its procedure's number (RFC 1813 §3.3), before it is run and where it
+//! is not run at all.
 
 use super::status::Status;
 use super::types::{put_post_op, put_post_op_handle};

@@ -1,12 +1,15 @@
-//! Locks that clients wait for (RFC 8881 §9.6, §20.11): a client that is denied a READW or WRITEW lock asks again from
-//! time to time; if it can be called, it is notified as soon as that is worth while.
+//! Locks that clients wait for (RFC 8881 §9.6, §20.11): a client that is denied a READW or WRITEW
+//! lock asks again from time to time; if it can be called, it is notified as soon as that is worth
+//! while.
 //!
-//! The request is queued in the table of claims, with those of NLM, in the order of arrival. When its turn comes the table
-//! gives the lock to its owner, which is not the client's doing: the lock is kept for it for some seconds, and the client is
-//! notified (CB_NOTIFY_LOCK). If it asks in that time it has it; if not, the lock goes to the next one. A request that its client does
-//! not repeat for as long as a lease is forgotten: the client does not say when it gives up.
+//! The request is queued in the table of claims, with those of NLM, in the order of arrival. When
+//! its turn comes the table gives the lock to its owner, which is not the client's doing: the lock
+//! is kept for it for some seconds, and the client is notified (CB_NOTIFY_LOCK). If it asks in that
+//! time it has it; if not, the lock goes to the next one. A request that its client does not repeat
+//! for as long as a lease is forgotten: the client does not say when it gives up.
 //!
-//! An owner that has locks in the file already is not queued: what it would be given could not be told apart from those.
+//! An owner that has locks in the file already is not queued: what it would be given could not be
+//! told apart from those.
 
 use super::client::Client;
 use super::state::Open;

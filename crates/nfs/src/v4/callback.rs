@@ -1,5 +1,5 @@
-//! What clients are asked and notified of (RFC 8881 §20), and the calls that wait to be made. How they are made is in
-//! `callback_ops`.
+//! What clients are asked and notified of (RFC 8881 §20), and the calls that wait to be made. How
+//! they are made is in `callback_ops`.
 
 use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use super::offload::Offload;

@@ -1,5 +1,5 @@
-//! The runner of a COMPOUND (RFC 8881 §16.2): decodes its operations, and carries them out one after the other. See the parent
-//! module.
+//! The runner of a COMPOUND (RFC 8881 §16.2): decodes its operations, and carries them out one
+//! after the other. See the parent module.
 
 use super::args::{self, Args, OP_ILLEGAL};
 use super::cursor::{ACCESS, Fh, GETATTR, GETFH, OperationResult, Run};

@@ -1,5 +1,5 @@
-//! The cursor through a COMPOUND, and the context that its operations run in. They know this module and none above it; the
-//! runner is [`super::compound`].
+//! The cursor through a COMPOUND, and the context that its operations run in. They know this module
+//! and none above it; the runner is [`super::compound`].
 
 use super::args::{self, Args, Head};
 use super::client::Client;

@@ -1,23 +1,31 @@
 //! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862, RFC 8276), sans-I/O as version 3 is.
 //!
-//! **A COMPOUND is a cursor.** Its operations are decoded and carried out one after the other ([`compound`]). What an operation
-//! waits for (the device, a limit, a name) suspends the cursor, not the connection; it goes on with that
-//! operation, and what was done is not done again. An operation changes nothing before it has all that it needs, as in version
-//! 3. The reply waits for the highest log record of its operations. If that is never written, the reply is cut at the
-//! first operation concerned (`failure::Cut`).
+//! **A COMPOUND is a cursor.** Its operations are decoded and carried out one after the other
+//! ([`compound`]). What an operation waits for (the device, a limit, a name) suspends the cursor,
+//! not the connection; it goes on with that operation, and what was done is not done again. An
+//! operation changes nothing before it has all that it needs, as in version
+//! 3. The reply waits for the highest log record of its operations. If that is never written, the
+//!    reply is cut at the first operation concerned (`failure::Cut`).
 //!
-//! **Once.** Each request has a slot of its session ([`slot`]); a retransmission gets the reply of the first execution. So the
-//! duplicate-request cache of version 3 has no part here. Over a restart, the log knows what was carried out ([`persistent`]).
+//! **Once.** Each request has a slot of its session ([`slot`]); a retransmission gets the reply of
+//! the first execution. So the duplicate-request cache of version 3 has no part here. Over a
+//! restart, the log knows what was carried out ([`persistent`]).
 //!
-//! **State** is of two halves: claims (opens, share reservations, locks) in the table that all protocols share, and stateids
-//! that name them ([`state`]). Both belong to a client ([`client`]), which a lease keeps alive.
+//! **State** is of two halves: claims (opens, share reservations, locks) in the table that all
+//! protocols share, and stateids that name them ([`state`]). Both belong to a client ([`client`]),
+//! which a lease keeps alive.
 //!
-//! **Names** begin in a pseudo file system ([`pseudo`]) that leads to the exports that the client may use.
+//! **Names** begin in a pseudo file system ([`pseudo`]) that leads to the exports that the client
+//! may use.
 //!
 //! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/reference/nfs4.md lists (NOTSUPP).
 //!
-//! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's side), `compound` (how a
-//! request is run), then the operations in `ops`.
+//! Four modules import each other: a client (`client`) has sessions (`session`), a session its client
+//! and a back channel (`backchannel`), whose calls are the client's; and a connection remembers the
+//! session of its last request (`remembered`), by which the client's table is spared.
+//!
+//! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's
+//! side), `compound` (how a request is run), then the operations in `ops`.
 
 pub mod args;
 pub mod attrs;

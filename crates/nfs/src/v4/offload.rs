@@ -1,16 +1,19 @@
-//! Copies in the background: a COPY that its client need not wait for (RFC 7862 §15.2.3, §15.8, §15.9, §16.1).
+//! Copies in the background: a COPY that its client need not wait for (RFC 7862 §15.2.3, §15.8,
+//! §15.9, §16.1).
 //!
-//! A long COPY that asks for it, and whose blocks cannot be shared, is answered at once with a stateid. It is carried out piece
-//! by piece by what the server runs such work on ([`Background`]), under the limits of both volumes and as the user who asked for it,
-//! whether or not the connection lasts. Each piece is copied only while both opens are the client's still. CB_OFFLOAD reports the end;
-//! OFFLOAD_STATUS asks how far it is, OFFLOAD_CANCEL ends it.
+//! A long COPY that asks for it, and whose blocks cannot be shared, is answered at once with a
+//! stateid. It is carried out piece by piece by what the server runs such work on ([`Background`]),
+//! under the limits of both volumes and as the user who asked for it, whether or not the connection
+//! lasts. Each piece is copied only while both opens are the client's still. CB_OFFLOAD reports the
+//! end; OFFLOAD_STATUS asks how far it is, OFFLOAD_CANCEL ends it.
 //!
-//! **Bounds.** A client has [`MOST_OF_CLIENT`] copies at once, all have [`MOST_OF_ALL`], each with one piece in memory; a further one, and
-//! that of a client that cannot be called, is copied before the reply, in part (see [`super::ops::copy`]). What has ended and was
-//! not acknowledged counts, and the oldest of it goes when a new one needs its place.
+//! **Bounds.** A client has [`MOST_OF_CLIENT`] copies at once, all have [`MOST_OF_ALL`], each with
+//! one piece in memory; a further one, and that of a client that cannot be called, is copied before
+//! the reply, in part (see [`super::ops::copy`]). What has ended and was not acknowledged counts,
+//! and the oldest of it goes when a new one needs its place.
 //!
-//! After a restart of the server nothing is known of a copy: its client learns of the restart and copies again what it has not
-//! seen acknowledged.
+//! After a restart of the server nothing is known of a copy: its client learns of the restart and
+//! copies again what it has not seen acknowledged.
 
 use super::status::Status;
 use super::types::StateId;

@@ -1,22 +1,28 @@
-//! Persistent sessions: a request is carried out once even if the server crashes before its reply has come (RFC 8881 §2.10.6.5).
+//! Persistent sessions: a request is carried out once even if the server crashes before its reply
+//! has come (RFC 8881 §2.10.6.5).
 //!
-//! **What is stored.** An operation that must not be carried out twice has a key in its own log record: its place in the
-//! COMPOUND, and a keyed hash of session, slot, sequence number and request ([`Request`]). So the log says that it was carried
-//! out exactly if it was, at no write of its own; the engine keeps the newest keys over checkpoints, with the inode that each
-//! operation made ([`DoneCall`]). Sessions themselves are not stored: they end with the server.
+//! **What is stored.** An operation that must not be carried out twice has a key in its own log
+//! record: its place in the COMPOUND, and a keyed hash of session, slot, sequence number and
+//! request ([`Request`]). So the log says that it was carried out exactly if it was, at no write of
+//! its own; the engine keeps the newest keys over checkpoints, with the inode that each operation
+//! made ([`DoneCall`]). Sessions themselves are not stored: they end with the server.
 //!
-//! **After a restart** a client sends the requests again that it has no reply to, over the session that it had. One that has
-//! left a key is a retransmission. It is run from its start in the name of the session that was; the operations with keys are
-//! not carried out but answered with what they came to ([`Run::repeat`]), those around them, which change nothing, are run.
-//! Of change counters the reply has the present ones, not of one moment (`atomic` is false), so the client drops what it
-//! has cached of the directory. A request that has left no key changed nothing, and is answered BADSESSION as any other: its client
-//! makes a new session, claims what it had open, and sends it there.
+//! **After a restart** a client sends the requests again that it has no reply to, over the session
+//! that it had. One that has left a key is a retransmission. It is run from its start in the name
+//! of the session that was; the operations with keys are not carried out but answered with what
+//! they came to ([`Run::repeat`]), those around them, which change nothing, are run. Of change
+//! counters the reply has the present ones, not of one moment (`atomic` is false), so the client
+//! drops what it has cached of the directory. A request that has left no key changed nothing, and
+//! is answered BADSESSION as any other: its client makes a new session, claims what it had open,
+//! and sends it there.
 //!
-//! **OPEN** of a file that it made is answered with a stateid that means nothing, as any of before the restart. The client claims
-//! the open with the others: its record was durable before the open's. One that failed after it had made the file, since another
-//! client denied it the open, leaves that in the log under the same key.
+//! **OPEN** of a file that it made is answered with a stateid that means nothing, as any of before
+//! the restart. The client claims the open with the others: its record was durable before the
+//! open's. One that failed after it had made the file, since another client denied it the open,
+//! leaves that in the log under the same key.
 //!
-//! **Bound.** As for NFSv3 ([`crate::rpc::drc`]), with which it shares the engine's places for 16,384 calls.
+//! **Bound.** As for NFSv3 ([`crate::rpc::drc`]), with which it shares the engine's places for
+//! 16,384 calls.
 
 use super::session::MAX_OPERATIONS;
 use super::status::Status;

@@ -1,5 +1,5 @@
-//! The context that commands run in: the chain that they are of, the request, and what belongs to it. Commands know this module
-//! and none above it; the runner is [`crate::chain`].
+//! The context that commands run in: the chain that they are of, the request, and what belongs to
+//! it. Commands know this module and none above it; the runner is [`crate::chain`].
 
 use crate::conn::connection::Connection;
 use crate::conn::operation;

@@ -1,4 +1,8 @@
-//! What is read of files and directories: attributes, listings, lists of access, reports of changes.
+//! What is read of files and directories: attributes, listings, lists of access, reports of
+//! changes.
+//!
+//! Four modules import each other: a listing (`dir`) has what macOS asks for beside (`apple`),
+//! whose entries (`entry`) show a file as a response to CREATE does (`shown`).
 
 pub(crate) mod access;
 pub(crate) mod apple;

@@ -1,4 +1,5 @@
-//! Locks that clients wait for: how a lock is kept for its owner, and the client notified. See [`crate::v4::blocked`].
+//! Locks that clients wait for: how a lock is kept for its owner, and the client notified. See
+//! [`crate::v4::blocked`].
 
 use crate::v4::blocked::Waiting;
 use crate::v4::callback::Callback;

@@ -1,23 +1,28 @@
-//! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC 8881 §2.10.3.1, §20).
+//! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC
+//! 8881 §2.10.3.1, §20).
 //!
-//! **Where.** A session has a back channel: limits, slots, the program and credential that the client wants, and the
-//! connections that take calls. What is due to a client goes over the newest of its sessions whose channel works. What
-//! is due while none does is kept until one is bound. If a channel fails, another of the client's sessions takes over what waits
-//! for it; a call that was made already is made anew over the other session *and* again over its own, since only there the
+//! **Where.** A session has a back channel: limits, slots, the program and credential that the
+//! client wants, and the connections that take calls. What is due to a client goes over the newest
+//! of its sessions whose channel works. What is due while none does is kept until one is bound. If
+//! a channel fails, another of the client's sessions takes over what waits for it; a call that was
+//! made already is made anew over the other session *and* again over its own, since only there the
 //! client can tell that it has executed it (§18.46.3). CB_RECALL_SLOT is a session's own matter.
 //!
-//! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call under way; a call whose
-//! connection is lost is sent again in the same slot, under the same number, over another. Replies are found by
-//! connection and transaction id.
+//! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call
+//! under way; a call whose connection is lost is sent again in the same slot, under the same
+//! number, over another. Replies are found by connection and transaction id.
 //!
-//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without connections, one whose calls are
-//! refused or not answered, and, on all sessions of a client, that none has a connection. A recall that comes to nothing ends by revocation
-//! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the reply that granted
-//! what is recalled; it then knows no such stateid, and is asked again some times, at each tick.
+//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without
+//! connections, one whose calls are refused or not answered, and, on all sessions of a client, that
+//! none has a connection. A recall that comes to nothing ends by revocation
+//! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the
+//! reply that granted what is recalled; it then knows no such stateid, and is asked again some
+//! times, at each tick.
 //!
-//! **Bounds.** Calls under way are bounded by the slots granted. Those that wait are charged with what they are about, so that none
-//! is dropped, which would cost its client the delegation: a delegation for its recall and for one question. Of CB_RECALL_ANY and
-//! CB_RECALL_SLOT the newest alone waits; requests for locks and copies have bounds of their own (`blocked`, `offload`).
+//! **Bounds.** Calls under way are bounded by the slots granted. Those that wait are charged with
+//! what they are about, so that none is dropped, which would cost its client the delegation: a
+//! delegation for its recall and for one question. Of CB_RECALL_ANY and CB_RECALL_SLOT the newest
+//! alone waits; requests for locks and copies have bounds of their own (`blocked`, `offload`).
 
 use crate::rpc;
 use crate::rpc::message::{AUTH_NONE, CALL, RPC_VERSION};

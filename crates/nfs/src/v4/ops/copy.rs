@@ -1,9 +1,12 @@
-//! COPY within the server (RFC 7862 §15.2), from any file to any other, also between volumes and out of snapshots.
+//! COPY within the server (RFC 7862 §15.2), from any file to any other, also between volumes and
+//! out of snapshots.
 //!
-//! Ranges of one volume whose ends are those of blocks share the blocks ([`Operand::clone_range`](weir_vfs::Operand::clone_range)):
-//! at once, whatever their length. All else is read and written as the client would do it, under the limits of both
-//! volumes, in pieces; holes are passed over and stay holes. A long one is carried out in the background if its client wants that ([`crate::v4::offload`]); otherwise no more
-//! than [`MOST`] bytes are copied a request: a COPY may do less than is asked, and the client goes on where it ended.
+//! Ranges of one volume whose ends are those of blocks share the blocks
+//! ([`Operand::clone_range`](weir_vfs::Operand::clone_range)): at once, whatever their length. All
+//! else is read and written as the client would do it, under the limits of both volumes, in pieces;
+//! holes are passed over and stay holes. A long one is carried out in the background if its client
+//! wants that ([`crate::v4::offload`]); otherwise no more than [`MOST`] bytes are copied a request:
+//! a COPY may do less than is asked, and the client goes on where it ended.
 
 use super::read_write::Stated;
 use crate::rpc::xdr::Put;

@@ -1,14 +1,17 @@
-//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, WANT_DELEGATION, DELEGRETURN, what becomes of them otherwise.
+//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, WANT_DELEGATION, DELEGRETURN, what
+//! becomes of them otherwise.
 //!
-//! A delegation is given if the client can be called, nobody else has the file open in a way that excludes it (the table of
-//! claims decides that), and it was not recalled lately: a file that several clients use in turn is better off without.
-//! What an OPEN has just made is delegated if the client asks for it, since most files that are made are written once.
+//! A delegation is given if the client can be called, nobody else has the file open in a way that
+//! excludes it (the table of claims decides that), and it was not recalled lately: a file that
+//! several clients use in turn is better off without. What an OPEN has just made is delegated if
+//! the client asks for it, since most files that are made are written once.
 //!
-//! The reply's size limit for a write delegation is 0: clients write what they have when they close the file, so that an
-//! error of space or quota reaches the program, and that clients of NFSv3 see what was closed.
+//! The reply's size limit for a write delegation is 0: clients write what they have when they close
+//! the file, so that an error of space or quota reaches the program, and that clients of NFSv3 see
+//! what was closed.
 //!
-//! With a delegation for which the client asked to keep the file's times (RFC 9754 §5), they are as it says: it is asked for
-//! them (CB_GETATTR), and sets them before it returns the delegation.
+//! With a delegation for which the client asked to keep the file's times (RFC 9754 §5), they are as
+//! it says: it is asked for them (CB_GETATTR), and sets them before it returns the delegation.
 
 use super::open::{Claiming, WISHES};
 use crate::rpc::xdr::Put;

@@ -1,8 +1,8 @@
 //! READDIR (§18.23).
 //!
-//! The client bounds the result in bytes, and that bound is kept exactly: an entry is appended only if it, the end of the list
-//! and the eof flag still fit. If not even one entry fits, that is TOOSMALL. "." and ".." are not listed (§18.23.3), and
-//! cookies 0 to 2 are no entry's.
+//! The client bounds the result in bytes, and that bound is kept exactly: an entry is appended only
+//! if it, the end of the list and the eof flag still fit. If not even one entry fits, that is
+//! TOOSMALL. "." and ".." are not listed (§18.23.3), and cookies 0 to 2 are no entry's.
 
 use crate::idmap::Names;
 use crate::rpc::xdr::{Put, padding};

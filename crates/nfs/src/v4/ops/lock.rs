@@ -1,4 +1,5 @@
-//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again; see `blocked` for when.
+//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again; see
+//! `blocked` for when.
 
 use super::open::{Claiming, OwnerKind};
 use crate::rpc::xdr::Put;

@@ -1,4 +1,5 @@
-//! The operations of a COMPOUND. Each runs in the context that [`super::cursor`] gives it, and knows nothing of the runner.
+//! The operations of a COMPOUND. Each runs in the context that [`super::cursor`] gives it, and
+//! knows nothing of the runner.
 
 mod blocked;
 mod callback;

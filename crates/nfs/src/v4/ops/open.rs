@@ -1,8 +1,9 @@
 //! OPEN, OPEN_DOWNGRADE, CLOSE, FREE_STATEID (RFC 8881 §18.16, §18.18, §18.2, §18.38).
 //!
-//! OPEN goes in this order: the client is recorded (its reply waits for that to be durable); the file is found or made; the caller may open it so; it is
-//! pinned; the claim is entered, against which other clients' opens may speak, together with the stateid; it is cut, if that
-//! was asked for. The cursor remembers what is done, so that a wait repeats none of it.
+//! OPEN goes in this order: the client is recorded (its reply waits for that to be durable); the
+//! file is found or made; the caller may open it so; it is pinned; the claim is entered, against
+//! which other clients' opens may speak, together with the stateid; it is cut, if that was asked
+//! for. The cursor remembers what is done, so that a wait repeats none of it.
 //!
 //! A file that this OPEN makes is open to its maker whatever its mode says, as open(2) has it.
 

@@ -1,4 +1,5 @@
-//! Requests of before a restart that are sent again: what their operations came to. See [`crate::v4::persistent`].
+//! Requests of before a restart that are sent again: what their operations came to. See
+//! [`crate::v4::persistent`].
 
 use super::deleg::Given;
 use crate::rpc::xdr::Put;

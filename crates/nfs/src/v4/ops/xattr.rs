@@ -1,4 +1,5 @@
-//! Extended attributes (RFC 8276 §8.4). Names are in the space of users, without the prefix "user." that clients show.
+//! Extended attributes (RFC 8276 §8.4). Names are in the space of users, without the prefix "user."
+//! that clients show.
 
 use crate::rpc::xdr::{Put, padding};
 use crate::v4::cursor::{Access, Fh, OperationResult, Run};
