@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::plane::{self, ApiAddress};
+use crate::endpoint::{self, ApiAddress};
 use weir_node::size::Size;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
@@ -102,7 +102,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
     /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = plane::address)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,
     /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
@@ -352,7 +352,7 @@ pub struct PairCreate {
     #[allow(missing_docs)]
     pub node: PairNode,
     /// Where the partner connects to this node
-    #[arg(long, value_name = "ADDR:PORT", value_parser = plane::address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub listen: SocketAddr,
 }
 
@@ -380,7 +380,7 @@ pub struct WitnessArgs {
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
     /// Where nodes ask
-    #[arg(long, value_name = "ADDR:PORT", value_parser = plane::address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub listen: Option<SocketAddr>,
     /// SHA-256 of the certificate of a node that may ask (repeat for each)
     #[arg(long, value_name = "SHA256")]

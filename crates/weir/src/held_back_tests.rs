@@ -26,7 +26,8 @@ use weir_vfs::{
 use weir_volume::{Engine, EngineOptions};
 
 use crate::callbacks;
-use crate::storage::{Protocols, ReplyGate, Rpc, Wire};
+use crate::reply_gate::ReplyGate;
+use crate::storage::{Protocols, Rpc, Wire};
 use weir_net::{self as net, Cores, Ledger, Settings, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_pair_node::Lease;

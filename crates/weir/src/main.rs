@@ -6,15 +6,14 @@
 mod accounts;
 mod ad;
 mod announce;
-mod backup;
 mod callbacks;
-mod catalog;
 mod certificate;
-mod check;
 mod cli;
+mod commands;
 mod conditions;
 mod described;
 mod domains;
+mod endpoint;
 #[cfg(test)]
 mod held_back_tests;
 mod keytab;
@@ -22,16 +21,15 @@ mod krb5;
 mod log_device;
 mod logging;
 mod notify;
-mod pair_commands;
 mod pair_connections;
 mod plane;
 mod predecessor;
 mod preflight;
 mod referrals;
 mod reload;
+mod reply_gate;
 mod resolve;
 mod rpcbind;
-mod scrub;
 mod serve;
 mod settings;
 mod smb;
@@ -77,30 +75,30 @@ fn main() -> ExitCode {
         }
         cli::Command::Check(args) => {
             os::own_files_only();
-            check::run(args)
+            commands::check::run(args)
         }
         cli::Command::Catalog {
             command: cli::CatalogCommand::Rebuild(args),
         } => {
             os::own_files_only();
-            catalog::rebuild(args)
+            commands::catalog::rebuild(args)
         }
         cli::Command::Backup(args) => {
             os::own_files_only();
-            backup::back_up(args)
+            commands::backup::back_up(args)
         }
         cli::Command::Restore(args) => {
             os::own_files_only();
-            backup::restore(args)
+            commands::backup::restore(args)
         }
-        cli::Command::Scrub(args) => scrub::run(args),
+        cli::Command::Scrub(args) => commands::scrub::run(args),
         cli::Command::Pair { command } => {
             os::own_files_only();
-            pair_commands::pair(command)
+            commands::pair::pair(command)
         }
         cli::Command::Witness(args) => {
             os::own_files_only();
-            pair_commands::witness(args)
+            commands::pair::witness(args)
         }
         cli::Command::Ad { command } => {
             os::own_files_only();

@@ -5,10 +5,8 @@
 //! the processor; and a smaller one than theirs, though they need not wait for it ([`weir_base::nice`]). A thread inherits
 //! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -23,6 +21,7 @@ use weir_control::{Actor, Control, Options};
 use weir_volume::Engine;
 
 use crate::cli::Serve;
+use crate::endpoint::ApiAddress;
 use weir_net::{self as net, Reserved};
 use weir_node::backend::Node;
 use weir_node::counters::Counters;
@@ -37,48 +36,6 @@ use weir_replication_node::{self as replication_node, Replication};
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
 /// batches of the log, so a few more than there are cores pay.
 const WAITING: usize = 16;
-
-/// Reads an address to listen on, for clap.
-///
-/// # Errors
-/// It is none.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "it must be an IP address of this machine with a port of 0 to 65535, such as 0.0.0.0:2049 or [::1]:2049"
-            .to_owned()
-    })
-}
-
-/// Where the API listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApiAddress {
-    /// The API is not served.
-    Off,
-    /// On this IP address and port.
-    At(SocketAddr),
-}
-
-impl FromStr for ApiAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ApiAddress, String> {
-        match text {
-            "off" => Ok(ApiAddress::Off),
-            _ => address(text)
-                .map(ApiAddress::At)
-                .map_err(|why| format!("{why}, or off")),
-        }
-    }
-}
-
-impl fmt::Display for ApiAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ApiAddress::Off => f.write_str("off"),
-            ApiAddress::At(address) => address.fmt(f),
-        }
-    }
-}
 
 /// A place for the API, taken but not served yet.
 pub struct ApiListener {
@@ -565,15 +522,6 @@ pub fn in_folder(data: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses() {
-        assert_eq!("off".parse(), Ok(ApiAddress::Off));
-        let at = ApiAddress::At("127.0.0.1:8049".parse().unwrap());
-        assert_eq!("127.0.0.1:8049".parse(), Ok(at));
-        assert_eq!(at.to_string(), "127.0.0.1:8049");
-        assert!("localhost".parse::<ApiAddress>().is_err());
-    }
 
     #[test]
     fn the_catalog_of_any_folder_has_a_url() {

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use weir_store::folder::Folder;
 
 use crate::cli::Serve;
-use crate::plane::{self, ApiAddress};
+use crate::endpoint::ApiAddress;
+use crate::plane;
 use crate::{krb5, referrals, tls, usage};
 use weir_node::exports;
 

@@ -12,7 +12,7 @@ use weir_volume::Engine;
 
 use weir_net::Backend;
 
-use crate::storage::ReplyGate;
+use crate::reply_gate::ReplyGate;
 
 /// The service behind its connections.
 pub struct Smb {

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow};
 use parking_lot::RwLock;
 use tokio_rustls::rustls::ServerConfig;
 use weir_api::live::Live;
-use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
+use weir_base::{BLOCK_SIZE, Budget, Clock, Rng, SystemRng};
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
 use weir_smb::negotiate::Protection;
@@ -29,10 +29,11 @@ use weir_volume::{Engine, EngineOptions};
 use crate::accounts::{self, Accounts, Asked};
 use crate::ad::{self, Membership};
 use crate::cli::{Serve, SmbSigning};
+use crate::endpoint::ApiAddress;
 use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::notify::Starting;
-use crate::plane::ApiAddress;
+use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
 use crate::{domains, plane, referrals, resolve, tls, users};
 use weir_net::{self as net, Backend, Seat, Services, Wakeups};
@@ -270,8 +271,8 @@ impl Storage {
         );
         // Before anyone is served, over whatever protocol.
         match args.smb {
-            plane::ApiAddress::At(_) => smb.service().restore(&engine.volumes()),
-            plane::ApiAddress::Off => smb.service().forget_persistent(),
+            ApiAddress::At(_) => smb.service().restore(&engine.volumes()),
+            ApiAddress::Off => smb.service().forget_persistent(),
         }
         let mail = wakeups.clone();
         smb.service()
@@ -470,20 +471,6 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
     }
 }
 
-/// What replies wait for: the log, the partner of a strict volume, and the lease.
-#[derive(Clone)]
-pub struct ReplyGate {
-    engine: Arc<Engine>,
-    lease: Arc<Lease>,
-}
-
-impl ReplyGate {
-    /// Over an open engine; replies leave within the lease.
-    pub fn new(engine: Arc<Engine>, lease: Arc<Lease>) -> ReplyGate {
-        ReplyGate { engine, lease }
-    }
-}
-
 /// What the event loops serve.
 pub struct Protocols {
     gate: ReplyGate,
@@ -570,24 +557,6 @@ impl Services for Protocols {
         Some(Box::pin(async move {
             futures_util::future::join(pace, smb).await;
         }))
-    }
-}
-
-impl net::Log for ReplyGate {
-    fn durable(&self) -> Lsn {
-        self.engine.durable()
-    }
-
-    fn log_failed(&self) -> bool {
-        self.engine.aggregate().log().is_poisoned()
-    }
-
-    fn withholds(&self, lsn: Lsn) -> bool {
-        self.engine.withholds(lsn)
-    }
-
-    fn may_reply(&self) -> bool {
-        self.lease.holds()
     }
 }
 

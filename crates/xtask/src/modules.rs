@@ -60,10 +60,10 @@ impl Layers {
             let path = root.join(format!("{prefix}{file}"));
             std::fs::read_to_string(path).with_context(|| format!("reading {prefix}{file}"))
         };
-        let root_file = if self.within.is_empty() {
-            "lib.rs"
-        } else {
-            "mod.rs"
+        let root_file = match self.within.is_empty() {
+            false => "mod.rs",
+            true if root.join(format!("{prefix}main.rs")).exists() => "main.rs",
+            true => "lib.rs",
         };
         let lib = Library::new(&source::tokens(&read(root_file)?));
         ensure!(
@@ -100,11 +100,11 @@ impl Layers {
     }
 }
 
-/// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`, `lib.rs` the empty one.
+/// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`, `lib.rs` and `main.rs` the empty one.
 pub fn place(file: &str) -> Vec<String> {
     let parts = file.trim_end_matches(".rs").split('/');
     parts
-        .filter(|part| !["mod", "lib"].contains(part))
+        .filter(|part| !["mod", "lib", "main"].contains(part))
         .map(str::to_owned)
         .collect()
 }

@@ -16,7 +16,8 @@ use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
-use crate::{check, storage, usage};
+use crate::commands::check;
+use crate::{storage, usage};
 use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
 use weir_pair_node::{Name, address, postgres};

@@ -16,7 +16,8 @@ use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::cli::Rebuild;
-use crate::{ad, check, plane, storage};
+use crate::commands::check;
+use crate::{ad, plane, storage};
 use weir_node::backend::{self, Node};
 
 /// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
