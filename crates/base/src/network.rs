@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// One client for limits and fairness: a whole IPv4 address, or the network half of an IPv6 address (RFC 4291 §2.5.1).
+/// One client for limits and fairness: a whole IPv4 address, or the network half of an IPv6 address
+/// (RFC 4291 §2.5.1).
 pub type Address = u128;
 
 /// Returns the address that a peer counts as.

@@ -17,8 +17,8 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Replaces the contents of the file `name` in `folder`, durably: after a crash it has the old contents or the new
-/// ones. Only the owner may read the file.
+/// Replaces the contents of the file `name` in `folder`, durably: after a crash it has the old
+/// contents or the new ones. Only the owner may read the file.
 ///
 /// # Errors
 /// Those of the file system; the file then has its old contents.

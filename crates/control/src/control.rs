@@ -51,7 +51,8 @@ pub struct Options {
     pub rng: Arc<dyn Rng>,
     /// Bytes of the device: the capacity of the pool that the first start creates.
     pub device_bytes: u64,
-    /// Copy of the catalog on another machine: a change is reported to its client only when the copy has it.
+    /// Copy of the catalog on another machine: a change is reported to its client only when the
+    /// copy has it.
     pub copy: Option<Arc<dyn CatalogCopy>>,
 }
 
@@ -325,7 +326,8 @@ impl Control {
         }
     }
 
-    /// Submits a change and waits until it has ended, at most for `limit`. Returns the operation's warnings.
+    /// Submits a change and waits until it has ended, at most for `limit`. Returns the operation's
+    /// warnings.
     ///
     /// # Errors
     /// The change was refused or failed, or goes on beyond `limit`.

@@ -1,9 +1,13 @@
-//! One node of the storage: its volumes as the control plane sees them, its files on the host, its counters.
+//! One node of the storage: its volumes as the control plane sees them, its files on the host, its
+//! counters.
 //!
-//! - [`backend`]: volumes, exports and limits, as the control plane asks for them; [`exports`]: the default rules;
+//! - [`backend`]: volumes, exports and limits, as the control plane asks for them; [`exports`]: the
+//!   default rules;
 //! - [`snapshot_files`]: files of snapshots for the API; [`tree`]: access to a volume's files;
-//! - [`metrics`], [`space_metrics`], [`counters`]: figures; [`health`]: problems of the server as a whole;
-//! - [`watch`], [`room`], [`fill`]: the files and the space of the host; [`data_folder`]: their protection;
+//! - [`metrics`], [`space_metrics`], [`counters`]: figures; [`health`]: problems of the server as a
+//!   whole;
+//! - [`watch`], [`room`], [`fill`]: the files and the space of the host; [`data_folder`]: their
+//!   protection;
 //! - [`control_socket`], [`scrub`]: requests of commands to a running server;
 //! - [`os`], [`port`], [`size`]: the operating system, its ports, sizes in words.
 

@@ -79,7 +79,8 @@ pub fn piece(tree: Tree<'_>, ino: Ino, at: u64) -> Result<Option<(u64, Vec<u8>)>
     }
 }
 
-/// Returns the metadata of a file, and the inodes of its contents: its own, and those of its streams.
+/// Returns the metadata of a file, and the inodes of its contents: its own, and those of its
+/// streams.
 ///
 /// # Errors
 /// The file cannot be read.

@@ -194,7 +194,8 @@ fn virtual_one(key: PolicyKey, users: usize, body: storage::PolicyBody) -> Stora
     }
 }
 
-/// Translates a schedule in ONTAP's words into one of the catalog; `known` are the cluster's schedules.
+/// Translates a schedule in ONTAP's words into one of the catalog; `known` are the cluster's
+/// schedules.
 fn catalog_copies(known: &[NamedSchedule], copies: &storage::Copies) -> Answer<Copies> {
     let found = known.iter().find(|s| s.name == copies.schedule);
     let found = found.ok_or_else(|| {

@@ -1,8 +1,9 @@
 //! A cluster without data: for tests of the layers above [`Cluster`].
 //!
-//! Relationships follow the product's own rules ([`weir_relations::manager`]), over rows in memory; what is a script are
-//! transfers, and lists of volumes and snapshots. Transfers move on only when [`Script::step`] says so, or, in one made by
-//! [`Script::running`], by one step whenever relationships are listed, which is what pollers do.
+//! Relationships follow the product's own rules ([`weir_relations::manager`]), over rows in memory;
+//! what is a script are transfers, and lists of volumes and snapshots. Transfers move on only when
+//! [`Script::step`] says so, or, in one made by [`Script::running`], by one step whenever
+//! relationships are listed, which is what pollers do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

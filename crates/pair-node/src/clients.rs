@@ -1,5 +1,5 @@
-//! Connections of clients to the addresses that move: the primary reports them, so that the standby can end them when it takes over
-//! ([`super::address`]).
+//! Connections of clients to the addresses that move: the primary reports them, so that the standby
+//! can end them when it takes over ([`super::address`]).
 //!
 //! They travel beside the stream, as differences to what was reported over the same link, at once when one begins, and nothing waits for
 //! them: a client that connected a moment before its server was lost notices by itself.
@@ -25,7 +25,8 @@ pub trait Connections: Send + Sync {
     /// Has the next [`Connections::begun`] end at once.
     fn wake(&self);
 
-    /// Returns the connections that `wanted` picks and their version, if any has begun or ended since `version`.
+    /// Returns the connections that `wanted` picks and their version, if any has begun or ended
+    /// since `version`.
     fn since(&self, version: u64, wanted: &dyn Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)>;
 }
 

@@ -132,8 +132,8 @@ impl Shipped {
 }
 
 impl Pair {
-    /// Returns once the partner has the files as they are now durable, or this node is primary without one, or does not
-    /// serve yet.
+    /// Returns once the partner has the files as they are now durable, or this node is primary
+    /// without one, or does not serve yet.
     pub(super) async fn mirror_files(self: &Arc<Self>) {
         if self.service.serving().is_none() {
             return;

@@ -1,5 +1,5 @@
-//! The lease within which replies may leave: a primary of a pair answers within a lease of its standby's
-//! (`weir_mirror::node`).
+//! The lease within which replies may leave: a primary of a pair answers within a lease of its
+//! standby's (`weir_mirror::node`).
 //!
 //! Without a pair the lease never ends, and a look at it is one load.
 

@@ -8,6 +8,10 @@
 //! One thread (`weir-pair`) runs the link to the partner ([`link`]), lets time pass for the rules, and asks the witness ([`witness`]); what
 //! waits for the disk is done on others. On a standby one more (`weir-standby`, [`standby`]) applies what comes.
 //!
+//! The state has three parts: [`rules`] (the role, and what follows from it for this node), [`partner`]
+//! (the connection and the stream) and [`service`] (clients). Rules and partner change in one step,
+//! under one lock, so that no message to the partner contradicts the role.
+//!
 //! A primary keeps its stream of changes also while it is alone, as far as there is memory, and a copy that is exactly at a place of
 //! it goes on from there ([`config::Lineage`]). One that is not is brought up first, while clients go on ([`synchronise`]).
 

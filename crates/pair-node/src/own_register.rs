@@ -1,4 +1,5 @@
-//! The register of a pair without a witness, which the side that has the last word keeps in a folder of its data folder.
+//! The register of a pair without a witness, which the side that has the last word keeps in a
+//! folder of its data folder.
 
 use std::path::Path;
 

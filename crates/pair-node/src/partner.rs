@@ -36,7 +36,8 @@ pub struct Partner {
     lineage: Option<Lineage>,
     /// The other side may have what is behind this: replies wait for it, and it is caught up when it has acknowledged this.
     catching: Option<Sequence>,
-    /// Time at which the partner acknowledged something last, or replies began to wait for it, by the clock.
+    /// Time at which the partner acknowledged something last, or replies began to wait for it, by
+    /// the clock.
     progressed: Duration,
     /// Number of rounds since the partner was in sync last.
     rounds: u32,

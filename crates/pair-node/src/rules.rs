@@ -1,5 +1,5 @@
-//! State of the rules ([`weir_mirror::node`]) on this node: its role, the register that it knows, and what follows from
-//! them for its lease, its log and its strict volumes.
+//! State of the rules ([`weir_mirror::node`]) on this node: its role, the register that it knows,
+//! and what follows from them for its lease, its log and its strict volumes.
 //!
 //! Nothing here knows the connection: messages to the partner are returned to the caller.
 
@@ -67,8 +67,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Begins with a node that does not know its role, and holds strict volumes. `heard` is true if a user has reported
-    /// that the partner does not serve.
+    /// Begins with a node that does not know its role, and holds strict volumes. `heard` is true if
+    /// a user has reported that the partner does not serve.
     pub fn new(parts: Parts, node: Node, state: State, heard: bool) -> Rules {
         parts.engine.hold_strict();
         let (now, wall) = (parts.clock.monotonic(), parts.clock.now().secs);
@@ -216,7 +216,8 @@ impl Rules {
         state
     }
 
-    /// Applies an event to the rules and carries out what concerns this node alone; `stream` is the primary's.
+    /// Applies an event to the rules and carries out what concerns this node alone; `stream` is the
+    /// primary's.
     pub fn apply(
         &mut self,
         stream: Option<&Arc<ChangeStream>>,
@@ -284,8 +285,8 @@ impl Rules {
         }
     }
 
-    /// Tells the engine whether this side's log suffices, of logs that are lost with their machines: it does while the
-    /// witness has the partner take over if this machine is lost.
+    /// Tells the engine whether this side's log suffices, of logs that are lost with their
+    /// machines: it does while the witness has the partner take over if this machine is lost.
     fn rely_on_checkpoints(&mut self, role: Role) {
         let relies = self.parts.log_ephemeral
             && match role {

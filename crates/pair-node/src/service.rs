@@ -1,4 +1,5 @@
-//! Service of clients by the node that serves: the server's parts, the addresses that move, and how it ends.
+//! Service of clients by the node that serves: the server's parts, the addresses that move, and how
+//! it ends.
 
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -90,7 +91,8 @@ impl Service {
         serving.map_or(0, |serving| serving.counters.bytes_written())
     }
 
-    /// Removes the addresses, and waits for the partner only until `deadline`; the first deadline counts.
+    /// Removes the addresses, and waits for the partner only until `deadline`; the first deadline
+    /// counts.
     pub fn end(&self, deadline: Duration) {
         self.addresses.end();
         let _ = self.deadline.set(deadline);

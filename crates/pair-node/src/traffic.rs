@@ -29,8 +29,8 @@ impl Traffic {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Notes the counters when it is time to; `written` are the bytes that clients have written. To be called more often
-    /// than every five seconds.
+    /// Notes the counters when it is time to; `written` are the bytes that clients have written. To
+    /// be called more often than every five seconds.
     pub fn tick(&self, now: Duration, written: u64) {
         let mut notes = self.notes.lock();
         if notes.back().is_some_and(|(at, ..)| now < *at + SPAN) {

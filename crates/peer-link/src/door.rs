@@ -1,4 +1,5 @@
-//! Admission of connections from other nodes: at a witness, at a pair's node, at the replication port.
+//! Admission of connections from other nodes: at a witness, at a pair's node, at the replication
+//! port.
 //!
 //! Any client can connect and say nothing. So connections that have not shown a known certificate are few and have one
 //! second for it, and the oldest of the address that has most of them gives way to a new one: an address that holds

@@ -1,4 +1,5 @@
-//! Certificate of this node, by which other nodes know it, and TLS between nodes that know each other's certificates.
+//! Certificate of this node, by which other nodes know it, and TLS between nodes that know each
+//! other's certificates.
 //!
 //! There is no authority that would vouch for a node: each node has a certificate of its own, made at its first start
 //! and kept in the data folder, and pairing is giving each node the SHA-256 of the other's, by hand or by a passphrase
@@ -39,7 +40,8 @@ pub struct Identity {
     pub fingerprint: String,
 }
 
-/// Describes an error of a connection between nodes. That the other end is gone is no matter of TLS.
+/// Describes an error of a connection between nodes. That the other end is gone is no matter of
+/// TLS.
 pub fn in_words(error: &anyhow::Error) -> String {
     let lost = error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
@@ -51,7 +53,8 @@ pub fn in_words(error: &anyhow::Error) -> String {
     }
 }
 
-/// Returns true if the other end does not know this node's certificate. TLS 1.3 reports that only after the handshake.
+/// Returns true if the other end does not know this node's certificate. TLS 1.3 reports that only
+/// after the handshake.
 pub fn is_stranger(error: &anyhow::Error) -> bool {
     let inner = error
         .downcast_ref::<io::Error>()

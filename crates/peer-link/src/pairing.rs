@@ -21,13 +21,15 @@ use weir_base::Rng;
 
 use crate::identity::fingerprint;
 
-/// Protocol name (ALPN) by which a joining node says what it wants, before it shows a certificate that nobody knows.
+/// Protocol name (ALPN) by which a joining node says what it wants, before it shows a certificate
+/// that nobody knows.
 pub const PROTOCOL: &[u8] = b"weir-pair/1";
 /// Label of the secret that is exported from the connection.
 const LABEL: &[u8] = b"EXPORTER-weir-pair";
 /// Maximum number of bytes of a message.
 const MAX_MESSAGE: usize = 4096;
-/// Characters of passphrases (RFC 4648 §6, in lower case): without 0, 1, 8 and 9, which are mistaken for letters.
+/// Characters of passphrases (RFC 4648 §6, in lower case): without 0, 1, 8 and 9, which are
+/// mistaken for letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Number of groups of four characters, of five bits each.
 const GROUPS: usize = 7;
@@ -158,7 +160,8 @@ pub async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<M
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Returns the fingerprint of the certificate that the other end has shown, and proven to be its own.
+/// Returns the fingerprint of the certificate that the other end has shown, and proven to be its
+/// own.
 pub fn shown_fingerprint(connection: &CommonState) -> Option<String> {
     let chain = connection.peer_certificates()?;
     Some(fingerprint(chain.first()?))

@@ -15,7 +15,8 @@ use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 /// Time after which a peer that is gone is noticed.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Name that clients ask for in TLS. Certificates are known by their fingerprints, so it has no meaning.
+/// Name that clients ask for in TLS. Certificates are known by their fingerprints, so it has no
+/// meaning.
 const NAME: &str = "weir";
 
 /// Connects to `address` and prepares the socket for a transfer. Blocks.
@@ -47,8 +48,9 @@ pub fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| io::Error::other(format!("{address} has no address"))))
 }
 
-/// Prepares a socket for a transfer: no delay of small segments, and keepalive probes that end connections to a dead
-/// peer. A transfer under a tight throttle may be silent for long, so silence alone proves nothing.
+/// Prepares a socket for a transfer: no delay of small segments, and keepalive probes that end
+/// connections to a dead peer. A transfer under a tight throttle may be silent for long, so silence
+/// alone proves nothing.
 ///
 /// # Errors
 /// The kernel refuses a setting.
@@ -67,7 +69,8 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// Begins TLS over a connection, as the client.
 ///
 /// # Errors
-/// The other end shows another certificate than `config` admits, does not accept this node's, or is gone.
+/// The other end shows another certificate than `config` admits, does not accept this node's, or is
+/// gone.
 pub async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     config: Arc<ClientConfig>,
     stream: S,

@@ -4,7 +4,8 @@
 //! - [`schedule`]: when a transfer is due; [`retention`]: which snapshots it copies and which copies are kept;
 //! - [`throttle`]: how fast transfers may go, each and together;
 //! - [`manager`]: relationships, the users' commands on them, and their results;
-//! - [`policy`]: export, QoS and snapshot policies, in the form shared by the catalog and ONTAP's interfaces;
+//! - [`policy`]: export, QoS and snapshot policies, in the form shared by the catalog and ONTAP's
+//!   interfaces;
 //! - [`plan`]: what a transfer copies, and which snapshots are deleted after it.
 //!
 //! The caller passes in the time and carries out the transfers (crate `weir-transfer`).

@@ -1,6 +1,8 @@
-//! Named policies of storage, to which volumes refer: one form for the catalog and for ONTAP's interfaces.
+//! Named policies of storage, to which volumes refer: one form for the catalog and for ONTAP's
+//! interfaces.
 //!
-//! The two differ only in how they word an export rule and a snapshot schedule, so those are parameters.
+//! The two differ only in how they word an export rule and a snapshot schedule, so those are
+//! parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +55,8 @@ pub struct Ceiling {
 pub enum PolicyBody<R, C> {
     /// No content.
     Project,
-    /// Rules in the order of their indices, which are unique. The first that matches a client decides.
+    /// Rules in the order of their indices, which are unique. The first that matches a client
+    /// decides.
     Export(Vec<R>),
     /// A maximum for each volume that refers to the policy.
     Qos(Ceiling),

@@ -6,8 +6,8 @@
 //! and one that was about to end is not done again over what users have written since: only names that are still there
 //! are renamed then.
 //!
-//! Contents are sent, and hashed, in pieces of [`weir_node::tree::PIECE`] bytes from the file's start; those that are all zeroes, as
-//! holes are, in neither.
+//! Contents are sent, and hashed, in pieces of [`weir_node::tree::PIECE`] bytes from the file's
+//! start; those that are all zeroes, as holes are, in neither.
 
 use std::sync::Arc;
 

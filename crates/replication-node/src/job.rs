@@ -1,10 +1,11 @@
 //! A job of the manager's, from its start to its end: the destination's side of a transfer, and breaking off.
 //!
 //! A transfer asks the source which snapshots it has, has a snapshot taken if it needs one, plans
-//! ([`weir_relations::plan`]), and then copies one snapshot after the other, each of which is complete, kept and seen by
-//! readers before the next begins. What the destination is to go back to, or to build on, is compared first: nothing of
-//! it is given up for a snapshot that does not hold the same at both ends. Each copy is compared at its end. So what is
-//! reported as done has been proven.
+//! ([`weir_relations::plan`]), and then copies one snapshot after the other, each of which is
+//! complete, kept and seen by readers before the next begins. What the destination is to go back
+//! to, or to build on, is compared first: nothing of it is given up for a snapshot that does not
+//! hold the same at both ends. Each copy is compared at its end. So what is reported as done has
+//! been proven.
 //!
 //! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
 

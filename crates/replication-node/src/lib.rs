@@ -1,11 +1,13 @@
 //! SnapMirror on a node: the threads that move bytes for relationships.
 //!
-//! Relationships are rows of the catalog, and [`weir_relations::manager`] decides what is to be done for them; this carries it
-//! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
-//! manager's commands. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
-//! source for its snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is a
-//! thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with
-//! the same frames ([`link`]) and under the same throttles ([`limiter`]). Threads, because both sides wait for disks.
+//! Relationships are rows of the catalog, and [`weir_relations::manager`] decides what is to be
+//! done for them; this carries it out. One thread (`weir-mirror`) lets time pass for the manager,
+//! writes into the rows what has happened, and takes the manager's commands. Each transfer has a
+//! thread of its own, which is its destination's side ([`job`]): it asks the source for its
+//! snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is
+//! a thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe
+//! within this node, with the same frames ([`link`]) and under the same throttles ([`limiter`]).
+//! Threads, because both sides wait for disks.
 //!
 //! No lock is held while the catalog, a volume or a peer is waited for.
 
@@ -51,7 +53,8 @@ pub use pairing::PairingError;
 use peers::Peers;
 use weir_node::counters::Counters;
 
-/// Files of the data folder in which versions before the first release kept relationships and peers.
+/// Files of the data folder in which versions before the first release kept relationships and
+/// peers.
 pub const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
 /// This node's identity among nodes.
 const NODE: &str = "node-id";
@@ -654,7 +657,8 @@ impl Replication {
         }
     }
 
-    /// Returns the facts about both ends that a verb may need. May ask a peer, which takes up to seconds.
+    /// Returns the facts about both ends that a verb may need. May ask a peer, which takes up to
+    /// seconds.
     pub fn preconditions(
         self: &Arc<Self>,
         source: Option<&Path>,
@@ -683,7 +687,8 @@ impl Replication {
         }
     }
 
-    /// Finds the source that a user means: at the peer that is named, here, or else at the one peer that has it.
+    /// Finds the source that a user means: at the peer that is named, here, or else at the one peer
+    /// that has it.
     ///
     /// # Errors
     /// No node has it, or several have.

@@ -1,10 +1,10 @@
 //! Where transfers wait for their throttles.
 //!
-//! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_relations::throttle`]) behind a lock that is
-//! held for the length of a calculation. Each transfer has a [`Flow`]. A transfer that has to wait sleeps until the
-//! next release of any transfer, and then lets through all that are due: so there is no thread whose job it were, and a
-//! waiter that goes away strands no other. When limits change, all are woken and check again: that is why a change acts
-//! at once.
+//! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_relations::throttle`])
+//! behind a lock that is held for the length of a calculation. Each transfer has a [`Flow`]. A
+//! transfer that has to wait sleeps until the next release of any transfer, and then lets through
+//! all that are due: so there is no thread whose job it were, and a waiter that goes away strands
+//! no other. When limits change, all are woken and check again: that is why a change acts at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

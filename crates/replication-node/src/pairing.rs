@@ -1,4 +1,5 @@
-//! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that come of them.
+//! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that come
+//! of them.
 //!
 //! An offer is good for one pairing, for the time [`LASTS`]. It is in memory alone: a restart, or another offer of the same name, ends it.
 //! The joining node writes its row first and the offering one second, and joining again goes on where a lost connection
@@ -64,7 +65,8 @@ pub struct Open {
 pub struct Offers(Mutex<HashMap<String, Open>>);
 
 impl Replication {
-    /// Makes an offer of pairing to a node that will be called `name` here; one of the same name ends.
+    /// Makes an offer of pairing to a node that will be called `name` here; one of the same name
+    /// ends.
     ///
     /// # Errors
     /// There are too many offers.

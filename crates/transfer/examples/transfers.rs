@@ -1,4 +1,5 @@
-//! What transfers cost: `cargo run --release -p weir-transfer --example transfers -- DIR [FILES] [MIB]`.
+//! What transfers cost: `cargo run --release -p weir-transfer --example transfers -- DIR [FILES]
+//! [MIB]`.
 //!
 //! One engine with its aggregate in DIR, both sides of each transfer on one thread, without a network: a volume of
 //! FILES empty files (1,000,000) in directories of 1,000, transferred whole; an update after 100 of them have changed;

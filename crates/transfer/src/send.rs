@@ -46,8 +46,8 @@ pub struct SendOptions {
 /// What a step of the sender gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// `out` has a frame of data more, of so many bytes on the wire, at most [`weir_relations::throttle::PIECE`]: ask the
-    /// throttle before they go.
+    /// `out` has a frame of data more, of so many bytes on the wire, at most
+    /// [`weir_relations::throttle::PIECE`]: ask the throttle before they go.
     Data(u64),
     /// `out` has something more that no throttle counts.
     Control,

@@ -349,7 +349,8 @@ struct Running {
 }
 
 impl Running {
-    /// Stops everything, the last part that was started first; `why` is the reason, or the error that ends the server.
+    /// Stops everything, the last part that was started first; `why` is the reason, or the error
+    /// that ends the server.
     fn stop(self, why: Result<&'static str>) -> Result<()> {
         // Clients are not to come here any more before nobody listens, or they would be refused.
         if let Some(pair) = &self.pair {

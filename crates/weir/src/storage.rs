@@ -211,8 +211,8 @@ impl Opened {
 }
 
 impl Storage {
-    /// What clients are served from, over an engine, with `whole` as the server's memory. Requests that wait for limits
-    /// are held in a part of `network`, the memory of connections.
+    /// What clients are served from, over an engine, with `whole` as the server's memory. Requests
+    /// that wait for limits are held in a part of `network`, the memory of connections.
     pub fn over(
         opened: Opened,
         args: &Serve,

@@ -100,7 +100,8 @@ impl Layers {
     }
 }
 
-/// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`, `lib.rs` and `main.rs` the empty one.
+/// The module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`, `lib.rs` and `main.rs` the
+/// empty one.
 pub fn place(file: &str) -> Vec<String> {
     let parts = file.trim_end_matches(".rs").split('/');
     parts

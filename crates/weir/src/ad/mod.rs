@@ -5,9 +5,11 @@
 //! Kerberos (RFC 3244). `adcli` does both, as it does for `realm join`; it is run, and what it was told and has made is kept here
 //! ([`adcli`], [`commands`]).
 //!
-//! Two files of the data folder are the membership: [`KEYTAB`] with the keys, and [`FILE`], which says whose they are. The keys are
-//! written first: a crash in between leaves a server that is no member, whom joining again makes one. A server that leaves empties the
-//! files and does not remove them, since a [pair](weir_pair_node) sends its partner files that have changed, not those that are gone.
+//! Two files of the data folder are the membership: [`KEYTAB`] with the keys, and [`FILE`], which
+//! says whose they are. The keys are written first: a crash in between leaves a server that is no
+//! member, whom joining again makes one. A server that leaves empties the files and does not remove
+//! them, since a [pair](weir_pair_node) sends its partner files that have changed, not those that
+//! are gone.
 //!
 //! Nobody's password is kept. The computer account's own is known only by the keys that follow from it.
 
