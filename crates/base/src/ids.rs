@@ -1,6 +1,6 @@
-//! Identifiers. Each is its own type so that a block address cannot be passed
-//! where an inode number is meant; the inner number is public because codecs
-//! need it and there is no invariant to protect.
+//! Identifiers. Each is its own type so that a block address cannot be passed where an inode number
+//! is meant. The inner number is public because codecs need it and there is no invariant to
+//! protect.
 
 use std::fmt;
 

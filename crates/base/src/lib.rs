@@ -1,5 +1,5 @@
 //! Foundation of all other crates of Weir: identifiers and units as distinct types, the limits of
-//! the system in one place, [`invariant!`], and time, randomness and memory as values that callers
+//! the system in one place, and [`invariant!`]. Time, randomness and memory are values that callers
 //! pass in.
 //!
 //! Nothing below the binary reads a clock or a random source of its own. A run under the simulator

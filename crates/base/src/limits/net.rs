@@ -1,8 +1,8 @@
 //! Limits of the network side: the memory that peers may make the server hold, and for how long.
 //!
-//! **Memory.** Connections share one budget, an eighth of `--memory`. It is divided in sixteenths:
-//! one address may hold [`PER_ADDRESS`] of it, requests that wait for limits on throughput
-//! [`HELD`], and the last [`RESERVE`] is for small calls alone, so that GETATTR is served whatever
+//! **Memory.** Connections share one budget, an eighth of `--memory`. It is divided in sixteenths.
+//! One address may hold [`PER_ADDRESS`] of it, and requests that wait for limits on throughput
+//! [`HELD`]. The last [`RESERVE`] is for small calls alone, so that GETATTR is served whatever
 //! large requests and replies take up.
 //!
 //! **Records.** A small record costs at most [`RECORD_GROWTH`] times the bytes that have arrived,
