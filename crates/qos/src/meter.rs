@@ -1,11 +1,11 @@
 //! One rate limit: a virtual clock.
 //!
 //! A token bucket keeps a number of tokens and has to be refilled. A virtual clock (the generic
-//! cell rate algorithm, ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival
-//! time* (TAT), at which every admitted unit would have drained at exactly the limit's rate. A
-//! request may start when `now ≥ TAT − burst`, and then advances TAT by `units / rate`. Nothing is
-//! refilled, so the result does not depend on how often the meter is polled, and an idle limit
-//! costs nothing.
+//! cell rate algorithm, ITU-T I.371 annex A) keeps one instant instead. It is the *theoretical
+//! arrival time* (TAT), at which every admitted unit would have drained at exactly the limit's
+//! rate. A request may start when `now ≥ TAT − burst`, and then advances TAT by `units / rate`.
+//! Nothing is refilled, so the result does not depend on how often the meter is polled, and an idle
+//! limit costs nothing.
 //!
 //! Two properties make the rate exact:
 //! - **Remainders are kept.** `units × 10⁹ / rate` is rarely whole nanoseconds. The remainder of

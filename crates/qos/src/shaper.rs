@@ -8,9 +8,9 @@
 //! **Algorithm.** Every node has its meters. Requests queue at leaves, by direction. A node is
 //! *ready* for a direction when its own meters are and something ready is below it. For each
 //! direction a node keeps the children that are ready now, ordered by virtual service, and those
-//! that will be, ordered by time. To release a request, walk down from the root, each time to the
-//! ready child with the least service relative to its weight (start-time fair queueing, Goyal, Vin
-//! and Cheng 1996). Then charge every node of the path at once.
+//! that will be, ordered by time. To release a request, walk down from the root. Each step is to
+//! the ready child with the least service relative to its weight (start-time fair queueing, Goyal,
+//! Vin and Cheng 1996). Then charge every node of the path at once.
 //!
 //! Service is counted in the time that a request takes up the tightest limit of the parent and of
 //! all above it. So shares come out in bytes where bytes bind and in operations where operations
@@ -18,7 +18,7 @@
 //! tag of mClock, Gulati, Merchant and Varman 2010).
 //!
 //! Walking from the root, rather than giving each request a release time on arrival, makes the
-//! shaper work-conserving: a changed limit, an emptied queue and a closed connection all count from
+//! shaper work-conserving. A changed limit, an emptied queue and a closed connection all count from
 //! the next release on.
 //!
 //! **Cost.** A request that finds its path ready and no other request waiting costs a few

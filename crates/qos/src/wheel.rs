@@ -3,7 +3,7 @@
 //! A core serves many trees (pools). Few of them are throttled at a time, and each moves its next
 //! release at every request. A heap would pay log n for each move and keep stale entries; the wheel
 //! (Varghese and Lauck 1987) pays a push. Time is cut into slots. An entry goes to the slot of its
-//! time, and stays there when its time is moved: the woken core reads the tree's true next release
+//! time, and stays there when its time is moved. The woken core reads the tree's true next release
 //! and schedules the tree anew. So a stale entry costs one read.
 //!
 //! One level of 4,096 slots of 64 µs spans 262 ms. Later entries wait in the farthest slot and are
