@@ -16,7 +16,7 @@
 //! operations waiting. With few, an operation waits half a write longer than it would beside a
 //! second batch. (A virtual disk took 5,900 flushed writes a second one at a time, 11,900 two at a
 //! time.) It makes recovery exact. At any crash everything before the last submitted batch is
-//! durable, that batch is in any mixture of old and new sectors, and nothing behind it was ever
+//! durable, and that batch is in any mixture of old and new sectors. Nothing behind it was ever
 //! written.
 //!
 //! **Positions** count blocks since the log's creation and never wrap; the slot in the ring is the
@@ -36,11 +36,11 @@
 //! damaged *last* batch cannot be distinguished from a torn one.)
 //!
 //! **Dead branches.** A torn batch leaves a head and pages behind. A later crash could complete
-//! them by overwriting just the right sectors with the same data, and so revive operations of a
-//! dead server whose reserved blocks have new owners. So each recovery first writes an empty batch
-//! at the end, and the log is usable only when that is durable. The empty batch overwrites the torn
-//! head. If that head is at the next segment's start, the empty batch moves the end away from the
-//! position that the head claims to continue.
+//! them by overwriting just the right sectors with the same data. So it could revive operations of
+//! a dead server whose reserved blocks have new owners. So each recovery first writes an empty
+//! batch at the end, and the log is usable only when that is durable. The empty batch overwrites
+//! the torn head. If that head is at the next segment's start, the empty batch moves the end away
+//! from the position that the head claims to continue.
 //!
 //! **Failure.** A failed write poisons the log: nothing further is accepted or acknowledged. The
 //! write is never retried, because its effect on the device is unknown. A violated invariant of the
@@ -720,9 +720,9 @@ impl Log {
         self.shared.note_used(&q);
     }
 
-    /// Sets the mode in which a record is durable only once a checkpoint contains it: for a device
-    /// that may be lost with its machine, without a partner that is sure to serve the device's
-    /// contents.
+    /// Sets the mode in which a record is durable only once a checkpoint contains it. It is for a
+    /// device that may be lost with its machine, without a partner that is sure to serve the
+    /// device's contents.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         self.shared.progress.rely_on_checkpoints(relies);
     }

@@ -753,7 +753,7 @@ fn emptiest(state: &State, stream: Stream, among: impl Fn(&Chunk) -> bool) -> Op
         } else {
             chunk.free
         };
-        // Of equals the first: it keeps a mostly empty device short.
+        // Among equals it is the first: it keeps a mostly empty device short.
         (free, std::cmp::Reverse(number))
     };
     let best = (0u32..)

@@ -13,9 +13,9 @@
 //!
 //! Only blocks of a durable checkpoint may be verified, and only while its
 //! [`RootPin`](crate::RootPin) is held. Other blocks may still be on their way to the device, or
-//! have been reallocated. A scrub that takes hours therefore goes in slices: hold the pin,
-//! [walk](crate::tree::walk_from) on from the key where the last slice ended until enough has been
-//! read, drop the pin.
+//! have been reallocated. A scrub that takes hours therefore goes in slices. A slice holds the pin,
+//! [walks](crate::tree::walk_from) on from the key where the last one ended until enough has been
+//! read, and drops the pin.
 
 use std::collections::VecDeque;
 use std::future::Future as _;

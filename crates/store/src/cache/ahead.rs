@@ -7,7 +7,7 @@
 //!
 //! **Bounds.** Unread read-ahead takes up at most one part in [`SHARE`] of the page frames. The
 //! streams of requests share that by a dynamic threshold (Choudhury and Hahne: "Dynamic queue
-//! length thresholds in a shared-memory packet switch", 1998): each may have read ahead half of the
+//! length thresholds in a shared-memory packet switch", 1998). Each may have read ahead half of the
 //! free room ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth
 //! each, a new one always finds room, and no stream has to be counted.
 //!

@@ -4,15 +4,15 @@
 //! A read asks for many consecutive blocks. With a map entry for each block, every one costs three
 //! or four cache lines in unrelated places. At 256 KiB a read spent a quarter of the server's time
 //! there, 180 ns a block. Hence the map leads to a *group*, the slots of [`GROUP`] consecutive
-//! addresses side by side: one probe and then a sequential walk, half a cache line a block.
-//! Identity and replacement remain those of the single page.
+//! addresses side by side. A walk takes one probe and then a sequential walk, half a cache line a
+//! block. Identity and replacement remain those of the single page.
 //!
 //! Groups live in a slab and the queues hold slot numbers, so neither a hit nor an eviction
 //! allocates. A slot is in one queue at most. A removed page leaves its empty slot in its queue, so
 //! that removing needs no search. The slot leaves when the queue reaches it, or when empty slots
 //! are the majority and all are collected. A page inserted there meanwhile reuses the queue entry.
-//! A group is freed when none of its slots is queued, so the slab stays in proportion to the pages:
-//! 32 bytes a page if groups are full, 512 if each has one page only.
+//! A group is freed when none of its slots is queued, so the slab stays in proportion to the pages.
+//! It takes 32 bytes a page if groups are full, 512 if each has one page only.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -2,7 +2,7 @@
 //! least.
 //!
 //! A device takes requests more or less in order. A write issued while the log is idle is most
-//! likely in front of the log's next write, which comes as soon as clients have the replies to the
+//! likely in front of the log's next write. That comes as soon as clients have the replies to the
 //! last.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -14,11 +14,11 @@
 //! **While the log is in use**, the thread prepares only the next [`AHEAD`] blocks. It does the
 //! rest when nothing is logged for a while. Each of its writes delays the log's own for some
 //! milliseconds. A ring of 2 GiB prepared as fast as its pauses allowed took a sixth of the device
-//! during the first six seconds of load, and every hundredth rename took twelve times the median.
+//! during the first six seconds of load. Every hundredth rename took twelve times the median.
 //!
 //! **Recovery does not rely on it.** The old contents of a block are never a head of a batch,
 //! because heads carry the log's random identity. After a crash before the whole ring is prepared,
-//! the next start repeats the rest, from the end of the log on: in the first lap nothing behind
+//! the next start repeats the rest, from the end of the log on. In the first lap nothing behind
 //! that is in use. A flag in the log's header says whether the whole ring is prepared, and no batch
 //! is written behind the first lap before that.
 

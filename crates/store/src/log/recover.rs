@@ -294,8 +294,8 @@ impl Survey {
 
     /// Searches for a batch that was written after something durable beyond `end`.
     ///
-    /// It reads the rest of the segment of `end`, all of the next one, and of every other segment
-    /// its first block, which is a head if the segment was ever reached.
+    /// It reads the rest of the segment of `end` and all of the next one. Of every other segment it
+    /// reads the first block, which is a head if the segment was ever reached.
     fn prove_end(&mut self, end: LogPos) -> Result<(), LogError> {
         let ring = self.ring;
         let next = ring.next_segment(end);

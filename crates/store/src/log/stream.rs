@@ -4,7 +4,7 @@
 //! The log alone is not enough for that. Some changes are not logged, since a checkpoint makes them
 //! durable: unstable writes, and operations on volumes as a whole. A snapshot contains the former
 //! and depends on the latter, so a partner with the log's records alone would have different
-//! snapshots. So the stream is a superset of the log: each record that is [appended](Log::append)
+//! snapshots. So the stream is a superset of the log. Each record that is [appended](Log::append)
 //! is an *entry* of it, and so is each change that is [shipped](Log::ship) without being logged.
 //!
 //! **Order.** Entries get consecutive numbers under the lock under which records get their LSNs. A

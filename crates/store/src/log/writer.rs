@@ -43,8 +43,8 @@ impl Drop for PoisonOnExit {
 
 /// Number of times that the thread polls for work before it sleeps, yielding its core in between.
 /// Waking a thread on an idle core takes some 30 µs, as long as half a write; a polling thread
-/// needs no wake-up. On two cores, where clients want the processor too, the gain is small: some
-/// percent for renames, within the spread of three runs, and none for 8 KiB FILE_SYNC writes.
+/// needs no wake-up. On two cores, where clients want the processor too, the gain is small. It is
+/// some percent for renames, within the spread of three runs, and none for 8 KiB FILE_SYNC writes.
 ///
 /// When other programs keep the cores busy, each poll gives one of them its slice. The thread then
 /// sleeps at once for the next [`SPIN_BACKOFF`] times. In the one run without that, continued

@@ -264,7 +264,7 @@ impl Space {
     }
 
     /// Drops maps that were not used since the last checkpoint, if there are more than
-    /// [`KEPT_MAPS`]. Only a map that equals its page is dropped: it has no blocks that are
+    /// [`KEPT_MAPS`]. Only a map that equals its page is dropped. It has no blocks that are
     /// reserved, or freed and not reusable yet, and the page has been durable since an earlier
     /// checkpoint.
     fn drop_idle_maps(&self) {

@@ -244,7 +244,7 @@ impl Cursor {
             let node = view(&ptr, level, &frame)?;
             let below = node.rank(&from);
             // The subtree that would contain the key is the last one that does not begin behind it.
-            // Of records, it is one that has the key itself.
+            // Among records, it is one that has the key itself.
             let here = below.checked_sub(1);
             let index = match here {
                 Some(here) if level > 0 || node.key(here) == from => here,

@@ -7,7 +7,7 @@
 //!
 //! Freeing goes in key order and can stop between any two leaves. An interior node is freed when
 //! the last subtree below it is. So at a stop the path to the next key and everything behind it is
-//! left; nothing on the path has been freed, and only the key has to be remembered. Nodes before it
+//! left. Nothing on the path has been freed, and only the key has to be remembered. Nodes before it
 //! may have been overwritten, and are not read again.
 
 use weir_base::Generation;
