@@ -3,8 +3,8 @@
 //! Two principles shape these types.
 //!
 //! **Operations do not wait.** An operation is a plain function over memory. If it needs a block
-//! that is not in memory, or the engine lacks a resource, it changes nothing and returns [`Stop`];
-//! the caller waits and runs it again from the start. So no lock is ever held over I/O, a cached
+//! that is not in memory, or the engine lacks a resource, it changes nothing and returns [`Stop`].
+//! The caller waits and runs it again from the start. So no lock is ever held over I/O, a cached
 //! operation costs no allocation for a future, and cancelling a request is always safe.
 //!
 //! **An effect and its durability are two events.** A mutation is visible when its function
@@ -86,7 +86,7 @@ pub struct Attr {
     /// DOS attributes, a subset of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES).
     pub dos: u16,
     /// Change counter, greater after every change of content or attributes, even if a change has
-    /// been lost in a crash or undone by a revert: one value never stands for two states of the
+    /// been lost in a crash or undone by a revert. One value never stands for two states of the
     /// inode.
     pub change: u64,
     /// Source of the access decision.

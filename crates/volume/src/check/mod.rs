@@ -1,10 +1,11 @@
 //! Offline verification of an aggregate.
 //!
-//! A check reads everything that the newest superblock leads to: the aggregate's tree, each
-//! volume's tree and those of its snapshots, every data block (its checksum is stored in the
-//! extent), and the records of the intent log with the data that they refer to. It recomputes three
-//! things and compares them with the stored values: the blocks in use (the allocation map), the
-//! number of names of an inode (link counts, entry counts, parents), and the number of its blocks.
+//! A check reads everything that the newest superblock leads to. That is the aggregate's tree, each
+//! volume's tree and those of its snapshots, and every data block (its checksum is stored in the
+//! extent). The records of the intent log are read with the data that they refer to. It recomputes
+//! three things and compares them with the stored values. These are the blocks in use (the
+//! allocation map), the number of names of an inode (link counts, entry counts, parents), and the
+//! number of its blocks.
 //!
 //! The trees are consistent at every checkpoint by construction, so a fault is damage or a defect,
 //! never the trace of a crash.

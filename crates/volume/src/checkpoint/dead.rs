@@ -1,10 +1,10 @@
 //! Dead blocks: those that a snapshot still refers to and the volume does not.
 //!
 //! Once a snapshot exists, a block that the volume drops is freed only if it was born after the
-//! newest snapshot. If not, it is recorded in the volume's *dead tree*, under two snapshots: the
-//! newest one when it died, D, and the oldest one that refers to it, B, which follows from its
+//! newest snapshot. If not, it is recorded in the volume's *dead tree*, under two snapshots. D is
+//! the newest one when it died. B is the oldest one that refers to it, which follows from its
 //! birth. Exactly the snapshots from B to D refer to it. So it can be freed when no snapshot is
-//! left between B and D, both included, which follows from their numbers: a record is not touched
+//! left between B and D, both included, which follows from their numbers. A record is not touched
 //! again until its blocks are freed. Deleting a snapshot S with the neighbours P and N frees the
 //! groups with B in (P, S] and D in [S, N). These are exactly the blocks that only S refers to.
 //!

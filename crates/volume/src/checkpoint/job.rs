@@ -500,7 +500,7 @@ fn sweep(
 ) -> Result<bool, StoreError> {
     let Some(vol) = of.table.get(id) else {
         // The volume was deleted since this checkpoint began. The next checkpoint queues the
-        // volume's blocks for freeing, and has to include this job: blocks to forget are referred
+        // volume's blocks for freeing, and has to include this job. Blocks to forget are referred
         // to by the volume again, and must not be freed twice.
         return Ok(true);
     };

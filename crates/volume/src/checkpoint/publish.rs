@@ -61,7 +61,7 @@ pub(super) fn publish(
         live.unlinked.replace(unlinked);
     }
     if let Some(base) = change_base {
-        // No reader can combine it with a state of another base: nothing is loaded of a reverted
+        // No reader can combine it with a state of another base. Nothing is loaded of a reverted
         // volume, and clients of a destination see a view, which has its own base.
         vol.counters.set_base(base);
     }

@@ -10,18 +10,18 @@
 //! by a bitmap of the blocks with contents, and the CRC32C that is stored for each.
 //!
 //! **Construction.** The hash is a sum modulo 2^256 over the records of SHA-256(key of the volume ‖
-//! key of the record ‖ value), with the number of records beside it (a multiset hash of the kind of
-//! AdHash: Bellare and Micciancio, Eurocrypt 1997). A sum does not depend on the order, and a
-//! record can be taken out of it again. So the hash of a snapshot follows from that of an older one
-//! and the differing records, at the cost of the difference ([`weir_store::tree::Diff`]). Without a
-//! key such a hash can be forged with 2^k-lists (Wagner, Crypto 2002). The key, 128 bits that
-//! source and copies share and no client knows, prevents that. Two trees that differ by accident
-//! have the same sum with probability 2^-256.
+//! key of the record ‖ value). The number of records is beside it. It is a multiset hash of the
+//! kind of AdHash (Bellare and Micciancio, Eurocrypt 1997). A sum does not depend on the order, and
+//! a record can be taken out of it again. So the hash of a snapshot follows from that of an older
+//! one and the differing records, at the cost of the difference ([`weir_store::tree::Diff`]).
+//! Without a key such a hash can be forged with 2^k-lists (Wagner, Crypto 2002). The key, 128 bits
+//! that source and copies share and no client knows, prevents that. Two trees that differ by
+//! accident have the same sum with probability 2^-256.
 //!
 //! **Limits.** The contents of a block count by their CRC32C, the checksum with which either side
 //! verifies every read. It detects damage, with one miss in 2^32, not malice: a client that can
 //! write a file can find two blocks with one checksum. That is enough here. Checksums do not decide
-//! which blocks are sent (blocks are distinguished by address and birth), so such a pair deceives
+//! which blocks are sent (blocks are distinguished by address and birth). So such a pair deceives
 //! the proof only if another error affects that very block and nothing else. A transfer that starts
 //! from the wrong tree differs in inode records, which are hashed as a whole. Hashing contents with
 //! SHA-256 would mean rereading all transferred data on both sides.

@@ -5,7 +5,7 @@
 //! which is a checkpoint. So an interrupted copy resumes exactly after the last entry that it has.
 //!
 //! From the first entry to the last the copy is in a state that the primary never had, which its
-//! position records: it neither takes over nor becomes a primary. The snapshots of the mark from
+//! position records. It neither takes over nor becomes a primary. The snapshots of the mark from
 //! which it began are complete meanwhile.
 
 use weir_base::{Lsn, VolumeId};

@@ -234,7 +234,7 @@ impl Engine {
     /// with the next checkpoint.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) {
         let _pass = self.core.epoch_lock().enter();
-        // Of two concurrent calls, both sides must take the same one for the last.
+        // Both sides of two concurrent calls must take the same one for the last.
         let order = vol.as_live().map(|live| live.annotation.lock());
         vol.space.set_limit(bytes);
         let change = VolumeChange::Limit { bytes };

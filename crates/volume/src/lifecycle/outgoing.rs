@@ -1,6 +1,6 @@
 //! Sends a snapshot as the difference to an older one that the destination has, or in full.
 //!
-//! Two roots of a volume share all unchanged nodes, so their difference is found at a cost
+//! Two roots of a volume share all unchanged nodes. So their difference is found at a cost
 //! proportional to it ([`weir_store::tree::Diff`]), in the order of keys, and from any key on. Of a
 //! file's window, the blocks are sent that are not the very same block on the device. A block
 //! rewritten with the same contents is sent again, but nothing has to be compared or even read to

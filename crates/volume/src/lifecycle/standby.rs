@@ -1,22 +1,22 @@
 //! The standby's side of a pair: applies the stream of another engine's changes.
 //!
 //! **Everything is logged.** Each entry becomes one record of this side's own log, whether the
-//! primary logged it or not, and the record contains the entry's position ([`Edit::Position`] as
-//! its last edit). So the state after any crash is exactly that of the position that recovery
-//! finds: a prefix of the primary's history, unstable data included. The stream continues after it.
-//! There is no second position after which some of the data is missing. An acknowledgement always
-//! means that this entry and all before it are durable here.
+//! primary logged it or not. The record contains the entry's position ([`Edit::Position`] as its
+//! last edit). So the state after any crash is exactly that of the position that recovery finds: a
+//! prefix of the primary's history, unstable data included. The stream continues after it. There is
+//! no second position after which some of the data is missing. An acknowledgement always means that
+//! this entry and all before it are durable here.
 //!
 //! A change of a whole volume is not a record: it is carried out, a checkpoint makes it durable,
 //! and then a record of its own stores the position. After a crash between the two it is carried
 //! out again, which changes nothing.
 //!
-//! **In two steps.** [`Engine::prepare_entry`] waits for everything that an entry needs: room in
-//! the log and in memory, inodes and blocks to be read, snapshots to be made by a checkpoint.
-//! [`Engine::apply_entry`] does not wait: it appends and applies under the epoch lock, so that a
-//! checkpoint has the whole entry or nothing of it. [`Engine::try_entry`] does both for an entry
-//! that has all it needs, as almost all do, so the receiving thread can call it. Only one thread at
-//! a time may call them.
+//! **In two steps.** [`Engine::prepare_entry`] waits for everything that an entry needs. That is
+//! room in the log and in memory, inodes and blocks to be read, snapshots to be made by a
+//! checkpoint. [`Engine::apply_entry`] does not wait: it appends and applies under the epoch lock,
+//! so that a checkpoint has the whole entry or nothing of it. [`Engine::try_entry`] does both for
+//! an entry that has all it needs, as almost all do, so the receiving thread can call it. Only one
+//! thread at a time may call them.
 //!
 //! **Pages in advance.** The primary sends the data of a large stable write before the entry
 //! ([`weir_store::log::advance`]). It is written in [place](Placing) here at once, as on the

@@ -11,7 +11,7 @@
 //! Not in it are access times, which are in memory only (a later record of the inode has them).
 //! Neither are data that each side chooses itself (blocks, generations, checkpoints, jobs, snapshot
 //! reserves, content hashes), and starts. Data received by destinations of a replication is not in
-//! it either, so an engine with such volumes has no stream, and with a stream no volume becomes a
+//! it either. So an engine with such volumes has no stream, and with a stream no volume becomes a
 //! destination.
 //!
 //! **Beginning.** Earlier changes are not in it: the partner has to have them, including those in
@@ -61,8 +61,8 @@ impl Engine {
         })
     }
 
-    /// Sets the mode in which nothing is durable before a checkpoint has it: for a log device that
-    /// may be lost with its machine, without a partner that is sure to serve its contents.
+    /// Sets the mode in which nothing is durable before a checkpoint has it. It is for a log device
+    /// that may be lost with its machine, without a partner that is sure to serve its contents.
     /// Checkpoints are then taken one after the other as long as something waits for them.
     pub fn rely_on_checkpoints(&self, relies: bool) {
         let core = Arc::downgrade(&self.core);
@@ -206,8 +206,8 @@ impl Engine {
     }
 
     /// Returns true if the reply that waits for this record is withheld although the record is
-    /// durable: it belongs to a strict volume, and the partner does not have it. Call it after the
-    /// record was found durable.
+    /// durable. Then it belongs to a strict volume, and the partner does not have it. Call it after
+    /// the record was found durable.
     #[inline]
     pub fn withholds(&self, lsn: Lsn) -> bool {
         self.core.log.strict().withholds(lsn)

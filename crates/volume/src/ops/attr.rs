@@ -166,8 +166,8 @@ impl Volume {
         Ok(self.attr_of(ino, &st))
     }
 
-    /// Returns the last block of a file cut to `size`, zeroed after its end, if that is needed:
-    /// bytes after the end must read as zeros should the file grow.
+    /// Returns the last block of a file cut to `size`, zeroed after its end, if that is needed.
+    /// Bytes after the end must read as zeros should the file grow.
     pub(crate) fn cut_tail(
         &self,
         cx: &mut EngineContext,

@@ -2,10 +2,10 @@
 //!
 //! A few pages go into the log, with the attributes. Up to [`ROUND`] pages are written in place
 //! ([`crate::overlay::direct`]): they have to be written there anyway, and writing them to the log
-//! first would be a second write. The rest is left to a checkpoint, which writes it in long runs:
-//! larger amounts, pages that cannot be written in place, and pages that are still not durable
-//! after some rounds because clients keep writing. Writing 40 MiB of each commit in rounds slowed a
-//! sequential writer from 3,400 to 620 MiB/s.
+//! first would be a second write. The rest is left to a checkpoint, which writes it in long runs.
+//! These are larger amounts, pages that cannot be written in place, and pages that are still not
+//! durable after some rounds because clients keep writing. Writing 40 MiB of each commit in rounds
+//! slowed a sequential writer from 3,400 to 620 MiB/s.
 //!
 //! A page may be overwritten while its old contents are being written. A commit has to make the
 //! data durable that was written before it came. So if the newer contents are in no log yet the
@@ -164,7 +164,7 @@ impl Volume {
         direct: Direct,
     ) -> Result<(), Box<(Direct, Stop)>> {
         let segment = entered.live().segments.current();
-        // Whether the log gets the page, and whether the location replaces the current page.
+        // Two flags: the log gets the page, and the location replaces the current page.
         let fate = |sent: &Sent| match visible(st, sent.block) {
             Some((_, page)) if page.is_logged() => (false, false),
             Some((depth, page)) => {

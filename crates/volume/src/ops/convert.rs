@@ -6,9 +6,9 @@
 //! and extended attributes.
 //!
 //! **One record.** The log has the inode of its new kind, its target, the entry, which stores the
-//! kind as well, and the directory: after-images like those of a new link. There is no edit that
-//! removes a target. An inode that is not a link has none, which follows from the inode's edit when
-//! records are applied. In an overlay an empty target says so
+//! kind as well, and the directory. They are after-images like those of a new link. There is no
+//! edit that removes a target. An inode that is not a link has none, which follows from the inode's
+//! edit when records are applied. In an overlay an empty target says so
 //! ([`crate::overlay::delta::Delta::symlink`]).
 //!
 //! **The former kind.** Clients of SMB distinguish links to directories from links to files, by the

@@ -1,6 +1,6 @@
 //! Punches holes in files (NFSv4.2 DEALLOCATE, RFC 7862 section 15.4; SMB's FSCTL_SET_ZERO_DATA).
 //!
-//! Whole blocks become holes: the overlay hides the layers below, the next checkpoint frees the
+//! Whole blocks become holes. The overlay hides the layers below, the next checkpoint frees the
 //! stored blocks, and blocks that a snapshot still refers to stay as with any other change. At the
 //! edges, within a block, zeroes are written, unless there is a hole already. The record in the log
 //! has the range and the two pages, so replaying it computes nothing.

@@ -5,7 +5,7 @@
 //! folded name like a directory's entries, and contains its file's number. It has no other name,
 //! and no name of a directory leads to it: protocols without streams do not see it.
 //!
-//! **The end.** A file that loses its last name loses its streams in the same record; a stream that
+//! **The end.** A file that loses its last name loses its streams in the same record. A stream that
 //! is open then lives on without a name as a file would ([`crate::ops::pin`]). So a deleted file
 //! never has streams.
 

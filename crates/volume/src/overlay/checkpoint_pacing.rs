@@ -27,11 +27,11 @@
 //! behind it nothing could be measured.
 //!
 //! **Pacing.** If clients change data faster than the device takes it, the next epoch would fill
-//! the rest of memory or log before the checkpoint is done, and all clients would be blocked until
-//! then. So the room of the next epoch grows with the progress of the checkpoint: a quarter of it
-//! at once, for bursts, and the rest as the frozen overlays are written. An operation that is ahead
-//! waits for further progress. That makes clients as fast as the device, smoothly, and needs no
-//! clock.
+//! the rest of memory or log before the checkpoint is done. All clients would be blocked until
+//! then. So the room of the next epoch grows with the progress of the checkpoint. A quarter of it
+//! is there at once, for bursts, and the rest as the frozen overlays are written. An operation that
+//! is ahead waits for further progress. That makes clients as fast as the device, smoothly, and
+//! needs no clock.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

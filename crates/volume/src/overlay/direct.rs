@@ -9,7 +9,7 @@
 //! instead of writing the data again.
 //!
 //! A WRITE is direct if the log has a backlog or other direct writes are in progress. A single
-//! WRITE gets its reply through the log in a third of the time: the log takes one durable write,
+//! WRITE gets its reply through the log in a third of the time. The log takes one durable write,
 //! and the device has time to write the data once more.
 //!
 //! A partner gets the data when its local write starts ([`weir_store::log::advance`]), and writes

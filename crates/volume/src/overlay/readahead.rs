@@ -3,12 +3,12 @@
 //!
 //! **Problem.** A client that reads a file from start to end has a few requests in flight. If each
 //! of them goes to the device when it arrives, the device is idle while replies and requests
-//! travel, and the client waits for the device with every request. The next requests are
-//! predictable, so their blocks can be read in advance. Blocks that are read and never requested
-//! cost device time and memory, so the prediction needs evidence.
+//! travel. The client waits for the device with every request. The next requests are predictable,
+//! so their blocks can be read in advance. Blocks that are read and never requested cost device
+//! time and memory, so the prediction needs evidence.
 //!
 //! **Evidence.** Linux (`mm/readahead.c`, on-demand readahead) keeps one position for each open
-//! file, which NFSv3 does not have, and takes a request for sequential if it begins where the last
+//! file, which NFSv3 does not have. It takes a request for sequential if it begins where the last
 //! one ended. Requests of one client arrive out of order when it spreads them over connections
 //! (nconnect), and several clients read one file. Therefore, as in OpenZFS (`dmu_zfetch.c`),
 //! streams are recognised by position alone, and a file may have several.

@@ -1,7 +1,7 @@
 //! Merges cloned ranges: the target's windows get the source's blocks, and the counts go up. See
 //! [`crate::format::shared_runs`] and [`crate::overlay::shares`].
 //!
-//! All clones of a segment come before the rest of it, and read the tree from before the segment: a
+//! All clones of a segment come before the rest of it, and read the tree from before the segment. A
 //! file that is cloned and then overwritten or deleted still has its blocks there. The targets' old
 //! blocks are freed after all references have been counted. The rest of the merge begins from the
 //! resulting tree.
