@@ -12,7 +12,7 @@
 //! distinct names, as on Windows. Only the final sigma goes one way, as it does there. Surrogates
 //! are kept as they are, and so are bytes that are not UTF-8.
 //!
-//! Where the exFAT table has an entry, it is the same here, except for four capital letters that it
+//! An entry of the exFAT table is the same here, except for four capital letters that it
 //! maps to their small ones. This table has 294 more pairs, of scripts added to Unicode later.
 
 use smallvec::SmallVec;
