@@ -7,7 +7,7 @@
 //! state.
 //!
 //! **Alone only through the witness.** The primary continues without its partner only after a
-//! compare-and-swap that removes the partner, and after that is durably noted on its own side
+//! compare-and-swap that removes the partner. That has to be durably noted on its own side first
 //! ([`Action::Note`]). The standby takes over only with a compare-and-swap from a version in which
 //! it was in sync. Both begin a new term. Of two that try from one version one wins; the other
 //! changes nothing and reads the register.

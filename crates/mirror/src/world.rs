@@ -69,7 +69,8 @@ enum Keeps {
     Everything,
     /// Every acknowledged change except the ones received last.
     Written,
-    /// The same, or the changes in its last checkpoint.
+    /// Every acknowledged change except the ones received last, or the changes in its last
+    /// checkpoint.
     Checkpoints,
 }
 
