@@ -26,7 +26,7 @@
 //!
 //! A snapshot captures the moment of its request, and the caller waits. So the engine takes it
 //! while the catalog's transaction is still in progress, unless other jobs of its volume come
-//! first: the caller waits for the longer of the two and not for their sum. If only the snapshot
+//! first. The caller waits for the longer of the two and not for their sum. If only the snapshot
 //! survives a crash, the next start adopts it (see `adopt_snapshots`), as one whose request was
 //! done and not acknowledged. If the transaction fails, the snapshot is deleted again.
 //!

@@ -1,7 +1,7 @@
 //! Publishes the view to the data path, as the difference from the previous publication.
 //!
 //! One task publishes. It always takes the newest view, so that any number of mutations made
-//! meanwhile are one publication. The view comes with the names of changed resources; only those
+//! meanwhile are one publication. The view comes with the names of changed resources. Only those
 //! are compared with their last publication, so a publication costs only the change's size, however
 //! many volumes there are. After each, the task pauses for several times its duration: however fast
 //! mutations come, publishing takes a bounded part of one core. A caller that has to know that a

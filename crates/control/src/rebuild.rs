@@ -1,12 +1,12 @@
 //! Rebuilds the catalog from the engine's volumes: `weir catalog rebuild`.
 //!
 //! Engine volumes that the catalog does not know get rows again, from their records
-//! ([`crate::record`]): name, share, paths, capacity, pool and service level or tier, security
-//! style, share settings. Their snapshots are adopted as at any start. Values that a record lacks
-//! get safe defaults: export rules admit no client, schedules are off. Export rules do not apply to
-//! users of SMB, so that protocol is left out until it is set again. A volume without a readable
-//! record is named by its key and gets the engine's limit as its capacity. Pools are made as large
-//! as their volumes need. Every difference is reported ([`Rebuilt`]).
+//! ([`crate::record`]). The rows have name, share, paths, capacity, pool and service level or tier,
+//! security style and share settings. Their snapshots are adopted as at any start. Values that a
+//! record lacks get safe defaults: export rules admit no client, schedules are off. Export rules do
+//! not apply to users of SMB, so that protocol is left out until it is set again. A volume without
+//! a readable record is named by its key and gets the engine's limit as its capacity. Pools are
+//! made as large as their volumes need. Every difference is reported ([`Rebuilt`]).
 
 use crate::assigned::Assigned;
 use crate::backend::{VolumeState, is_keyed};

@@ -6,9 +6,9 @@
 //! record contains the volume's identity and size, and the settings that clients of any protocol
 //! see: security style, share settings, visibility of snapshots. It does not contain the clients
 //! that may use it. A record is written with the next checkpoint, so it may be older than the last
-//! change, and an outdated export rule might admit a client that was excluded since. For other
-//! settings that only the catalog has it only records their existence ([`Record::lost`]), so that a
-//! rebuild can report them.
+//! change. An outdated export rule might admit a client that was excluded since. For other settings
+//! that only the catalog has it only records their existence ([`Record::lost`]), so that a rebuild
+//! can report them.
 
 use crate::assigned::Synchronous;
 use crate::model::{

@@ -6,9 +6,9 @@
 //! The snapshots that a schedule may delete are recorded with them, not guessed from their names; a
 //! renamed one is its owner's.
 //!
-//! The number of kept snapshots is checked every minute, not only after a run. So no special case
-//! is needed for a policy that now keeps fewer, a server that was stopped between taking and
-//! deleting, and a snapshot that something depended on for a while.
+//! The number of kept snapshots is checked every minute, not only after a run. So three cases need
+//! no special treatment: a policy that now keeps fewer, a server that was stopped between taking
+//! and deleting, and a snapshot that something depended on for a while.
 
 use crate::accept::Inputs;
 use crate::jobs::JobContext;

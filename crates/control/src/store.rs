@@ -6,7 +6,7 @@
 //! task. The writer takes all queued changes as one transaction: a hundred mutations at once cost
 //! one flush of the disk, not a hundred.
 //!
-//! A *lazily durable* change records a job's progress: if it were lost, the job would be run again
+//! A *lazily durable* change records a job's progress. If it were lost, the job would be run again
 //! from its start before anyone is served, and no client could notice. It is in the view at once
 //! and waits to be written with the next transaction, or for at most [`LINGER`]. So a mutation
 //! costs one transaction, not one for each of its job's steps. Changes are written in the order in

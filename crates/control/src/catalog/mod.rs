@@ -54,8 +54,8 @@ const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES, T
 /// Version that this program supports.
 pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
 
-/// A transaction writes each touched page as a whole, and SQLite keeps an additional tree for every
-/// key that is not the table's own order: `BIGINT PRIMARY KEY` differs from the row's number. A
+/// A transaction writes each touched page as a whole. SQLite keeps an additional tree for every key
+/// that is not the table's own order: `BIGINT PRIMARY KEY` differs from the row's number. A
 /// mutation wrote twelve pages where seven suffice. Relationships are stored by their destination,
 /// known destinations by their relationship's UUID.
 const TABLES: Migration = Migration {

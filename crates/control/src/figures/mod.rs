@@ -1,7 +1,8 @@
 //! Values derived from capacity, service level and quality of service.
 //!
 //! Throughput is computed in whole bytes a second, rounded down once for each volume and once for
-//! the pool, so that sums are exact: 64 MiB/s per TiB is 65,536 bytes a second for each GiB.
+//! the pool, so that sums are exact. For example, 64 MiB/s per TiB is 65,536 bytes a second for
+//! each GiB.
 
 pub mod words;
 

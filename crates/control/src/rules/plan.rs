@@ -1,7 +1,7 @@
 //! Limits for the shaper.
 //!
-//! The tree is pool, volume, client. A pool limits its volumes if they share its throughput (Flex);
-//! a volume's weight there is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With
+//! The tree is pool, volume, client. A pool limits its volumes if they share its throughput (Flex).
+//! A volume's weight there is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With
 //! manual QoS the weight is the assigned throughput, though the sum of the volumes never exceeds
 //! the pool. Weights are scaled by one divisor a pool, which depends on the pool alone, so that a
 //! new volume changes no other volume's.

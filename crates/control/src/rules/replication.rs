@@ -64,7 +64,7 @@ pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volu
 }
 
 /// Refuses a local volume that does not exist any more, is being deleted or reverted, or is
-/// offline: a revert would delete data that a transfer may need meanwhile.
+/// offline. A revert would delete data that a transfer may need meanwhile.
 fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
     if !path.cluster.is_empty() {
         return Ok(());
@@ -287,7 +287,7 @@ pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
 fn another(view: &View, name: &VolumeName) -> Option<ReplicationHold> {
     let path = path_of(name)?;
     view.relations.volume_in_use(&path)?;
-    // The same name at the same place is refused as taken.
+    // A name that exists at the same place is refused as taken.
     let mut namesakes = view.namesakes(&path.vserver, &path.volume);
     let other = namesakes.find(|volume| volume.name != *name)?;
     let location = other.name.place.location.to_string();

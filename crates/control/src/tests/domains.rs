@@ -125,7 +125,7 @@ async fn what_joining_depends_on_is_changed_with_a_password_alone() {
     assert_eq!(&*found(&bench).username, "admin");
     bench.done(update(other(Some(PASSWORD)))).await;
     assert_eq!(&*found(&bench).username, "another");
-    // The same name is no change.
+    // A name that stays is no change.
     bench.done(update(other(None))).await;
     assert_eq!(found(&bench).state, State::Ready);
     for (what, bad) in [

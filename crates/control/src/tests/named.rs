@@ -140,7 +140,7 @@ async fn volumes_follow_their_export_policy() {
     for id in ["a", "b"] {
         assert_eq!(bench.admitted(id).unwrap(), ["10.1.0.0/16"], "{id}");
     }
-    // Of two changes from one state the second is refused; so is a rule that matches no client.
+    // The second of two changes from one state is refused; so is a rule that matches no client.
     let late = bench.refused(set(kind, "web", 1, clients(&["*"]))).await;
     assert_eq!(
         (late.status, &*late.reason),
